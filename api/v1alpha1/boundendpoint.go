@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// BoundEndpointState says where in its life a BoundEndpoint is.
+//
+// +kubebuilder:validation:Enum=Bound;Released
+type BoundEndpointState string
+
+// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is deleted itself.
+const (
+	StateBound    BoundEndpointState = "Bound"
+	StateReleased BoundEndpointState = "Released"
+)
+
+// BoundEndpointSpec is what endpointsync makes of an account's endpoints with one hostname.
+type BoundEndpointSpec struct {
+	// Service is the first label of the hostname: the name of the target Service.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	Service string `json:"service"`
+	// Namespace is the second label of the hostname: the namespace of the target Service.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and the same in every cluster.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ProjectionID string `json:"projectionID"`
+	// Endpoints are the account's endpoints with this hostname.
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=1000
+	Endpoints []EndpointRef `json:"endpoints,omitempty"`
+	// Ports are the ports of the upstream Service, one per URL of the hostname.
+	// +listType=map
+	// +listMapKey=port
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	Ports []BoundPort `json:"ports"`
+	// State is Bound, or Released once the Services are to be gone.
+	// +kubebuilder:default=Bound
+	State BoundEndpointState `json:"state,omitempty"`
+	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once it is released, the time after which it is deleted and
+	// its ports are free.
+	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
+}
+
+// EndpointRef names one endpoint of the account.
+type EndpointRef struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id"`
+	// +kubebuilder:validation:MaxLength=300
+	URL string `json:"url"`
+}
+
+// BoundPort is one port of the hostname.
+type BoundPort struct {
+	// Port is the URL's port, which pods connect to.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// Scheme of the URL.
+	// +kubebuilder:validation:Enum=http;tcp
+	Scheme string `json:"scheme"`
+	// TargetPort is where the forwarders listen: unique in the operator's namespace.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	TargetPort int32 `json:"targetPort"`
+}
+
+// BoundEndpointStatus is what boundendpoint observed and did. All but clusterIP can be rebuilt.
+type BoundEndpointStatus struct {
+	// Conditions: ServicesReady, Reachable, Ready.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ClusterIP of the upstream Service, asked for again when the Service has to be re-created.
+	ClusterIP string `json:"clusterIP,omitempty"`
+	// Target is "<upstream service>.<operator namespace>", for people.
+	Target string `json:"target,omitempty"`
+	// URLs of the endpoints, comma-separated, for people.
+	URLs string `json:"urls,omitempty"`
+	// EndpointCount is the number of endpoints.
+	EndpointCount int32 `json:"endpointCount,omitempty"`
+	// Forwarders says how many forwarders listen, of how many: "2/2".
+	Forwarders string `json:"forwarders,omitempty"`
+}
+
+// BoundEndpoint is one hostname of the account, projected into this cluster. It is made by the operator; people only read it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=bep
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.status.urls`
+// +kubebuilder:printcolumn:name="Endpoints",type=integer,JSONPath=`.status.endpointCount`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.service + '.' + self.spec.namespace",message="the name must be <spec.service>.<spec.namespace>"
+type BoundEndpoint struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   BoundEndpointSpec   `json:"spec"`
+	Status BoundEndpointStatus `json:"status,omitempty"`
+}
+
+// BoundEndpointList is a list of BoundEndpoints.
+//
+// +kubebuilder:object:root=true
+type BoundEndpointList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []BoundEndpoint `json:"items"`
+}

@@ -1,0 +1,49 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types of a BoundEndpoint.
+const (
+	// ConditionServicesReady: both Services are as they should be.
+	ConditionServicesReady = "ServicesReady"
+	// ConditionReachable: the forwarders listen and the endpoint is online.
+	ConditionReachable = "Reachable"
+	// ConditionReady: a pod that calls the hostname gets an answer from the endpoint.
+	ConditionReady = "Ready"
+)
+
+// Condition types of a KubernetesOperator.
+const (
+	// ConditionRegistered: the account knows this installation.
+	ConditionRegistered = "Registered"
+	// ConditionAPIReachable: the account's API answered the last time it was asked.
+	ConditionAPIReachable = "APIReachable"
+	// ConditionEdgeReachable: the forwarders have a session with the service's edge.
+	ConditionEdgeReachable = "EdgeReachable"
+	// ConditionAccountChanged: the credentials now belong to another account or store, and removals are frozen.
+	ConditionAccountChanged = "AccountChanged"
+)
+
+// Reasons of conditions. Each names the hop that is broken; docs/operations.md has a row for each.
+const (
+	ReasonReady                = "Ready"
+	ReasonProjected            = "Projected"
+	ReasonReleased             = "Released"
+	ReasonNamespaceNotFound    = "NamespaceNotFound"
+	ReasonNamespaceForbidden   = "NamespaceForbidden"
+	ReasonNamespaceNotAllowed  = "NamespaceNotAllowed"
+	ReasonNamespaceTerminating = "NamespaceTerminating"
+	ReasonConflict             = "Conflict"
+	ReasonPortsExhausted       = "PortsExhausted"
+	ReasonInvalidEndpoint      = "InvalidEndpoint"
+	ReasonQuotaExceeded        = "QuotaExceeded"
+	ReasonAdmissionDenied      = "AdmissionDenied"
+	ReasonAPIError             = "APIError"
+	ReasonAgentOffline         = "AgentOffline"
+	ReasonListenerFailed       = "ListenerFailed"
+	ReasonServiceUnreachable   = "ServiceUnreachable"
+	ReasonRegistered           = "Registered"
+	ReasonUnauthorized         = "Unauthorized"
+	ReasonUnreachable          = "Unreachable"
+)

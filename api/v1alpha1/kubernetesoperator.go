@@ -1,0 +1,62 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// KubernetesOperatorSpec is what the release's values say about this installation.
+type KubernetesOperatorSpec struct {
+	// Description of the installation, shown in the account.
+	// +kubebuilder:validation:MaxLength=255
+	Description string `json:"description,omitempty"`
+	// BindingEnabled is binding.enabled of the chart.
+	BindingEnabled bool `json:"bindingEnabled"`
+	// EndpointSelector is binding.endpointSelector of the chart; empty selects all kubernetes-bound endpoints.
+	EndpointSelector string `json:"endpointSelector,omitempty"`
+}
+
+// KubernetesOperatorStatus is what registration learnt from the account.
+type KubernetesOperatorStatus struct {
+	// OperatorID is the id of this installation in the account.
+	OperatorID string `json:"operatorID,omitempty"`
+	// AccountID and StoreID say which account, in which store, this installation belongs to.
+	AccountID string `json:"accountID,omitempty"`
+	StoreID   string `json:"storeID,omitempty"`
+	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are ready.
+	BoundEndpoints int32 `json:"boundEndpoints"`
+	ReadyEndpoints int32 `json:"readyEndpoints"`
+	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// KubernetesOperator is one release of the operator: what it is registered as, and the facts that are true once.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=kop
+// +kubebuilder:printcolumn:name="Operator",type=string,JSONPath=`.status.operatorID`
+// +kubebuilder:printcolumn:name="Endpoints",type=integer,JSONPath=`.status.boundEndpoints`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyEndpoints`
+// +kubebuilder:printcolumn:name="Registered",type=string,JSONPath=`.status.conditions[?(@.type=="Registered")].status`
+// +kubebuilder:printcolumn:name="API",type=string,JSONPath=`.status.conditions[?(@.type=="APIReachable")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type KubernetesOperator struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   KubernetesOperatorSpec   `json:"spec"`
+	Status KubernetesOperatorStatus `json:"status,omitempty"`
+}
+
+// KubernetesOperatorList is a list of KubernetesOperators.
+//
+// +kubebuilder:object:root=true
+type KubernetesOperatorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []KubernetesOperator `json:"items"`
+}

@@ -1,0 +1,78 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// BindRequest asks for an endpoint on behalf of a live tunnel session.
+type BindRequest struct {
+	AccountID        string
+	CredentialID     string
+	SessionID        string
+	Binding          string
+	URL              EndpointURL
+	Name             string
+	Description      string
+	Metadata         string
+	UpstreamURL      string
+	UpstreamProtocol string // "http1", "http2" or "" for tcp
+	HostMode         string
+	ResumeSecret     string // from the previous bind of this endpoint by this process; empty at its start
+}
+
+// BindResult is the endpoint that the session now holds.
+type BindResult struct {
+	Endpoint     Endpoint
+	ResumeSecret string // new at each bind; only its hash is stored
+	TookFrom     string // the session that held the endpoint until now and has to be closed, or ""
+}
+
+// Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
+type Binder interface {
+	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret fits. CodeURLTaken otherwise,
+	// naming the holder.
+	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
+	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays reserved. Not held: no-op.
+	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
+	// Lose marks everything the session holds offline and ends the session's row; rows are kept for the grace period.
+	Lose(ctx context.Context, accountID, sessionID string) error
+}
+
+// TunnelSession is an agent's live tunnel.
+type TunnelSession struct {
+	ID           string    `json:"id"`
+	URI          string    `json:"uri"`
+	AgentVersion string    `json:"agent_version"`
+	Credential   Ref       `json:"credential"`
+	IP           string    `json:"ip"`
+	Metadata     string    `json:"metadata"`
+	OS           string    `json:"os"`
+	Region       string    `json:"region"`
+	StartedAt    time.Time `json:"started_at"`
+	Transport    string    `json:"transport"`
+
+	AccountID  string `json:"-"`
+	InstanceID string `json:"-"`
+	ServerID   string `json:"-"`
+}
+
+// TunnelSessionPage is a page of sessions.
+type TunnelSessionPage struct {
+	Sessions []TunnelSession
+	More     bool
+}
+
+// TunnelSessions reads the live sessions of an account.
+type TunnelSessions interface {
+	TunnelSession(ctx context.Context, accountID, id string) (*TunnelSession, error)
+	ListTunnelSessions(ctx context.Context, accountID string, p Page) (*TunnelSessionPage, error)
+}
+
+// SessionStarter records a session before its first bind. The session ends with Binder.Lose.
+type SessionStarter interface {
+	StartSession(ctx context.Context, s TunnelSession) error
+}

@@ -1,0 +1,140 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// Limits of the text fields of a resource, in bytes.
+const (
+	MaxDescription = 255
+	MaxMetadata    = 4096
+	MaxName        = 128
+)
+
+// Values of Endpoint.Type, of its bindings and of Endpoint.Status.
+const (
+	TypeAgent = "agent"
+	TypeCloud = "cloud"
+
+	BindingKubernetes = "kubernetes"
+	BindingInternal   = "internal"
+	BindingPublic     = "public"
+
+	StatusOnline  = "online"
+	StatusOffline = "offline"
+)
+
+// Ref points to another resource.
+type Ref struct {
+	ID  string `json:"id"`
+	URI string `json:"uri"`
+}
+
+// Endpoint is one endpoint of an account. Its id outlives its connections: a Service in every cluster is named after it.
+// URI fields are filled in by the API server. Times are UTC.
+type Endpoint struct {
+	ID               string          `json:"id"`
+	URI              string          `json:"uri"`
+	URL              string          `json:"url"`
+	PublicURL        string          `json:"public_url"` // = URL
+	Proto            string          `json:"proto"`      // = Scheme
+	Scheme           string          `json:"scheme"`
+	HostPort         string          `json:"hostport"`
+	Host             string          `json:"host"`
+	Port             int             `json:"port"`
+	Type             string          `json:"type"`
+	Bindings         []string        `json:"bindings"` // exactly one
+	Name             string          `json:"name"`
+	Description      string          `json:"description"`
+	Metadata         string          `json:"metadata"`
+	PoolingEnabled   bool            `json:"pooling_enabled"`
+	UpstreamURL      string          `json:"upstream_url"`
+	UpstreamProtocol string          `json:"upstream_protocol"`
+	TunnelSession    *Ref            `json:"tunnel_session"`
+	Principal        *Ref            `json:"principal"`
+	Region           string          `json:"region"`
+	CreatedAt        time.Time       `json:"created_at"`
+	UpdatedAt        time.Time       `json:"updated_at"`
+	Status           string          `json:"status"`
+	OfflineSince     *time.Time      `json:"offline_since"`
+	ProjectionID     string          `json:"projection_id"`
+	ResourceVersion  ResourceVersion `json:"resource_version"`
+
+	AccountID string `json:"-"`
+	HostMode  string `json:"-"` // what the edge does with Host: HostPassthrough, HostRewrite or a literal value
+}
+
+// Values of Endpoint.HostMode other than a literal host.
+const (
+	HostPassthrough = "passthrough"
+	HostRewrite     = "rewrite"
+)
+
+// Page selects a page of a list, newest first. BeforeID is a position and need not exist. Limit 0 means DefaultPageLimit.
+type Page struct {
+	BeforeID string
+	Limit    int
+}
+
+// Sizes of a page.
+const (
+	DefaultPageLimit = 100
+	MaxPageLimit     = 1000
+)
+
+// EndpointFilter narrows a list or a watch of endpoints; empty fields match everything.
+type EndpointFilter struct {
+	Binding string
+	URL     string // normalised
+}
+
+// Matches says whether e passes the filter.
+func (f EndpointFilter) Matches(e *Endpoint) bool {
+	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) && (f.URL == "" || e.URL == f.URL)
+}
+
+// EndpointPage is a page of endpoints with the version at which it was read. More says that older ones follow.
+type EndpointPage struct {
+	Endpoints []Endpoint
+	More      bool
+	Version   ResourceVersion
+	StoreID   string
+}
+
+// Endpoints reads endpoints. Every method is scoped to one account; another account's id is CodeNotFound.
+type Endpoints interface {
+	Endpoint(ctx context.Context, accountID, id string) (*Endpoint, error)
+	ListEndpoints(ctx context.Context, accountID string, f EndpointFilter, p Page) (*EndpointPage, error)
+}
+
+// EventType says what happened to an object.
+type EventType string
+
+// The event types of the watch (api.md). BOOKMARK carries only a version.
+const (
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	Deleted  EventType = "DELETED"
+	Bookmark EventType = "BOOKMARK"
+)
+
+// EndpointEvent is one line of the watch: a change with the endpoint's full snapshot after it (before it, for DELETED).
+type EndpointEvent struct {
+	Type            EventType       `json:"type"`
+	ResourceVersion ResourceVersion `json:"resource_version"`
+	Endpoint        *Endpoint       `json:"endpoint,omitempty"`
+}
+
+// EventLog reads the sequenced log of changes. The event row is written in the transaction of its change.
+type EventLog interface {
+	// EndpointEvents returns at most limit events after v, in order, and the version up to which the log was read, which is at
+	// least that of the last event. CodeGone when v was compacted, lies in the future or is another epoch's.
+	EndpointEvents(ctx context.Context, accountID string, v ResourceVersion, f EndpointFilter, limit int) ([]EndpointEvent, ResourceVersion, error)
+	// Subscribe returns a channel that receives (capacity 1, coalesced) after each commit of the account; it is only a wake-up.
+	// The caller calls cancel when done.
+	Subscribe(accountID string) (wake <-chan struct{}, cancel func())
+}

@@ -10,7 +10,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:Enum=Bound;Released
 type BoundEndpointState string
 
-// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is deleted itself.
+// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is deleted itself. The same words
+// say of a single port whether the Services have it.
 const (
 	StateBound    BoundEndpointState = "Bound"
 	StateReleased BoundEndpointState = "Released"
@@ -30,7 +31,8 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ProjectionID string `json:"projectionID"`
-	// Endpoints are the account's endpoints with this hostname.
+	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that none of them has (its agent said goodbye less than
+	// removalDelay ago) keeps its place in the Services, and forwarders answer for it as for an endpoint whose agent is offline.
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000
@@ -45,7 +47,7 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
 	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once it is released, the time after which it is deleted and
-	// its ports are free.
+	// its ports are free. It is the latest of its ports' deadlines, and absent while one port has none.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
@@ -71,6 +73,12 @@ type BoundPort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	TargetPort int32 `json:"targetPort"`
+	// State is Bound, or Released once the port has left the Services: nobody listens on its targetPort, which rests until removeAfter.
+	// +kubebuilder:default=Bound
+	State BoundEndpointState `json:"state,omitempty"`
+	// RemoveAfter is the deadline after which a port without endpoints is released, and once it is released, the time after which it is taken off the
+	// list and its targetPort is free.
+	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
 // BoundEndpointStatus is what boundendpoint observed and did. All but clusterIP can be rebuilt.

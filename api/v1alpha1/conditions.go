@@ -38,6 +38,7 @@ const (
 	ReasonPortsExhausted       = "PortsExhausted"
 	ReasonInvalidEndpoint      = "InvalidEndpoint"
 	ReasonQuotaExceeded        = "QuotaExceeded"
+	ReasonClusterIPExhausted   = "ClusterIPExhausted"
 	ReasonAdmissionDenied      = "AdmissionDenied"
 	ReasonAPIError             = "APIError"
 	ReasonAgentOffline         = "AgentOffline"

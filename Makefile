@@ -1,0 +1,115 @@
+# Fairlead. `make` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VERSION ?= 0.1.0-dev
+BIN     := $(CURDIR)/bin
+TOOLS   := $(BIN)/tools
+CLUSTER := $(BIN)/cluster
+CRDS    := charts/fairlead-operator/files/crds
+LDFLAGS := -s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$(VERSION)
+PROGRAMS := fairlead fairlead-server fairlead-operator
+
+export FAIRLEAD_CLUSTER_BIN := $(CLUSTER)
+
+##@ Main
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the three programs into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+
+.PHONY: demo
+demo: ## From nothing to a pod that calls http://hello.demo (root on Linux)
+	@hack/demo.sh up
+
+.PHONY: demo-down
+demo-down: ## Remove every trace of the demo
+	@hack/demo.sh down
+
+##@ Tests
+.PHONY: test
+test: envtest-assets ## Unit, property and envtest suites, with the race detector; no root
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --print-dir)/helm" \
+		go test -race -timeout 15m ./...
+	go test -C test/cluster ./...
+
+.PHONY: e2e
+e2e: build cluster-build ## The suite on a real cluster (root on Linux)
+	go test -count=1 -timeout 25m -v ./test/e2e/...
+
+.PHONY: bench
+bench: ## The chain against raw TLS, side by side in one run
+	go test -run '^$$' -bench . -benchtime 1x ./test/bench/...
+
+.PHONY: fuzz
+FUZZTIME ?= 30s
+fuzz: ## Every fuzz target for FUZZTIME each
+	@hack/fuzz.sh $(FUZZTIME)
+
+##@ Source
+.PHONY: generate
+generate: $(TOOLS)/controller-gen ## Write deepcopy methods
+	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copies of them
+	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
+
+.PHONY: fmt
+fmt: ## Format the sources
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Run the linters
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: verify
+verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fails on any difference
+	go vet ./...
+	go vet -C test/cluster ./...
+	go test ./test/repo/...
+	go mod tidy -diff
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
+
+##@ Cluster and images
+.PHONY: cluster
+cluster: ## Build the test cluster's program, bin/cluster
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 go build -C test/cluster -trimpath -o $(CLUSTER) .
+
+.PHONY: cluster-build
+cluster-build: cluster ## Build Kubernetes and all that a cluster needs (5 minutes the first time)
+	@$(CLUSTER) build
+
+.PHONY: envtest-assets
+envtest-assets: cluster ## Build the API server and etcd of the envtest suites
+	@$(CLUSTER) build --only kubenode
+
+.PHONY: image
+image: build ## OCI archives of operator and server in dist/, without a container engine
+	@mkdir -p dist
+	go run -C test/cluster ./mkimage -o $(CURDIR)/dist/fairlead-operator.tar fairlead.dev/fairlead-operator:$(VERSION)=$(BIN)/fairlead-operator
+	go run -C test/cluster ./mkimage -o $(CURDIR)/dist/fairlead-server.tar fairlead.dev/fairlead-server:$(VERSION)=$(BIN)/fairlead-server
+
+.PHONY: chart
+chart: manifests cluster-build ## Package the chart into dist/
+	@mkdir -p dist
+	"$$($(CLUSTER) build --print-dir)/helm" package charts/fairlead-operator --destination dist
+
+.PHONY: clean
+clean: ## Remove bin/ and dist/
+	rm -rf $(BIN) dist
+
+$(TOOLS)/%: tools/go.mod
+	@mkdir -p $(TOOLS)
+	@echo "building $* (a few minutes the first time)"
+	@go build -C tools -o $(TOOLS)/ $$(awk '/^\t[^ ]*\/$*$$/ {print $$1; exit}' tools/go.mod)
+	@touch $@

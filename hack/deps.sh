@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the test cluster and the race detector need; does nothing where they are present.
+# Elsewhere, or without root, it says exactly what to install.
+set -euo pipefail
+
+missing=()
+need() { # COMMAND PACKAGE
+	PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null || missing+=("$2")
+}
+need gcc gcc
+[ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
+need nft nftables
+need runc runc
+need curl curl
+need ip iproute2
+need nsenter util-linux
+need make make
+need git git
+
+[ ${#missing[@]} -gt 0 ] || exit 0
+if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+	echo "missing: ${missing[*]} (names of Debian packages). Install them, on Debian and Ubuntu with:" >&2
+	echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
+	exit 1
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,126 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/fairlead-dev/fairlead"
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// packages asks the go command for every package of the module, with its direct imports and its whole graph, tests left out.
+func packages(t *testing.T) map[string]goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v", err)
+	}
+	found := map[string]goPackage{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p goPackage
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		found[strings.TrimPrefix(p.ImportPath, module+"/")] = p
+	}
+	return found
+}
+
+// A rule forbids imports to the packages below some paths.
+type rule struct {
+	name   string
+	of     []string // packages, or folders when they end in "/"
+	deep   bool     // the whole graph, not only the direct imports
+	forbid []string // prefixes of import paths
+	why    string
+}
+
+var rules = []rule{
+	{
+		name: "server and agent know no Kubernetes", of: []string{"cmd/fairlead", "cmd/fairlead-server"}, deep: true,
+		forbid: []string{"k8s.io/", "sigs.k8s.io/controller-runtime"},
+		why:    "their trust domains end outside the cluster, and the binaries stay small",
+	},
+	{
+		name: "agent and operator know no SQL", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
+		forbid: []string{"modernc.org/", "database/sql", module + "/internal/store"},
+		why:    "only fairlead-server owns data",
+	},
+	{
+		name: "edge and apiserver see interfaces", of: []string{"internal/edge", "internal/apiserver"},
+		forbid: []string{module + "/internal/store", module + "/internal/tunnelserver"},
+		why:    "so that they can be tested and replaced without a store or a tunnel",
+	},
+	{
+		name: "leaves import nothing of ours", of: []string{"internal/tunnel", "internal/relay", "internal/version", "internal/trust", "internal/account"},
+		forbid: []string{module + "/"},
+		why:    "information flows one way",
+	},
+	{
+		name: "the nouns need only the standard library", of: []string{"internal/account"},
+		forbid: []string{"github.com/", "golang.org/", "k8s.io/", "modernc.org/", "go.yaml.in/", "google.golang.org/"},
+		why:    "everything imports account",
+	},
+	{
+		name: "the kinds import apimachinery only", of: []string{"api/v1alpha1"},
+		forbid: []string{module + "/", "k8s.io/client-go", "k8s.io/api/", "sigs.k8s.io/controller-runtime"},
+		why:    "other programs import the kinds",
+	},
+	{
+		name: "nobody imports commands or assemblies", of: []string{"internal/", "api/"},
+		forbid: []string{module + "/cmd/", module + "/internal/server", module + "/internal/operator"},
+		why:    "an assembly is the last step of a program",
+	},
+}
+
+func TestImportRules(t *testing.T) {
+	t.Parallel()
+	all := packages(t)
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			checked := 0
+			for path, p := range all {
+				if !r.covers(path) {
+					continue
+				}
+				checked++
+				imports := p.Imports
+				if r.deep {
+					imports = p.Deps
+				}
+				for _, imp := range imports {
+					if r.forbids(imp) {
+						t.Errorf("%s imports %s: %s", path, imp, r.why)
+					}
+				}
+			}
+			if checked == 0 {
+				t.Errorf("the rule covers no package: %v", r.of)
+			}
+		})
+	}
+}
+
+func (r rule) covers(path string) bool {
+	return slices.ContainsFunc(r.of, func(of string) bool {
+		return path == of || strings.HasSuffix(of, "/") && strings.HasPrefix(path, of)
+	})
+}
+
+func (r rule) forbids(imp string) bool {
+	return slices.ContainsFunc(r.forbid, func(f string) bool { return imp == f || strings.HasPrefix(imp, f) })
+}

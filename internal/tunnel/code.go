@@ -1,0 +1,98 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import "fmt"
+
+// Code says why the peer refused a message or ended a session, and with that whether to go on. Codes travel on the wire: they are
+// stable, and a code that a version does not know is not final.
+type Code string
+
+// The codes.
+const (
+	CodeBadToken       Code = "BAD_TOKEN"       // the authtoken is unknown, expired or of the wrong kind
+	CodeTokenRevoked   Code = "TOKEN_REVOKED"   // the authtoken was deleted while the session lived
+	CodeVersion        Code = "VERSION"         // no common protocol version
+	CodeStop           Code = "STOP"            // somebody stopped this session: do not come back
+	CodeURLTaken       Code = "URL_TAKEN"       // another session holds the endpoint's URL
+	CodeInvalid        Code = "INVALID"         // a field breaks a rule; the message names field, value and rule
+	CodeForbidden      Code = "FORBIDDEN"       // the authtoken has no rule for this
+	CodeLimit          Code = "LIMIT"           // a limit of the account
+	CodeRateLimited    Code = "RATE_LIMITED"    // too many requests
+	CodeDraining       Code = "DRAINING"        // the peer is about to stop; its successor will take over
+	CodeUnavailable    Code = "UNAVAILABLE"     // a part of the service is out of reach
+	CodeInternal       Code = "INTERNAL"        // a fault of the peer
+	CodeUnknownSession Code = "UNKNOWN_SESSION" // a connection wanted to join a session that the server does not have
+)
+
+// Final reports that connecting again with the same settings is useless.
+func (c Code) Final() bool {
+	switch c {
+	case CodeBadToken, CodeTokenRevoked, CodeVersion, CodeStop, CodeForbidden:
+		return true
+	default:
+		return false
+	}
+}
+
+// Error is a refusal or the reason of a STOP, as the peer worded it. Msg is safe to show to people.
+type Error struct {
+	Code   Code   `json:"code"`
+	Msg    string `json:"msg"`
+	Detail string `json:"detail,omitempty"` // a code of docs/errors.md, or ""
+}
+
+// Error returns the message, followed by the detail where there is one.
+func (e *Error) Error() string {
+	msg := e.Msg
+	if msg == "" {
+		msg = string(e.Code)
+	}
+	if e.Detail != "" {
+		return fmt.Sprintf("%s (%s)", msg, e.Detail)
+	}
+	return msg
+}
+
+// RefuseCode says why a stream was refused or aborted. It is the low byte of the error code in the stream's reset.
+type RefuseCode uint8
+
+// The refuse codes. They are part of the protocol: never renumber them.
+const (
+	Aborted                RefuseCode = iota // no reason given: the stream broke
+	RefusedUnknownEndpoint                   // the receiver did not bind this endpoint id
+	RefusedMismatch                          // the endpoint exists, but not with this host and port
+	RefusedOffline                           // no live agent serves the endpoint
+	RefusedUpstream                          // the agent could not reach its upstream
+	RefusedDraining                          // the receiver is about to stop
+	RefusedForbidden                         // the opener may not use this endpoint
+	RefusedInternal                          // a fault of the receiver
+	RefusedHeader                            // the receiver could not read the stream's header
+)
+
+var refuseTexts = [...]string{
+	Aborted:                "aborted",
+	RefusedUnknownEndpoint: "unknown endpoint",
+	RefusedMismatch:        "the endpoint has another host or port",
+	RefusedOffline:         "the endpoint is offline",
+	RefusedUpstream:        "the upstream is unreachable",
+	RefusedDraining:        "the receiver is about to stop",
+	RefusedForbidden:       "not allowed",
+	RefusedInternal:        "internal error",
+	RefusedHeader:          "unreadable stream header",
+}
+
+// String returns the code in a few words.
+func (c RefuseCode) String() string {
+	if int(c) < len(refuseTexts) {
+		return refuseTexts[c]
+	}
+	return fmt.Sprintf("code %d", uint8(c))
+}
+
+// RefusedError says that the receiver refused the stream: it acted on none of the bytes sent, so they may be sent elsewhere.
+type RefusedError struct{ Code RefuseCode }
+
+// Error returns the reason as a sentence.
+func (e *RefusedError) Error() string { return "stream refused: " + e.Code.String() }

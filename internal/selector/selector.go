@@ -1,0 +1,108 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package selector owns the language of binding.endpointSelector: one CEL expression over a typed `ep`. Text from the release's values comes
+// in and is compiled once, at start; a Selector goes out to endpointsync, which asks it about every endpoint of the account.
+package selector
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/ext"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const (
+	// MaxLength of an expression, in bytes.
+	MaxLength = 8192
+	// costLimit bounds the work of one evaluation, in CEL's cost units (about one per operation and per ten bytes of text scanned).
+	costLimit = 100_000
+)
+
+// Endpoint is what an expression sees as `ep`.
+type Endpoint struct {
+	ID          string `cel:"id"`
+	URL         string `cel:"url"`       // normal form: http://a.b, tcp://a.b:5432
+	Scheme      string `cel:"scheme"`    // http or tcp
+	Hostname    string `cel:"hostname"`  // a.b
+	Service     string `cel:"service"`   // a
+	Namespace   string `cel:"namespace"` // b
+	Port        int    `cel:"port"`
+	Type        string `cel:"type"` // agent or cloud
+	Name        string `cel:"name"`
+	Description string `cel:"description"`
+	Metadata    string `cel:"metadata"`
+	Status      string `cel:"status"` // online or offline
+}
+
+// Selector is a compiled expression. It is safe for concurrent use.
+type Selector struct {
+	program cel.Program // nil admits everything
+}
+
+// Error says where and why an expression does not compile. Line and Column count from 1.
+type Error struct {
+	Line, Column int
+	Msg          string
+}
+
+// Error returns "line 1, column 4: …".
+func (e *Error) Error() string { return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Msg) }
+
+// Compile type-checks an expression that has to yield a bool. The empty expression, or one of spaces only, admits every endpoint. Errors of
+// the expression are *Error.
+func Compile(expression string) (*Selector, error) {
+	if strings.TrimSpace(expression) == "" {
+		return &Selector{}, nil
+	}
+	if len(expression) > MaxLength {
+		return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(expression), MaxLength)}
+	}
+	epType := reflect.TypeFor[Endpoint]()
+	env, err := cel.NewEnv(
+		ext.NativeTypes(epType, ext.ParseStructTags(true)),
+		ext.Strings(),
+		cel.Variable("ep", cel.ObjectType(epType.String())),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the selector language: %w", err)
+	}
+	ast, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		first := issues.Errors()[0]
+		return nil, &Error{Line: first.Location.Line(), Column: first.Location.Column() + 1, Msg: first.Message}
+	}
+	if ast.OutputType().String() != cel.BoolType.String() {
+		return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression yields %s; it must yield a bool, such as ep.hostname.endsWith('.prod')", ast.OutputType())}
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit))
+	if err != nil {
+		return nil, fmt.Errorf("planning the selector: %w", err)
+	}
+	return &Selector{program: program}, nil
+}
+
+// Matches says whether the expression admits the endpoint, whose URL in normal form is u. An error means that the expression could not be
+// evaluated for it (say, it went over the cost limit); the endpoint is then not admitted.
+func (s *Selector) Matches(e *account.Endpoint, u account.EndpointURL) (bool, error) {
+	if s.program == nil {
+		return true, nil
+	}
+	out, _, err := s.program.Eval(map[string]any{"ep": &Endpoint{
+		ID: e.ID, URL: u.String(), Scheme: u.Scheme, Hostname: u.Host, Service: u.Service(), Namespace: u.Namespace(), Port: u.Port,
+		Type: e.Type, Name: e.Name, Description: e.Description, Metadata: e.Metadata, Status: e.Status,
+	}})
+	if err != nil {
+		return false, fmt.Errorf("evaluating the endpoint selector: %w", err)
+	}
+	admitted, ok := out.Value().(bool)
+	if !ok {
+		return false, errors.New("evaluating the endpoint selector: the result is not a bool")
+	}
+	return admitted, nil
+}

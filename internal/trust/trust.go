@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 )
@@ -28,22 +29,15 @@ type Options struct {
 // ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers set ServerName and NextProtos.
 func (o Options) ClientConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: tls.NewLRUClientSessionCache(64)}
-	pem := o.CAPEM
-	if o.CAFile != "" {
-		b, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading CA file: %w", err)
-		}
-		pem = b
-	}
-	switch {
-	case len(pem) > 0 && o.CASHA256 != "":
+	switch byFile, byPEM := o.CAFile != "", len(o.CAPEM) > 0; {
+	case byFile && byPEM, (byFile || byPEM) && o.CASHA256 != "":
 		return nil, errors.New("ca-file and ca-sha256 exclude each other: give one of them")
-	case len(pem) > 0:
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("CA file %q holds no PEM certificate", o.CAFile)
+	case byFile || byPEM:
+		roots, err := o.roots()
+		if err != nil {
+			return nil, err
 		}
+		cfg.RootCAs = roots
 	case o.CASHA256 != "":
 		want, err := hex.DecodeString(strings.ReplaceAll(strings.ToLower(o.CASHA256), ":", ""))
 		if err != nil || len(want) != sha256.Size {
@@ -55,8 +49,41 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
+// maxCAFile bounds what is read as a CA file; the bundles of operating systems have about 250 kB.
+const maxCAFile = 4 << 20
+
+// roots reads the authorities given as a file or as bytes. A file without any must not mean the system's roots.
+func (o Options) roots() (*x509.CertPool, error) {
+	pem, name := o.CAPEM, "the given CA bundle"
+	if o.CAFile != "" {
+		name = fmt.Sprintf("CA file %q", o.CAFile)
+		f, err := os.Open(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading CA file: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		if pem, err = io.ReadAll(io.LimitReader(f, maxCAFile+1)); err != nil {
+			return nil, fmt.Errorf("reading CA file: %w", err)
+		}
+		if len(pem) > maxCAFile {
+			return nil, fmt.Errorf("%s is larger than %d MiB; give a file of PEM certificates", name, maxCAFile>>20)
+		}
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate; it should begin with -----BEGIN CERTIFICATE-----", name)
+	}
+	return pool, nil
+}
+
+// ErrPin says that no authority in the server's chain has the pinned fingerprint.
+var ErrPin = errors.New("no certificate authority in its chain has the fingerprint given as ca-sha256")
+
 // verifyPinned verifies the presented chain up to the one presented certificate whose key has the pinned fingerprint, and the host name.
 func verifyPinned(cs tls.ConnectionState, want []byte) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("verifying server: it presented no certificate")
+	}
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	found := false
 	for _, c := range cs.PeerCertificates[1:] {
@@ -69,7 +96,7 @@ func verifyPinned(cs tls.ConnectionState, want []byte) error {
 		intermediates.AddCert(c)
 	}
 	if !found {
-		return errors.New("verifying server: no certificate authority in its chain has the fingerprint given as ca-sha256; compare it with what fairlead-server printed at its start")
+		return fmt.Errorf("verifying server: %w", ErrPin)
 	}
 	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots, Intermediates: intermediates})
 	if err != nil {

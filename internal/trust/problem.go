@@ -1,0 +1,47 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+)
+
+// Problem is a reason why a server's identity could not be verified. None of them goes away by trying again soon: somebody has to
+// change a setting here or the certificate there.
+type Problem string
+
+// The problems. NoProblem means that an error is about something else, e.g. the network.
+const (
+	NoProblem        Problem = ""
+	UnknownAuthority Problem = "UnknownAuthority" // signed by an authority that is not trusted here
+	WrongPin         Problem = "WrongPin"         // no authority with the pinned fingerprint
+	WrongHost        Problem = "WrongHost"        // the certificate is for other names
+	OutOfDate        Problem = "OutOfDate"        // expired, or not valid yet by this machine's clock
+	BadCertificate   Problem = "BadCertificate"   // anything else that is wrong with the chain
+)
+
+// ProblemOf says why a TLS handshake error means that the server is not the one that is trusted.
+func ProblemOf(err error) Problem {
+	var (
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		verify  *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.Is(err, ErrPin):
+		return WrongPin
+	case errors.As(err, &host):
+		return WrongHost
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return OutOfDate
+	case errors.As(err, &unknown):
+		return UnknownAuthority
+	case errors.As(err, &invalid), errors.As(err, &verify):
+		return BadCertificate
+	}
+	return NoProblem
+}

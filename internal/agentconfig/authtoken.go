@@ -1,0 +1,112 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agentconfig
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// CredentialError says that there is no authtoken, or that it cannot be one. It never holds the secret.
+type CredentialError struct{ Msg string }
+
+// Error returns the sentence.
+func (e *CredentialError) Error() string { return e.Msg }
+
+// HowToAuthenticate is the remedy for a missing or refused authtoken.
+const HowToAuthenticate = "run `fairlead config add-authtoken -` and paste an authtoken, or set " + EnvAuthtoken
+
+const maxToken = 256
+
+// CheckAuthtoken says whether token has the form of an authtoken. source names it in the error. The error is a *CredentialError.
+func CheckAuthtoken(source, token string) error {
+	bad := func(why string) error { return &CredentialError{Msg: source + " " + why} }
+	switch {
+	case token == "":
+		return bad("is empty; " + HowToAuthenticate)
+	case strings.HasPrefix(token, account.APIKeyPrefix):
+		return bad("is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an authtoken (" +
+			account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`")
+	case !strings.HasPrefix(token, account.AuthtokenPrefix):
+		return bad("is not an authtoken: those begin with " + account.AuthtokenPrefix + "; " + HowToAuthenticate)
+	case len(token) > maxToken:
+		return bad(fmt.Sprintf("is too long for an authtoken (at most %d characters); paste only the token", maxToken))
+	}
+	for _, c := range []byte(token[len(account.AuthtokenPrefix):]) {
+		if !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", rune(c)) {
+			return bad("holds a character that no authtoken has; paste it again, whole and on one line")
+		}
+	}
+	if len(token) == len(account.AuthtokenPrefix) {
+		return bad("is cut off after its prefix; paste it again, whole")
+	}
+	return nil
+}
+
+// ReadAuthtoken reads one authtoken and nothing else, e.g. from standard input, and checks it.
+func ReadAuthtoken(source string, r io.Reader) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(r, 4096))
+	if err != nil {
+		return "", fmt.Errorf("reading the authtoken from %s: %w", source, err)
+	}
+	token := strings.TrimSpace(string(data))
+	return token, CheckAuthtoken("the text from "+source, token)
+}
+
+func readAuthtokenFile(path string) (string, error) {
+	data, _, err := readLimited(path)
+	if err != nil {
+		return "", fmt.Errorf("reading --authtoken-file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	return token, CheckAuthtoken("the content of --authtoken-file "+path, token)
+}
+
+// resolveToken finds the authtoken, checks it, and remembers how to read it again.
+func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reader) error {
+	switch {
+	case flags.AuthtokenFile == "-":
+		token, err := ReadAuthtoken("standard input", stdin)
+		s.authtoken = Value{token, "--authtoken-file -"}
+		return err
+	case flags.AuthtokenFile != "":
+		s.reread = func() (string, error) { return readAuthtokenFile(flags.AuthtokenFile) }
+		token, err := s.reread()
+		s.authtoken = Value{token, "--authtoken-file " + flags.AuthtokenFile}
+		return err
+	case env(EnvAuthtoken) != "":
+		s.authtoken = Value{env(EnvAuthtoken), EnvAuthtoken}
+		return CheckAuthtoken(EnvAuthtoken, s.authtoken.Text)
+	case f.values[KeyAuthtoken] != "":
+		s.authtoken = Value{f.values[KeyAuthtoken], f.source(KeyAuthtoken)}
+		s.reread = func() (string, error) {
+			again, err := readFile(f.path, true)
+			if err != nil {
+				return "", err
+			}
+			return again.values[KeyAuthtoken], CheckAuthtoken(again.source(KeyAuthtoken), again.values[KeyAuthtoken])
+		}
+		return CheckAuthtoken(s.authtoken.Source, s.authtoken.Text)
+	}
+	return nil
+}
+
+// AuthtokenSource says where the authtoken came from; "" when there is none.
+func (s *Settings) AuthtokenSource() string { return s.authtoken.Source }
+
+// Authtoken returns the authtoken, "" when there is none. A token that came from a file is read again, so that a rotated one is used
+// from the next session on; while the file cannot be read or holds no authtoken, the last good one is returned. Safe for concurrent use.
+func (s *Settings) Authtoken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reread != nil {
+		if token, err := s.reread(); err == nil {
+			s.authtoken.Text = token
+		}
+	}
+	return s.authtoken.Text
+}

@@ -1,0 +1,137 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agentconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The keys of the config file.
+const (
+	KeyServerURL = "server_url"
+	KeyAuthtoken = "authtoken"
+	KeyCAFile    = "ca_file"
+	KeyCASHA256  = "ca_sha256"
+)
+
+func knownKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
+
+const maxFile = 64 << 10
+
+// file is a config file as it was read.
+type file struct {
+	path   string
+	doc    *yaml.Node        // for Save: keeps comments and order
+	values map[string]string // by key
+	lead   []byte            // for Save: what a file without any key holds, which are comments
+	mode   fs.FileMode
+}
+
+// readFile reads and checks the config file. A file that does not exist is an empty one unless it must exist.
+func readFile(path string, mustExist bool) (*file, error) {
+	f := &file{path: path, values: map[string]string{}}
+	data, mode, err := readLimited(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if mustExist {
+			return nil, fmt.Errorf("config file %q does not exist; create it, or leave out --config and %s", path, EnvConfig)
+		}
+		return f, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading config file: %w", err)
+	}
+	f.mode = mode
+	return f, f.parse(data)
+}
+
+// readLimited reads a small regular file.
+func readLimited(path string) ([]byte, fs.FileMode, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = in.Close() }()
+	info, err := in.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	if info.IsDir() {
+		return nil, 0, fmt.Errorf("%q is a directory; name a file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(data) > maxFile {
+		return nil, 0, fmt.Errorf("%q is larger than %d KiB; it cannot be what you meant", path, maxFile>>10)
+	}
+	return data, info.Mode(), nil
+}
+
+// parse accepts one mapping of known keys to scalars, or an empty document.
+func (f *file) parse(data []byte) error {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		f.lead = data
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("config file %q is not valid YAML: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("config file %q holds more than one document; keep one", f.path)
+	}
+	f.doc = &doc
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil
+	}
+	if root.Kind != yaml.MappingNode {
+		return f.errorAt(root, "the file must be a list of lines like %q", KeyServerURL+": https://fairlead.example.com:8443")
+	}
+	for i := 0; i < len(root.Content); i += 2 {
+		if err := f.take(root.Content[i], root.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *file) take(key, value *yaml.Node) error {
+	switch _, twice := f.values[key.Value]; {
+	case key.Kind != yaml.ScalarNode || !slices.Contains(knownKeys(), key.Value):
+		return f.errorAt(key, "unknown key %q; known keys are %s", key.Value, strings.Join(knownKeys(), ", "))
+	case twice:
+		return f.errorAt(key, "key %q appears twice; remove one", key.Value)
+	case value.Kind != yaml.ScalarNode:
+		return f.errorAt(value, "the value of %q must be a text", key.Value)
+	}
+	f.values[key.Value] = value.Value
+	if value.Tag == "!!null" {
+		f.values[key.Value] = ""
+	}
+	return nil
+}
+
+func (f *file) errorAt(n *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("config file %q line %d: %s", f.path, n.Line, fmt.Sprintf(format, args...))
+}
+
+// exposed says whether others than the owner may read the authtoken in the file.
+func (f *file) exposed() bool {
+	return runtime.GOOS != "windows" && f.values[KeyAuthtoken] != "" && f.mode.Perm()&0o044 != 0
+}
+
+// source names a key of the file for messages.
+func (f *file) source(key string) string { return key + " in " + f.path }

@@ -1,0 +1,106 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agentconfig
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+)
+
+// Flags are the settings given on the command line; "" means not given. There is no flag for the authtoken itself: process arguments
+// are visible to every user of the machine.
+type Flags struct {
+	Config        string
+	ServerURL     string
+	AuthtokenFile string // a path, or "-" for standard input
+	CAFile        string
+	CASHA256      string
+}
+
+// Value is a setting and where it came from, for messages.
+type Value struct {
+	Text   string
+	Source string // e.g. "--server", "FAIRLEAD_SERVER_URL" or "server_url in /home/a/.config/fairlead/config.yaml"
+}
+
+// Settings are the resolved settings. A missing one has an empty Text.
+type Settings struct {
+	Path      string // of the config file, whether or not it exists
+	ServerURL Value
+	CAFile    Value // at most one of CAFile and CASHA256
+	CASHA256  Value
+	Warnings  []string // sentences
+
+	authtoken Value
+	reread    func() (string, error)
+	mu        sync.Mutex
+}
+
+// Load resolves the settings: flags, then environment, then the config file. The two ways to name the trusted authority are one
+// setting, so that a flag of the one kind replaces a line of the other kind. stdin is read only for AuthtokenFile "-".
+func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
+	path, explicit, err := Path(flags.Config, env)
+	if err != nil && flags.missesNothing(env) {
+		path, err = "", nil // no home directory, but everything needed is given
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := &file{values: map[string]string{}}
+	if path != "" {
+		if f, err = readFile(path, explicit); err != nil {
+			return nil, err
+		}
+	}
+	s := &Settings{Path: path, ServerURL: first(
+		Value{flags.ServerURL, "--server"},
+		Value{env(EnvServerURL), EnvServerURL},
+		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
+	if err := s.resolveTrust(flags, env, f); err != nil {
+		return nil, err
+	}
+	if f.exposed() {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path, path))
+	}
+	return s, s.resolveToken(flags, env, f, stdin)
+}
+
+// missesNothing says that server and authtoken do not depend on a config file.
+func (f Flags) missesNothing(env Getenv) bool {
+	return (f.ServerURL != "" || env(EnvServerURL) != "") && (f.AuthtokenFile != "" || env(EnvAuthtoken) != "")
+}
+
+func first(values ...Value) Value {
+	for _, v := range values {
+		if v.Text != "" {
+			return v
+		}
+	}
+	return Value{}
+}
+
+// resolveTrust takes both settings from the highest level that has either.
+func (s *Settings) resolveTrust(flags Flags, env Getenv, f *file) error {
+	caFile := f.values[KeyCAFile]
+	if caFile != "" && !filepath.IsAbs(caFile) {
+		caFile = filepath.Join(filepath.Dir(f.path), caFile)
+	}
+	levels := [][2]Value{
+		{{flags.CAFile, "--ca-file"}, {flags.CASHA256, "--ca-sha256"}},
+		{{env(EnvCAFile), EnvCAFile}, {env(EnvCASHA256), EnvCASHA256}},
+		{{caFile, f.source(KeyCAFile)}, {f.values[KeyCASHA256], f.source(KeyCASHA256)}},
+	}
+	for _, l := range levels {
+		if l[0].Text != "" && l[1].Text != "" {
+			return fmt.Errorf("%s and %s exclude each other: give one of them", l[0].Source, l[1].Source)
+		}
+		if l[0].Text != "" || l[1].Text != "" {
+			s.CAFile, s.CASHA256 = first(l[0]), first(l[1])
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package build
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// progress tells a person how a long build goes on: one line redrawn each second on a terminal, elsewhere a line every
+// 15 seconds. Its methods may be called from several goroutines.
+type progress struct {
+	out      io.Writer
+	terminal bool
+	what     string
+	start    time.Time
+	quit     chan struct{}
+	gone     chan struct{}
+
+	mu                    sync.Mutex
+	step                  string
+	downloads             int
+	total, finished       int
+	compilingNow, stopped bool
+}
+
+const plainInterval = 15 * time.Second
+
+func newProgress(out io.Writer, what string) *progress {
+	p := &progress{out: out, what: what, start: time.Now(), quit: make(chan struct{}), gone: make(chan struct{})}
+	if f, ok := out.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		p.terminal = err == nil
+	}
+	go p.run()
+	return p
+}
+
+func (p *progress) run() {
+	defer close(p.gone)
+	interval := plainInterval
+	if p.terminal {
+		interval = time.Second
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.quit:
+			return
+		case <-tick.C:
+			p.show(p.line())
+		}
+	}
+}
+
+func (p *progress) show(line string) {
+	if p.terminal {
+		_, _ = fmt.Fprintf(p.out, "\r\033[K%s", line)
+		return
+	}
+	_, _ = fmt.Fprintln(p.out, line)
+}
+
+func (p *progress) line() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	elapsed := time.Since(p.start).Round(time.Second)
+	step := p.step
+	switch {
+	case p.compilingNow && p.total > 0 && p.finished >= p.total-1, p.compilingNow && p.total == 0:
+		step = "linking"
+	case p.compilingNow:
+		step = fmt.Sprintf("compiling, %d of %d packages (%d %%)", p.finished, p.total, 100*p.finished/p.total)
+	case p.downloads > 0:
+		step = fmt.Sprintf("downloading Go modules, %d so far", p.downloads)
+	}
+	return fmt.Sprintf("building %s: %s, %v", p.what, step, elapsed)
+}
+
+func (p *progress) phase(step string) {
+	p.mu.Lock()
+	p.step = step
+	p.mu.Unlock()
+	p.show(p.line())
+}
+
+func (p *progress) downloaded() {
+	p.mu.Lock()
+	p.downloads++
+	p.mu.Unlock()
+}
+
+// compiling begins the compiler's phase, with the number of packages that are not in Go's build cache.
+func (p *progress) compiling(total int) {
+	p.mu.Lock()
+	p.compilingNow, p.total = true, total
+	p.mu.Unlock()
+	p.show(p.line())
+}
+
+func (p *progress) compiled(string) {
+	p.mu.Lock()
+	p.finished++
+	p.mu.Unlock()
+}
+
+// done ends the display of a build that succeeded.
+func (p *progress) done() {
+	p.stop()
+	p.show(fmt.Sprintf("built %s in %v", p.what, time.Since(p.start).Round(time.Second)))
+	if p.terminal {
+		_, _ = fmt.Fprintln(p.out)
+	}
+}
+
+// stop ends the display; it may be called again.
+func (p *progress) stop() {
+	p.mu.Lock()
+	again := p.stopped
+	p.stopped = true
+	p.mu.Unlock()
+	if again {
+		return
+	}
+	close(p.quit)
+	<-p.gone
+	if p.terminal {
+		_, _ = fmt.Fprint(p.out, "\r\033[K")
+	}
+}

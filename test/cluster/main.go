@@ -1,0 +1,93 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cluster is the test bed: it builds a real one-node Kubernetes from pinned Go modules and runs it in namespaces
+// of its own. Sub-commands come in; a running node goes out, of which `down` leaves no trace. The work is done by
+// internal/build (binaries), internal/lifecycle (up and down), internal/node (the node itself) and internal/enter (exec).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/test/cluster/internal/build"
+)
+
+// exitError ends the program with a code, without a message of its own.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	err := rootCommand().ExecuteContext(ctx)
+	interrupted := ctx.Err() != nil
+	stop()
+	var code exitError
+	switch {
+	case err == nil:
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	case interrupted && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "cluster: interrupted; nothing was left behind")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real one-node Kubernetes for tests, built from Go modules",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(), initCommand())
+	return root
+}
+
+func cache() (build.Cache, error) {
+	dir, err := build.DefaultDir()
+	return build.Cache{Dir: dir, Sources: sources}, err
+}
+
+func buildCommand() *cobra.Command {
+	var only string
+	var printDir bool
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build what is not in the cache: Kubernetes, containerd, CoreDNS, helm (about 5 minutes on two cores, once)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := cache()
+			if err != nil {
+				return err
+			}
+			names := []string{build.Kubenode, build.Tools, build.Images}
+			if only != "" {
+				names = []string{only}
+			}
+			dir, err := c.PartDir(names[0])
+			if err != nil {
+				return err
+			}
+			if printDir {
+				fmt.Println(dir)
+				return nil
+			}
+			return c.Build(cmd.Context(), os.Stderr, names...)
+		},
+	}
+	cmd.Flags().StringVar(&only, "only", "", "build one part only: kubenode (all that envtest needs), tools or images")
+	cmd.Flags().BoolVar(&printDir, "print-dir", false, "print the folder of kubenode (for KUBEBUILDER_ASSETS), or of the part named by --only, and build nothing")
+	return cmd
+}

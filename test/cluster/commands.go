@@ -199,6 +199,19 @@ func importImages(ctx context.Context, c *state.Cluster, archive io.Reader) erro
 	return nil
 }
 
+func helperCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    enter.HelperCommand + " COMMAND [ARG…]",
+		Hidden: true,
+		Args:   cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			exit, err := enter.Helper(args)
+			fmt.Fprintln(os.Stderr, "cluster exec:", err)
+			return exitError(exit)
+		},
+	}
+}
+
 func initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    node.InitCommand + " DIR",

@@ -51,7 +51,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(), initCommand())
+	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(), initCommand(), helperCommand())
 	return root
 }
 

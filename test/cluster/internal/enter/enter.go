@@ -23,6 +23,26 @@ import (
 
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 
+// HelperCommand is the hidden sub-command that Run starts inside: HelperCommand -- COMMAND ARG…
+const HelperCommand = "node-exec"
+
+// exitNotFound is a shell's exit code for a command that cannot be run.
+const exitNotFound = 127
+
+// Helper becomes the command of its arguments, which dies with the thread that started the helper. (SysProcAttr.Pdeathsig
+// cannot do this: in another pid namespace the parent's number is 0, which it takes for a dead parent.)
+func Helper(args []string) (exit int, err error) {
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return exitNotFound, fmt.Errorf("tying the command to its caller: %w", err)
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return exitNotFound, err
+	}
+	return exitNotFound, fmt.Errorf("running %s: %w", path, syscall.Exec(path, args, os.Environ()))
+}
+
 // Command is a program to run inside.
 type Command struct {
 	Args   []string
@@ -55,7 +75,7 @@ func Run(ctx context.Context, c *state.Cluster, cmd Command) (exit int, err erro
 	ended := make(chan result, 1)
 	go func() {
 		// The thread changes its namespaces, so it is never unlocked and ends with the goroutine; the command is its child
-		// and dies with it (Pdeathsig).
+		// and dies with it.
 		runtime.LockOSThread()
 		exit, err := runLocked(ctx, c, cmd, dir)
 		ended <- result{exit, err}
@@ -71,15 +91,8 @@ func runLocked(ctx context.Context, c *state.Cluster, cmd Command, dir string) (
 	if _, err := os.Stat(dir); err != nil {
 		return 0, fmt.Errorf("this folder is not visible in the node, which has its own /var/lib, /var/log and /run: %w", err)
 	}
-	env := Environ(c)
-	path, err := lookPath(cmd.Args[0], env)
-	if err != nil {
-		return 0, err
-	}
-	p := exec.CommandContext(ctx, path, cmd.Args[1:]...)
-	p.Args[0] = cmd.Args[0]
-	p.Dir, p.Env, p.Stdin, p.Stdout, p.Stderr = dir, env, cmd.Stdin, cmd.Stdout, cmd.Stderr
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p := exec.CommandContext(ctx, "/proc/self/exe", append([]string{HelperCommand, "--"}, cmd.Args...)...)
+	p.Dir, p.Env, p.Stdin, p.Stdout, p.Stderr = dir, Environ(c), cmd.Stdin, cmd.Stdout, cmd.Stderr
 	if err := p.Start(); err != nil {
 		return 0, err
 	}
@@ -91,7 +104,7 @@ func runLocked(ctx context.Context, c *state.Cluster, cmd Command, dir string) (
 		defer close(done)
 		go forward(signals, done, p.Process)
 	}
-	err = p.Wait()
+	err := p.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() {

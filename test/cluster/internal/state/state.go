@@ -62,7 +62,9 @@ func (c *Cluster) CgroupName() string {
 }
 
 // Path is a file or folder of the cluster's.
-func (c *Cluster) Path(elem ...string) string { return filepath.Join(append([]string{c.Dir}, elem...)...) }
+func (c *Cluster) Path(elem ...string) string {
+	return filepath.Join(append([]string{c.Dir}, elem...)...)
+}
 
 // Kubeconfig is the administrator's. Its server address is one of the node's network.
 func (c *Cluster) Kubeconfig() string { return c.Path("pki", "admin.kubeconfig") }

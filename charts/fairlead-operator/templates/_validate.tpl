@@ -1,0 +1,94 @@
+{{/*
+What the schema cannot say in a sentence. Each message names the value and the remedy, and none repeats a secret.
+*/}}
+{{- define "fairlead-operator.validate" -}}
+{{- include "fairlead-operator.validateName" . -}}
+{{- include "fairlead-operator.validateAddresses" . -}}
+{{- include "fairlead-operator.validateCredentials" . -}}
+{{- include "fairlead-operator.validateTexts" . -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateName" -}}
+{{- if gt (len .Release.Name) 40 -}}
+{{- fail (printf "the release name %q has %d characters: choose one of at most 40, as Deployments and Roles are named after it" .Release.Name (len .Release.Name)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateAddresses" -}}
+{{- $url := .Values.api.url -}}
+{{- if not $url -}}
+{{- fail "api.url is required: give the address of your fairlead-server, for example --set api.url=https://fairlead.example.com" -}}
+{{- end -}}
+{{- if not (regexMatch "^https://(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[1-9][0-9]{0,4})?/?$" $url) -}}
+{{- fail (printf "api.url %q: give it as https://HOST[:PORT], without user, path or query" $url) -}}
+{{- end -}}
+{{- include "fairlead-operator.validatePort" (list "api.url" $url) -}}
+{{- $edge := .Values.edge.address -}}
+{{- if and $edge (not (regexMatch "^(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9][0-9]{0,4}$" $edge)) -}}
+{{- fail (printf "edge.address %q: give it as HOST:PORT, or leave it empty for the host and port of api.url" $edge) -}}
+{{- end -}}
+{{- include "fairlead-operator.validatePort" (list "edge.address" $edge) -}}
+{{- $ca := .Values.api.caBundle -}}
+{{- if contains "PRIVATE KEY-----" $ca -}}
+{{- fail "api.caBundle holds a private key: give only the certificates of the authority, and consider that key as known to others" -}}
+{{- end -}}
+{{- if and $ca (not (contains "-----BEGIN CERTIFICATE-----" $ca)) -}}
+{{- fail "api.caBundle holds no PEM certificate: give the authority's certificates, for example --set-file api.caBundle=ca.crt" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validatePort" -}}
+{{- $port := regexFind ":[0-9]+/?$" (index . 1) | trimPrefix ":" | trimSuffix "/" | int -}}
+{{- if gt $port 65535 -}}
+{{- fail (printf "%s %q: the port must be a number from 1 to 65535" (index . 0) (index . 1)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateCredentials" -}}
+{{- $c := .Values.credentials -}}
+{{- if $c.existingSecret -}}
+{{- if or $c.apiKey $c.authtoken -}}
+{{- fail (printf "credentials.existingSecret %q excludes credentials.apiKey and credentials.authtoken: give either the Secret's name or the two values" $c.existingSecret) -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $c.existingSecret) -}}
+{{- fail (printf "credentials.existingSecret %q is no name of a Secret: use a-z, 0-9, '-' and '.'" $c.existingSecret) -}}
+{{- end -}}
+{{- else -}}
+{{- if not $c.apiKey -}}
+{{- fail "credentials.apiKey is required: make one with `fairlead-server api-key create --scope operator`, or name a Secret in credentials.existingSecret" -}}
+{{- end -}}
+{{- if hasPrefix "flt_" $c.apiKey -}}
+{{- fail "credentials.apiKey holds an authtoken (flt_…): give the API key (flk_…) here and the authtoken in credentials.authtoken" -}}
+{{- end -}}
+{{- if and .Values.binding.enabled (not $c.authtoken) -}}
+{{- fail "credentials.authtoken is required while binding.enabled is true: make one with `fairlead-server authtoken create` that may connect, or name a Secret in credentials.existingSecret" -}}
+{{- end -}}
+{{- if hasPrefix "flk_" $c.authtoken -}}
+{{- fail "credentials.authtoken holds an API key (flk_…): give the authtoken (flt_…) here and the API key in credentials.apiKey" -}}
+{{- end -}}
+{{- if regexMatch "\\s" (print $c.apiKey $c.authtoken) -}}
+{{- fail "credentials.apiKey and credentials.authtoken must not contain spaces or line ends: give each secret alone" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateTexts" -}}
+{{- if gt (len .Values.description) 255 -}}
+{{- fail (printf "description has %d bytes: shorten it to at most 255" (len .Values.description)) -}}
+{{- end -}}
+{{- if and .Values.clusterDomain (not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .Values.clusterDomain)) -}}
+{{- fail (printf "clusterDomain %q is no DNS domain: give it as cluster.local, without a dot at the end, or leave it empty" .Values.clusterDomain) -}}
+{{- end -}}
+{{- include "fairlead-operator.validateDuration" (list "binding.removalDelay" .Values.binding.removalDelay 86400) -}}
+{{- include "fairlead-operator.validateDuration" (list "forwarder.drainTimeout" .Values.forwarder.drainTimeout 86400) -}}
+{{- end -}}
+
+{{- define "fairlead-operator.validateDuration" -}}
+{{- $value := index . 1 -}}
+{{- if not (regexMatch "^(0|[1-9][0-9]{0,5})(s|m|h)$" $value) -}}
+{{- fail (printf "%s %q is no duration: give a whole number with s, m or h, such as 30s or 15m" (index . 0) $value) -}}
+{{- end -}}
+{{- if gt (include "fairlead-operator.seconds" $value | int) (index . 2) -}}
+{{- fail (printf "%s %q is too long: give at most 24h" (index . 0) $value) -}}
+{{- end -}}
+{{- end -}}

@@ -61,7 +61,7 @@ func cache() (build.Cache, error) {
 }
 
 func buildCommand() *cobra.Command {
-	var only string
+	var only []string
 	var printDir bool
 	cmd := &cobra.Command{
 		Use:   "build",
@@ -72,22 +72,21 @@ func buildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			names := []string{build.Kubenode, build.Tools, build.Images}
-			if only != "" {
-				names = []string{only}
+			if len(only) == 0 {
+				return errors.New("--only is empty: name a part, or leave the flag out")
 			}
-			dir, err := c.PartDir(names[0])
+			if !printDir {
+				return c.Build(cmd.Context(), os.Stderr, only...)
+			}
+			dir, err := c.PartDir(only[0])
 			if err != nil {
 				return err
 			}
-			if printDir {
-				fmt.Println(dir)
-				return nil
-			}
-			return c.Build(cmd.Context(), os.Stderr, names...)
+			fmt.Println(dir)
+			return nil
 		},
 	}
-	cmd.Flags().StringVar(&only, "only", "", "build one part only: kubenode (all that envtest needs), tools or images")
-	cmd.Flags().BoolVar(&printDir, "print-dir", false, "print the folder of kubenode (for KUBEBUILDER_ASSETS), or of the part named by --only, and build nothing")
+	cmd.Flags().StringSliceVar(&only, "only", build.All(), "the parts to build; envtest needs only kubenode")
+	cmd.Flags().BoolVar(&printDir, "print-dir", false, "build nothing; print the folder of the first part of --only: kubenode's is KUBEBUILDER_ASSETS")
 	return cmd
 }

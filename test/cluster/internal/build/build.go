@@ -107,8 +107,10 @@ func (c Cache) install(name, bin, dir string) error {
 		}
 	case Tools:
 		err = errors.Join(os.Mkdir(filepath.Join(dir, "cni"), 0o755),
-			moveTo(dir, bin, "containerd", "containerd-shim-runc-v2", "ctr", "helm", "kubectl"),
+			moveTo(dir, bin, "containerd", "containerd-shim-runc-v2", "ctr", "kubectl"),
 			moveTo(filepath.Join(dir, "cni"), bin, "host-local", "ptp", "loopback", "portmap"))
+	case Helm:
+		err = moveTo(dir, bin, "helm")
 	case Images:
 		err = packImages(filepath.Join(dir, "images.tar"), bin)
 		err = errors.Join(err, moveTo(dir, bin, "nettool")) // for use in the node's network

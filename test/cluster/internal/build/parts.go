@@ -22,7 +22,8 @@ import (
 // The parts that are built and cached each on its own.
 const (
 	Kubenode = "kubenode" // etcd, the control plane, kubelet, kube-proxy: all that envtest needs
-	Tools    = "tools"    // containerd, CNI plugins, kubectl, helm
+	Tools    = "tools"    // containerd, CNI plugins, kubectl
+	Helm     = "helm"     // helm
 	Images   = "images"   // pause, CoreDNS and nettool as one archive
 )
 
@@ -41,6 +42,9 @@ const (
 // programs are the names that kubenode answers to.
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
 
+// All are the names of all parts.
+func All() []string { return []string{Kubenode, Tools, Helm, Images} }
+
 // part says what to compile and which of the sources decide its bytes.
 type part struct {
 	name     string
@@ -52,9 +56,10 @@ var parts = []part{
 	{name: Kubenode, packages: []string{"./kubenode"}, sources: []string{"kubenode"}},
 	{name: Tools, packages: []string{
 		containerd + "/cmd/containerd", containerd + "/cmd/containerd-shim-runc-v2", containerd + "/cmd/ctr",
-		"helm.sh/helm/v3/cmd/helm", "k8s.io/kubernetes/cmd/kubectl",
+		"k8s.io/kubernetes/cmd/kubectl",
 		cniPlugins + "/ipam/host-local", cniPlugins + "/main/ptp", cniPlugins + "/main/loopback", cniPlugins + "/meta/portmap",
 	}},
+	{name: Helm, packages: []string{"helm.sh/helm/v3/cmd/helm"}},
 	{name: Images, packages: []string{"./coredns", "./images/pause", "./images/nettool"}, sources: []string{"coredns", "images", "mkimage"}},
 }
 
@@ -81,7 +86,7 @@ func DefaultDir() (string, error) {
 func (c Cache) PartDir(name string) (string, error) {
 	i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 	if i < 0 {
-		return "", fmt.Errorf("no part %q: want %s, %s or %s", name, Kubenode, Tools, Images)
+		return "", fmt.Errorf("no part %q: want one of %s", name, strings.Join(All(), ", "))
 	}
 	sum, err := c.hash(parts[i])
 	if err != nil {

@@ -56,7 +56,7 @@ type Command struct {
 // Environ is the environment of programs inside: that of this process, the cluster's programs first in PATH, and its
 // kubeconfig. What kubectl and helm keep goes to the cluster's folder.
 func Environ(c *state.Cluster) []string {
-	path := c.Tools + ":" + c.Kubenode + ":" + c.Images + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
+	path := c.Tools + ":" + c.Helm + ":" + c.Kubenode + ":" + c.Images + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
 	return append(os.Environ(), "PATH="+path, "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+c.Path("kube-cache"),
 		"HELM_CACHE_HOME="+c.Path("helm", "cache"), "HELM_CONFIG_HOME="+c.Path("helm", "config"), "HELM_DATA_HOME="+c.Path("helm", "data"))
 }

@@ -38,7 +38,7 @@ func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluste
 	if err := preflight.Check(ctx, preflight.This()); err != nil {
 		return err
 	}
-	if err := cache.Build(ctx, out, build.Kubenode, build.Tools, build.Images); err != nil {
+	if err := cache.Build(ctx, out, build.All()...); err != nil {
 		return err
 	}
 	unlock, err := state.Lock(ctx, out, want.Dir)
@@ -72,12 +72,10 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 			err = errors.Join(ctx.Err(), remove(&c), os.RemoveAll(c.Dir))
 		}
 	}()
-	var errs [3]error
-	c.Kubenode, errs[0] = cache.PartDir(build.Kubenode)
-	c.Tools, errs[1] = cache.PartDir(build.Tools)
-	c.Images, errs[2] = cache.PartDir(build.Images)
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
+	for name, dir := range map[string]*string{build.Kubenode: &c.Kubenode, build.Tools: &c.Tools, build.Helm: &c.Helm, build.Images: &c.Images} {
+		if *dir, err = cache.PartDir(name); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(c.Path("log"), 0o755); err != nil {
 		return err

@@ -38,6 +38,7 @@ type Cluster struct {
 	Options   Options   `json:"options"`
 	Kubenode  string    `json:"kubenode"` // folders of binaries, as internal/build names them
 	Tools     string    `json:"tools"`
+	Helm      string    `json:"helm"`
 	Images    string    `json:"images"`
 	Started   time.Time `json:"started"`
 	PID       int       `json:"pid"`       // PID 1 of the node, as this machine counts

@@ -17,6 +17,7 @@ import (
 const (
 	APIKeyPrefix    = "flk_"
 	AuthtokenPrefix = "flt_"
+	ResumePrefix    = "flr_" // resume secrets of binds
 )
 
 // Scope is what an API key may do.

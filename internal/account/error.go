@@ -35,6 +35,9 @@ const (
 	CodeUnavailable       Code = "ERR_FL_1090"
 	CodeInternal          Code = "ERR_FL_1099"
 
+	CodeUnreachable Code = "ERR_FL_2001"
+	CodeBadAnswer   Code = "ERR_FL_2002"
+
 	CodeEndpointOffline     Code = "ERR_FL_3001"
 	CodeUpstreamUnreachable Code = "ERR_FL_3002"
 	CodeEndpointUnknown     Code = "ERR_FL_3003"
@@ -73,6 +76,8 @@ func Codes() []CodeInfo {
 		{CodeTooMany, 429, "too many requests"},
 		{CodeUnavailable, 503, "store unavailable"},
 		{CodeInternal, 500, "internal error"},
+		{CodeUnreachable, 503, "service not reachable"},
+		{CodeBadAnswer, 502, "answer that is not the service's"},
 		{CodeEndpointOffline, 503, "endpoint offline"},
 		{CodeUpstreamUnreachable, 502, "upstream unreachable"},
 		{CodeEndpointUnknown, 404, "endpoint unknown to the edge"},
@@ -106,7 +111,16 @@ type Error struct {
 	Msg     string
 	Fields  []FieldError      // for CodeInvalid: every broken rule
 	Details map[string]string // more facts for programs, may be nil
+	Status  int               // the HTTP status it came with, when it came over HTTP; 0 elsewhere
 	Cause   error             // never shown to the caller
+}
+
+// HTTPStatus returns the status that the error came with, else the one of its code.
+func (e *Error) HTTPStatus() int {
+	if e.Status != 0 {
+		return e.Status
+	}
+	return e.Code.Status()
 }
 
 // Error returns the safe message and, where there is one, the cause.
@@ -151,6 +165,15 @@ func InvalidAll(fields []FieldError) *Error {
 		sentences[i] = f.String()
 	}
 	return &Error{Code: CodeInvalid, Msg: strings.Join(sentences, "; "), Fields: fields}
+}
+
+// FieldsOf returns the broken rules of the first *Error in err's chain.
+func FieldsOf(err error) []FieldError {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Fields
+	}
+	return nil
 }
 
 // CodeOf returns the code of the first *Error in err's chain, CodeInternal when there is none, and "" for nil.

@@ -20,6 +20,7 @@ const (
 	PrefixAPIKey        = "ak"
 	PrefixCredential    = "cr"
 	PrefixOperation     = "rq"
+	PrefixStore         = "st"
 )
 
 var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)

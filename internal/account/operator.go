@@ -45,14 +45,71 @@ type OperatorBinding struct {
 	Cert              *string  `json:"cert"` // always null: forwarders authenticate by authtoken
 }
 
-// OperatorPatch changes an operator; nil fields stay.
+// OperatorPatch changes an operator; nil fields stay. Objects are merged one level, lists are replaced.
 type OperatorPatch struct {
 	Description     *string
 	Metadata        *string
 	EnabledFeatures *[]string
 	Region          *string
-	Deployment      *OperatorDeployment
-	Binding         *OperatorBinding
+	Deployment      DeploymentPatch
+	Binding         BindingPatch
+}
+
+// DeploymentPatch changes an operator's deployment; nil fields stay.
+type DeploymentPatch struct {
+	Name        *string
+	Namespace   *string
+	Version     *string
+	ClusterName *string
+}
+
+// BindingPatch changes what an operator projects; nil fields stay. Clear removes the binding first.
+type BindingPatch struct {
+	Clear             bool
+	EndpointSelectors *[]string
+	IngressEndpoint   *string
+}
+
+// Apply returns o with the patch applied. The identity (cluster uid, namespace, name) of an operator that has a cluster uid cannot be
+// patched: CodeInvalid. The result is validated.
+func (p OperatorPatch) Apply(o Operator) (Operator, error) {
+	before := o.Deployment
+	set(&o.Description, p.Description)
+	set(&o.Metadata, p.Metadata)
+	set(&o.EnabledFeatures, p.EnabledFeatures)
+	set(&o.Region, p.Region)
+	set(&o.Deployment.Name, p.Deployment.Name)
+	set(&o.Deployment.Namespace, p.Deployment.Namespace)
+	set(&o.Deployment.Version, p.Deployment.Version)
+	set(&o.Deployment.ClusterName, p.Deployment.ClusterName)
+	if o.ClusterUID != "" && (before.Name != o.Deployment.Name || before.Namespace != o.Deployment.Namespace) {
+		return Operator{}, Invalid("deployment", o.Deployment.Namespace+"/"+o.Deployment.Name,
+			"namespace and name identify the installation and do not change; register the new place and delete this operator")
+	}
+	o.Binding = p.Binding.apply(o.Binding)
+	return o, o.Validate()
+}
+
+func (p BindingPatch) apply(b *OperatorBinding) *OperatorBinding {
+	if p.Clear {
+		b = nil
+	}
+	if p.EndpointSelectors == nil && p.IngressEndpoint == nil {
+		return b
+	}
+	var out OperatorBinding
+	if b != nil {
+		out = *b
+	}
+	set(&out.EndpointSelectors, p.EndpointSelectors)
+	set(&out.IngressEndpoint, p.IngressEndpoint)
+	return &out
+}
+
+func set[T any](dst, src *T) {
+	if src != nil {
+		*dst = *src
+	}
 }
 
 // OperatorPage is a page of operators.
@@ -64,7 +121,8 @@ type OperatorPage struct {
 // Operators keeps the operators of an account.
 type Operators interface {
 	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers again keeps its id, its last_seen_at
-	// moves. Values from o replace what was stored; without a difference only last_seen_at moves.
+	// moves. Values from o replace what was stored; without a difference only last_seen_at moves. Without a cluster uid each call
+	// registers a new operator.
 	UpsertOperator(ctx context.Context, o Operator) (op *Operator, created bool, err error)
 	Operator(ctx context.Context, accountID, id string) (*Operator, error)
 	ListOperators(ctx context.Context, accountID string, p Page) (*OperatorPage, error)

@@ -44,9 +44,9 @@ const (
 // ParseEndpointURL reads the URL of an endpoint with the kubernetes binding: [http|tcp]://<service>.<namespace>[:port]. Errors are
 // CodeInvalid, with field "url", the value and the rule. What it accepts, Kubernetes accepts as Service name, namespace and port.
 func ParseEndpointURL(raw string) (EndpointURL, error) {
-	bad := func(rule string) (EndpointURL, error) { return EndpointURL{}, Invalid("url", raw, rule) }
+	bad := func(rule string) (EndpointURL, error) { return EndpointURL{}, Invalid("url", showURL(raw), rule) }
 	if len(raw) > 300 {
-		return EndpointURL{}, Invalid("url", raw[:64]+"…", "a URL has at most 300 characters")
+		return bad("a URL has at most 300 characters")
 	}
 	for i := range len(raw) {
 		if raw[i] <= ' ' || raw[i] >= 0x7f {
@@ -55,7 +55,7 @@ func ParseEndpointURL(raw string) (EndpointURL, error) {
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
-		return bad(fmt.Sprintf("the scheme is missing; did you mean %q?", "http://"+strings.TrimPrefix(raw, "//")))
+		return bad(ruleNoScheme(raw))
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme != "http" && scheme != "tcp" {
@@ -66,6 +66,29 @@ func ParseEndpointURL(raw string) (EndpointURL, error) {
 		return bad(err.Error())
 	}
 	return parseAuthority(scheme, authority, bad)
+}
+
+// ruleNoScheme suggests the http URL where that would be one.
+func ruleNoScheme(raw string) string {
+	guess := "http://" + strings.TrimPrefix(raw, "//")
+	if _, err := ParseEndpointURL(guess); err != nil {
+		return "the scheme is missing; give [http|tcp]://<service>.<namespace>[:port]"
+	}
+	return fmt.Sprintf("the scheme is missing; did you mean %q?", guess)
+}
+
+// showURL is what an error may show of a URL: not long, and without user name and password.
+func showURL(raw string) string {
+	if i := strings.LastIndexByte(raw, '@'); i >= 0 {
+		scheme, _, ok := strings.Cut(raw[:i], "://")
+		if ok {
+			scheme += "://"
+		} else {
+			scheme = ""
+		}
+		raw = scheme + "…" + raw[i:]
+	}
+	return Shorten(raw)
 }
 
 // onlyAuthority strips one trailing slash and refuses whatever else may follow or precede host and port.

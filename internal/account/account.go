@@ -1,0 +1,20 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import "time"
+
+// Account owns endpoints, operators, keys and tokens. Nothing of one account is visible to another.
+type Account struct {
+	ID        string
+	Name      string // unique in the store
+	CreatedAt time.Time
+}
+
+// Limits of an account; each is settable by whoever assembles the service.
+const (
+	DefaultMaxEndpoints = 10_000
+	DefaultMaxOperators = 1_000
+	DefaultMaxWatches   = 100
+)

@@ -1,0 +1,244 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of further text fields, in bytes, and of lists.
+const (
+	MaxUpstreamURL = 2048
+	MaxHostMode    = 255
+	MaxRegion      = 64
+	MaxShortText   = 253 // names, versions, cluster uid, ingress endpoint
+	MaxSelector    = 8192
+	MaxSelectors   = 16
+	MaxACLRules    = 64
+	MaxACLRule     = 512
+)
+
+const ruleBinding = `only the kubernetes binding works in this version; set "kubernetes"`
+
+// rules collects the broken rules of a value.
+type rules []FieldError
+
+func (r *rules) add(field, value, rule string) {
+	*r = append(*r, FieldError{Field: field, Value: Shorten(value), Rule: rule})
+}
+
+// text checks what holds for every text: length in bytes, valid UTF-8, no NUL.
+func (r *rules) text(field, value string, maxBytes int) {
+	switch {
+	case !utf8.ValidString(value):
+		r.add(field, value, "must be valid UTF-8")
+	case strings.ContainsRune(value, 0):
+		r.add(field, value, "must not contain the NUL character")
+	case len(value) > maxBytes:
+		r.add(field, value, fmt.Sprintf("has %d bytes; at most %d are allowed", len(value), maxBytes))
+	}
+}
+
+func (r rules) err() error {
+	if len(r) == 0 {
+		return nil
+	}
+	return InvalidAll(r)
+}
+
+// Shorten cuts a value to at most 64 bytes and valid UTF-8, so that an error can show it.
+func Shorten(value string) string {
+	const most = 64
+	if len(value) > most {
+		value = value[:most]
+		for len(value) > 0 && !utf8.RuneStart(value[len(value)-1]) {
+			value = value[:len(value)-1]
+		}
+		if r, _ := utf8.DecodeLastRuneInString(value); r == utf8.RuneError && len(value) > 0 {
+			value = value[:len(value)-1]
+		}
+		value += "…"
+	}
+	return strings.ToValidUTF8(value, "\uFFFD")
+}
+
+// Validate checks a bind and lists every broken rule as CodeInvalid.
+func (b *BindRequest) Validate() error {
+	var r rules
+	if b.Binding != BindingKubernetes {
+		r.add("binding", b.Binding, ruleBinding)
+	}
+	if u, err := ParseEndpointURL(b.URL.String()); err != nil || u != b.URL {
+		r.add("url", b.URL.String(), "must be a parsed endpoint URL")
+	}
+	r.text("name", b.Name, MaxName)
+	r.text("description", b.Description, MaxDescription)
+	r.text("metadata", b.Metadata, MaxMetadata)
+	r.text("upstream_url", b.UpstreamURL, MaxUpstreamURL)
+	r.text("host_mode", b.HostMode, MaxHostMode)
+	if !slices.Contains([]string{"", "http1", "http2"}, b.UpstreamProtocol) {
+		r.add("upstream_protocol", b.UpstreamProtocol, "must be http1, http2 or empty")
+	}
+	return r.err()
+}
+
+// Validate checks a session's texts and lists every broken rule as CodeInvalid.
+func (s *TunnelSession) Validate() error {
+	var r rules
+	if !ValidID(PrefixTunnelSession, s.ID) {
+		r.add("id", s.ID, "must be an identifier of a tunnel session")
+	}
+	r.text("agent_version", s.AgentVersion, MaxShortText)
+	r.text("ip", s.IP, MaxShortText)
+	r.text("metadata", s.Metadata, MaxMetadata)
+	r.text("os", s.OS, MaxShortText)
+	r.text("region", s.Region, MaxRegion)
+	r.text("transport", s.Transport, MaxShortText)
+	r.text("instance_id", s.InstanceID, MaxShortText)
+	r.text("server_id", s.ServerID, MaxShortText)
+	return r.err()
+}
+
+// Validate checks an operator and lists every broken rule as CodeInvalid.
+func (o *Operator) Validate() error {
+	var r rules
+	r.text("description", o.Description, MaxDescription)
+	r.text("metadata", o.Metadata, MaxMetadata)
+	r.text("region", o.Region, MaxRegion)
+	r.text("cluster_uid", o.ClusterUID, MaxShortText)
+	r.text("deployment.name", o.Deployment.Name, MaxShortText)
+	r.text("deployment.namespace", o.Deployment.Namespace, MaxShortText)
+	r.text("deployment.version", o.Deployment.Version, MaxShortText)
+	r.text("deployment.cluster_name", o.Deployment.ClusterName, MaxShortText)
+	if o.ClusterUID != "" {
+		for _, f := range []FieldError{{Field: "deployment.name", Value: o.Deployment.Name}, {Field: "deployment.namespace", Value: o.Deployment.Namespace}} {
+			if f.Value == "" {
+				r.add(f.Field, "", "is required with cluster_uid: cluster uid, namespace and name identify the installation")
+			}
+		}
+	}
+	for i, feature := range o.EnabledFeatures {
+		if feature != FeatureBindings || i > 0 {
+			r.add("enabled_features["+strconv.Itoa(i)+"]", feature, `the only feature is "bindings", once`)
+		}
+	}
+	o.validateBinding(&r)
+	return r.err()
+}
+
+func (o *Operator) validateBinding(r *rules) {
+	if o.Binding == nil {
+		return
+	}
+	r.text("binding.ingress_endpoint", o.Binding.IngressEndpoint, MaxShortText)
+	if n := len(o.Binding.EndpointSelectors); n > MaxSelectors {
+		r.add("binding.endpoint_selectors", "", fmt.Sprintf("has %d selectors; at most %d are allowed", n, MaxSelectors))
+		return
+	}
+	for i, s := range o.Binding.EndpointSelectors {
+		r.text("binding.endpoint_selectors["+strconv.Itoa(i)+"]", s, MaxSelector)
+	}
+}
+
+// ValidateScopes checks the scopes of an API key: at least one, each known, none twice. CodeInvalid otherwise.
+func ValidateScopes(scopes []Scope) error {
+	var r rules
+	if len(scopes) == 0 {
+		r.add("scopes", "", "at least one is required: admin, read or operator")
+	}
+	for i, s := range scopes {
+		switch {
+		case !slices.Contains(Scopes(), s):
+			r.add("scopes", string(s), "must be admin, read or operator")
+		case slices.Contains(scopes[:i], s):
+			r.add("scopes", string(s), "is given twice")
+		}
+	}
+	return r.err()
+}
+
+// NormaliseACL checks the rules of an authtoken and returns them in the form that URLs are matched against: lower case, without the
+// port that the scheme implies. A rule that could never match anything is refused with CodeInvalid.
+func NormaliseACL(acl []string) ([]string, error) {
+	var r rules
+	if len(acl) > MaxACLRules {
+		r.add("acl", "", fmt.Sprintf("has %d rules; at most %d are allowed", len(acl), MaxACLRules))
+		return nil, r.err()
+	}
+	out := make([]string, 0, len(acl))
+	for _, rule := range acl {
+		normal, problem := normaliseRule(rule)
+		if problem != "" {
+			r.add("acl", rule, problem)
+			continue
+		}
+		if !slices.Contains(out, normal) {
+			out = append(out, normal)
+		}
+	}
+	return out, r.err()
+}
+
+func normaliseRule(rule string) (normal, problem string) {
+	if len(rule) > MaxACLRule {
+		return "", fmt.Sprintf("has %d bytes; at most %d are allowed", len(rule), MaxACLRule)
+	}
+	verb, pattern, _ := strings.Cut(rule, ":")
+	if pattern == "" || verb != "bind" && verb != "connect" {
+		return "", "must be bind:<url pattern> or connect:<operator id pattern>, for example bind:http://*.demo"
+	}
+	for i := range len(pattern) {
+		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
+			return "", "only printable ASCII characters are allowed"
+		}
+	}
+	pattern = strings.ToLower(pattern)
+	switch {
+	case strings.Contains(pattern, "*"):
+	case verb == "connect" && !ValidID(PrefixOperator, pattern):
+		return "", "names no operator id; use connect:* or connect:op-…"
+	case verb == "bind":
+		u, err := ParseEndpointURL(pattern)
+		if err != nil {
+			return "", "could never match: " + CodeInvalidRule(err)
+		}
+		pattern = u.String()
+	}
+	return verb + ":" + pattern, ""
+}
+
+// CodeInvalidRule returns the first broken rule of a CodeInvalid error, or the error's text.
+func CodeInvalidRule(err error) string {
+	if fields := FieldsOf(err); len(fields) > 0 {
+		return fields[0].Rule
+	}
+	return err.Error()
+}
+
+// ValidateSecret checks a secret that somebody else chose, for a bootstrap file: the prefix and 32 to 128 characters of a-z, A-Z,
+// 0-9, '-' and '_'. The secret is not part of the error.
+func ValidateSecret(field, prefix, secret string) error {
+	rest, ok := strings.CutPrefix(secret, prefix)
+	if !ok {
+		return Invalid(field, "(not shown)", "must begin with "+prefix)
+	}
+	wrong := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	}
+	if len(rest) < 32 || len(rest) > 128 || strings.ContainsFunc(rest, wrong) {
+		return Invalid(field, "(not shown)", "after "+prefix+" it needs 32 to 128 random characters of a-z, A-Z, 0-9, '-' and '_'")
+	}
+	return nil
+}
+
+// ValidateDescription checks the description of a key or token.
+func ValidateDescription(s string) error {
+	var r rules
+	r.text("description", s, MaxDescription)
+	return r.err()
+}

@@ -1,0 +1,228 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/subtle"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Bind implements account.Binder.
+func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindResult, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	result := &account.BindResult{ResumeSecret: account.NewSecret(account.ResumePrefix)}
+	var row *endpointRow
+	err := s.write(ctx, "binding an endpoint", func(t *tx) error {
+		region, err := t.sessionRegion(r.AccountID, r.SessionID)
+		if err != nil {
+			return err
+		}
+		if err := t.refuseOtherScheme(r); err != nil {
+			return err
+		}
+		row, err = t.endpointWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5`,
+			r.AccountID, r.Binding, r.URL.Host, r.URL.Port, "")
+		if err != nil {
+			return err
+		}
+		kind, before := account.Modified, account.Endpoint{}
+		if row == nil {
+			kind = account.Added
+			row, err = t.newEndpoint(r)
+		} else {
+			before = row.e
+			result.TookFrom, err = t.mayHold(row, r)
+		}
+		if err != nil {
+			return err
+		}
+		row.hold(r, region, result.ResumeSecret, t.now)
+		if kind == account.Modified && !differs(before, row.e) {
+			return t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
+		}
+		row.e.UpdatedAt = t.now
+		t.changed(kind, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	result.Endpoint = row.e // with the version that the transaction's end gave it
+	return result, nil
+}
+
+// sessionRegion returns the region of a live session. A session that has ended cannot bind: nobody would ever lose its endpoint.
+func (t *tx) sessionRegion(accountID, sessionID string) (region string, err error) {
+	err = t.row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).Scan(&region)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
+	}
+	return region, err
+}
+
+// refuseOtherScheme holds the rule that one host and port has one scheme in an account.
+func (t *tx) refuseOtherScheme(r account.BindRequest) error {
+	var id, url string
+	err := t.row(`SELECT id, url FROM endpoints WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Scan(&id, &url)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
+		Msg: fmt.Sprintf("%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
+			"choose another port, or end that endpoint", r.URL, url, id)}
+}
+
+// newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot and its hostname.
+func (t *tx) newEndpoint(r account.BindRequest) (*endpointRow, error) {
+	var count int
+	if err := t.row(`SELECT COUNT(*) FROM endpoints WHERE account_id = $1`, r.AccountID).Scan(&count); err != nil {
+		return nil, err
+	}
+	if count >= t.s.opt.MaxEndpoints {
+		return nil, account.Errorf(account.CodeLimit, "the account has %d endpoints, which is its limit; end some of them first", count)
+	}
+	id, err := t.slotID(r)
+	if err != nil {
+		return nil, err
+	}
+	projection, err := t.projectionID(r, id)
+	if err != nil {
+		return nil, err
+	}
+	return &endpointRow{e: account.Endpoint{
+		ID: id, AccountID: r.AccountID, URL: r.URL.String(), PublicURL: r.URL.String(), Proto: r.URL.Scheme, Scheme: r.URL.Scheme,
+		HostPort: r.URL.HostPort(), Host: r.URL.Host, Port: r.URL.Port, Type: account.TypeAgent, Bindings: []string{r.Binding},
+		ProjectionID: projection, CreatedAt: t.now, UpdatedAt: t.now,
+	}}, nil
+}
+
+// slotID returns the id reserved for the slot and ends the reservation, or makes an id.
+func (t *tx) slotID(r account.BindRequest) (string, error) {
+	var id string
+	var expires int64
+	err := t.row(`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
+		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, "").Scan(&id, &expires)
+	if err == nil && expires > micros(t.now) {
+		return id, nil
+	}
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		return account.NewID(account.PrefixEndpoint, t.now), nil
+	}
+	return "", err
+}
+
+// projectionID returns the id that the hostname is projected by: that of its first endpoint. The hostname is in use from now on.
+func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, error) {
+	var projection string
+	err := t.row(`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
+		ON CONFLICT (account_id, binding, host) DO UPDATE SET expires_at = 0, projection_id =
+			CASE WHEN hostnames.expires_at <> 0 AND hostnames.expires_at <= $5 THEN excluded.projection_id ELSE hostnames.projection_id END
+		RETURNING projection_id`, r.AccountID, r.Binding, r.URL.Host, endpointID, micros(t.now)).Scan(&projection)
+	return projection, err
+}
+
+// mayHold says whether the session of the bind may hold the existing row, and from which live session it takes it.
+func (t *tx) mayHold(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
+	if !row.online() {
+		return "", nil
+	}
+	holder := idOf(row.e.TunnelSession)
+	if len(row.resumeHash) == 0 || subtle.ConstantTimeCompare(row.resumeHash, account.HashSecret(r.ResumeSecret)) != 1 {
+		return "", t.urlTaken(row, holder)
+	}
+	if holder == r.SessionID {
+		return "", nil
+	}
+	return holder, nil
+}
+
+func (t *tx) urlTaken(row *endpointRow, holder string) error {
+	var ip string
+	err := t.row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).Scan(&ip)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if ip == "" {
+		ip = "an unknown address"
+	}
+	since := row.onlineSince.Format(time.RFC3339)
+	return &account.Error{
+		Code:    account.CodeURLTaken,
+		Msg:     fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; stop that agent, or choose another URL", row.e.URL, holder, ip, since),
+		Details: map[string]string{"endpoint_id": row.e.ID, "session_id": holder, "ip": ip, "since": since},
+	}
+}
+
+// hold gives the row to the session of the bind.
+func (row *endpointRow) hold(r account.BindRequest, region, resumeSecret string, now time.Time) {
+	e := &row.e
+	if !row.online() || idOf(e.TunnelSession) != r.SessionID {
+		row.onlineSince = now
+	}
+	e.Name, e.Description, e.Metadata = r.Name, r.Description, r.Metadata
+	e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region = r.UpstreamURL, r.UpstreamProtocol, r.HostMode, region
+	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID), refTo(r.CredentialID)
+	row.graceFrom, row.resumeHash = time.Time{}, account.HashSecret(resumeSecret)
+}
+
+// Unbind implements account.Binder.
+func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID string) error {
+	return s.write(ctx, "unbinding an endpoint", func(t *tx) error {
+		row, err := t.endpointWhere(`account_id = $1 AND id = $2 AND session_id = $3`, accountID, endpointID, sessionID)
+		if err != nil || row == nil || sessionID == "" {
+			return err
+		}
+		return t.deleteEndpoint(row)
+	})
+}
+
+// Lose implements account.Binder.
+func (s *Store) Lose(ctx context.Context, accountID, sessionID string) error {
+	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
+		if err := t.exec(`DELETE FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+			return err
+		}
+		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID, accountID)
+		for _, row := range rows {
+			row.lose(t.now)
+			t.changed(account.Modified, row)
+		}
+		return err
+	})
+}
+
+// deleteEndpoint deletes the row and reserves its id for the slot, and the hostname's projection id when it was the last.
+func (t *tx) deleteEndpoint(row *endpointRow) error {
+	e := &row.e
+	if err := t.exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
+		return err
+	}
+	expires := micros(t.now.Add(t.s.opt.Reserve))
+	err := t.exec(`INSERT INTO slot_reservations (account_id, binding, host, port, slot, endpoint_id, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT (account_id, binding, host, port, slot) DO UPDATE SET endpoint_id = excluded.endpoint_id, expires_at = excluded.expires_at`,
+		e.AccountID, e.Bindings[0], e.Host, e.Port, row.slot, e.ID, expires)
+	if err != nil {
+		return err
+	}
+	err = t.exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
+		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires, e.AccountID, e.Bindings[0], e.Host)
+	if err != nil {
+		return err
+	}
+	t.changed(account.Deleted, row)
+	return nil
+}

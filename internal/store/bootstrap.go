@@ -1,0 +1,103 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Bootstrapped is what an empty store was given. The secrets are shown this once.
+type Bootstrapped struct {
+	Account         account.Account
+	APIKeySecret    string // scope admin
+	AuthtokenSecret string // all rights
+}
+
+// Bootstrap gives an empty store one account with one admin API key and one authtoken with all rights. created is false, and the
+// result nil, when the store has an account already.
+func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool, err error) {
+	err = s.write(ctx, "setting up the first account", func(t *tx) error {
+		first, err := t.firstAccount()
+		if err != nil || first != "" {
+			return err
+		}
+		a, err := t.createAccount(DefaultAccount)
+		if err != nil {
+			return err
+		}
+		made = &Bootstrapped{Account: *a, APIKeySecret: account.NewSecret(account.APIKeyPrefix), AuthtokenSecret: account.NewSecret(account.AuthtokenPrefix)}
+		if _, err := t.createAPIKey(a.ID, "first start", nil, nil, made.APIKeySecret); err != nil {
+			return err
+		}
+		_, err = t.createAuthtoken(a.ID, "first start", []string{"bind:*", "connect:*"}, made.AuthtokenSecret)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return made, made != nil, nil
+}
+
+// EnsureAPIKey makes sure that the secret, which the administrator chose and keeps in a bootstrap file, is a key: if no key has it, the oldest account (made
+// when there is none) gets an admin key with it. created says whether it did. A secret of the wrong form is CodeInvalid.
+func (s *Store) EnsureAPIKey(ctx context.Context, secret string) (created bool, err error) {
+	if err := account.ValidateSecret("bootstrap API key", account.APIKeyPrefix, secret); err != nil {
+		return false, err
+	}
+	err = s.ensure(ctx, `SELECT id FROM api_keys WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
+		created = true
+		_, err := t.createAPIKey(accountID, "bootstrap file", nil, nil, secret)
+		return err
+	})
+	return created && err == nil, err
+}
+
+// EnsureAuthtoken does for an authtoken with all rights what EnsureAPIKey does for an admin key.
+func (s *Store) EnsureAuthtoken(ctx context.Context, secret string) (created bool, err error) {
+	if err := account.ValidateSecret("bootstrap authtoken", account.AuthtokenPrefix, secret); err != nil {
+		return false, err
+	}
+	err = s.ensure(ctx, `SELECT id FROM authtokens WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
+		created = true
+		_, err := t.createAuthtoken(accountID, "bootstrap file", []string{"bind:*", "connect:*"}, secret)
+		return err
+	})
+	return created && err == nil, err
+}
+
+func (s *Store) ensure(ctx context.Context, lookUp, secret string, create func(t *tx, accountID string) error) error {
+	return s.write(ctx, "ensuring a bootstrap secret", func(t *tx) error {
+		var id string
+		err := t.row(lookUp, account.HashSecret(secret)).Scan(&id)
+		if err == nil || !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		first, err := t.firstAccount()
+		if err != nil {
+			return err
+		}
+		if first == "" {
+			a, err := t.createAccount(DefaultAccount)
+			if err != nil {
+				return err
+			}
+			first = a.ID
+		}
+		return create(t, first)
+	})
+}
+
+// firstAccount returns the id of the oldest account, "" when there is none.
+func (t *tx) firstAccount() (string, error) {
+	var id string
+	err := t.row(`SELECT id FROM accounts ORDER BY created_at, id LIMIT 1`).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return id, err
+}

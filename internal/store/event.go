@@ -1,0 +1,79 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// maxEvents is how many events one call of EndpointEvents returns at most.
+const maxEvents = 1000
+
+// EndpointEvents implements account.EventLog.
+func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.ResourceVersion, f account.EndpointFilter, limit int) (
+	[]account.EndpointEvent, account.ResourceVersion, error) {
+	if limit <= 0 || limit > maxEvents {
+		limit = maxEvents
+	}
+	var events []account.EndpointEvent
+	var upTo account.ResourceVersion
+	err := s.read(ctx, "reading events", func(t *tx) error {
+		var seq, compacted int64
+		if err := t.counters(accountID, &seq, &compacted); err != nil {
+			return err
+		}
+		if err := s.checkVersion(v, seq, compacted); err != nil {
+			return err
+		}
+		upTo = s.version(seq)
+		q := query{args: []any{accountID, v.Seq}, text: `account_id = $1 AND seq > $2`}
+		q.andIf(f.Binding != "", `binding = `, f.Binding)
+		q.andIf(f.URL != "", `url = `, f.URL)
+		return t.each(func(from scanner) error {
+			e, err := s.scanEvent(from)
+			events = append(events, e)
+			return err
+		}, `SELECT seq, type, snapshot FROM events WHERE `+q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args...)
+	})
+	if err != nil {
+		return nil, account.ResourceVersion{}, err
+	}
+	if len(events) == limit {
+		upTo = events[limit-1].ResourceVersion // more may follow
+	}
+	return events, upTo, nil
+}
+
+func (s *Store) checkVersion(v account.ResourceVersion, seq, compacted int64) error {
+	why := ""
+	switch {
+	case v.Epoch != s.epoch:
+		why = "is of another store, or of this one before it was restored"
+	case v.Seq > seq:
+		why = "lies in the future"
+	case v.Seq < compacted:
+		why = "is too old: the events after it were compacted"
+	default:
+		return nil
+	}
+	return account.Errorf(account.CodeGone, "resource_version %s %s; list again and watch from the list's version", v, why)
+}
+
+func (s *Store) scanEvent(from scanner) (account.EndpointEvent, error) {
+	var e account.EndpointEvent
+	var seq int64
+	var kind, snapshot string
+	if err := from.Scan(&seq, &kind, &snapshot); err != nil {
+		return e, err
+	}
+	e.Type, e.ResourceVersion, e.Endpoint = account.EventType(kind), s.version(seq), &account.Endpoint{}
+	if err := json.Unmarshal([]byte(snapshot), e.Endpoint); err != nil {
+		return e, fmt.Errorf("decoding event %d: %w", seq, err)
+	}
+	return e, nil
+}

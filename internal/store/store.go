@@ -1,0 +1,152 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store owns the service's data: accounts, API keys, authtokens, tunnel sessions, endpoints and the reservations of their
+// identities, operators, and the sequenced log of changes that watches read.
+//
+// What comes in: calls of the interfaces of internal/account by internal/tunnelserver, internal/apiserver and internal/edge, and the
+// administration by the commands of fairlead-server, which may run in another process at the same time. Whom it hands over to: a
+// SQLite database in the data directory. One method is one transaction; the event of a change is written in the transaction of the
+// change, and those who wait are woken after its commit. Driver errors leave as *account.Error.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Times and limits that Options may override.
+const (
+	DefaultGrace          = 10 * time.Minute
+	DefaultReserve        = 7 * 24 * time.Hour
+	DefaultEventRetention = 24 * time.Hour
+)
+
+// Options open a Store. Zero values mean the defaults.
+type Options struct {
+	DataDir        string           // created with mode 0700 when missing; its files get 0600
+	Clock          func() time.Time // default time.Now
+	Grace          time.Duration    // how long the row of a lost endpoint is kept
+	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
+	EventRetention time.Duration    // how long events are kept
+	MaxEndpoints   int              // per account
+	MaxOperators   int              // per account
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.Grace, DefaultGrace)
+	setDefault(&o.Reserve, DefaultReserve)
+	setDefault(&o.EventRetention, DefaultEventRetention)
+	setDefault(&o.MaxEndpoints, account.DefaultMaxEndpoints)
+	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Store implements the interfaces of internal/account on a database. Its methods may be called from many goroutines.
+type Store struct {
+	opt     Options
+	writer  *sql.DB // one connection; its transactions begin IMMEDIATE
+	reader  *sql.DB // many connections that cannot write
+	storeID string
+	epoch   int64
+	wakes   wakes
+	touched touched
+}
+
+// The interfaces that Store implements.
+var (
+	_ account.Endpoints      = (*Store)(nil)
+	_ account.EventLog       = (*Store)(nil)
+	_ account.Binder         = (*Store)(nil)
+	_ account.SessionStarter = (*Store)(nil)
+	_ account.TunnelSessions = (*Store)(nil)
+	_ account.Operators      = (*Store)(nil)
+	_ account.Authenticator  = (*Store)(nil)
+)
+
+// Open opens the store in opt.DataDir and makes an empty one when there is none. Its errors are sentences for whoever started the
+// program: the directory cannot be used, the database is of a newer version, it is no database of ours. Any number of processes may
+// have a store open; LockServer keeps a second server away.
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	opt.setDefaults()
+	s := &Store{opt: opt}
+	if err := s.openSQLite(ctx); err != nil {
+		return nil, errors.Join(err, s.closeDatabases())
+	}
+	return s, nil
+}
+
+// Close writes what is still to be written in batches and closes the database.
+func (s *Store) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(s.flushTouched(ctx), s.closeDatabases())
+}
+
+func (s *Store) closeDatabases() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Ping says whether the store answers: nil, or CodeUnavailable.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	return s.mapError("asking the store", s.reader.QueryRowContext(ctx, `SELECT 1 FROM store`).Scan(&one))
+}
+
+// StoreID returns the identifier that the store got when it was made. Operators freeze removals when it changes.
+func (s *Store) StoreID() string { return s.storeID }
+
+func (s *Store) now() time.Time { return s.opt.Clock().UTC().Truncate(time.Microsecond) }
+
+func (s *Store) version(seq int64) account.ResourceVersion {
+	return account.ResourceVersion{Epoch: s.epoch, Seq: seq}
+}
+
+// micros is how times are stored; the zero time is 0.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
+func timePointer(n int64) *time.Time {
+	if n == 0 {
+		return nil
+	}
+	t := fromMicros(n)
+	return &t
+}
+
+func microsOf(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return micros(*t)
+}

@@ -1,0 +1,132 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// credentials: secrets are shown once, found by hash, and gone when they are deleted.
+var credentials = map[string]func(*testing.T, Open){
+	"an empty store is bootstrapped once": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		_, created, err := f.Store.Bootstrap(t.Context())
+		Must(t, err)
+		Equal(t, "created on a store with an account", created, false)
+	},
+	"API keys live and die": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		expires := f.Clock.Now().Add(time.Hour)
+		admin, adminSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "admin", nil, nil)
+		Must(t, err)
+		reader, readerSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "reader", []account.Scope{account.ScopeRead}, &expires)
+		Must(t, err)
+		found, err := f.Store.APIKeyBySecret(t.Context(), readerSecret)
+		Must(t, err)
+		Equal(t, "found", found.ID, reader.ID)
+		Equal(t, "scopes", fmt.Sprint(found.Scopes), "[read]")
+		Equal(t, "account", found.AccountID, f.AccountID)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID), account.CodeInUse)
+
+		f.Clock.Step(time.Hour)
+		_, err = f.Store.APIKeyBySecret(t.Context(), readerSecret)
+		MustCode(t, err, account.CodeExpired)
+		alive, err := f.Store.CredentialsAlive(t.Context(), []string{admin.ID, reader.ID, f.TokenID, "ak-none"})
+		Must(t, err)
+		Equal(t, "alive", fmt.Sprint(len(alive), alive[admin.ID], alive[f.TokenID]), "2 true true")
+
+		_, _, err = f.Store.CreateAPIKey(t.Context(), f.AccountID, "second", nil, nil)
+		Must(t, err)
+		Must(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID))
+		_, err = f.Store.APIKeyBySecret(t.Context(), adminSecret)
+		MustCode(t, err, account.CodeUnknownCredential)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID), account.CodeNotFound)
+		keys, err := f.Store.ListAPIKeys(t.Context(), f.AccountID)
+		Must(t, err)
+		Equal(t, "keys", len(keys), 2)
+	},
+	"authtokens live and die": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		token, secret, err := f.Store.CreateAuthtoken(t.Context(), f.AccountID, "ci", []string{"bind:HTTP://Api.Demo:80", "connect:*"})
+		Must(t, err)
+		found, err := f.Store.AuthtokenBySecret(t.Context(), secret)
+		Must(t, err)
+		Equal(t, "acl", fmt.Sprint(found.ACL), "[bind:http://api.demo connect:*]")
+		Equal(t, "may bind", found.MayBind("http://api.demo"), true)
+		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID)
+		Must(t, err)
+		Equal(t, "tokens", len(tokens), 2)
+		Must(t, f.Store.DeleteAuthtoken(t.Context(), f.AccountID, token.ID))
+		_, err = f.Store.AuthtokenBySecret(t.Context(), secret)
+		MustCode(t, err, account.CodeUnknownCredential)
+		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), f.AccountID, token.ID), account.CodeNotFound)
+	},
+	"a new authtoken may bind and not connect unless asked": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID)
+		Must(t, err)
+		Equal(t, "may", fmt.Sprint(tokens[0].MayBind("tcp://a.b:1"), tokens[0].MayConnect("op-1")), "true false")
+	},
+	"a mix-up of kinds gets a hint": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		_, err := f.Store.APIKeyBySecret(t.Context(), "flt_x")
+		MustCode(t, err, account.CodeWrongKind)
+		_, err = f.Store.AuthtokenBySecret(t.Context(), "flk_x")
+		MustCode(t, err, account.CodeWrongKind)
+		for _, none := range []string{"", "x", "flk_", strings.Repeat("x", 10000)} {
+			if _, err := f.Store.APIKeyBySecret(t.Context(), none); account.CodeOf(err).Status() != 401 {
+				t.Fatalf("%v, want 401", err)
+			}
+		}
+	},
+	"bootstrap files are ensured at every start": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
+		for _, want := range []bool{true, false} {
+			created, err := f.Store.EnsureAPIKey(t.Context(), key)
+			Must(t, err)
+			Equal(t, "key created", created, want)
+			created, err = f.Store.EnsureAuthtoken(t.Context(), token)
+			Must(t, err)
+			Equal(t, "token created", created, want)
+			f.Restart()
+		}
+		found, err := f.Store.APIKeyBySecret(t.Context(), key)
+		Must(t, err)
+		Equal(t, "account", found.AccountID, f.AccountID)
+		for _, bad := range []string{"", "flk_short", token, "flk_" + strings.Repeat("ä", 40), key + "\n"} {
+			_, err := f.Store.EnsureAPIKey(t.Context(), bad)
+			MustCode(t, err, account.CodeInvalid)
+			if bad != "" && strings.Contains(err.Error(), bad) {
+				t.Errorf("error shows the secret: %v", err)
+			}
+		}
+	},
+	"bad administration is refused with the rule": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		past := f.Clock.Now()
+		_, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", []account.Scope{"root"}, nil)
+		MustCode(t, err, account.CodeInvalid)
+		_, _, err = f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, &past)
+		MustCode(t, err, account.CodeInvalid)
+		_, _, err = f.Store.CreateAPIKey(t.Context(), "ac-none", "", nil, nil)
+		MustCode(t, err, account.CodeNotFound)
+		_, _, err = f.Store.CreateAuthtoken(t.Context(), f.AccountID, "", []string{"bind:ftp://a.b"})
+		MustCode(t, err, account.CodeInvalid)
+		_, err = f.Store.CreateAccount(t.Context(), "first")
+		MustCode(t, err, account.CodeInUse)
+		_, err = f.Store.CreateAccount(t.Context(), " ")
+		MustCode(t, err, account.CodeInvalid)
+		_, err = f.Store.ListAPIKeys(t.Context(), "ac-none")
+		MustCode(t, err, account.CodeNotFound)
+		accounts, err := f.Store.ListAccounts(t.Context())
+		Must(t, err)
+		Equal(t, "accounts", len(accounts), 1)
+	},
+}

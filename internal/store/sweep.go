@@ -1,0 +1,121 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// sweepBatch bounds how long one transaction of Sweep keeps the writer.
+const sweepBatch = 500
+
+// ServerStart is called once by the server that holds LockServer, before it accepts anything: no session of an earlier process lives on, so
+// their endpoints go offline, and the grace of every offline endpoint begins anew. An outage of any length deletes nothing.
+func (s *Store) ServerStart(ctx context.Context) error {
+	return s.write(ctx, "starting the server", func(t *tx) error {
+		rows, err := t.endpointsWhere(`online = 1 AND type = $1 ORDER BY id`, account.TypeAgent)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			row.lose(t.now)
+			t.changed(account.Modified, row)
+		}
+		if err := t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now)); err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM tunnel_sessions`)
+	})
+}
+
+// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted, expired reservations dropped, last-used
+// times written. The server calls it every second or so; without anything to do it only reads.
+func (s *Store) Sweep(ctx context.Context) error {
+	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx))
+}
+
+func (s *Store) sweepGrace(ctx context.Context) error {
+	const expired = `online = 0 AND grace_from <= $1 AND type = $2`
+	for more := true; more; {
+		before := micros(s.now().Add(-s.opt.Grace))
+		some, err := s.exists(ctx, `SELECT 1 FROM endpoints WHERE `+expired+` LIMIT 1`, before, account.TypeAgent)
+		if err != nil || !some {
+			return err
+		}
+		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
+			rows, err := t.endpointsWhere(expired+` ORDER BY id LIMIT $3`, before, account.TypeAgent, sweepBatch)
+			if err != nil {
+				return err
+			}
+			more = len(rows) == sweepBatch
+			for _, row := range rows {
+				if err := t.deleteEndpoint(row); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) sweepEvents(ctx context.Context) error {
+	before := micros(s.now().Add(-s.opt.EventRetention))
+	for {
+		some, err := s.exists(ctx, `SELECT 1 FROM events WHERE at <= $1 LIMIT 1`, before)
+		if err != nil || !some {
+			return err
+		}
+		if err := s.write(ctx, "compacting events", func(t *tx) error { return t.compact(before) }); err != nil {
+			return err
+		}
+	}
+}
+
+// compact removes a batch of one account's oldest events. What stays is a whole tail of the log, whatever the clock did.
+func (t *tx) compact(before int64) error {
+	var accountID string
+	var last, first int64
+	err := t.row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).Scan(&accountID, &last)
+	if err != nil {
+		return err
+	}
+	if err := t.row(`SELECT MIN(seq) FROM events WHERE account_id = $1`, accountID).Scan(&first); err != nil {
+		return err
+	}
+	last = min(last, first+10*sweepBatch)
+	if err := t.exec(`DELETE FROM events WHERE account_id = $1 AND seq <= $2`, accountID, last); err != nil {
+		return err
+	}
+	return t.exec(`UPDATE accounts SET compacted_seq = $1 WHERE id = $2`, last, accountID)
+}
+
+func (s *Store) sweepReservations(ctx context.Context) error {
+	now := micros(s.now())
+	some, err := s.exists(ctx, `SELECT 1 WHERE EXISTS (SELECT 1 FROM slot_reservations WHERE expires_at <= $1)
+		OR EXISTS (SELECT 1 FROM hostnames WHERE expires_at BETWEEN 1 AND $1)`, now)
+	if err != nil || !some {
+		return err
+	}
+	return s.write(ctx, "dropping reservations", func(t *tx) error {
+		if err := t.exec(`DELETE FROM slot_reservations WHERE expires_at <= $1`, now); err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM hostnames WHERE expires_at BETWEEN 1 AND $1`, now)
+	})
+}
+
+func (s *Store) exists(ctx context.Context, query string, args ...any) (bool, error) {
+	found := false
+	err := s.read(ctx, "looking for something to sweep", func(t *tx) error {
+		return t.each(func(scanner) error { found = true; return nil }, query, args...)
+	})
+	return found, err
+}

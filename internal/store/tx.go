@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// tx is one write transaction. Changes of endpoints are collected and numbered at its end.
+type tx struct {
+	ctx     context.Context
+	s       *Store
+	sql     *sql.Tx
+	now     time.Time
+	changes map[string][]change // by account
+}
+
+type change struct {
+	kind account.EventType
+	row  *endpointRow
+}
+
+// write runs fn in one transaction, then numbers and logs its changes, commits and wakes those who wait for them.
+func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) error {
+	begun, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return s.mapError(doing, err)
+	}
+	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
+	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{}}
+	if err := fn(t); err != nil {
+		return s.mapError(doing, err)
+	}
+	if err := t.logChanges(); err != nil {
+		return s.mapError(doing, err)
+	}
+	if err := begun.Commit(); err != nil {
+		return s.mapError(doing, err)
+	}
+	for accountID := range t.changes {
+		s.wakes.wake(accountID)
+	}
+	return nil
+}
+
+// read runs fn in one read transaction: everything it reads is of one moment.
+func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
+	begun, err := s.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return s.mapError(doing, err)
+	}
+	defer func() { _ = begun.Rollback() }()
+	return s.mapError(doing, fn(&tx{ctx: ctx, s: s, sql: begun, now: s.now()}))
+}
+
+func (t *tx) exec(query string, args ...any) error {
+	_, err := t.sql.ExecContext(t.ctx, query, args...)
+	return err
+}
+
+func (t *tx) row(query string, args ...any) *sql.Row {
+	return t.sql.QueryRowContext(t.ctx, query, args...)
+}
+
+// each calls scan for every row of the query.
+func (t *tx) each(scan func(scanner) error, query string, args ...any) error {
+	rows, err := t.sql.QueryContext(t.ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// scanner is a *sql.Row or *sql.Rows.
+type scanner interface{ Scan(dest ...any) error }
+
+// changed notes that the row has to be written (or, for Deleted, was deleted) and that watchers hear of it.
+func (t *tx) changed(kind account.EventType, row *endpointRow) {
+	id := row.e.AccountID
+	t.changes[id] = append(t.changes[id], change{kind: kind, row: row})
+}
+
+// logChanges takes the numbers from each account's counter row, last in the transaction, and writes rows and events with them.
+func (t *tx) logChanges() error {
+	for _, accountID := range slices.Sorted(maps.Keys(t.changes)) {
+		changes := t.changes[accountID]
+		var last int64
+		err := t.row(`UPDATE accounts SET seq = seq + $1 WHERE id = $2 RETURNING seq`, len(changes), accountID).Scan(&last)
+		if err != nil {
+			return fmt.Errorf("taking version numbers: %w", err)
+		}
+		for i, c := range changes {
+			c.row.e.ResourceVersion = t.s.version(last - int64(len(changes)-1-i))
+			if err := t.logChange(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tx) logChange(c change) error {
+	e := &c.row.e
+	if c.kind != account.Deleted {
+		if err := t.saveEndpoint(c.row); err != nil {
+			return fmt.Errorf("writing endpoint: %w", err)
+		}
+	}
+	snapshot, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encoding event: %w", err)
+	}
+	return t.exec(`INSERT INTO events (account_id, seq, at, type, binding, url, snapshot) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+		e.AccountID, e.ResourceVersion.Seq, micros(t.now), string(c.kind), e.Bindings[0], e.URL, string(snapshot))
+}

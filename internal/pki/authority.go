@@ -1,0 +1,136 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Files of the authority in the data directory.
+const (
+	caCertFile = "ca.crt"
+	caKeyFile  = "ca.key"
+)
+
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	backdate = time.Hour // for clients whose clock is behind
+)
+
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// openAuthority loads the CA of the directory, or makes it when there is none. A certificate without its key is an error: a new CA in its
+// place would silently lock out everybody who trusts the old one.
+func openAuthority(dir string, now time.Time) (*authority, error) {
+	cert, err := LoadCA(dir)
+	keyPath := filepath.Join(dir, caKeyFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return makeAuthority(dir, now)
+	case err != nil:
+		return nil, err
+	}
+	key, err := loadKey(keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key of the certificate authority (restore %s from a backup, or remove %s too to start a new authority that every client has to trust anew): %w",
+			keyPath, filepath.Join(dir, caCertFile), err)
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
+	}
+	if now.After(cert.NotAfter) {
+		return nil, fmt.Errorf("the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its certificate to every client",
+			dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
+	}
+	return &authority{cert: cert, key: key}, nil
+}
+
+// LoadCA reads the certificate of the service's own CA from its data directory; fs.ErrNotExist when it has none yet.
+func LoadCA(dir string) (*x509.Certificate, error) {
+	path := filepath.Join(dir, caCertFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate authority: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("reading the certificate authority: %s holds no PEM certificate", path)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate authority %s: %w", path, err)
+	}
+	return cert, nil
+}
+
+// EncodeCertificate returns the PEM form of a certificate.
+func EncodeCertificate(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+// makeAuthority writes the key first: a crash in between leaves a key that nobody trusts yet, and the next start makes a new pair.
+func makeAuthority(dir string, now time.Time) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making the key of the certificate authority: %w", err)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{Organization: []string{"Fairlead"}, CommonName: "Fairlead CA " + serial.Text(16)[:8]},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate authority: %w", err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(dir, caCertFile), EncodeCertificate(cert), 0o644); err != nil {
+		return nil, err
+	}
+	return &authority{cert: cert, key: key}, nil
+}
+
+// newSerial returns 126 random bits with a leading one, so that the number is positive and never short.
+func newSerial() (*big.Int, error) {
+	limit := new(big.Int).Lsh(big.NewInt(1), 126)
+	n, err := rand.Int(rand.Reader, limit)
+	if err != nil {
+		return nil, fmt.Errorf("making a serial number: %w", err)
+	}
+	return n.SetBit(n, 126, 1), nil
+}

@@ -1,0 +1,268 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+var names = []string{"fairlead.example.net", "localhost", "127.0.0.1", "::1"}
+
+func open(t *testing.T, o Options) *Source {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// handshake says whether a client of these trust options accepts the source's certificate under a server name.
+func handshake(t *testing.T, s *Source, o trust.Options, serverName string) error {
+	t.Helper()
+	cfg, err := o.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ServerName = serverName
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	go func() {
+		_ = tls.Server(far, &tls.Config{GetCertificate: s.GetCertificate, MinVersion: tls.VersionTLS13}).Handshake()
+	}()
+	return tls.Client(near, cfg).Handshake()
+}
+
+func TestClientsTrustTheOwnAuthorityByFileAndByFingerprint(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{Dir: t.TempDir(), Names: names})
+	ca := EncodeCertificate(s.CA())
+	pin := trust.Fingerprint(s.CA())
+	for _, c := range []struct {
+		what, name string
+		o          trust.Options
+		ok         bool
+	}{
+		{"CA file", "fairlead.example.net", trust.Options{CAPEM: ca}, true},
+		{"CA file, address", "127.0.0.1", trust.Options{CAPEM: ca}, true},
+		{"CA file, IPv6", "::1", trust.Options{CAPEM: ca}, true},
+		{"fingerprint", "localhost", trust.Options{CASHA256: pin}, true},
+		{"CA file, other name", "other.example.net", trust.Options{CAPEM: ca}, false},
+		{"fingerprint, other name", "other.example.net", trust.Options{CASHA256: pin}, false},
+		{"other fingerprint", "localhost", trust.Options{CASHA256: strings.Repeat("0", 64)}, false},
+		{"system roots", "localhost", trust.Options{}, false},
+	} {
+		if err := handshake(t, s, c.o, c.name); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+func TestFilesOfTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open(t, Options{Dir: dir, Names: names})
+	for file, mode := range map[string]os.FileMode{caKeyFile: 0o600, leafFile: 0o600, caCertFile: 0o644} {
+		info, err := os.Stat(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != mode {
+			t.Errorf("%s has mode %v, want %v", file, info.Mode(), mode)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 3 {
+		t.Errorf("the directory holds %v, want the three files only", entries)
+	}
+}
+
+func TestARestartKeepsAuthorityAndLeafUnlessTheNamesChange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := open(t, Options{Dir: dir, Names: names})
+	same := open(t, Options{Dir: dir, Names: []string{"LOCALHOST", "::1", "0:0:0:0:0:0:0:1", "127.0.0.1", "fairlead.example.net"}})
+	if !same.Leaf().Equal(first.Leaf()) {
+		t.Error("the same names in another spelling made a new leaf")
+	}
+	more := open(t, Options{Dir: dir, Names: append([]string{"new.example.net"}, names...)})
+	if more.Leaf().Equal(first.Leaf()) || more.Leaf().VerifyHostname("new.example.net") != nil {
+		t.Error("a new name did not make a new leaf")
+	}
+	if !more.CA().Equal(first.CA()) {
+		t.Error("a new name made a new authority")
+	}
+}
+
+func TestADamagedLeafIsIssuedAnew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open(t, Options{Dir: dir, Names: names})
+	if err := os.WriteFile(filepath.Join(dir, leafFile), []byte("half a fi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, Options{Dir: dir, Names: names}).Leaf().VerifyHostname("localhost"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLosingTheKeyOfTheAuthorityIsAnErrorAndNoNewAuthority(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	before := open(t, Options{Dir: dir, Names: names}).CA()
+	if err := os.Remove(filepath.Join(dir, caKeyFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Options{Dir: dir, Names: names})
+	if err == nil || !strings.Contains(err.Error(), "backup") {
+		t.Errorf("error %v, want one that says what to do", err)
+	}
+	after, err := LoadCA(dir)
+	if err != nil || !after.Equal(before) {
+		t.Errorf("the authority changed: %v", err)
+	}
+}
+
+func TestTheLeafIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Options{Dir: dir, Names: names})
+		first := s.Leaf()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		time.Sleep(59 * 24 * time.Hour)
+		if !s.Leaf().Equal(first) {
+			t.Error("renewed too early")
+		}
+		time.Sleep(2 * 24 * time.Hour)
+		if s.Leaf().Equal(first) {
+			t.Error("not renewed after two thirds of its life")
+		}
+		stored := open(t, Options{Dir: dir, Names: names})
+		if !stored.Leaf().Equal(s.Leaf()) {
+			t.Error("the leaf in service is not the one on disk")
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestTheOldLeafStaysInServiceWhileRenewalFails(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, Options{Dir: dir, Names: names, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		first := s.Leaf()
+		if err := os.Rename(dir, dir+".gone"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		time.Sleep(61 * 24 * time.Hour)
+		if !s.Leaf().Equal(first) {
+			t.Error("the leaf changed although it could not be written")
+		}
+		if err := os.Rename(dir+".gone", dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(leafEvery)
+		if s.Leaf().Equal(first) {
+			t.Error("renewal did not come back")
+		}
+		cancel()
+		synctest.Wait()
+	})
+	if n := strings.Count(log.String(), "could not be renewed"); n != 1 {
+		t.Errorf("the failure was logged %d times, want once", n)
+	}
+}
+
+func TestFilesOfTheOperatorAreReloadedWhole(t *testing.T) {
+	t.Parallel()
+	from := [2]string{t.TempDir(), t.TempDir()}
+	var pairs [2]tls.Certificate
+	for i, dir := range from {
+		open(t, Options{Dir: dir, Names: names})
+		pem, err := os.ReadFile(filepath.Join(dir, leafFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pairs[i], err = tls.X509KeyPair(pem, pem); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	put := func(to string, i int) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(from[i], leafFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inService := func(s *Source, i int) bool { return bytes.Equal(s.Leaf().Raw, pairs[i].Certificate[0]) }
+
+	put(cert, 0)
+	put(key, 0)
+	s := open(t, Options{CertFile: cert, KeyFile: key})
+	if !inService(s, 0) || s.CA() != nil {
+		t.Fatal("the files are not in service")
+	}
+	put(cert, 1)
+	if !s.refresh(time.Now(), false) || !inService(s, 0) {
+		t.Error("half a new pair was taken")
+	}
+	put(key, 1)
+	if s.refresh(time.Now(), true) || !inService(s, 1) {
+		t.Error("the new pair was not taken")
+	}
+}
+
+func TestFilesThatDoNotFitAreNamed(t *testing.T) {
+	t.Parallel()
+	_, err := Open(Options{CertFile: "/nowhere/tls.crt", KeyFile: "/nowhere/tls.key"})
+	if err == nil || !strings.Contains(err.Error(), "--tls-cert") || !strings.Contains(err.Error(), "/nowhere/tls.crt") {
+		t.Errorf("error %v, want the flag and the file", err)
+	}
+}
+
+func TestTheAuthorityIsOneOfTenYearsThatSignsOnlyLeaves(t *testing.T) {
+	t.Parallel()
+	ca := open(t, Options{Dir: t.TempDir(), Names: names}).CA()
+	if life := ca.NotAfter.Sub(ca.NotBefore); life < caLife || life > caLife+2*backdate {
+		t.Errorf("life %v", life)
+	}
+	if !ca.IsCA || !ca.MaxPathLenZero || ca.KeyUsage&x509.KeyUsageCertSign == 0 {
+		t.Errorf("not an authority for leaves: %+v", ca)
+	}
+}

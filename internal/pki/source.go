@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// How often a running Source looks whether its leaf is due, or its files have changed.
+const (
+	leafEvery  = 10 * time.Minute
+	filesEvery = 10 * time.Second
+)
+
+// Options say where the certificate comes from. Either Dir and Names, or CertFile and KeyFile.
+type Options struct {
+	Dir      string   // the data directory, for the service's own CA and leaf
+	Names    []string // host names and IP addresses for the leaf; order and duplicates do not matter
+	CertFile string   // PEM chain, leaf first
+	KeyFile  string   // PEM private key of the leaf
+	Logger   *slog.Logger
+}
+
+// Source holds the certificate in service. It is safe for concurrent use.
+type Source struct {
+	log     *slog.Logger
+	every   time.Duration
+	current atomic.Pointer[tls.Certificate]
+	ca      *x509.Certificate // nil with files
+	next    func(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
+}
+
+// Open loads the certificate or makes it: in an empty directory a CA and a leaf. Errors name the file or the option and what to do.
+func Open(o Options) (*Source, error) {
+	s := &Source{log: o.Logger}
+	if o.CertFile != "" || o.KeyFile != "" {
+		f := &filePair{certFile: o.CertFile, keyFile: o.KeyFile}
+		s.next, s.every = f.next, filesEvery
+	} else {
+		auth, err := openAuthority(o.Dir, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		s.ca = auth.cert
+		l := &leafStore{dir: o.Dir, authority: auth, names: normalise(o.Names)}
+		s.next, s.every = l.next, leafEvery
+	}
+	cert, err := s.next(time.Now(), nil)
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(cert)
+	return s, nil
+}
+
+// GetCertificate is the hook for tls.Config.
+func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return s.current.Load(), nil
+}
+
+// Leaf returns the leaf in service.
+func (s *Source) Leaf() *x509.Certificate { return s.current.Load().Leaf }
+
+// CA returns the service's own CA; nil when the certificate comes from files. Clients pin it by trust.Fingerprint.
+func (s *Source) CA() *x509.Certificate { return s.ca }
+
+// Run renews the leaf at two thirds of its life, or reloads the files when they change, until ctx is done. It compares wall-clock times, so a
+// machine that slept catches up.
+func (s *Source) Run(ctx context.Context) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		failing = s.refresh(time.Now(), failing)
+	}
+}
+
+// refresh swaps the certificate when a new one is due. It says whether that failed; a failure is logged once until it is over.
+func (s *Source) refresh(now time.Time, failing bool) bool {
+	old := s.current.Load()
+	cert, err := s.next(now, old)
+	switch {
+	case err != nil:
+		if !failing {
+			s.log.Error("the certificate could not be renewed; the old one stays in service", "err", err, "not_after", old.Leaf.NotAfter)
+		}
+		return true
+	case cert != old:
+		s.current.Store(cert)
+		s.log.Info("new certificate in service", "serial", cert.Leaf.SerialNumber.Text(16), "not_after", cert.Leaf.NotAfter)
+	}
+	return false
+}

@@ -34,8 +34,8 @@ demo-down: ## Remove every trace of the demo
 
 ##@ Tests
 .PHONY: test
-test: envtest-assets ## Unit, property and envtest suites, with the race detector; no root
-	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --print-dir)/helm" \
+test: envtest-assets helm ## Unit, property and envtest suites, with the race detector; no root
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" \
 		go test -race -timeout 15m ./...
 	go test -C test/cluster ./...
 
@@ -93,16 +93,20 @@ cluster-build: cluster ## Build Kubernetes and all that a cluster needs (5 minut
 envtest-assets: cluster ## Build the API server and etcd of the envtest suites
 	@$(CLUSTER) build --only kubenode
 
+.PHONY: helm
+helm: cluster ## Build the helm program of the chart's tests
+	@$(CLUSTER) build --only helm
+
 .PHONY: image
 image: build ## OCI archives of operator and server in dist/, without a container engine
 	@mkdir -p dist
-	go run -C test/cluster ./mkimage -o $(CURDIR)/dist/fairlead-operator.tar fairlead.dev/fairlead-operator:$(VERSION)=$(BIN)/fairlead-operator
-	go run -C test/cluster ./mkimage -o $(CURDIR)/dist/fairlead-server.tar fairlead.dev/fairlead-server:$(VERSION)=$(BIN)/fairlead-server
+	go run -C test/cluster ./cmd/mkimage -o $(CURDIR)/dist/fairlead-operator.tar fairlead.dev/fairlead-operator:$(VERSION)=$(BIN)/fairlead-operator
+	go run -C test/cluster ./cmd/mkimage -o $(CURDIR)/dist/fairlead-server.tar fairlead.dev/fairlead-server:$(VERSION)=$(BIN)/fairlead-server
 
 .PHONY: chart
-chart: manifests cluster-build ## Package the chart into dist/
+chart: manifests helm ## Package the chart into dist/
 	@mkdir -p dist
-	"$$($(CLUSTER) build --print-dir)/helm" package charts/fairlead-operator --destination dist
+	"$$($(CLUSTER) build --only helm --print-dir)/helm" package charts/fairlead-operator --destination dist
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/

@@ -41,6 +41,7 @@ const (
 	ReasonClusterIPExhausted   = "ClusterIPExhausted"
 	ReasonAdmissionDenied      = "AdmissionDenied"
 	ReasonAPIError             = "APIError"
+	ReasonOnline               = "Online"
 	ReasonAgentOffline         = "AgentOffline"
 	ReasonListenerFailed       = "ListenerFailed"
 	ReasonServiceUnreachable   = "ServiceUnreachable"

@@ -1,0 +1,118 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// Layout is what Services are made of besides the BoundEndpoint.
+type Layout struct {
+	Installation installation.Installation
+	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
+	ClusterDomain string
+	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on the forwarders' pods.
+	ForwarderName, ForwarderInstance string
+}
+
+// upstreamName is the projection id, or a name made of its hash where it is no name of a Service.
+func upstreamName(projectionID string) string {
+	if len(validation.IsDNS1035Label(projectionID)) == 0 {
+		return projectionID
+	}
+	sum := sha256.Sum256([]byte(projectionID))
+	return "id-" + hex.EncodeToString(sum[:16])
+}
+
+// upstream returns the ClusterIP Service, which leads to the forwarders.
+func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.service(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
+	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
+	s.Spec = corev1.ServiceSpec{
+		Type:                  corev1.ServiceTypeClusterIP,
+		Selector:              map[string]string{"app.kubernetes.io/name": l.ForwarderName, "app.kubernetes.io/instance": l.ForwarderInstance},
+		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
+		ClusterIP:             b.Status.ClusterIP,
+		SessionAffinity:       corev1.ServiceAffinityNone,
+		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
+		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+	}
+	return s
+}
+
+// target returns the ExternalName Service, which pods call.
+func (l Layout) target(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.service(b, b.Spec.Namespace, b.Spec.Service, owner)
+	s.Spec = corev1.ServiceSpec{
+		Type:            corev1.ServiceTypeExternalName,
+		ExternalName:    fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace, l.ClusterDomain),
+		Ports:           servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.Port }),
+		SessionAffinity: corev1.ServiceAffinityNone,
+	}
+	return s
+}
+
+func (l Layout) service(b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       namespace,
+		Name:            name,
+		Annotations:     map[string]string{installation.AnnotationHostname: b.Name},
+		OwnerReferences: []metav1.OwnerReference{owner},
+	}}
+	l.Installation.Mark(s)
+	return s
+}
+
+func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort) int32) []corev1.ServicePort {
+	var ports []corev1.ServicePort
+	for _, p := range b.Spec.Ports {
+		if p.State == v1alpha1.StateReleased {
+			continue
+		}
+		ports = append(ports, corev1.ServicePort{
+			Name:        fmt.Sprintf("%s-%d", p.Scheme, p.Port),
+			Protocol:    corev1.ProtocolTCP,
+			AppProtocol: ptr.To(p.Scheme),
+			Port:        p.Port,
+			TargetPort:  intstr.FromInt32(targetPort(p)),
+		})
+	}
+	return ports
+}
+
+// repaired returns live as it should be, and whether that is a difference. The spec is ours entirely, but for the addresses that the cluster gave;
+// labels and annotations of others stay.
+func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
+	next := live.DeepCopy()
+	next.OwnerReferences = desired.OwnerReferences
+	next.Labels = merged(live.Labels, desired.Labels)
+	next.Annotations = merged(live.Annotations, desired.Annotations)
+	next.Spec = *desired.Spec.DeepCopy()
+	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" {
+		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs, live.Spec.IPFamilies
+	}
+	return next, !equality.Semantic.DeepEqual(live, next)
+}
+
+func merged(theirs, ours map[string]string) map[string]string {
+	all := maps.Clone(theirs)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, ours)
+	return all
+}

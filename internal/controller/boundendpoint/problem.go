@@ -1,0 +1,116 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// retry is when what the API server refuses is tried again, besides the events that may change its mind.
+const retry = 30 * time.Second
+
+// problem is what is in the way of a Service.
+type problem struct {
+	reason, message string
+	after           time.Duration // when to try again; 0: an event will come
+	err             error         // unexpected: tried again with back-off
+	stale           bool          // lost against another write: tried again at once, nothing to report
+}
+
+// problemOf says what the API server's answer means. It names quotas, admission and address exhaustion only in the sentence, so the sentence decides.
+func problemOf(err error) *problem {
+	text := err.Error()
+	refused := func(reason string) *problem { return &problem{reason: reason, message: text, after: retry} }
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return &problem{stale: true, err: err}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return refused(v1alpha1.ReasonNamespaceTerminating)
+	case apierrors.IsNotFound(err):
+		return refused(v1alpha1.ReasonNamespaceNotFound)
+	case strings.Contains(text, "exceeded quota"):
+		return refused(v1alpha1.ReasonQuotaExceeded)
+	case strings.Contains(text, "denied the request"), strings.Contains(text, "denied request"):
+		return refused(v1alpha1.ReasonAdmissionDenied)
+	case strings.Contains(text, "range is full"):
+		return refused(v1alpha1.ReasonClusterIPExhausted)
+	case apierrors.IsForbidden(err):
+		return refused(v1alpha1.ReasonNamespaceForbidden)
+	case apierrors.IsInvalid(err):
+		return refused(v1alpha1.ReasonInvalidEndpoint)
+	}
+	return &problem{reason: v1alpha1.ReasonAPIError, message: text, err: err}
+}
+
+func conflictPrefix(key client.ObjectKey) string { return "Service " + key.String() + " " }
+
+func conflict(key client.ObjectKey, owner string) *problem {
+	return &problem{reason: v1alpha1.ReasonConflict, message: conflictPrefix(key) + "belongs to " + owner + " and stays as it is"}
+}
+
+func freed(key client.ObjectKey, wait time.Duration) *problem {
+	return &problem{
+		reason: v1alpha1.ReasonConflict, after: wait,
+		message: conflictPrefix(key) + "belonged to another, was deleted, and is taken over when its name stays free",
+	}
+}
+
+// takeover remembers Services that are or were others', so that a team's delete-and-recreate does not lose its name. It is safe for concurrent use.
+type takeover struct {
+	delay time.Duration
+
+	mu    sync.Mutex
+	freed map[client.ObjectKey]time.Time // zero: not free
+}
+
+func newTakeover(delay time.Duration) *takeover {
+	return &takeover{delay: delay, freed: map[client.ObjectKey]time.Time{}}
+}
+
+func (t *takeover) conflict(key client.ObjectKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.freed[key] = time.Time{}
+}
+
+func (t *takeover) forget(key client.ObjectKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.freed, key)
+}
+
+// remaining returns how long a name that is free now has to stay free. A restarted manager learns from the object's condition that it was not.
+func (t *takeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, known := t.freed[key]
+	if !known && !conflictReported(key, b) {
+		return 0
+	}
+	if since.IsZero() {
+		since = now
+		t.freed[key] = now
+	}
+	return t.delay - now.Sub(since)
+}
+
+func conflictReported(key client.ObjectKey, b *v1alpha1.BoundEndpoint) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionServicesReady)
+	return c != nil && c.Reason == v1alpha1.ReasonConflict && strings.HasPrefix(c.Message, conflictPrefix(key))
+}
+
+// namespaceProblem is used where the namespace itself is in the way.
+func namespaceProblem(reason, format string, args ...any) *problem {
+	return &problem{reason: reason, message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,182 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints/status,verbs=update
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
+
+// again is when a write that lost against another is tried once more.
+const again = 50 * time.Millisecond
+
+// Account answers what the account says about a hostname, from memory.
+type Account interface {
+	// Hostname returns whether the account has been read at all, how many endpoints the hostname is to have, and which of its URLs have none online.
+	Hostname(hostname string) (known bool, endpoints int, offline []string)
+}
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them.
+	Client client.Client
+	// Live reads from the API server.
+	Live   client.Reader
+	Layout Layout
+	// Owners returns the owner references of the chart's anchors.
+	Owners   func(context.Context) (installation.Owners, error)
+	Account  Account
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// Denied says whether a namespace gets no Services.
+	Denied func(namespace string) bool
+	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
+	TakeoverDelay time.Duration
+	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand comes back.
+	OrphanDelay time.Duration
+}
+
+// Reconciler makes Services of BoundEndpoints.
+type Reconciler struct {
+	Options
+	takeover *takeover
+
+	mu       sync.Mutex
+	orphaned map[string]time.Time // hostname -> since when its Services have no object
+}
+
+// New makes a Reconciler.
+func New(o Options) *Reconciler {
+	return &Reconciler{Options: o, takeover: newTakeover(o.TakeoverDelay), orphaned: map[string]time.Time{}}
+}
+
+// Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to what was found.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	b := &v1alpha1.BoundEndpoint{}
+	err := r.Client.Get(ctx, req.NamespacedName, b)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
+	}
+	if err != nil || !r.Layout.Installation.Owns(b) {
+		return r.orphans(ctx, req.Name)
+	}
+	r.adopted(req.Name)
+	if b.DeletionTimestamp != nil {
+		return ctrl.Result{}, nil
+	}
+	upstream, found := r.act(ctx, b)
+	if found != nil && found.stale {
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	return r.report(ctx, b, upstream, found)
+}
+
+// act makes or removes the Services.
+func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (*corev1.Service, *problem) {
+	if b.Spec.State == v1alpha1.StateReleased {
+		if err := r.removeAll(ctx, b.Name); err != nil {
+			return nil, problemOf(err)
+		}
+		return nil, nil
+	}
+	owners, err := r.Owners(ctx)
+	if err != nil {
+		return nil, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+	}
+	desiredUpstream, desiredTarget := r.Layout.upstream(b, owners.Local), r.Layout.target(b, owners.Cluster)
+	upstream, found := r.ensure(ctx, b, desiredUpstream)
+	if found != nil {
+		return nil, found
+	}
+	keep := []client.ObjectKey{client.ObjectKeyFromObject(desiredUpstream)}
+	found = r.namespace(ctx, b.Spec.Namespace)
+	if found == nil {
+		_, found = r.ensure(ctx, b, desiredTarget)
+	}
+	if found == nil || found.reason != v1alpha1.ReasonNamespaceNotAllowed {
+		keep = append(keep, client.ObjectKeyFromObject(desiredTarget))
+	}
+	// what an earlier projection id or place left behind
+	if err := r.removeAll(ctx, b.Name, keep...); err != nil && found == nil {
+		found = problemOf(err)
+	}
+	return upstream, found
+}
+
+// namespace says what about the target namespace is in the way.
+func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
+	if r.Denied(name) {
+		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "no endpoints are projected into namespace %s", name)
+	}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
+	switch {
+	case apierrors.IsNotFound(err):
+		return namespaceProblem(v1alpha1.ReasonNamespaceNotFound, "namespace %s does not exist; the endpoint is projected when it appears", name)
+	case err != nil:
+		return problemOf(fmt.Errorf("reading namespace %s: %w", name, err))
+	case ns.DeletionTimestamp != nil:
+		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", name)
+	}
+	return nil
+}
+
+// orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose hostname the account does not have.
+func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result, error) {
+	services, err := r.owned(ctx, hostname)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(services) == 0 {
+		r.adopted(hostname)
+		return ctrl.Result{}, nil
+	}
+	if known, endpoints, _ := r.Account.Hostname(hostname); !known || endpoints > 0 {
+		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // its object is about to be rebuilt
+	}
+	if wait := r.OrphanDelay - r.Now().Sub(r.orphanedSince(hostname)); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	return ctrl.Result{}, r.removeAll(ctx, hostname)
+}
+
+func (r *Reconciler) orphanedSince(hostname string) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.orphaned[hostname]; !ok {
+		r.orphaned[hostname] = r.Now()
+	}
+	return r.orphaned[hostname]
+}
+
+func (r *Reconciler) adopted(hostname string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.orphaned, hostname)
+}
+
+// DeniedByDefault says which namespaces get no Services: those of Kubernetes itself, and the operator's own.
+func DeniedByDefault(own string) func(string) bool {
+	return func(namespace string) bool { return namespace == own || strings.HasPrefix(namespace, "kube-") }
+}

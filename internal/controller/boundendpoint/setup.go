@@ -1,0 +1,143 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+const (
+	workers = 8
+	// settle is when a Service that we have just created is looked at once more; its event usually says nothing new.
+	settle = time.Second
+
+	// indexHostname finds the Services of ours by hostname, indexUpstream and indexNamespace BoundEndpoints by upstream Service and target namespace.
+	indexHostname  = "fairlead.hostname"
+	indexUpstream  = "fairlead.upstream"
+	indexNamespace = "fairlead.namespace"
+)
+
+// Index adds the indexes that a Reconciler's Client needs.
+func Index(ctx context.Context, indexer client.FieldIndexer, own installation.Installation) error {
+	byHostname := func(o client.Object) []string {
+		if !own.Owns(o) || o.GetAnnotations()[installation.AnnotationHostname] == "" {
+			return nil
+		}
+		return []string{o.GetAnnotations()[installation.AnnotationHostname]}
+	}
+	byUpstream := func(o client.Object) []string { return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)} }
+	byNamespace := func(o client.Object) []string { return []string{o.(*v1alpha1.BoundEndpoint).Spec.Namespace} }
+	if err := indexer.IndexField(ctx, &corev1.Service{}, indexHostname, byHostname); err != nil {
+		return fmt.Errorf("indexing Services: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.BoundEndpoint{}, indexUpstream, byUpstream); err != nil {
+		return fmt.Errorf("indexing BoundEndpoints: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.BoundEndpoint{}, indexNamespace, byNamespace); err != nil {
+		return fmt.Errorf("indexing BoundEndpoints: %w", err)
+	}
+	return nil
+}
+
+// SetupWithManager adds the controller. availability names hostnames whose endpoints came online or went offline.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, availability source.Source) error {
+	namespaces := &metav1.PartialObjectMetadata{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("boundendpoint").
+		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
+		Watches(&corev1.Service{}, r.serviceHandler()).
+		Watches(namespaces, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(comingOrGoing)).
+		WatchesRawSource(availability).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// comingOrGoing passes what matters about a Namespace.
+var comingOrGoing = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+}}
+
+func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
+	return r.requests(ctx, indexNamespace, ns.GetName())
+}
+
+func (r *Reconciler) requests(ctx context.Context, index, value string) []reconcile.Request {
+	var list v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace), client.MatchingFields{index: value}); err != nil {
+		return nil // the cache has stopped
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
+}
+
+// serviceHandler maps Services to BoundEndpoints: ours by the hostname they name, others by the name or the id that they stand in the way of.
+func (r *Reconciler) serviceHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(ctx context.Context, q queue, objects ...client.Object) {
+		for _, o := range objects {
+			for _, request := range r.concerned(ctx, o) {
+				q.Add(request)
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList && r.Layout.Installation.Owns(e.Object) {
+				for _, request := range r.concerned(ctx, e.Object) {
+					q.AddAfter(request, settle)
+				}
+				return
+			}
+			add(ctx, q, e.Object)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, q, e.Object) },
+	}
+}
+
+func (r *Reconciler) concerned(ctx context.Context, service client.Object) []reconcile.Request {
+	own := r.Layout.Installation
+	named := func(hostname string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: own.Namespace, Name: hostname}}
+	}
+	if hostname := service.GetAnnotations()[installation.AnnotationHostname]; own.Owns(service) && hostname != "" {
+		requests := []reconcile.Request{named(hostname)}
+		if service.GetNamespace() == own.Namespace {
+			requests = append(requests, r.requests(ctx, indexUpstream, service.GetName())...)
+		}
+		return requests
+	}
+	if service.GetNamespace() == own.Namespace {
+		return r.requests(ctx, indexUpstream, service.GetName())
+	}
+	request := named(service.GetName() + "." + service.GetNamespace())
+	if err := r.Client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
+		return nil // nobody's hostname
+	}
+	return []reconcile.Request{request}
+}

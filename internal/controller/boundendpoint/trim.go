@@ -1,0 +1,82 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+const (
+	helmName      = "meta.helm.sh/release-name"
+	helmNamespace = "meta.helm.sh/release-namespace"
+	managedBy     = "app.kubernetes.io/managed-by"
+)
+
+// Trim keeps of the Services of others only what a conflict message names, so that the cache of a large cluster stays small. Our own keep all but
+// managedFields.
+func Trim(own installation.Installation) toolscache.TransformFunc {
+	return func(o any) (any, error) {
+		s, ok := o.(*corev1.Service)
+		if !ok {
+			return o, nil // a tombstone
+		}
+		if own.Owns(s) {
+			s.ManagedFields = nil
+			return s, nil
+		}
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion, DeletionTimestamp: s.DeletionTimestamp,
+			Labels:          pick(s.Labels, managedBy, installation.Label),
+			Annotations:     pick(s.Annotations, helmName, helmNamespace, installation.AnnotationInstallation, installation.AnnotationPlace),
+			OwnerReferences: s.OwnerReferences,
+			ManagedFields:   firstManager(s.ManagedFields),
+		}}, nil
+	}
+}
+
+func pick(m map[string]string, keys ...string) map[string]string {
+	var kept map[string]string
+	for _, k := range keys {
+		if v, ok := m[k]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
+func firstManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	if len(fields) == 0 {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{Manager: fields[0].Manager}}
+}
+
+// ownerOf says in words whose Service it is, as far as the Service tells.
+func ownerOf(s *corev1.Service) string {
+	switch {
+	case s.Annotations[installation.AnnotationHostname] != "":
+		return "this installation's " + s.Annotations[installation.AnnotationHostname]
+	case s.Annotations[installation.AnnotationInstallation] != "" && s.Annotations[installation.AnnotationPlace] == s.Namespace+"/"+s.Name:
+		return "the Fairlead installation " + s.Annotations[installation.AnnotationInstallation]
+	case s.Annotations[helmName] != "":
+		return fmt.Sprintf("the Helm release %s/%s", s.Annotations[helmNamespace], s.Annotations[helmName])
+	case len(s.OwnerReferences) > 0:
+		return strings.ToLower(s.OwnerReferences[0].Kind) + " " + s.OwnerReferences[0].Name
+	case s.Labels[managedBy] != "" && s.Labels[installation.Label] == "":
+		return s.Labels[managedBy]
+	case len(s.ManagedFields) > 0:
+		return "somebody else, who made it with " + s.ManagedFields[0].Manager
+	}
+	return "somebody else"
+}

@@ -1,0 +1,127 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// What one object can hold; the CRD has the same numbers.
+const (
+	maxPorts     = 100
+	maxEndpoints = 1000
+)
+
+// Desired is what a hostname should be.
+type Desired struct {
+	// Endpoints that are to be projected, by id.
+	Endpoints []v1alpha1.EndpointRef
+	// Ports and their schemes.
+	Ports map[int32]string
+	// ProjectionID as the API names it, or "".
+	ProjectionID string
+	// OldestID is the id of the oldest endpoint.
+	OldestID string
+	// Immediate says of a port without endpoints that there is nothing to wait for: it was deselected, or deleted at the API.
+	Immediate func(port int32) bool
+	// Refused are admitted endpoints that do not fit beside the others.
+	Refused []Problem
+}
+
+// Desired returns what the hostname should be.
+func (s *Set) Desired(hostname string) Desired {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	d := Desired{Ports: map[int32]string{}}
+	immediate := map[int32]bool{}
+	for port := range s.gone[hostname] {
+		immediate[int32(port)] = true
+	}
+	for _, e := range s.sorted(hostname) {
+		if !e.admitted {
+			immediate[int32(e.url.Port)] = true
+			continue
+		}
+		d.add(e)
+	}
+	disabled := s.disabled
+	d.Immediate = func(port int32) bool { return disabled || immediate[port] }
+	slices.SortFunc(d.Endpoints, func(a, b v1alpha1.EndpointRef) int { return cmp.Compare(a.ID, b.ID) })
+	return d
+}
+
+func (d *Desired) add(e *entry) {
+	port := int32(e.url.Port)
+	scheme, known := d.Ports[port]
+	problem := ""
+	switch {
+	case known && scheme != e.url.Scheme:
+		problem = fmt.Sprintf("port %d of %s already is %s by an older endpoint; one port has one scheme", port, e.url.Host, scheme)
+	case !known && len(d.Ports) == maxPorts:
+		problem = fmt.Sprintf("%s has %d ports already, and not more are projected", e.url.Host, maxPorts)
+	case len(d.Endpoints) == maxEndpoints:
+		problem = fmt.Sprintf("%s has %d endpoints already, and not more are projected", e.url.Host, maxEndpoints)
+	}
+	if problem != "" {
+		d.Refused = append(d.Refused, Problem{EndpointID: e.endpoint.ID, URL: e.endpoint.URL, Text: problem})
+		return
+	}
+	d.Ports[port] = e.url.Scheme
+	d.Endpoints = append(d.Endpoints, v1alpha1.EndpointRef{ID: e.endpoint.ID, URL: e.url.String()})
+	if d.OldestID == "" {
+		d.OldestID = e.endpoint.ID
+	}
+	if d.ProjectionID == "" {
+		d.ProjectionID = e.endpoint.ProjectionID
+	}
+}
+
+// Forget drops what is remembered of how the hostname's ports went; the object no longer has them.
+func (s *Set) Forget(hostname string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.gone, hostname)
+}
+
+// Hostname says whether the account has been read at all, how many endpoints the hostname is to have, and which of its URLs, sorted, have none online.
+func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.disabled {
+		return true, 0, nil
+	}
+	online := map[string]bool{}
+	for _, e := range s.byHost[hostname] {
+		if e.admitted {
+			endpoints++
+			online[e.url.String()] = online[e.url.String()] || e.online()
+		}
+	}
+	for url, up := range online {
+		if !up {
+			offline = append(offline, url)
+		}
+	}
+	slices.Sort(offline)
+	return s.synced, endpoints, offline
+}
+
+// sorted returns the hostname's entries, oldest first. The caller holds the lock.
+func (s *Set) sorted(hostname string) []*entry {
+	if s.disabled {
+		return nil
+	}
+	entries := make([]*entry, 0, len(s.byHost[hostname]))
+	for _, e := range s.byHost[hostname] {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(a.endpoint.CreatedAt.Compare(b.endpoint.CreatedAt), cmp.Compare(a.endpoint.ID, b.endpoint.ID))
+	})
+	return entries
+}

@@ -1,0 +1,210 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const (
+	pollEvery    = 10 * time.Second // where the server knows no watch
+	rewatchEvery = time.Minute      // how often such a server is asked for a watch again
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 2 * time.Second
+)
+
+// Feed keeps a Set up to date: a complete list, then the watch from the list's version, resumed for ever. Whatever fails changes nothing.
+type Feed struct {
+	Source Source
+	Set    *Set
+	// Changed is told what changed. It does not block.
+	Changed func(Change)
+	Log     logr.Logger
+
+	mu     sync.Mutex
+	status FeedStatus
+}
+
+// FeedStatus is what the Feed knows about the account.
+type FeedStatus struct {
+	AccountID, StoreID string
+	// Polling says that the server knows no watch.
+	Polling bool
+	// Err is why the account cannot be read at the moment, or nil.
+	Err error
+}
+
+// Status returns the feed's state. It is safe for concurrent use.
+func (f *Feed) Status() FeedStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// Start runs the feed until the context ends. It returns nil.
+func (f *Feed) Start(ctx context.Context) error {
+	var tries backoff
+	for ctx.Err() == nil {
+		version, err := f.list(ctx)
+		if err == nil {
+			tries.reset()
+			err = f.follow(ctx, version)
+		}
+		if account.CodeOf(err) == account.CodeGone {
+			f.Log.V(1).Info("The account no longer knows our version; listing again")
+		} else {
+			f.failed(ctx, err)
+		}
+		sleep(ctx, tries.next())
+	}
+	return nil
+}
+
+func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
+	snapshot, err := f.Source.List(ctx)
+	if err != nil {
+		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
+	}
+	f.Changed(f.Set.Replace(snapshot.Endpoints))
+	f.mu.Lock()
+	f.status.AccountID, f.status.StoreID = snapshot.AccountID, snapshot.StoreID
+	f.mu.Unlock()
+	f.succeeded()
+	return snapshot.Version, nil
+}
+
+// follow watches from the version on, resuming where the watch broke off, until the version is gone or the context ends. Where there is no watch it polls.
+func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) error {
+	var tries backoff
+	for {
+		reached, err := f.watch(ctx, version)
+		if reached != version {
+			version = reached
+			tries.reset()
+		}
+		switch {
+		case ctx.Err() != nil, needsList(err):
+			return err
+		case errors.Is(err, ErrWatchUnsupported):
+			if version, err = f.poll(ctx); err != nil {
+				return err
+			}
+		default:
+			f.failed(ctx, err)
+			sleep(ctx, tries.next())
+		}
+	}
+}
+
+// needsList says of a watch's error that another watch from the same version would end the same way.
+func needsList(err error) bool {
+	switch account.CodeOf(err) {
+	case account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute:
+		return true
+	}
+	return false
+}
+
+// watch runs one watch until it breaks, and returns the version up to which everything was applied.
+func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (account.ResourceVersion, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := f.Source.Watch(ctx, version)
+	if err != nil {
+		return version, fmt.Errorf("watching the account's endpoints: %w", err)
+	}
+	defer func() { _ = w.Close() }()
+	f.setPolling(false)
+	for {
+		ev, err := w.Next()
+		if err != nil {
+			return version, fmt.Errorf("watching the account's endpoints: %w", err)
+		}
+		f.succeeded()
+		if ev.Type != account.Bookmark {
+			f.Changed(f.Set.Apply(ev))
+		}
+		version = ev.ResourceVersion
+	}
+}
+
+// poll lists with jitter until it is time to ask for a watch again, and returns the last list's version.
+func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
+	f.setPolling(true)
+	var version account.ResourceVersion
+	for until := time.Now().Add(rewatchEvery); time.Now().Before(until); {
+		sleep(ctx, pollEvery*9/10+rand.N(pollEvery/5))
+		var err error
+		if version, err = f.list(ctx); err != nil {
+			return version, err
+		}
+	}
+	return version, nil
+}
+
+func (f *Feed) setPolling(polling bool) {
+	f.mu.Lock()
+	changed := f.status.Polling != polling
+	f.status.Polling = polling
+	f.mu.Unlock()
+	switch {
+	case changed && polling:
+		f.Log.Info("This server knows no watch; listing the endpoints every 10 s, so changes take that long")
+	case changed:
+		f.Log.Info("Watching the account's endpoints instead of listing them")
+	}
+}
+
+func (f *Feed) succeeded() {
+	f.mu.Lock()
+	recovered := f.status.Err != nil
+	f.status.Err = nil
+	f.mu.Unlock()
+	if recovered {
+		f.Log.Info("The account can be read again")
+	}
+}
+
+// failed notes the error and logs it when it says something new.
+func (f *Feed) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil || err == nil {
+		return
+	}
+	f.mu.Lock()
+	news := f.status.Err == nil || f.status.Err.Error() != err.Error()
+	f.status.Err = err
+	f.mu.Unlock()
+	if news {
+		f.Log.Error(err, "The account cannot be read; what is projected stays, and the next try follows")
+	}
+}
+
+// backoff grows from firstBackoff to maxBackoff, with full jitter.
+type backoff struct{ limit time.Duration }
+
+func (b *backoff) reset() { b.limit = 0 }
+
+func (b *backoff) next() time.Duration {
+	b.limit = min(max(2*b.limit, firstBackoff), maxBackoff)
+	return rand.N(b.limit)
+}
+
+// sleep waits for d or the end of the context.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,37 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RegisterMetrics registers gauges that read the Set and the Feed when they are asked.
+func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error {
+	gauge := func(name, help string, value func() float64) error {
+		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator", Name: name, Help: help}, value))
+	}
+	count := func(i int) func() float64 {
+		return func() float64 {
+			admitted, excluded, problems := set.Counts()
+			return float64([]int{admitted, excluded, problems}[i])
+		}
+	}
+	return errors.Join(
+		gauge("endpoints_admitted", "Endpoints of the account that are to be projected.", count(0)),
+		gauge("endpoints_excluded", "Endpoints of the account that the selector excludes.", count(1)),
+		gauge("endpoints_invalid", "Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be evaluated for them.", count(2)),
+		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 { return boolean(feed.Status().Err == nil) }),
+		gauge("account_polling", "1 while the server knows no watch and is polled.", func() float64 { return boolean(feed.Status().Polling) }),
+	)
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

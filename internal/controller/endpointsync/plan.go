@@ -1,0 +1,137 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// Delays of removal.
+type Delays struct {
+	// Removal is how long the Services of an agent endpoint stay after its agent said goodbye.
+	Removal time.Duration
+	// Rest is how long a released port is not used again.
+	Rest time.Duration
+}
+
+// planner plans one hostname's object.
+type planner struct {
+	now      time.Time
+	delays   Delays
+	ports    *Ports
+	hostname string
+	desired  Desired
+}
+
+// plan returns the spec that follows current (nil: there is no object); nil means that there is to be none. exhausted are wanted ports for which no
+// target port is free.
+func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.BoundEndpointSpec, exhausted []int32) {
+	if current == nil {
+		current = &v1alpha1.BoundEndpointSpec{}
+	}
+	next = &v1alpha1.BoundEndpointSpec{Endpoints: p.desired.Endpoints, ProjectionID: p.projectionID(current)}
+	have := map[int32]bool{}
+	for _, port := range current.Ports {
+		if port, ok := p.existing(port); ok {
+			have[port.Port] = true
+			next.Ports = append(next.Ports, port)
+		}
+	}
+	for port, scheme := range p.desired.Ports {
+		if have[port] {
+			continue
+		}
+		target, ok := p.ports.take(portKey{p.hostname, port})
+		if !ok {
+			exhausted = append(exhausted, port)
+			continue
+		}
+		next.Ports = append(next.Ports, v1alpha1.BoundPort{Port: port, Scheme: scheme, TargetPort: target, State: v1alpha1.StateBound})
+	}
+	if len(next.Ports) == 0 {
+		return nil, exhausted
+	}
+	slices.SortFunc(next.Ports, func(a, b v1alpha1.BoundPort) int { return cmp.Compare(a.Port, b.Port) })
+	next.State, next.RemoveAfter = summary(next.Ports)
+	return next, exhausted
+}
+
+// projectionID is the API's word for the hostname, or else what the object has, or else the oldest endpoint's id.
+func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
+	return cmp.Or(p.desired.ProjectionID, current.ProjectionID, p.desired.OldestID)
+}
+
+// existing moves a port of the object through its life: Bound, Bound with a deadline, Released with a deadline, gone (false).
+func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
+	if !p.ports.claim(portKey{p.hostname, port.Port}, port.TargetPort) {
+		// an older object has the target port
+		target, ok := p.ports.take(portKey{p.hostname, port.Port})
+		if !ok {
+			return port, false
+		}
+		port.TargetPort = target
+	}
+	if scheme, wanted := p.desired.Ports[port.Port]; wanted {
+		port.Scheme, port.State, port.RemoveAfter = scheme, v1alpha1.StateBound, nil
+		return port, true
+	}
+	due := port.RemoveAfter != nil && !p.now.Before(port.RemoveAfter.Time)
+	switch {
+	case port.State == v1alpha1.StateReleased && due:
+		return port, false
+	case port.State == v1alpha1.StateReleased:
+		if port.RemoveAfter == nil {
+			port.RemoveAfter = p.after(p.delays.Rest)
+		}
+	case due || p.desired.Immediate(port.Port):
+		port.State, port.RemoveAfter = v1alpha1.StateReleased, p.after(p.delays.Rest)
+	case port.RemoveAfter == nil:
+		port.RemoveAfter = p.after(p.delays.Removal)
+	}
+	return port, true
+}
+
+// after returns a deadline. Times in objects have whole seconds; this one is never early.
+func (p planner) after(d time.Duration) *metav1.Time {
+	t := metav1.NewTime(p.now.Add(d + time.Second - 1).Truncate(time.Second))
+	return &t
+}
+
+// summary says what the ports make of the object: Released when all are, and to be removed when the last of them is.
+func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.Time) {
+	state, latest := v1alpha1.StateReleased, ports[0].RemoveAfter
+	for _, port := range ports {
+		if port.State != v1alpha1.StateReleased {
+			state = v1alpha1.StateBound
+		}
+		if port.RemoveAfter == nil || latest == nil {
+			latest = nil
+			continue
+		}
+		if latest.Before(port.RemoveAfter) {
+			latest = port.RemoveAfter
+		}
+	}
+	return state, latest
+}
+
+// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none.
+func wake(spec *v1alpha1.BoundEndpointSpec, now time.Time) time.Duration {
+	var first time.Duration
+	for _, port := range spec.Ports {
+		if port.RemoveAfter == nil {
+			continue
+		}
+		if d := max(port.RemoveAfter.Sub(now), time.Millisecond); first == 0 || d < first {
+			first = d
+		}
+	}
+	return first
+}

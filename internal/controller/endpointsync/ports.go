@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// PortRange is where target ports come from, both ends included.
+type PortRange struct {
+	First, Last int32
+}
+
+// ParsePortRange reads "10000-32767".
+func ParsePortRange(field, s string) (PortRange, error) {
+	first, last, ok := strings.Cut(s, "-")
+	f, err1 := strconv.ParseUint(first, 10, 16)
+	l, err2 := strconv.ParseUint(last, 10, 16)
+	if !ok || err1 != nil || err2 != nil || f < 1024 || f > l {
+		return PortRange{}, account.Invalid(field, s, "give the first and the last port as FIRST-LAST, both from 1024 to 65535, such as 10000-32767")
+	}
+	return PortRange{First: int32(f), Last: int32(l)}, nil
+}
+
+func (r PortRange) size() int32 { return r.Last - r.First + 1 }
+
+// String returns "first-last".
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// portKey is one port of one hostname.
+type portKey struct {
+	hostname string
+	port     int32
+}
+
+// Ports hands out target ports. There is one in the cluster for each namespace: the leader's. It is safe for concurrent use.
+type Ports struct {
+	within PortRange
+	rest   time.Duration
+	now    func() time.Time
+
+	mu      sync.Mutex
+	holder  map[int32]portKey
+	held    map[string]map[int32]int32 // hostname -> port -> target port
+	resting map[int32]time.Time // until when a port that lost its holder is not handed out
+}
+
+// NewPorts makes an allocator. A port that is released rests for the given time.
+func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports {
+	return &Ports{within: within, rest: rest, now: now, holder: map[int32]portKey{}, held: map[string]map[int32]int32{}, resting: map[int32]time.Time{}}
+}
+
+// claim records that an object or a Service already uses target for the key; false means that another has it.
+func (p *Ports) claim(key portKey, target int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if holder, taken := p.holder[target]; taken {
+		return holder == key
+	}
+	if old, ok := p.held[key.hostname][key.port]; ok {
+		p.free(key, old)
+	}
+	p.hold(key, target)
+	return true
+}
+
+// take returns the key's target port, a random free one the first time; false means that there is none.
+func (p *Ports) take(key portKey) (int32, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if target, ok := p.held[key.hostname][key.port]; ok {
+		return target, true
+	}
+	now, start := p.now(), rand.Int32N(p.within.size())
+	for i := range p.within.size() {
+		target := p.within.First + (start+i)%p.within.size()
+		if _, taken := p.holder[target]; taken || now.Before(p.resting[target]) {
+			continue
+		}
+		p.hold(key, target)
+		return target, true
+	}
+	return 0, false
+}
+
+// releaseExcept lets go of the hostname's ports other than those kept.
+func (p *Ports) releaseExcept(hostname string, keep func(port int32) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for port, target := range p.held[hostname] {
+		if !keep(port) {
+			p.free(portKey{hostname, port}, target)
+		}
+	}
+}
+
+// hold is called with the lock held.
+func (p *Ports) hold(key portKey, target int32) {
+	if p.held[key.hostname] == nil {
+		p.held[key.hostname] = map[int32]int32{}
+	}
+	p.holder[target], p.held[key.hostname][key.port] = key, target
+	delete(p.resting, target)
+}
+
+// free is called with the lock held.
+func (p *Ports) free(key portKey, target int32) {
+	delete(p.held[key.hostname], key.port)
+	if len(p.held[key.hostname]) == 0 {
+		delete(p.held, key.hostname)
+	}
+	delete(p.holder, target)
+	p.resting[target] = p.now().Add(p.rest)
+}

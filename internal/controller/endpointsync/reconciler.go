@@ -1,0 +1,199 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch;create;update;delete
+
+const (
+	workers = 4
+	// again is when a write that lost against another, or against a cache that lagged behind, is tried once more.
+	again = 50 * time.Millisecond
+	// retry is when what the API server refused, or what has no port, is tried once more.
+	retry = 30 * time.Second
+)
+
+// Reconciler writes the specs of BoundEndpoints. There is one writer: the leader.
+type Reconciler struct {
+	// Client reads from the cache.
+	Client       client.Client
+	Installation installation.Installation
+	// Owners returns the owner references of the chart's anchors.
+	Owners func(context.Context) (installation.Owners, error)
+	Set    *Set
+	Ports  *Ports
+	Delays Delays
+	Now    func() time.Time
+	// Report tells people about endpoints that are not projected.
+	Report *Reporter
+
+	seedMu sync.Mutex
+	seeded bool
+}
+
+// SetupWithManager adds the controller. changes names hostnames whose desired state changed.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("endpointsync").
+		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
+		WatchesRawSource(changes).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// Reconcile brings the object of one hostname to what the hostname should be.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if !r.Set.Await(req.Name) {
+		return ctrl.Result{}, nil
+	}
+	if err := r.seed(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	current := &v1alpha1.BoundEndpoint{}
+	err := r.Client.Get(ctx, req.NamespacedName, current)
+	if apierrors.IsNotFound(err) {
+		current = nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
+	}
+	desired := r.Set.Desired(req.Name)
+	r.Report.Hostname(req.Name, desired.Refused)
+	if current != nil && !r.Installation.Owns(current) {
+		if len(desired.Endpoints) > 0 {
+			r.Report.ForeignObject(current)
+		}
+		return ctrl.Result{}, nil // its deletion or its adoption by a label is an event
+	}
+	var spec *v1alpha1.BoundEndpointSpec
+	if current != nil {
+		spec = &current.Spec
+	}
+	now := r.Now()
+	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name, desired: desired}.plan(spec)
+	r.Report.PortsExhausted(req.Name, exhausted, r.Ports.within)
+	if err := r.write(ctx, req.Name, current, next); err != nil {
+		return r.writeFailed(ctx, req.Name, err)
+	}
+	return r.settled(req.Name, next, now, len(exhausted) > 0), nil
+}
+
+// settled lets go of what the written object no longer needs, and says when to look again.
+func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, now time.Time, exhausted bool) ctrl.Result {
+	kept := map[int32]bool{}
+	var result ctrl.Result
+	if spec != nil {
+		for _, port := range spec.Ports {
+			kept[port.Port] = true
+		}
+		result.RequeueAfter = wake(spec, now)
+	}
+	if spec == nil || spec.RemoveAfter == nil {
+		r.Set.Forget(hostname)
+	}
+	r.Report.Refused(hostname, nil)
+	r.Ports.releaseExcept(hostname, func(port int32) bool { return kept[port] })
+	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > retry) {
+		result.RequeueAfter = retry
+	}
+	return result
+}
+
+// write creates, updates or deletes the object; nothing where there is no difference.
+func (r *Reconciler) write(ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec) error {
+	if spec == nil {
+		return r.remove(ctx, current)
+	}
+	owners, err := r.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	spec.Service, spec.Namespace, _ = strings.Cut(hostname, ".")
+	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.Installation.Namespace, Name: hostname}}
+	if current != nil {
+		next = current.DeepCopy()
+	}
+	next.Spec = *spec
+	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	r.Installation.Mark(next)
+	switch {
+	case current == nil:
+		if err := r.Client.Create(ctx, next); err != nil {
+			return fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
+		}
+		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
+	case !equality.Semantic.DeepEqual(current, next):
+		if err := r.Client.Update(ctx, next); err != nil {
+			return fmt.Errorf("updating BoundEndpoint %s: %w", hostname, err)
+		}
+		log.FromContext(ctx).Info("Updated BoundEndpoint", "endpoints", len(spec.Endpoints), "state", spec.State)
+	}
+	return nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, current *v1alpha1.BoundEndpoint) error {
+	if current == nil {
+		return nil
+	}
+	err := r.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting BoundEndpoint %s: %w", current.Name, err)
+	}
+	log.FromContext(ctx).Info("Deleted BoundEndpoint")
+	return nil
+}
+
+func (r *Reconciler) writeFailed(ctx context.Context, hostname string, err error) (ctrl.Result, error) {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		log.FromContext(ctx).V(1).Info("Trying again with a newer copy", "cause", err.Error())
+		return ctrl.Result{RequeueAfter: again}, nil
+	case apierrors.IsInvalid(err):
+		r.Report.Refused(hostname, err)
+		return ctrl.Result{RequeueAfter: retry}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// seed learns, once, which target ports are in use: from the objects, oldest first, then from upstream Services whose object is lost.
+func (r *Reconciler) seed(ctx context.Context) error {
+	r.seedMu.Lock()
+	defer r.seedMu.Unlock()
+	if r.seeded {
+		return nil
+	}
+	var objects v1alpha1.BoundEndpointList
+	if err := r.Client.List(ctx, &objects, client.InNamespace(r.Installation.Namespace)); err != nil {
+		return fmt.Errorf("listing BoundEndpoints: %w", err)
+	}
+	var services corev1.ServiceList
+	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace), client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
+		return fmt.Errorf("listing upstream Services: %w", err)
+	}
+	r.Ports.seed(r.Installation, objects.Items, services.Items)
+	r.seeded = true
+	return nil
+}

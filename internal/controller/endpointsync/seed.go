@@ -1,0 +1,44 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// seed claims the target ports of what exists. Of two objects with one target port the older keeps it. Services come last: they only count where
+// the object is lost, so that its rebuilt successor listens where the Service points.
+func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndpoint, services []corev1.Service) {
+	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	named := map[portKey]bool{}
+	for i := range objects {
+		if !own.Owns(&objects[i]) {
+			continue // forwarders do not listen for it
+		}
+		for _, port := range objects[i].Spec.Ports {
+			key := portKey{objects[i].Name, port.Port}
+			named[key] = true
+			p.claim(key, port.TargetPort)
+		}
+	}
+	for i := range services {
+		hostname := services[i].Annotations[installation.AnnotationHostname]
+		if hostname == "" || !own.Owns(&services[i]) {
+			continue
+		}
+		for _, port := range services[i].Spec.Ports {
+			if key := (portKey{hostname, port.Port}); !named[key] {
+				p.claim(key, port.TargetPort.IntVal)
+			}
+		}
+	}
+}

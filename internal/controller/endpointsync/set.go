@@ -1,0 +1,251 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// entry is one endpoint of the account.
+type entry struct {
+	endpoint account.Endpoint
+	url      account.EndpointURL
+	admitted bool
+	problem  string // why it is not projected, though it asks for it
+}
+
+func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline }
+
+// Set is the account's kubernetes-bound endpoints in memory and what each hostname should be. It is safe for concurrent use.
+type Set struct {
+	selector Admitter
+
+	mu       sync.RWMutex
+	synced   bool
+	disabled bool
+	byID     map[string]*entry
+	byHost   map[string]map[string]*entry // hostname -> id -> valid entry
+	// gone remembers the ports of a hostname that lost their last endpoint by the API, not by an agent: nothing is worth waiting for.
+	gone map[string]map[int]bool
+	// awaiting are hostnames that were asked about before the first complete list.
+	awaiting map[string]struct{}
+}
+
+// NewSet makes an empty Set, which is not synced.
+func NewSet(selector Admitter) *Set {
+	return &Set{selector: selector, byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{}, awaiting: map[string]struct{}{}}
+}
+
+// Change is what a list or an event changed: hostnames whose objects may have to change, hostnames whose availability changed, and endpoints with
+// a new problem (or, with an empty text, none any longer).
+type Change struct {
+	Hostnames    []string
+	Availability []string
+	Problems     []Problem
+}
+
+// Problem says why an endpoint is not projected.
+type Problem struct {
+	EndpointID, URL, Text string
+}
+
+// Disable makes the Set complete and empty for good: binding.enabled=false. What was projected goes at once.
+func (s *Set) Disable() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced, s.disabled = true, true
+}
+
+// Await says whether a complete list has come. If not, the change of the first one will name the hostname.
+func (s *Set) Await(hostname string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.synced {
+		s.awaiting[hostname] = struct{}{}
+	}
+	return s.synced
+}
+
+// Counts returns the numbers of admitted endpoints, of those that the selector excludes and of those with a problem.
+func (s *Set) Counts() (admitted, excluded, problems int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range s.byID {
+		switch {
+		case e.problem != "":
+			problems++
+		case e.admitted:
+			admitted++
+		default:
+			excluded++
+		}
+	}
+	return admitted, excluded, problems
+}
+
+// Replace takes a complete list.
+func (s *Set) Replace(endpoints []account.Endpoint) Change {
+	entries := make([]*entry, len(endpoints))
+	present := make(map[string]bool, len(endpoints))
+	for i := range endpoints {
+		entries[i] = s.judge(endpoints[i])
+		present[endpoints[i].ID] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var c Change
+	for id, old := range s.byID {
+		if !present[id] {
+			s.remove(old, old.endpoint.Type, &c)
+		}
+	}
+	for _, e := range entries {
+		s.put(e, &c)
+	}
+	for hostname := range s.awaiting {
+		c.Hostnames = append(c.Hostnames, hostname)
+	}
+	s.synced, s.awaiting = true, nil
+	return c
+}
+
+// Apply takes one event of the watch. An event that is not newer than what is known of its endpoint is dropped.
+func (s *Set) Apply(ev account.EndpointEvent) Change {
+	if ev.Endpoint == nil {
+		return Change{}
+	}
+	e := s.judge(*ev.Endpoint)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var c Change
+	old := s.byID[ev.Endpoint.ID]
+	if old != nil && notNewer(ev.ResourceVersion, old.endpoint.ResourceVersion) {
+		return c
+	}
+	switch {
+	case ev.Type == account.Added || ev.Type == account.Modified:
+		e.endpoint.ResourceVersion = ev.ResourceVersion
+		s.put(e, &c)
+	case ev.Type == account.Deleted && old != nil:
+		s.remove(old, ev.Endpoint.Type, &c)
+	}
+	return c
+}
+
+func notNewer(v, than account.ResourceVersion) bool { return v.Epoch == than.Epoch && v.Seq <= than.Seq }
+
+// put stores an endpoint's new state. The caller holds the lock.
+func (s *Set) put(e *entry, c *Change) {
+	id := e.endpoint.ID
+	old := s.byID[id]
+	if old != nil && old.url != e.url {
+		s.remove(old, account.TypeCloud, c) // URLs do not change; an API that changes one has deleted the old
+		old = nil
+	}
+	if old == nil && e.problem != "" || old != nil && old.problem != e.problem {
+		c.Problems = append(c.Problems, Problem{EndpointID: id, URL: e.endpoint.URL, Text: e.problem})
+	}
+	s.byID[id] = e
+	host := e.url.Host
+	if host == "" {
+		return
+	}
+	if s.byHost[host] == nil {
+		s.byHost[host] = map[string]*entry{}
+	}
+	s.byHost[host][id] = e
+	if e.admitted {
+		delete(s.gone[host], e.url.Port)
+	}
+	if old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID {
+		c.Hostnames = append(c.Hostnames, host)
+	}
+	if !s.synced || old != nil && old.endpoint.Status != e.endpoint.Status {
+		c.Availability = append(c.Availability, host)
+	}
+}
+
+// remove forgets an endpoint of the given type. The caller holds the lock.
+func (s *Set) remove(e *entry, typ string, c *Change) {
+	id, host := e.endpoint.ID, e.url.Host
+	delete(s.byID, id)
+	if e.problem != "" {
+		c.Problems = append(c.Problems, Problem{EndpointID: id, URL: e.endpoint.URL})
+	}
+	if host == "" {
+		return
+	}
+	delete(s.byHost[host], id)
+	if len(s.byHost[host]) == 0 {
+		delete(s.byHost, host)
+	}
+	if typ == account.TypeCloud && e.admitted && !s.served(host, e.url.Port) {
+		if s.gone[host] == nil {
+			s.gone[host] = map[int]bool{}
+		}
+		s.gone[host][e.url.Port] = true
+	}
+	c.Hostnames = append(c.Hostnames, host)
+	c.Availability = append(c.Availability, host)
+}
+
+// served says whether an admitted endpoint has the port. The caller holds the lock.
+func (s *Set) served(host string, port int) bool {
+	for _, e := range s.byHost[host] {
+		if e.admitted && e.url.Port == port {
+			return true
+		}
+	}
+	return false
+}
+
+// judge parses and selects an endpoint as the API gave it.
+func (s *Set) judge(endpoint account.Endpoint) *entry {
+	e := &entry{endpoint: endpoint}
+	if problem := oddity(&endpoint); problem != "" {
+		e.problem = problem
+		return e
+	}
+	u, err := account.ParseEndpointURL(endpoint.URL)
+	if err != nil {
+		e.problem = err.Error()
+		return e
+	}
+	e.url = u
+	admitted, err := s.selector.Matches(&endpoint, u)
+	if err != nil {
+		e.problem = err.Error()
+		return e
+	}
+	e.admitted = admitted
+	return e
+}
+
+// oddity says what else than the URL makes an endpoint impossible to project. An API that keeps its promises never sends such a thing.
+func oddity(e *account.Endpoint) string {
+	switch {
+	case !printable(e.ID):
+		return "its id is empty, longer than 253 bytes or not printable ASCII"
+	case e.ProjectionID != "" && !printable(e.ProjectionID):
+		return "its projection_id is longer than 253 bytes or not printable ASCII"
+	case !slices.Equal(e.Bindings, []string{account.BindingKubernetes}):
+		return "its binding is not kubernetes"
+	}
+	return ""
+}
+
+func printable(s string) bool {
+	if len(s) == 0 || len(s) > 253 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}

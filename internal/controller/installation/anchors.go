@@ -1,0 +1,97 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package installation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=fairlead-operator-anchor,verbs=get;patch
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=fairlead,resources=roles,resourceNames=fairlead-operator-anchor,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// Owners are the owner references of what the operator makes. The anchors are rule-less objects of the chart's: when the chart goes, the
+// garbage collector removes all that they own, whatever state the manager is in, so no finalizer and no hook is needed.
+type Owners struct {
+	Cluster metav1.OwnerReference // the ClusterRole: owns target Services, in any namespace
+	Local   metav1.OwnerReference // the Role in the operator's namespace: owns upstream Services, BoundEndpoints and the KubernetesOperator
+}
+
+// Anchors finds the chart's anchors. It is safe for concurrent use.
+type Anchors struct {
+	Installation Installation
+	// ClusterRole and Role are the names of the anchors.
+	ClusterRole, Role string
+	// Client reads without a cache: the rights are for single names.
+	Client client.Client
+
+	mu     sync.Mutex
+	found  *Owners
+	readAt time.Time
+}
+
+// refreshAfter is how long the anchors' UIDs are trusted. An anchor that somebody re-creates has a new one, and what refers to the old is collected.
+const refreshAfter = time.Minute
+
+// Owners returns the owner references. Reading the anchors also makes the ClusterRole owned by the operator's Namespace, so that deleting the
+// namespace cleans up too. What was read is remembered, and goes on to hold while the anchors cannot be read.
+func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.found != nil && time.Since(a.readAt) < refreshAfter {
+		return *a.found, nil
+	}
+	owners, err := a.read(ctx)
+	if err != nil && a.found == nil {
+		return Owners{}, err
+	}
+	if err == nil {
+		a.found = &owners
+	}
+	a.readAt = time.Now()
+	return *a.found, nil
+}
+
+func (a *Anchors) read(ctx context.Context) (Owners, error) {
+	var role rbacv1.Role
+	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Installation.Namespace, Name: a.Role}, &role); err != nil {
+		return Owners{}, fmt.Errorf("reading anchor Role %s/%s: %w", a.Installation.Namespace, a.Role, err)
+	}
+	var clusterRole rbacv1.ClusterRole
+	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.ClusterRole}, &clusterRole); err != nil {
+		return Owners{}, fmt.Errorf("reading anchor ClusterRole %s: %w", a.ClusterRole, err)
+	}
+	if err := a.tieToNamespace(ctx, &clusterRole); err != nil {
+		return Owners{}, err
+	}
+	return Owners{
+		Cluster: metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: clusterRole.Name, UID: clusterRole.UID},
+		Local:   metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role", Name: role.Name, UID: role.UID},
+	}, nil
+}
+
+func (a *Anchors) tieToNamespace(ctx context.Context, clusterRole *rbacv1.ClusterRole) error {
+	var ns corev1.Namespace
+	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {
+		return fmt.Errorf("reading namespace %s: %w", a.Installation.Namespace, err)
+	}
+	want := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}}
+	if have := clusterRole.OwnerReferences; len(have) == 1 && have[0] == want[0] {
+		return nil
+	}
+	before := clusterRole.DeepCopy()
+	clusterRole.OwnerReferences = want
+	if err := a.Client.Patch(ctx, clusterRole, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("making anchor ClusterRole %s owned by namespace %s: %w", a.ClusterRole, ns.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package installation owns the answer to two questions of every controller: which objects are ours, and what do they belong to. Namespace and
+// release come in; labels, the annotation that proves the place of an object, and owner references to the chart's anchors go out to
+// endpointsync, boundendpoint and registration.
+//
+// An object is ours if it carries the installation's label, a hash of namespace and release so that a re-installation adopts what an earlier
+// one left, and an annotation that equals its own place, so that a copy of it is not ours.
+package installation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels and annotations of the objects that the operator makes.
+const (
+	// Label holds Installation.ID.
+	Label = "bindings.fairlead.dev/installation"
+	// AnnotationPlace holds the object's own "<namespace>/<name>".
+	AnnotationPlace = "bindings.fairlead.dev/place"
+	// AnnotationInstallation holds "<namespace>/<release>", for people and for other installations' conflict messages.
+	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
+	// AnnotationHostname holds, on a Service, the hostname it belongs to.
+	AnnotationHostname = "bindings.fairlead.dev/hostname"
+	// AnnotationProjectionID holds, on an upstream Service, the projection id, which is not its name when it cannot be one.
+	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
+
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "fairlead-operator"
+)
+
+// Installation is one release of the operator in one namespace.
+type Installation struct {
+	Namespace string
+	Release   string
+}
+
+// String returns "<namespace>/<release>".
+func (i Installation) String() string { return i.Namespace + "/" + i.Release }
+
+// ID returns the value of Label: 32 hex digits.
+func (i Installation) ID() string {
+	sum := sha256.Sum256([]byte(i.String()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Owns says whether the object is ours.
+func (i Installation) Owns(o metav1.Object) bool {
+	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o)
+}
+
+// Mark makes the object ours. Other labels and annotations stay.
+func (i Installation) Mark(o metav1.Object) {
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	labels[Label] = i.ID()
+	labels[managedByLabel] = managedBy
+	annotations[AnnotationPlace] = place(o)
+	annotations[AnnotationInstallation] = i.String()
+	o.SetLabels(labels)
+	o.SetAnnotations(annotations)
+}
+
+func place(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

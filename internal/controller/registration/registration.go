@@ -1,0 +1,205 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registration owns the installation's place in the account and the KubernetesOperator object that shows it.
+//
+// What comes in: the release's values, and the state of the account's feed from internal/controller/endpointsync. What goes out: an upsert at the
+// account's API every minute, which is the heartbeat too, and the object's spec and status. The forwarders read the operator's id from that status. An
+// API that is away is a condition, never a reason to stop.
+package registration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators,verbs=get;list;watch;create;update
+// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=kubernetesoperators/status,verbs=update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=fairlead,resources=leases,verbs=get;create;update
+
+const (
+	heartbeat = time.Minute
+	// retryEvery is the pause while the account or the API server does not answer.
+	retryEvery = 10 * time.Second
+	// timeout of one heartbeat.
+	timeout = 20 * time.Second
+)
+
+// Registrar registers operators with the account; apiclient's client is one.
+type Registrar interface {
+	// UpsertOperator registers by (cluster uid, namespace, name) and returns the operator with its id.
+	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
+}
+
+// Facts are what the rest of the manager knows of the account.
+type Facts struct {
+	AccountID, StoreID string
+	// Polling says that the server knows no watch.
+	Polling bool
+}
+
+// Registration keeps the installation registered.
+type Registration struct {
+	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
+	Client client.Client
+	// Live reads the Namespace from the API server.
+	Live         client.Reader
+	Account      Registrar
+	Installation installation.Installation
+	Owners       func(context.Context) (installation.Owners, error)
+	Spec         v1alpha1.KubernetesOperatorSpec
+	Version      string
+	// Facts returns what is known of the account now.
+	Facts    func() Facts
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	Log      logr.Logger
+
+	clusterUID string
+}
+
+// Start beats until the context ends. It returns nil.
+func (r *Registration) Start(ctx context.Context) error {
+	said := ""
+	for ctx.Err() == nil {
+		beat, cancel := context.WithTimeout(ctx, timeout)
+		healthy, err := r.Beat(beat)
+		cancel()
+		if now := fmt.Sprint(err); err != nil && now != said && ctx.Err() == nil {
+			said = now
+			r.Log.Error(err, "Keeping the KubernetesOperator object; the next try follows")
+		} else if err == nil {
+			said = ""
+		}
+		pause := heartbeat
+		if !healthy {
+			pause = retryEvery
+		}
+		wait(ctx, pause*9/10+rand.N(pause/5))
+	}
+	return nil
+}
+
+// Beat registers once and brings the object up to date; nothing is written where there is no difference. healthy says that the account answered and
+// knows us; the error is about the object.
+func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
+	object, err := r.object(ctx)
+	if err != nil {
+		return false, err
+	}
+	uid, err := r.namespaceUID(ctx)
+	if err != nil {
+		return false, err
+	}
+	operator, failure := r.Account.UpsertOperator(ctx, r.operator(uid))
+	next := object.DeepCopy()
+	if failure == nil {
+		next.Status.OperatorID = operator.ID
+	}
+	r.observe(&next.Status, object.Generation, failure)
+	if err := r.count(ctx, &next.Status); err != nil {
+		return false, err
+	}
+	if !equality.Semantic.DeepEqual(object.Status, next.Status) {
+		if err := r.Client.Status().Update(ctx, next); err != nil {
+			return false, fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
+		}
+		r.tell(next, object.Status.Conditions)
+	}
+	return failure == nil, nil
+}
+
+// object returns the KubernetesOperator, made or repaired where it has to be.
+func (r *Registration) object(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
+	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
+	current := &v1alpha1.KubernetesOperator{}
+	err := r.Client.Get(ctx, key, current)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
+	}
+	owners, ownersErr := r.Owners(ctx)
+	if ownersErr != nil {
+		return nil, ownersErr
+	}
+	missing := apierrors.IsNotFound(err)
+	next := current.DeepCopy()
+	next.Namespace, next.Name = key.Namespace, key.Name
+	next.Spec = r.Spec
+	next.OwnerReferences = []metav1.OwnerReference{owners.Local}
+	r.Installation.Mark(next)
+	switch {
+	case missing:
+		if err := r.Client.Create(ctx, next); err != nil {
+			return nil, fmt.Errorf("creating KubernetesOperator %s: %w", key, err)
+		}
+	case !equality.Semantic.DeepEqual(current, next):
+		if err := r.Client.Update(ctx, next); err != nil {
+			return nil, fmt.Errorf("updating KubernetesOperator %s: %w", key, err)
+		}
+	}
+	return next, nil
+}
+
+func (r *Registration) operator(clusterUID string) account.Operator {
+	return account.Operator{
+		Description:     r.Spec.Description,
+		EnabledFeatures: r.features(),
+		Deployment:      account.OperatorDeployment{Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version},
+		Binding:         r.binding(),
+		ClusterUID:      clusterUID,
+	}
+}
+
+func (r *Registration) features() []string {
+	if r.Spec.BindingEnabled {
+		return []string{account.FeatureBindings}
+	}
+	return []string{}
+}
+
+func (r *Registration) binding() *account.OperatorBinding {
+	if !r.Spec.BindingEnabled {
+		return nil
+	}
+	b := &account.OperatorBinding{EndpointSelectors: []string{}}
+	if r.Spec.EndpointSelector != "" {
+		b.EndpointSelectors = append(b.EndpointSelectors, r.Spec.EndpointSelector)
+	}
+	return b
+}
+
+// namespaceUID is the UID of the operator's own Namespace, which tells this installation from one with the same names in another cluster.
+func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
+	if r.clusterUID != "" {
+		return r.clusterUID, nil
+	}
+	var ns corev1.Namespace
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Installation.Namespace}, &ns); err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", r.Installation.Namespace, err)
+	}
+	r.clusterUID = string(ns.UID)
+	return r.clusterUID, nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

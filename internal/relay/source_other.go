@@ -1,0 +1,11 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package relay
+
+// canPoll is false where a socket cannot be read without waiting.
+const canPoll = false
+
+func (s *source) pollRead(uintptr) bool { return true }

@@ -1,0 +1,38 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package relay
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+const canPoll = true
+
+// pollRead reads what is there. It takes a buffer only when there is something to read, and returns false to wait for it.
+func (s *source) pollRead(fd uintptr) bool {
+	s.take()
+	for {
+		n, err := syscall.Read(int(fd), s.buf[:])
+		switch {
+		case n > 0:
+			s.n = n
+			return true
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.EAGAIN):
+			s.release()
+			return false
+		case err == nil:
+			s.err = io.EOF
+		default:
+			s.err = os.NewSyscallError("read", err)
+		}
+		return true
+	}
+}

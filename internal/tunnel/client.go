@@ -6,38 +6,207 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"sync"
 	"time"
+)
+
+const (
+	minBackoff         = 200 * time.Millisecond
+	defaultMaxBackoff  = 10 * time.Second
+	defaultConnections = 2
 )
 
 // ClientConfig is what a Client needs. Address, TLS and Hello are required.
 type ClientConfig struct {
-	Address     string      // host:port
-	TLS         *tls.Config // ServerName is taken from Address when empty; NextProtos and the minimum version are set by the Client
+	Address string // host:port
+	// TLS is cloned. ServerName is taken from Address when empty; ALPN, version 1.3 and a cache of session tickets are set.
+	TLS *tls.Config
+	// DialContext dials the server, within 10 s. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Hello makes the first message of every session, so that a token that was read again is used. SessionID and JoinSecret stay empty.
 	Hello       func() Hello
-	Connections int           // default 2; the server's wish has precedence
-	MaxBackoff  time.Duration // default 10 s
+	Connections int           // of a session, 1-16; default 2; the server's wish has precedence
+	MaxBackoff  time.Duration // the longest wait between two attempts; default 10 s
 
-	OnUp          func(ctx context.Context, s *Session) error
-	OnDown        func(err error, retryIn time.Duration)
-	OnStream      func(ctx context.Context, s *Session, st *Stream)
+	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error closes the session; the Client
+	// tries again later, unless it is an *Error whose Code is final. ctx ends with the session.
+	OnUp func(ctx context.Context, s *Session) error
+	// OnDown is called when a session has ended, when the server drains, and for each attempt that failed. The next one comes after retryIn.
+	OnDown func(err error, retryIn time.Duration)
+	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or Refuse, and the stream is ended when it
+	// returns. ctx ends with the stream's connection. Default: streams are refused.
+	OnStream func(ctx context.Context, s *Session, st *Stream)
+	// OnRequestLine gets the lines for the agent's screen. It must not block.
 	OnRequestLine func(RequestLine)
-	Logger        *slog.Logger
+	Logger        *slog.Logger // default: none
 }
 
-// Client keeps one session with the server for ever.
-type Client struct{}
+// Client keeps one session with the server for ever. It is safe for concurrent use; Run is called once.
+type Client struct {
+	cfg     ClientConfig
+	tls     *tls.Config
+	running sync.WaitGroup // connections and sessions
+
+	mu      sync.Mutex
+	session *Session      // up and not drained by the server
+	changed chan struct{} // closed and replaced when session or ended changes
+	ended   error         // Run returned
+}
 
 // NewClient makes a Client; Run starts it.
-func NewClient(cfg ClientConfig) *Client { return &Client{} }
+func NewClient(cfg ClientConfig) *Client {
+	if cfg.DialContext == nil {
+		cfg.DialContext = (&net.Dialer{}).DialContext
+	}
+	if cfg.Connections <= 0 {
+		cfg.Connections = defaultConnections
+	}
+	if cfg.MaxBackoff <= 0 {
+		cfg.MaxBackoff = defaultMaxBackoff
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Client{cfg: cfg, tls: clientTLS(cfg), changed: make(chan struct{})}
+}
 
-// Run connects, and connects again, until ctx is done (nil) or the server says that it is useless (*Error).
-func (c *Client) Run(ctx context.Context) error { panic("tunnel: not built yet") }
+// Session returns the session that is up, or nil. A session that the server drains does not count.
+func (c *Client) Session() *Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
 
-// Session returns the session that is up, or nil.
-func (c *Client) Session() *Session { panic("tunnel: not built yet") }
+// Wait returns the session that is up, as soon as there is one; ctx's error, or Run's after Run returned.
+func (c *Client) Wait(ctx context.Context) (*Session, error) {
+	for {
+		c.mu.Lock()
+		s, changed, ended := c.session, c.changed, c.ended
+		c.mu.Unlock()
+		switch {
+		case ended != nil:
+			return nil, ended
+		case s != nil:
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
 
-// Wait returns the session that is up, as soon as there is one.
-func (c *Client) Wait(ctx context.Context) (*Session, error) { panic("tunnel: not built yet") }
+func (c *Client) publish(s *Session, ended error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session, c.ended = s, ended
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Run connects, and connects again with full jitter between 0.2 s and MaxBackoff, until ctx is done (nil) or the server says that it is
+// useless (*Error with a final code). When it returns, every connection is closed and every OnStream has returned.
+func (c *Client) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	err := c.run(ctx)
+	cancel()
+	ended := err
+	if ended == nil {
+		ended = net.ErrClosed
+	}
+	c.publish(nil, ended)
+	c.running.Wait()
+	return err
+}
+
+func (c *Client) run(ctx context.Context) error {
+	wasUp := false
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		up, err := c.runSession(ctx, wasUp)
+		wasUp = wasUp || up
+		if ctx.Err() != nil {
+			return nil //nolint:nilerror // ctx ended the session
+		}
+		var e *Error
+		if errors.As(err, &e) && e.Code.Final() {
+			return e
+		}
+		if up && (time.Since(began) >= c.cfg.MaxBackoff || e != nil && e.Code == CodeDraining) {
+			attempt = 0 // but a session that ends as soon as it is up gets the longer and longer waits of a failure
+		}
+		wait := backoff(attempt, c.cfg.MaxBackoff)
+		if c.cfg.OnDown != nil {
+			c.cfg.OnDown(err, wait)
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// runSession keeps one session until it ends or the server drains it. It reports whether the session was up.
+func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
+	s, err := c.connect(ctx, wasUp)
+	if err != nil {
+		return false, err
+	}
+	sctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { s.shut(ctx.Err()) })
+	c.running.Go(func() {
+		<-s.Done()
+		stop()
+		cancel()
+	})
+	c.running.Go(func() { c.keepConnections(sctx, s) })
+	if c.cfg.OnUp != nil {
+		if err := c.cfg.OnUp(sctx, s); err != nil {
+			s.shut(err)
+			return false, err
+		}
+	}
+	c.publish(s, nil)
+	defer c.publish(nil, nil)
+	select {
+	case <-s.Done():
+		return true, s.Err()
+	case <-s.PeerDraining():
+		c.running.Go(s.closeWhenIdle)
+		return true, &Error{Code: CodeDraining, Msg: "the server is about to stop"}
+	}
+}
+
+// closeWhenIdle lets live streams finish.
+func (s *Session) closeWhenIdle() {
+	for s.Streams() > 0 {
+		select {
+		case <-s.idle:
+		case <-s.done:
+			return
+		}
+	}
+	_ = s.Close()
+}
+
+// backoff returns a wait between 0 and 0.2 s doubled by every attempt, at most most: "full jitter".
+func backoff(attempt int, most time.Duration) time.Duration {
+	ceiling := min(most, minBackoff<<min(attempt, 10))
+	return rand.N(ceiling) //nolint:gosec // spreads load, keeps no secret
+}
+
+// sleep waits for d. It returns false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

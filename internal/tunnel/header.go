@@ -3,11 +3,19 @@
 
 package tunnel
 
-import "time"
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+	"unicode/utf8"
+)
 
 // OpenHeader is the first flight of every data stream. Encoded it is at most 4 KiB.
 type OpenHeader struct {
-	EndpointID string        // at most 128 bytes
+	EndpointID string        // required, at most 128 bytes
 	Host       string        // of the endpoint's URL, at most 255 bytes
 	Port       int           // of the endpoint's URL
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
@@ -16,10 +24,193 @@ type OpenHeader struct {
 	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
 }
 
-// PodIdentity is the calling pod as the forwarder sees it.
+// PodIdentity is the calling pod as the forwarder sees it. Each value is cut at 253 bytes when it is sent.
 type PodIdentity struct {
 	Namespace      string
 	Name           string
 	ServiceAccount string
-	Truncated      bool // the header was too small for the identity: some of it is cut
+	Truncated      bool // a value was longer than the header allows, and is cut
+}
+
+const (
+	headerVersion   = 1
+	headerLimit     = 4 << 10
+	headerPrefix    = 4    // version, flags, length
+	flagTruncated   = 0x01 // the pod identity is cut
+	identityLimit   = 253
+	shortValueLimit = 128
+	hostLimit       = 255
+)
+
+// The fields' tags. Unknown ones are skipped.
+const (
+	tagEndpointID = iota + 1
+	tagHost
+	tagPort
+	tagClientAddr
+	tagTraceID
+	tagDeadline
+	tagPodNamespace
+	tagPodName
+	tagPodServiceAccount
+	tagEnd // one past the last that this version knows
+)
+
+// textField is a string field of the header.
+type textField struct {
+	tag   byte
+	name  string
+	limit int
+	value *string
+}
+
+// texts lists h's string fields; those of the pod only when there is one.
+func (h *OpenHeader) texts() []textField {
+	fields := []textField{
+		{tagEndpointID, "endpoint id", shortValueLimit, &h.EndpointID},
+		{tagHost, "host", hostLimit, &h.Host},
+		{tagClientAddr, "client address", shortValueLimit, &h.ClientAddr},
+		{tagTraceID, "trace id", shortValueLimit, &h.TraceID},
+	}
+	if h.Pod != nil {
+		fields = append(fields,
+			textField{tagPodNamespace, "pod namespace", identityLimit, &h.Pod.Namespace},
+			textField{tagPodName, "pod name", identityLimit, &h.Pod.Name},
+			textField{tagPodServiceAccount, "pod service account", identityLimit, &h.Pod.ServiceAccount})
+	}
+	return fields
+}
+
+// encode returns h's wire form.
+func (h OpenHeader) encode() ([]byte, error) {
+	if h.EndpointID == "" {
+		return nil, errors.New("stream header: the endpoint id is empty")
+	}
+	if h.Port < 0 || h.Port > math.MaxUint16 {
+		return nil, fmt.Errorf("stream header: port %d is not between 0 and 65535", h.Port)
+	}
+	var flags byte
+	if h.Pod != nil {
+		pod := cutIdentity(*h.Pod)
+		h.Pod = &pod
+		if pod.Truncated {
+			flags |= flagTruncated
+		}
+	}
+	b := make([]byte, headerPrefix, 256)
+	for _, f := range h.texts() {
+		if err := f.check(*f.value); err != nil {
+			return nil, err
+		}
+		b = append(b, f.tag)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(*f.value)))
+		b = append(b, *f.value...)
+	}
+	b = append(b, tagPort, 0, 2)
+	b = binary.BigEndian.AppendUint16(b, uint16(h.Port))
+	if ms := min(h.Deadline.Milliseconds(), math.MaxUint32); ms > 0 {
+		b = append(b, tagDeadline, 0, 4)
+		b = binary.BigEndian.AppendUint32(b, uint32(ms))
+	}
+	b[0], b[1] = headerVersion, flags
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
+	return b, nil
+}
+
+func (f textField) check(v string) error {
+	if len(v) > f.limit {
+		return fmt.Errorf("stream header: the %s has %d bytes, at most %d fit", f.name, len(v), f.limit)
+	}
+	for i := range len(v) {
+		if v[i] < ' ' || v[i] == 0x7f {
+			return fmt.Errorf("stream header: the %s has a control character", f.name)
+		}
+	}
+	return nil
+}
+
+func cutIdentity(p PodIdentity) PodIdentity {
+	for _, v := range []*string{&p.Namespace, &p.Name, &p.ServiceAccount} {
+		if len(*v) <= identityLimit {
+			continue
+		}
+		end := identityLimit
+		for end > identityLimit-utf8.UTFMax && !utf8.RuneStart((*v)[end]) {
+			end--
+		}
+		*v, p.Truncated = (*v)[:end], true
+	}
+	return p
+}
+
+// readHeader reads a header, and not a byte beyond it.
+func readHeader(r io.Reader) (OpenHeader, error) {
+	var prefix [headerPrefix]byte
+	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
+	}
+	if prefix[0] != headerVersion {
+		return OpenHeader{}, fmt.Errorf("stream header: version %d is unknown, this side speaks version %d: update the older side", prefix[0], headerVersion)
+	}
+	size := int(binary.BigEndian.Uint16(prefix[2:]))
+	if size > headerLimit-headerPrefix {
+		return OpenHeader{}, fmt.Errorf("stream header: %d bytes of fields, at most %d are allowed", size, headerLimit-headerPrefix)
+	}
+	fields := make([]byte, size)
+	if _, err := io.ReadFull(r, fields); err != nil {
+		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
+	}
+	return parseFields(fields, prefix[1]&flagTruncated != 0)
+}
+
+func parseFields(b []byte, truncated bool) (OpenHeader, error) {
+	var h OpenHeader
+	var pod PodIdentity
+	h.Pod = &pod
+	texts := h.texts()
+	known := 0 // bit set of the tags seen
+	for len(b) > 0 {
+		if len(b) < 3 || len(b)-3 < int(binary.BigEndian.Uint16(b[1:])) {
+			return OpenHeader{}, errors.New("stream header: a field is cut off")
+		}
+		tag, value := b[0], b[3:3+int(binary.BigEndian.Uint16(b[1:]))]
+		b = b[3+len(value):]
+		if tag == 0 || tag >= tagEnd {
+			continue
+		}
+		if known&(1<<tag) != 0 {
+			return OpenHeader{}, fmt.Errorf("stream header: field %d appears twice", tag)
+		}
+		known |= 1 << tag
+		if err := h.setField(texts, tag, value); err != nil {
+			return OpenHeader{}, err
+		}
+	}
+	if h.EndpointID == "" {
+		return OpenHeader{}, errors.New("stream header: the endpoint id is missing")
+	}
+	if known&(1<<tagPodNamespace|1<<tagPodName|1<<tagPodServiceAccount) == 0 {
+		h.Pod = nil
+	} else {
+		pod.Truncated = truncated
+	}
+	return h, nil
+}
+
+func (h *OpenHeader) setField(texts []textField, tag byte, value []byte) error {
+	switch {
+	case tag == tagPort && len(value) == 2:
+		h.Port = int(binary.BigEndian.Uint16(value))
+		return nil
+	case tag == tagDeadline && len(value) == 4:
+		h.Deadline = time.Duration(binary.BigEndian.Uint32(value)) * time.Millisecond
+		return nil
+	}
+	for _, f := range texts {
+		if f.tag == tag {
+			*f.value = string(value)
+			return f.check(*f.value)
+		}
+	}
+	return fmt.Errorf("stream header: field %d has %d bytes", tag, len(value))
 }

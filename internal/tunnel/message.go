@@ -3,7 +3,11 @@
 
 package tunnel
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
 
 // Role is what the dialling side of a session is.
 type Role string
@@ -69,4 +73,96 @@ type RequestLine struct {
 	Status     int           `json:"status"`
 	Duration   time.Duration `json:"duration"` // nanoseconds
 	At         time.Time     `json:"at"`
+}
+
+// protocolVersion is the version of the messages; the hello names it. A server also takes the version before its own.
+const protocolVersion = 1
+
+// The messages' types. A receiver skips types it does not know.
+const (
+	typeHello   = "hello"   // client: the first message
+	typeWelcome = "welcome" // server: the answer to hello
+	typeError   = "error"   // server: a refusal, of the request with this id or of the hello
+	typeBind    = "bind"    // client
+	typeBound   = "bound"   // server: the answer to bind
+	typeUnbind  = "unbind"  // client
+	typeUnbound = "unbound" // server: the answer to unbind
+	typeDrain   = "drain"   // either: the sender stops within the deadline
+	typeStop    = "stop"    // server: the session ends, and why
+	typeRequest = "request" // server: a line for the agent's screen
+)
+
+// message is a control message: its type and the part that belongs to the type.
+type message struct {
+	Type     string       `json:"type"`
+	ID       uint64       `json:"id,omitempty"`       // of a request and its answer
+	Protocol int          `json:"protocol,omitempty"` // of a hello
+	Hello    *Hello       `json:"hello,omitempty"`
+	Welcome  *Welcome     `json:"welcome,omitempty"`
+	Bind     *Bind        `json:"bind,omitempty"`
+	Bound    *Bound       `json:"bound,omitempty"`
+	Unbind   *unbind      `json:"unbind,omitempty"`
+	Drain    *drain       `json:"drain,omitempty"`
+	Error    *Error       `json:"error,omitempty"`
+	Request  *RequestLine `json:"request,omitempty"`
+}
+
+type unbind struct {
+	EndpointID string `json:"endpoint_id"`
+}
+
+type drain struct {
+	DeadlineMS int64 `json:"deadline_ms"`
+}
+
+// parseMessage decodes a message and checks that it has the part its type asks for.
+func parseMessage(b []byte) (*message, error) {
+	var m message
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("decoding a control message: %w", err)
+	}
+	complete := true
+	switch m.Type {
+	case typeWelcome:
+		complete = m.Welcome != nil
+	case typeError, typeStop:
+		complete = m.Error != nil
+	case typeBind:
+		complete = m.Bind != nil
+	case typeBound:
+		complete = m.Bound != nil
+	case typeUnbind:
+		complete = m.Unbind != nil
+	case typeDrain:
+		complete = m.Drain != nil
+	case typeRequest:
+		complete = m.Request != nil
+	}
+	if !complete {
+		return nil, fmt.Errorf("control message of type %q without its content", m.Type)
+	}
+	return &m, nil
+}
+
+// parseHello decodes the first message. The version is looked at first: what else a hello of an unknown version holds is unknown, too.
+func parseHello(b []byte) (*Hello, error) {
+	var head struct {
+		Type     string `json:"type"`
+		Protocol int    `json:"protocol"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil || head.Type != typeHello {
+		return nil, &Error{Code: CodeInvalid, Msg: "the first message of a connection must be a hello"}
+	}
+	if head.Protocol != protocolVersion {
+		return nil, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
+			"the server speaks version %d of the tunnel protocol, the client version %d: update the older one", protocolVersion, head.Protocol)}
+	}
+	m, err := parseMessage(b)
+	if err != nil || m.Hello == nil {
+		return nil, &Error{Code: CodeInvalid, Msg: "the hello is not readable"}
+	}
+	if h := m.Hello; h.Role != RoleAgent && h.Role != RoleForwarder {
+		return nil, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("role %q is unknown: it must be %q or %q", h.Role, RoleAgent, RoleForwarder)}
+	}
+	return m.Hello, nil
 }

@@ -5,61 +5,268 @@ package tunnel
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
-	"time"
+	"slices"
+	"sync"
+	"sync/atomic"
 )
 
-// Session is one peer over one or more connections.
-type Session struct{}
+// maxConnections bounds the connections of a session.
+const maxConnections = 16
+
+// side is what differs between the two ends of a session.
+type side interface {
+	// message takes a control message that Session does not handle itself. An error ends the connection.
+	message(l *link, m *message) error
+	// stream serves a stream of the peer's, with its header read.
+	stream(ctx context.Context, st *Stream)
+	// ended is called once, when the last connection is gone.
+	ended(s *Session, err error)
+}
+
+// Session is one peer over one or more connections. All methods are safe for concurrent use.
+type Session struct {
+	side    side
+	client  bool // this side dials
+	hello   Hello
+	welcome Welcome
+	remote  net.Addr
+
+	streams      atomic.Int64
+	idle         chan struct{} // gets a token when the last stream ends
+	lost         chan struct{} // gets a token when a connection ends
+	done         chan struct{}
+	peerDraining chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	links     []*link    // that take new streams
+	live      int        // connections that have not ended, at least len(links)
+	draining  bool
+	peerSaid  bool // peerDraining is closed
+	closing   bool // no new connection, no new stream
+	finished  bool // the last connection is gone
+	err       error
+	pending   map[uint64]chan *message // the client's requests, by id
+	requestID uint64
+
+	startLines sync.Once
+	lines      chan RequestLine // for the agent's screen
+}
+
+func newSession(side side, client bool, hello Hello, welcome Welcome, remote net.Addr) *Session {
+	hello.Token, hello.JoinSecret = "", ""
+	return &Session{
+		side: side, client: client, hello: hello, welcome: welcome, remote: remote,
+		idle: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		done: make(chan struct{}), peerDraining: make(chan struct{}),
+		pending: make(map[uint64]chan *message),
+		lines:   make(chan RequestLine, 256),
+	}
+}
 
 // ID returns the session's id.
-func (s *Session) ID() string { panic("tunnel: not built yet") }
+func (s *Session) ID() string { return s.welcome.SessionID }
 
 // Role returns what the dialling side is.
-func (s *Session) Role() Role { panic("tunnel: not built yet") }
+func (s *Session) Role() Role { return s.hello.Role }
 
-// Hello returns the client's first message without its secrets, on the server's side.
-func (s *Session) Hello() Hello { panic("tunnel: not built yet") }
+// Hello returns the client's first message without its secrets.
+func (s *Session) Hello() Hello { return s.hello }
 
-// Welcome returns the server's answer.
-func (s *Session) Welcome() Welcome { panic("tunnel: not built yet") }
+// Welcome returns the server's answer; without the join secret on the server's side.
+func (s *Session) Welcome() Welcome { return s.welcome }
 
 // RemoteAddr returns the peer's address on the session's first connection.
-func (s *Session) RemoteAddr() net.Addr { panic("tunnel: not built yet") }
+func (s *Session) RemoteAddr() net.Addr { return s.remote }
 
-// Open opens a data stream without waiting for an answer.
-func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
-	panic("tunnel: not built yet")
-}
+// Streams returns the number of live data streams, of both sides.
+func (s *Session) Streams() int { return int(s.streams.Load()) }
 
-// Bind asks the server for an endpoint. It returns an *Error when the server refused.
-func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) { panic("tunnel: not built yet") }
+// Done is closed when the last connection has ended.
+func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Unbind gives an endpoint back.
-func (s *Session) Unbind(ctx context.Context, endpointID string) error {
-	panic("tunnel: not built yet")
-}
-
-// SendRequestLine shows a line on the agent's screen; it never blocks and drops lines when the agent is slow.
-func (s *Session) SendRequestLine(l RequestLine) { panic("tunnel: not built yet") }
-
-// Drain tells the peer that this side stops within d.
-func (s *Session) Drain(d time.Duration) error { panic("tunnel: not built yet") }
-
-// PeerDraining is closed when the peer said that it stops.
-func (s *Session) PeerDraining() <-chan struct{} { panic("tunnel: not built yet") }
-
-// Stop tells the peer why and ends the session.
-func (s *Session) Stop(code Code, msg string) { panic("tunnel: not built yet") }
-
-// Done is closed when the session has ended.
-func (s *Session) Done() <-chan struct{} { panic("tunnel: not built yet") }
+// PeerDraining is closed when the peer said that it stops. Nothing new can be opened towards it then.
+func (s *Session) PeerDraining() <-chan struct{} { return s.peerDraining }
 
 // Err returns why the session ended, nil while it lives.
-func (s *Session) Err() error { panic("tunnel: not built yet") }
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		return nil
+	}
+	return s.err
+}
 
-// Close ends the session and aborts its streams.
-func (s *Session) Close() error { panic("tunnel: not built yet") }
+// Open opens a data stream on the connection with the least to send, then the fewest streams. The header goes out at once and nothing is
+// awaited: bytes may follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the server's own), or that the session ended.
+// The caller must Close or Reset the stream.
+func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
+	b, err := h.encode()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		l, err := s.pick()
+		if err != nil {
+			return nil, err
+		}
+		st, err := l.open(ctx, h, b)
+		if err == nil {
+			return st, nil
+		}
+		if ctx.Err() != nil || l.ctx.Err() == nil && !l.mux.IsClosed() {
+			return nil, err
+		}
+		l.close(err) // the connection is gone, the next one may live
+		s.forget(l)
+	}
+}
 
-// Streams returns the number of live data streams.
-func (s *Session) Streams() int { panic("tunnel: not built yet") }
+// open opens a stream on l, which pick has counted, and sends the encoded header.
+func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
+	st, err := l.mux.OpenStream(ctx)
+	if err != nil {
+		l.streamEnded()
+		return nil, fmt.Errorf("opening a stream: %w", plainError(err))
+	}
+	s := &Stream{st: st, link: l, header: h, opener: true}
+	stop := context.AfterFunc(ctx, func() { _ = s.Abort() })
+	_, err = s.Write(header)
+	if !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = s.Abort()
+		return nil, fmt.Errorf("sending a stream's header: %w", err)
+	}
+	return s, nil
+}
+
+// pick chooses a connection for a new stream and counts the stream in.
+func (s *Session) pick() (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing || len(s.links) == 0:
+		return nil, s.endedError()
+	case s.peerSaid:
+		return nil, &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
+	case s.draining && !s.client:
+		return nil, &Error{Code: CodeDraining, Msg: "the server is about to stop"}
+	}
+	best := s.links[0]
+	queued := best.conn.queued.Load()
+	for _, l := range s.links[1:] {
+		q := l.conn.queued.Load()
+		if q < queued || q == queued && l.streams.Load() < best.streams.Load() {
+			best, queued = l, q
+		}
+	}
+	best.streamBegan()
+	return best, nil
+}
+
+func (s *Session) endedError() error {
+	if s.err == nil {
+		return errors.New("the tunnel session has ended")
+	}
+	return fmt.Errorf("the tunnel session has ended: %w", s.err)
+}
+
+// Stop tells the peer why and ends the session: at once for new streams, for live ones as soon as the peer hangs up or a second has passed. It
+// does not block.
+func (s *Session) Stop(code Code, msg string) {
+	reason := &Error{Code: code, Msg: msg}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	s.closing, s.err = true, reason
+	for _, l := range s.links {
+		go l.farewell(&message{Type: typeStop, Error: reason}, reason)
+	}
+}
+
+// Close ends the session at once and aborts its streams.
+func (s *Session) Close() error {
+	s.shut(net.ErrClosed)
+	return nil
+}
+
+// shut ends the session; the first reason counts.
+func (s *Session) shut(reason error) {
+	s.mu.Lock()
+	s.closing = true
+	if s.err == nil {
+		s.err = reason
+	}
+	links := slices.Clone(s.links)
+	s.mu.Unlock()
+	for _, l := range links {
+		l.close(reason)
+	}
+}
+
+// add makes l a connection of the session. It fails when the session is ending or has enough of them.
+func (s *Session) add(l *link) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing || s.finished {
+		return &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
+	}
+	if s.live >= maxConnections {
+		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
+	}
+	l.session = s
+	s.links = append(s.links, l)
+	s.live++
+	return nil
+}
+
+// forget takes l out of the choice for new streams. remove does the rest when l has ended.
+func (s *Session) forget(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
+}
+
+// remove lets go of a connection that has ended. The last one ends the session.
+func (s *Session) remove(l *link, reason error) {
+	s.mu.Lock()
+	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
+	select {
+	case s.lost <- struct{}{}:
+	default:
+	}
+	s.live--
+	last := s.live == 0
+	if last {
+		s.closing, s.finished = true, true
+		if s.err == nil {
+			s.err = reason
+		}
+	}
+	err := s.err
+	s.mu.Unlock()
+	if last {
+		close(s.done)
+		s.side.ended(s, err)
+	}
+}
+
+func (s *Session) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.links)
+}
+
+// admits says whether the session still takes streams of the peer's.
+func (s *Session) admits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closing
+}

@@ -5,62 +5,302 @@ package tunnel
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/libp2p/go-yamux/v5"
 )
 
-// Stream is one relayed connection: a net.Conn with half-close and abort.
-type Stream struct{}
+const (
+	opened      = 0x01  // the receiver's first byte
+	flagRefused = 0x100 // in a reset's error code: refused, not aborted; the low byte is the RefuseCode
+)
+
+// ResetError says that the peer aborted the stream. It is an ECONNRESET to errors.Is.
+type ResetError struct{ Code RefuseCode }
+
+// Error returns the reason as a sentence.
+func (e *ResetError) Error() string { return "stream reset by the peer: " + e.Code.String() }
+
+// Is makes a reset stream look like a reset connection.
+func (e *ResetError) Is(target error) bool { return target == syscall.ECONNRESET }
+
+// Stream is one relayed connection: a net.Conn with half-close and abort. Its owner must call Close, Reset or Refuse in the end.
+// One goroutine may read while another writes and a third one closes.
+type Stream struct {
+	st     *yamux.Stream
+	link   *link
+	header OpenHeader
+
+	opener   bool
+	isOpen   atomic.Bool // opener: OPENED came
+	answered atomic.Bool // receiver: Accept or Refuse was called
+	sawEOF   atomic.Bool
+	sentEOF  atomic.Bool
+	ended    atomic.Bool
+
+	readMu   sync.Mutex // one reader at a time
+	openErr  error      // opener: why it will never open; guarded by readMu
+	writeMu  sync.Mutex // one writer at a time: the multiplexer's window is not safe for more
+	waitMu   sync.Mutex // guards deadline and waiting
+	deadline time.Time
+	waiting  bool
+}
 
 var _ net.Conn = (*Stream)(nil)
 
 // Header returns the header that the stream was opened with.
-func (s *Stream) Header() OpenHeader { panic("tunnel: not built yet") }
+func (s *Stream) Header() OpenHeader { return s.header }
 
 // Session returns the session that the stream belongs to.
-func (s *Stream) Session() *Session { panic("tunnel: not built yet") }
+func (s *Stream) Session() *Session { return s.link.session }
 
-// Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a *RefusedError when the peer refused.
-func (s *Stream) Read(p []byte) (int, error) { panic("tunnel: not built yet") }
+// Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a *RefusedError when the peer refused. io.EOF
+// means that the peer called CloseWrite; every other end is another error.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	if err := s.awaitOpened(); err != nil {
+		return 0, err
+	}
+	return s.read(p)
+}
 
-// Write sends p. It does not wait for OPENED.
-func (s *Stream) Write(p []byte) (int, error) { panic("tunnel: not built yet") }
+// WaitReadable returns when Read would not block: nil when bytes or io.EOF are there, else Read's error.
+func (s *Stream) WaitReadable() error {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	if err := s.awaitOpened(); err != nil {
+		return err
+	}
+	if err := s.await(); err != nil && err != io.EOF {
+		return err
+	}
+	return nil
+}
 
-// WaitReadable returns when Read would not block.
-func (s *Stream) WaitReadable() error { panic("tunnel: not built yet") }
+// WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another one. Not together with Read.
+func (s *Stream) WaitOpened(ctx context.Context) error {
+	if !s.opener || s.isOpen.Load() {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.waitMu.Lock()
+	before := s.deadline
+	s.waitMu.Unlock()
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = s.SetReadDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	s.readMu.Lock()
+	err := s.awaitOpened()
+	s.readMu.Unlock()
+	if !stop() {
+		<-interrupted
+		_ = s.SetReadDeadline(before)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+// awaitOpened reads the receiver's first byte. The caller holds readMu.
+func (s *Stream) awaitOpened() error {
+	if !s.opener || s.isOpen.Load() {
+		return nil
+	}
+	if s.openErr != nil {
+		return s.openErr
+	}
+	var b [1]byte
+	_, err := s.read(b[:])
+	switch {
+	case err == nil && b[0] == opened:
+		s.isOpen.Store(true)
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case err == nil:
+		_ = s.Reset(Aborted)
+		err = fmt.Errorf("stream answered with byte %#02x, which is not OPENED", b[0])
+	case err == io.EOF:
+		err = fmt.Errorf("stream ended without OPENED: %w", io.ErrUnexpectedEOF)
+	}
+	s.openErr = err
+	return err
+}
+
+// read reads without waiting for OPENED. The caller holds readMu.
+func (s *Stream) read(p []byte) (int, error) {
+	if err := s.await(); err != nil {
+		return 0, err
+	}
+	n, err := s.st.Read(p) // does not block: something is there
+	return n, s.plain(err)
+}
+
+// await blocks until there is something to read. The multiplexer knows the read deadline only in here: were it to pass while the multiplexer
+// hands out bytes, it would forget to tell the peer of the room in the window, and the stream would stall.
+func (s *Stream) await() error {
+	s.waitMu.Lock()
+	deadline := s.deadline
+	if !deadline.IsZero() {
+		if !time.Now().Before(deadline) {
+			s.waitMu.Unlock()
+			return os.ErrDeadlineExceeded
+		}
+		_ = s.st.SetReadDeadline(deadline)
+	}
+	s.waiting = true
+	s.waitMu.Unlock()
+
+	_, err := s.st.Read(nil) // waits, and takes nothing
+
+	s.waitMu.Lock()
+	s.waiting = false
+	if !s.deadline.IsZero() || !deadline.IsZero() {
+		_ = s.st.SetReadDeadline(time.Time{})
+	}
+	s.waitMu.Unlock()
+	if err == io.EOF {
+		s.sawEOF.Store(true)
+	}
+	return s.plain(err)
+}
+
+// Write sends p. It does not wait for OPENED, but blocks while the peer's window is full.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	n, err := s.link.conn.writeCounted(s.st, p)
+	return n, s.plain(err)
+}
 
 // CloseWrite says that no more bytes follow: the peer reads io.EOF.
-func (s *Stream) CloseWrite() error { panic("tunnel: not built yet") }
+func (s *Stream) CloseWrite() error {
+	if err := s.st.CloseWrite(); err != nil {
+		return s.plain(err)
+	}
+	s.sentEOF.Store(true)
+	return nil
+}
 
-// Reset aborts both directions: the peer's reads fail with an error, never io.EOF.
-func (s *Stream) Reset(code RefuseCode) error { panic("tunnel: not built yet") }
+// Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF. Bytes that the peer has not read are lost.
+func (s *Stream) Reset(code RefuseCode) error { return s.end(uint32(code)) }
 
 // Abort is Reset without a reason.
 func (s *Stream) Abort() error { return s.Reset(Aborted) }
 
-// Close ends the stream: cleanly when both directions have ended, else with an abort.
-func (s *Stream) Close() error { panic("tunnel: not built yet") }
+// Close ends the stream: cleanly when both directions have ended (CloseWrite, and a Read that returned io.EOF), else with an abort.
+func (s *Stream) Close() error {
+	if s.sawEOF.Load() && s.sentEOF.Load() {
+		s.count()
+		return s.st.Close()
+	}
+	return s.Abort()
+}
 
-// Accept tells the opener that its stream is open.
-func (s *Stream) Accept() error { panic("tunnel: not built yet") }
+// CloseGently is CloseWrite, then reading until io.EOF for at most d, then Close. It is for owners that would close a TCP connection and trust
+// the kernel to deliver what they wrote. No Read may be in progress.
+func (s *Stream) CloseGently(d time.Duration) error {
+	if s.CloseWrite() == nil && s.SetReadDeadline(time.Now().Add(d)) == nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s})
+	}
+	return s.Close()
+}
+
+// Accept tells the opener that its stream is open. It must come before the first Write.
+func (s *Stream) Accept() error {
+	if s.opener || !s.answered.CompareAndSwap(false, true) {
+		return errors.New("accepting a stream twice, or one that this side opened")
+	}
+	_, err := s.Write([]byte{opened})
+	return err
+}
 
 // Refuse tells the opener why not, and ends the stream.
-func (s *Stream) Refuse(code RefuseCode) error { panic("tunnel: not built yet") }
+func (s *Stream) Refuse(code RefuseCode) error {
+	if s.opener || !s.answered.CompareAndSwap(false, true) {
+		return errors.New("refusing a stream twice, or one that this side opened")
+	}
+	return s.end(flagRefused | uint32(code))
+}
 
-// WaitOpened waits until the receiver has answered: nil, a *RefusedError, or another error.
-func (s *Stream) WaitOpened(ctx context.Context) error { panic("tunnel: not built yet") }
+// end resets the stream.
+func (s *Stream) end(code uint32) error {
+	s.count()
+	return s.st.ResetWithError(code)
+}
+
+// count takes the stream out of the counts, once.
+func (s *Stream) count() {
+	if s.ended.CompareAndSwap(false, true) {
+		s.link.streamEnded()
+	}
+}
 
 // LocalAddr returns the local address of the connection below.
-func (s *Stream) LocalAddr() net.Addr { panic("tunnel: not built yet") }
+func (s *Stream) LocalAddr() net.Addr { return s.link.conn.LocalAddr() }
 
-// RemoteAddr returns the peer's address of the connection below.
-func (s *Stream) RemoteAddr() net.Addr { panic("tunnel: not built yet") }
+// RemoteAddr returns the peer's address of the connection below. The client's own is in the header.
+func (s *Stream) RemoteAddr() net.Addr { return s.link.conn.RemoteAddr() }
 
 // SetDeadline sets both deadlines.
-func (s *Stream) SetDeadline(t time.Time) error { panic("tunnel: not built yet") }
+func (s *Stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
 
-// SetReadDeadline sets the deadline of reads.
-func (s *Stream) SetReadDeadline(t time.Time) error { panic("tunnel: not built yet") }
+// SetReadDeadline sets the deadline of reads, also of one that waits.
+func (s *Stream) SetReadDeadline(t time.Time) error {
+	s.waitMu.Lock()
+	defer s.waitMu.Unlock()
+	s.deadline = t
+	if s.waiting {
+		return s.st.SetReadDeadline(t)
+	}
+	return nil
+}
 
 // SetWriteDeadline sets the deadline of writes.
-func (s *Stream) SetWriteDeadline(t time.Time) error { panic("tunnel: not built yet") }
+func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadline(t) }
+
+// plain translates the multiplexer's errors for the stream's user.
+func (s *Stream) plain(err error) error {
+	var reset *yamux.StreamError
+	if errors.As(err, &reset) && reset.Remote {
+		code := RefuseCode(reset.ErrorCode)
+		if reset.ErrorCode&flagRefused != 0 && s.opener && !s.isOpen.Load() {
+			return &RefusedError{Code: code}
+		}
+		return &ResetError{Code: code}
+	}
+	return plainError(err)
+}
+
+// plainError translates the multiplexer's errors. Only a real end of the stream may be io.EOF, not even wrapped.
+func plainError(err error) error {
+	var reset *yamux.StreamError
+	switch {
+	case err == nil, err == io.EOF:
+		return err
+	case err == yamux.ErrTimeout: //nolint:errorlint // its very value, which a broken connection's error may wrap
+		return os.ErrDeadlineExceeded
+	case err == yamux.ErrStreamClosed: //nolint:errorlint // likewise
+		return net.ErrClosed
+	case errors.As(err, &reset) && !reset.Remote:
+		return net.ErrClosed
+	default:
+		return fmt.Errorf("the tunnel's connection broke: %v", err) //nolint:errorlint // its cause may be io.EOF
+	}
+}

@@ -1,0 +1,83 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+)
+
+const (
+	lengthSize     = 4
+	helloLimit     = 16 << 10         // bytes of a hello, as JSON
+	messageLimit   = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
+	controlTimeout = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
+)
+
+// control is the control stream of a connection: JSON messages, each after its length (32 bits, big endian).
+type control struct {
+	st   *yamux.Stream
+	conn *muxConn
+	mu   sync.Mutex // one message at a time
+}
+
+// send writes a message. After an error the connection is of no use.
+func (c *control) send(m *message) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding a control message: %w", err)
+	}
+	limit := messageLimit
+	if m.Type == typeHello {
+		limit = helloLimit
+	}
+	if len(b) > limit {
+		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten metadata and description", m.Type, len(b), limit)}
+	}
+	frame := make([]byte, lengthSize, lengthSize+len(b))
+	binary.BigEndian.PutUint32(frame, uint32(len(b)))
+	frame = append(frame, b...)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.st.SetWriteDeadline(time.Now().Add(controlTimeout)); err != nil {
+		return err
+	}
+	if _, err := c.conn.writeCounted(c.st, frame); err != nil {
+		return fmt.Errorf("sending a control message: %w", plainError(err))
+	}
+	return nil
+}
+
+// receive reads a message's JSON. It waits for ever for a message to begin, and controlTimeout for the rest of it.
+func (c *control) receive(limit int) ([]byte, error) {
+	defer func() { _ = c.st.SetReadDeadline(time.Time{}) }()
+	return readFrame(c.st, limit, func() error { return c.st.SetReadDeadline(time.Now().Add(controlTimeout)) })
+}
+
+// readFrame reads one message from r; begun is called after its length.
+func readFrame(r io.Reader, limit int, begun func() error) ([]byte, error) {
+	var length [lengthSize]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > uint32(limit) {
+		return nil, fmt.Errorf("a control message of %d bytes, at most %d are allowed", n, limit)
+	}
+	if err := begun(); err != nil {
+		return nil, err
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fmt.Errorf("reading a control message: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,222 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// clientTLS completes the client's TLS configuration.
+func clientTLS(cfg ClientConfig) *tls.Config {
+	t := cfg.TLS.Clone()
+	if t == nil {
+		t = &tls.Config{}
+	}
+	if t.ServerName == "" {
+		t.ServerName = cfg.Address
+		if host, _, err := net.SplitHostPort(cfg.Address); err == nil {
+			t.ServerName = host
+		}
+	}
+	if t.ClientSessionCache == nil {
+		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	}
+	t.NextProtos = []string{ALPN}
+	t.MinVersion = tls.VersionTLS13
+	t.DynamicRecordSizingDisabled = true
+	return t
+}
+
+// connect begins a session.
+func (c *Client) connect(ctx context.Context, wasUp bool) (*Session, error) {
+	hello := c.cfg.Hello()
+	l, welcome, err := c.dial(ctx, hello)
+	if err != nil {
+		if wasUp && errors.Is(err, errProtocol) { // a server that was right before, or something in front of it, comes to its senses
+			err = errors.New(err.Error())
+		}
+		return nil, err
+	}
+	s := newSession(&dialled{c}, true, hello, *welcome, l.conn.RemoteAddr())
+	if err := c.start(s, l); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// start serves a connection of s in the background.
+func (c *Client) start(s *Session, l *link) error {
+	if err := s.add(l); err != nil {
+		l.close(err)
+		return err
+	}
+	c.running.Go(func() {
+		_ = l.serve() // the session knows
+		l.handlers.Wait()
+	})
+	return nil
+}
+
+// keepConnections dials what a live session lacks of the connections that it should have.
+func (c *Client) keepConnections(ctx context.Context, s *Session) {
+	want := s.welcome.Connections
+	if want <= 0 {
+		want = c.cfg.Connections
+	}
+	want = min(want, maxConnections)
+	for attempt := 0; s.wants(ctx, want); {
+		err := c.dialMore(ctx, s)
+		if err == nil {
+			attempt = 0
+			continue
+		}
+		wait := backoff(attempt, c.cfg.MaxBackoff)
+		attempt++
+		c.cfg.Logger.Debug("dialing a further connection", "session", s.ID(), "error", err, "retry_in", wait)
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// wants waits until the session has fewer connections than want. It returns false when it will need no more.
+func (s *Session) wants(ctx context.Context, want int) bool {
+	for {
+		select {
+		case <-s.peerDraining:
+			return false
+		case <-ctx.Done():
+			return false
+		default:
+		}
+		if s.connections() < want {
+			return true
+		}
+		select {
+		case <-s.lost:
+		case <-s.peerDraining:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Client) dialMore(ctx context.Context, s *Session) error {
+	l, _, err := c.dial(ctx, Hello{Role: s.Role(), SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret})
+	if err != nil {
+		return err
+	}
+	return c.start(s, l)
+}
+
+// dial makes one connection: TCP, TLS, hello and welcome, each within 10 s.
+func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error) {
+	conn, err := c.dialTLS(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := newLink(ctx, conn, c.cfg.Logger, true)
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	timer := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no welcome within %s", controlTimeout)) })
+	defer timer.Stop()
+	welcome, err := l.greet(ctx, hello)
+	if err != nil {
+		l.close(err)
+		return nil, nil, fmt.Errorf("greeting %s: %w", c.cfg.Address, err)
+	}
+	return l, welcome, nil
+}
+
+func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
+	dialing, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	raw, err := c.cfg.DialContext(dialing, "tcp", c.cfg.Address)
+	if err != nil {
+		return nil, fmt.Errorf("dialing %s: %w", c.cfg.Address, err)
+	}
+	negotiating, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	conn := tls.Client(TuneConn(raw), c.tls)
+	if err := conn.HandshakeContext(negotiating); err != nil {
+		_ = raw.Close()
+		if strings.Contains(err.Error(), "no application protocol") { // crypto/tls has no type for a peer's alert
+			return nil, protocolError(c.cfg.Address)
+		}
+		return nil, fmt.Errorf("negotiating TLS with %s: %w", c.cfg.Address, err)
+	}
+	if conn.ConnectionState().NegotiatedProtocol != ALPN {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?", c.cfg.Address)
+	}
+	return conn, nil
+}
+
+var errProtocol = errors.New("no common protocol")
+
+// protocolError says that the server refused the ALPN.
+func protocolError(addr string) error {
+	return fmt.Errorf("%w: %w", errProtocol, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
+		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version", addr, ALPN)})
+}
+
+// greet says hello and awaits the welcome.
+func (l *link) greet(ctx context.Context, hello Hello) (*Welcome, error) {
+	if err := l.openControl(ctx, true); err != nil {
+		return nil, l.broken(err)
+	}
+	if err := l.ctrl.send(&message{Type: typeHello, Protocol: protocolVersion, Hello: &hello}); err != nil {
+		return nil, err
+	}
+	for {
+		b, err := l.ctrl.receive(messageLimit)
+		if err != nil {
+			return nil, l.broken(err)
+		}
+		m, err := parseMessage(b)
+		switch {
+		case err != nil:
+			return nil, err
+		case m.Type == typeError:
+			return nil, m.Error
+		case m.Type == typeWelcome:
+			return m.Welcome, nil
+		}
+	}
+}
+
+// dialled is the client's side of a session.
+type dialled struct{ client *Client }
+
+func (d *dialled) message(l *link, m *message) error {
+	switch m.Type {
+	case typeBound, typeUnbound, typeError:
+		l.session.answered(m)
+	case typeRequest:
+		if d.client.cfg.OnRequestLine != nil {
+			d.client.cfg.OnRequestLine(*m.Request)
+		}
+	case typeStop:
+		l.session.shut(m.Error)
+		return m.Error
+	}
+	return nil
+}
+
+func (d *dialled) stream(ctx context.Context, st *Stream) {
+	if d.client.cfg.OnStream == nil {
+		_ = st.Refuse(RefusedUnknownEndpoint)
+		return
+	}
+	d.client.cfg.OnStream(ctx, st.Session(), st)
+}
+
+func (d *dialled) ended(*Session, error) {}

@@ -1,0 +1,182 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+)
+
+// link is one connection of a session: a multiplexer over TLS, and its control stream.
+type link struct {
+	conn *muxConn
+	mux  *yamux.Session
+	ctrl *control
+	log  *slog.Logger
+
+	session *Session // set by Session.add
+	streams atomic.Int64
+
+	ctx      context.Context // ends with the link; its cause is why
+	cancel   context.CancelCauseFunc
+	handlers sync.WaitGroup // stream handlers
+}
+
+// newLink starts a multiplexer on c. The client's side opens the control stream, the server's waits for it.
+func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, client bool) (*link, error) {
+	l := &link{conn: &muxConn{Conn: Batch(c), budget: helloBudget}, log: log}
+	start := yamux.Server
+	if client {
+		start = yamux.Client
+		l.conn.trusted.Store(true)
+	}
+	var err error
+	if l.mux, err = start(l.conn, muxConfig(log), nil); err != nil {
+		return nil, fmt.Errorf("starting the multiplexer: %w", err)
+	}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	context.AfterFunc(l.ctx, func() { _ = l.mux.Close() })
+	return l, nil
+}
+
+// openControl opens or awaits stream 1.
+func (l *link) openControl(ctx context.Context, client bool) error {
+	var st *yamux.Stream
+	var err error
+	if client {
+		st, err = l.mux.OpenStream(ctx)
+	} else {
+		st, err = l.mux.AcceptStream()
+	}
+	if err != nil {
+		return fmt.Errorf("opening the control stream: %w", plainError(err))
+	}
+	if st.StreamID() != 1 {
+		return fmt.Errorf("the first stream has number %d, not 1", st.StreamID())
+	}
+	l.ctrl = &control{st: st, conn: l.conn}
+	return nil
+}
+
+// close ends the link and with it its streams. The first reason counts. It does not block for longer than a TLS close.
+func (l *link) close(reason error) {
+	l.cancel(reason)
+	_ = l.mux.Close() // closes the connection, too; a connection that is gone has nothing to say
+}
+
+// farewell sends a last message and gives the peer a moment to read it and to hang up. It ends the link.
+func (l *link) farewell(m *message, reason error) {
+	timer := time.AfterFunc(farewellTime, func() { l.close(reason) })
+	defer timer.Stop()
+	if l.ctrl.send(m) == nil {
+		<-l.mux.CloseChan()
+	}
+	l.close(reason)
+}
+
+// farewellTime is how long a peer gets to take its leave after a refusal or a STOP.
+const farewellTime = time.Second
+
+// serve runs a link that was added to a session until it ends. It returns when no message handler runs any more and the session has let go
+// of the link; stream handlers may still run: wait for l.handlers.
+func (l *link) serve() error {
+	var accepting sync.WaitGroup
+	accepting.Go(func() { l.close(l.acceptStreams()) })
+	l.close(l.readMessages())
+	accepting.Wait()
+	err := context.Cause(l.ctx)
+	l.session.remove(l, err)
+	return err
+}
+
+// readMessages hands control messages to the session, one after the other.
+func (l *link) readMessages() error {
+	for {
+		b, err := l.ctrl.receive(messageLimit)
+		if err != nil {
+			return l.broken(err)
+		}
+		m, err := parseMessage(b)
+		if err != nil {
+			return err
+		}
+		if err := l.session.take(l, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *link) acceptStreams() error {
+	for {
+		st, err := l.mux.AcceptStream()
+		if err != nil {
+			return l.broken(err)
+		}
+		s := &Stream{st: st, link: l}
+		l.streamBegan()
+		l.handlers.Go(func() { l.serveStream(s) })
+	}
+}
+
+var errHungUp = errors.New("the peer closed the connection")
+
+// broken words why the connection ended.
+func (l *link) broken(err error) error {
+	switch {
+	case l.ctx.Err() != nil:
+		return context.Cause(l.ctx)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errHungUp
+	case errors.Is(err, yamux.ErrKeepAliveTimeout):
+		return errors.New("the peer did not answer a ping for 30 s")
+	default:
+		return plainError(err)
+	}
+}
+
+// serveStream reads a stream's header and hands the stream over. An owner that gives it back unanswered or unended gets it refused, aborted.
+func (l *link) serveStream(s *Stream) {
+	defer func() { _ = s.Close() }()
+	_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
+	header, err := readHeader(s)
+	if err != nil {
+		l.log.Debug("refusing a stream", "error", err)
+		_ = s.Refuse(RefusedHeader)
+		return
+	}
+	_ = s.SetReadDeadline(time.Time{})
+	s.header = header
+	if !l.session.admits() {
+		_ = s.Refuse(RefusedDraining)
+		return
+	}
+	l.session.side.stream(l.ctx, s)
+	if !s.answered.Load() {
+		_ = s.Refuse(RefusedInternal)
+	}
+}
+
+func (l *link) streamBegan() {
+	l.streams.Add(1)
+	l.session.streams.Add(1)
+}
+
+func (l *link) streamEnded() {
+	l.streams.Add(-1)
+	if l.session.streams.Add(-1) == 0 {
+		select {
+		case l.session.idle <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Bind asks the server for an endpoint and waits for the answer, at most 10 s. It returns an *Error when the server refused.
+func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
+	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b})
+	if err != nil {
+		return Bound{}, fmt.Errorf("binding %s: %w", b.URL, err)
+	}
+	if answer.Bound == nil {
+		return Bound{}, fmt.Errorf("binding %s: the server answered with %q", b.URL, answer.Type)
+	}
+	return *answer.Bound, nil
+}
+
+// Unbind gives an endpoint back and waits for the answer, at most 10 s.
+func (s *Session) Unbind(ctx context.Context, endpointID string) error {
+	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}); err != nil {
+		return fmt.Errorf("unbinding %s: %w", endpointID, err)
+	}
+	return nil
+}
+
+// request sends m over the first live connection and waits for the answer with its id.
+func (s *Session) request(ctx context.Context, m *message) (*message, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	answer := make(chan *message, 1)
+	s.mu.Lock()
+	if len(s.links) == 0 || s.closing {
+		defer s.mu.Unlock()
+		return nil, s.endedError()
+	}
+	l := s.links[0]
+	s.requestID++
+	m.ID = s.requestID
+	s.pending[m.ID] = answer
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.pending, m.ID)
+		s.mu.Unlock()
+	}()
+
+	if err := l.send(m); err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-answer:
+		if a.Error != nil {
+			return nil, a.Error
+		}
+		return a, nil
+	case <-l.ctx.Done():
+		return nil, fmt.Errorf("waiting for the server's answer: %w", context.Cause(l.ctx))
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for the server's answer: %w", ctx.Err())
+	}
+}
+
+// answered hands an answer to the request that waits for it. A late one is dropped.
+func (s *Session) answered(m *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ch := s.pending[m.ID]; ch != nil {
+		delete(s.pending, m.ID)
+		ch <- m
+	}
+}
+
+// send sends a control message; a connection that cannot take it is closed.
+func (l *link) send(m *message) error {
+	err := l.ctrl.send(m)
+	var tooLong *Error
+	if err != nil && !errors.As(err, &tooLong) {
+		l.close(err)
+	}
+	return err
+}
+
+// Drain tells the peer that this side stops within d. From then on the peer opens nothing new; nor does a server that drains. A client that
+// drains may go on opening streams.
+func (s *Session) Drain(d time.Duration) error {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	return s.tell(&message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}})
+}
+
+// tell sends a message over the first connection that takes it.
+func (s *Session) tell(m *message) error {
+	for {
+		s.mu.Lock()
+		if len(s.links) == 0 || s.closing {
+			defer s.mu.Unlock()
+			return s.endedError()
+		}
+		l := s.links[0]
+		s.mu.Unlock()
+		err := l.send(m)
+		if err == nil || l.ctx.Err() == nil {
+			return err
+		}
+		s.forget(l)
+	}
+}
+
+// take acts on a control message. An error ends the connection.
+func (s *Session) take(l *link, m *message) error {
+	if m.Type != typeDrain {
+		return s.side.message(l, m)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.peerSaid {
+		s.peerSaid = true
+		close(s.peerDraining)
+	}
+	return nil
+}
+
+// SendRequestLine shows a line on the agent's screen. It never blocks, and drops lines when the agent or its connection is slow.
+func (s *Session) SendRequestLine(l RequestLine) {
+	s.startLines.Do(func() { go s.sendLines() })
+	select {
+	case s.lines <- l:
+	default:
+	}
+}
+
+func (s *Session) sendLines() {
+	for {
+		select {
+		case l := <-s.lines:
+			_ = s.tell(&message{Type: typeRequest, Request: &l}) // a line that is lost is lost; done ends the loop
+		case <-s.done:
+			return
+		}
+	}
+}

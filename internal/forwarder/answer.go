@@ -1,0 +1,126 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	answerWriteTimeout = 5 * time.Second
+	prefaceHead        = "PRI * HTTP/2.0\r\n\r\n" // of http2.ClientPreface: what looks like a complete head
+)
+
+// refuse ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken, else with a reset, for an abort must not look like
+// an end. It owns c.
+func (f *forwarder) refuse(c connection, to claim, kept *early, why *failure) {
+	if to.scheme != "http" || why.code == "" {
+		reset(c)
+		return
+	}
+	kept.readHead(c, f.timing.head)
+	if len(kept.buf) == 0 && kept.eof { // nothing was asked
+		_ = c.Close()
+		return
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(answerWriteTimeout))
+	if _, err := c.Write(answer(kept.buf, why)); err != nil {
+		reset(c)
+		return
+	}
+	discard(c, f.timing.linger)
+}
+
+// discard closes c in the order that lets the client read what was written: closing a connection with unread input makes the kernel send a reset,
+// which takes the answer away from a client that has not read it yet.
+func discard(c connection, linger time.Duration) {
+	if c.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(linger))
+		_, _ = io.Copy(io.Discard, c)
+	}
+	_ = c.Close()
+}
+
+func reset(c connection) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// readHead goes on reading until the head of a request is complete, the limit is reached or the time is over.
+func (e *early) readHead(c net.Conn, within time.Duration) {
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	for !e.eof && len(e.buf) < earlyLimit && !headComplete(e.buf) {
+		if _, err := e.read(c); err != nil {
+			return
+		}
+	}
+}
+
+func headComplete(b []byte) bool {
+	return bytes.Contains(b, []byte("\r\n\r\n")) || bytes.Contains(b, []byte("\n\n"))
+}
+
+// answer returns what a client that began with these bytes is told.
+func answer(head []byte, why *failure) []byte {
+	if bytes.HasPrefix(head, []byte(prefaceHead)) {
+		return goAway(why)
+	}
+	return page(head, why)
+}
+
+// goAway tells an HTTP/2 client that none of its streams was looked at.
+func goAway(why *failure) []byte {
+	var b bytes.Buffer
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteSettings() // writes to a buffer cannot fail
+	_ = framer.WriteGoAway(0, http2.ErrCodeRefusedStream, []byte(string(why.code)+": "+why.msg))
+	return b.Bytes()
+}
+
+// page returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all others.
+func page(head []byte, why *failure) []byte {
+	status := why.code.Status()
+	contentType, body := "application/json", jsonBody(status, why)
+	method := ""
+	if r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head))); err == nil {
+		method = r.Method
+		if strings.Contains(r.Header.Get("Accept"), "text/html") {
+			contentType, body = "text/html; charset=utf-8", htmlBody(status, why)
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+		status, http.StatusText(status), contentType, len(body))
+	if method != http.MethodHead {
+		b.Write(body)
+	}
+	return b.Bytes()
+}
+
+func jsonBody(status int, why *failure) []byte {
+	body, _ := json.Marshal(struct { // strings and a number cannot fail
+		ErrorCode  string            `json:"error_code"`
+		StatusCode int               `json:"status_code"`
+		Msg        string            `json:"msg"`
+		Details    map[string]string `json:"details"`
+	}{string(why.code), status, why.msg, map[string]string{}})
+	return append(body, '\n')
+}
+
+func htmlBody(status int, why *failure) []byte {
+	title := fmt.Sprintf("%d %s", status, http.StatusText(status))
+	return fmt.Appendf(nil, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title></head>\n<body><h1>%s</h1><p>%s</p><p>%s</p></body></html>\n",
+		title, title, html.EscapeString(why.msg), why.code)
+}

@@ -1,0 +1,158 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// clusterSource is the Source that a real cluster is. It only reads.
+type clusterSource struct {
+	bindings  rest.Interface
+	slices    discoveryclient.EndpointSlicesGetter
+	namespace string
+	release   string
+	owns      func(metav1.Object) bool
+}
+
+func newClusterSource(config *rest.Config, namespace, release string, owns func(metav1.Object) bool) (*clusterSource, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering kinds: %w", err)
+	}
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	bindings, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("making client for %s: %w", v1alpha1.GroupVersion, err)
+	}
+	slices, err := discoveryclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making client for EndpointSlices: %w", err)
+	}
+	if owns == nil {
+		owns = func(metav1.Object) bool { return true }
+	}
+	return &clusterSource{bindings: bindings, slices: slices, namespace: namespace, release: release, owns: owns}, nil
+}
+
+// Watch implements Source. Lists and watches that fail, a CRD that is missing included, are retried with a back-off.
+func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
+	dirty := make(chan struct{}, 1)
+	mark := func() {
+		select {
+		case dirty <- struct{}{}:
+		default:
+		}
+	}
+	endpoints, err := s.informer("boundendpoints", fields.Everything(), &v1alpha1.BoundEndpoint{}, mark)
+	if err != nil {
+		return err
+	}
+	operators, err := s.informer("kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release), &v1alpha1.KubernetesOperator{}, mark)
+	if err != nil {
+		return err
+	}
+	var informers sync.WaitGroup
+	defer informers.Wait()
+	informers.Go(func() { endpoints.RunWithContext(ctx) })
+	informers.Go(func() { operators.RunWithContext(ctx) })
+	if !cache.WaitFor(ctx, "", endpoints.HasSyncedChecker()) {
+		return nil
+	}
+	for {
+		update(s.objects(endpoints.GetStore(), operators.GetStore()))
+		select {
+		case <-dirty:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *clusterSource) informer(resource string, which fields.Selector, kind runtime.Object, mark func()) (cache.SharedInformer, error) {
+	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) { o.FieldSelector = which.String() })
+	informer := cache.NewSharedInformer(lw, kind, 0)
+	if err := informer.SetTransform(trim); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource, err)
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { mark() }, UpdateFunc: func(any, any) { mark() }, DeleteFunc: func(any) { mark() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource, err)
+	}
+	return informer, nil
+}
+
+// trim drops what nobody here reads.
+func trim(object any) (any, error) {
+	if o, ok := object.(*v1alpha1.BoundEndpoint); ok {
+		o.ManagedFields, o.Status = nil, v1alpha1.BoundEndpointStatus{}
+	}
+	return object, nil
+}
+
+func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
+	var result Objects
+	for _, object := range endpoints.List() {
+		if bep := object.(*v1alpha1.BoundEndpoint); s.owns(bep) {
+			result.BoundEndpoints = append(result.BoundEndpoints, bep)
+		}
+	}
+	if object, ok, _ := operators.GetByKey(s.namespace + "/" + s.release); ok {
+		result.OperatorID = object.(*v1alpha1.KubernetesOperator).Status.OperatorID
+	}
+	return result
+}
+
+// Listed implements Source.
+func (s *clusterSource) Listed(ctx context.Context, podIP string) (bool, error) {
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		page, err := s.slices.EndpointSlices(s.namespace).List(ctx, options)
+		if err != nil {
+			return false, fmt.Errorf("listing EndpointSlices: %w", err)
+		}
+		for i := range page.Items {
+			if names(&page.Items[i], podIP) {
+				return true, nil
+			}
+		}
+		if page.Continue == "" {
+			return false, nil
+		}
+		options.Continue = page.Continue
+	}
+}
+
+// names says whether the slice sends connections to the address. An absent condition means ready, as the API has it.
+func names(slice *discoveryv1.EndpointSlice, podIP string) bool {
+	for _, endpoint := range slice.Endpoints {
+		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
+			continue
+		}
+		for _, address := range endpoint.Addresses {
+			if address == podIP {
+				return true
+			}
+		}
+	}
+	return false
+}

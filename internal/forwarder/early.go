@@ -1,0 +1,95 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	earlyLimit = 64 << 10 // bytes of a client that are kept until its stream is open
+	earlyRead  = 4 << 10  // what a request usually fits in
+)
+
+// early is what a client sent before its stream was open. It is kept so that it can be sent again on another session, and so that a request
+// can be answered here.
+type early struct {
+	buf []byte
+	eof bool // the client has sent everything
+}
+
+// errClientGone: the client broke off before its stream was open.
+var errClientGone = errors.New("client gone")
+
+// await sends what the client sends along the stream until the edge has answered: nil when the stream is open, else the stream is aborted. After
+// it, nothing reads from c.
+func (e *early) await(ctx context.Context, c net.Conn, st *tunnel.Stream) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pumped := make(chan error, 1)
+	go func() {
+		err := e.pump(c, st)
+		if err != nil {
+			cancel()
+		}
+		pumped <- err
+	}()
+	err := st.WaitOpened(ctx)
+	if err != nil {
+		_ = st.Abort()
+	}
+	_ = c.SetReadDeadline(time.Unix(1, 0))
+	if <-pumped != nil { // reported once by the system: a later read would look like the client's regular end
+		_ = st.Abort()
+		return errClientGone
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	return err
+}
+
+// pump sends what was kept, then what comes, until the client is interrupted by a deadline, has sent everything or fills the limit. It returns an error
+// only if the client is gone.
+func (e *early) pump(c net.Conn, st *tunnel.Stream) error {
+	if len(e.buf) > 0 {
+		if _, err := st.Write(e.buf); err != nil {
+			return nil // WaitOpened tells why
+		}
+	}
+	for len(e.buf) < earlyLimit && !e.eof {
+		n, err := e.read(c)
+		if n > 0 {
+			if _, err := st.Write(e.buf[len(e.buf)-n:]); err != nil {
+				return nil
+			}
+		}
+		switch {
+		case err == nil || err == io.EOF:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// read keeps what one Read returns.
+func (e *early) read(c net.Conn) (int, error) {
+	if cap(e.buf)-len(e.buf) < earlyRead {
+		grown := make([]byte, len(e.buf), min(max(4*cap(e.buf), earlyRead), earlyLimit+earlyRead))
+		copy(grown, e.buf)
+		e.buf = grown
+	}
+	n, err := c.Read(e.buf[len(e.buf):cap(e.buf)])
+	e.buf = e.buf[:len(e.buf)+n]
+	e.eof = err == io.EOF
+	return n, err
+}

@@ -1,0 +1,236 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// edge keeps the session with the service's edge: as which operator, with which token, for how long. Its methods are safe for concurrent use.
+type edge struct {
+	config        tunnel.ClientConfig
+	log           *slog.Logger
+	authtokenFile string
+	instanceID    string
+	retry         time.Duration
+
+	mu         sync.Mutex
+	client     *tunnel.Client // runs once; the next one takes its place
+	renewed    chan struct{}  // closed and replaced when client is
+	operatorID string
+	changed    chan struct{} // closed and replaced when operatorID changes
+	token      string        // the last good one
+	tokenErr   error
+	drainUntil time.Time // when this forwarder stops; zero while it does not
+	lastErr    string
+	wasUp      chan struct{} // closed once a session has been up
+}
+
+func newEdge(o *Options, retry time.Duration) *edge {
+	e := &edge{
+		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry,
+		renewed: make(chan struct{}), changed: make(chan struct{}), wasUp: make(chan struct{}),
+	}
+	e.config = tunnel.ClientConfig{
+		Address: o.EdgeAddress, TLS: o.TLS, Hello: e.hello, MaxBackoff: 2 * time.Second,
+		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, Logger: o.Logger,
+	}
+	e.client = tunnel.NewClient(e.config)
+	return e
+}
+
+// Wait returns a session that takes new streams, as soon as there is one.
+func (e *edge) Wait(ctx context.Context) (*tunnel.Session, error) {
+	for {
+		client, renewed := e.current()
+		session, err := client.Wait(ctx)
+		if err == nil || ctx.Err() != nil {
+			return session, err
+		}
+		select { // the edge refused this client for good
+		case <-renewed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// session returns the session that is up, or nil.
+func (e *edge) session() *tunnel.Session {
+	client, _ := e.current()
+	return client.Session()
+}
+
+func (e *edge) current() (*tunnel.Client, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.client, e.renewed
+}
+
+// renew puts a new client in the place of one that has ended.
+func (e *edge) renew() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.client = tunnel.NewClient(e.config)
+	close(e.renewed)
+	e.renewed = make(chan struct{})
+}
+
+// run keeps a session for as long as ctx lives. What the edge refuses for good it is asked again: the token may be repaired at any time.
+func (e *edge) run(ctx context.Context) error {
+	for {
+		ready, changed := e.ready()
+		if ready {
+			client, _ := e.current()
+			err := client.Run(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			e.note(err)
+			e.renew()
+		}
+		timer := time.NewTimer(e.retry)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// ready says whether there is an operator id and a token to come with.
+func (e *edge) ready() (bool, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readToken()
+	switch {
+	case e.operatorID == "":
+		e.setErr("waiting for the installation to be registered: its KubernetesOperator has no operator id yet")
+	case e.token == "":
+		e.setErr(e.tokenErr.Error())
+	}
+	return e.operatorID != "" && e.token != "", e.changed
+}
+
+// readToken reads the file anew. While it is being replaced, or gone, the last good token remains.
+func (e *edge) readToken() {
+	text, err := os.ReadFile(e.authtokenFile)
+	token := string(bytes.TrimSpace(text))
+	switch {
+	case err != nil:
+		e.tokenErr = fmt.Errorf("reading authtoken: %w", err)
+	case token == "":
+		e.tokenErr = fmt.Errorf("authtoken file %s is empty", e.authtokenFile)
+	default:
+		e.token, e.tokenErr = token, nil
+	}
+}
+
+func (e *edge) hello() tunnel.Hello {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.readToken()
+	return tunnel.Hello{
+		Role: tunnel.RoleForwarder, Token: e.token, ClientVersion: version.String(), OS: runtime.GOOS, InstanceID: e.instanceID, OperatorID: e.operatorID,
+	}
+}
+
+func (e *edge) up(_ context.Context, s *tunnel.Session) error {
+	e.mu.Lock()
+	e.lastErr = ""
+	select {
+	case <-e.wasUp:
+	default:
+		close(e.wasUp)
+	}
+	operator, until := e.operatorID, e.drainUntil
+	e.mu.Unlock()
+	e.log.Info("connected to the edge", "session", s.ID(), "operator", operator)
+	if until.IsZero() {
+		return nil
+	}
+	return s.Drain(time.Until(until))
+}
+
+// setOperatorID says as which operator to speak. A session under another id is ended; the client comes back with the new one.
+func (e *edge) setOperatorID(id string) {
+	e.mu.Lock()
+	if id == "" || id == e.operatorID {
+		e.mu.Unlock()
+		return
+	}
+	old := e.operatorID
+	e.operatorID = id
+	close(e.changed)
+	e.changed = make(chan struct{})
+	e.mu.Unlock()
+	if s := e.session(); old != "" && s != nil {
+		e.log.Info("the operator's id changed", "from", old, "to", id)
+		_ = s.Close()
+	}
+}
+
+// drain tells the edge, and every later session, that this forwarder stops within d: responses end their connections, while new ones are still taken.
+func (e *edge) drain(d time.Duration) {
+	e.mu.Lock()
+	e.drainUntil = time.Now().Add(d)
+	e.mu.Unlock()
+	if s := e.session(); s != nil {
+		if err := s.Drain(d); err != nil {
+			e.note(err)
+		}
+	}
+}
+
+// note remembers why there is no session, and logs it when it is news.
+func (e *edge) note(err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.setErr(err.Error())
+}
+
+func (e *edge) setErr(text string) {
+	if text != e.lastErr {
+		e.log.Warn("no session with the edge", "error", text)
+	}
+	e.lastErr = text
+}
+
+// SessionStatus is the way to the edge as /status shows it.
+type SessionStatus struct {
+	Up         bool   `json:"up"`
+	ID         string `json:"id,omitempty"`
+	OperatorID string `json:"operator_id,omitempty"`
+	AccountID  string `json:"account_id,omitempty"`
+	Error      string `json:"error,omitempty"` // why it is not up
+}
+
+func (e *edge) status() SessionStatus {
+	session := e.session()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := SessionStatus{Up: session != nil, OperatorID: e.operatorID, Error: e.lastErr}
+	if session != nil {
+		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
+	}
+	return st
+}

@@ -1,0 +1,128 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// forwarder is one running forwarder: the parts and what they share.
+type forwarder struct {
+	options   Options
+	timing    timing
+	log       *slog.Logger
+	metrics   *metrics
+	edge      *edge
+	listeners *listeners
+
+	connCtx  context.Context // of the connections: outlives the order to stop by the drain
+	cutConns context.CancelFunc
+
+	synced   chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
+	ready    atomic.Bool
+	draining atomic.Bool
+}
+
+// Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no longer come, waits for its connections, at most
+// DrainTimeout, and returns nil. An error says that it could not start, or that one of its own listen addresses failed.
+func Run(ctx context.Context, o Options) error {
+	f, err := newForwarder(o, defaultTiming())
+	if err != nil {
+		return err
+	}
+	return f.run(ctx)
+}
+
+func newForwarder(o Options, t timing) (*forwarder, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("forwarder: %w", err)
+	}
+	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{})}
+	f.edge = newEdge(&o, t.edgeRetry)
+	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, byPort: map[int]*listener{}}
+	f.connCtx, f.cutConns = context.WithCancel(context.Background())
+	f.metrics.gauge("fairlead_forwarder_session_up", "1 while there is a session with the edge.", func() float64 {
+		if f.edge.session() != nil {
+			return 1
+		}
+		return 0
+	})
+	f.metrics.gauge("fairlead_forwarder_listeners_failed", "Ports that cannot be listened on.", func() float64 {
+		failed := 0
+		for _, l := range f.listeners.status() {
+			if !l.Listening {
+				failed++
+			}
+		}
+		return float64(failed)
+	})
+	return f, nil
+}
+
+func (f *forwarder) run(ctx context.Context) error {
+	defer f.cutConns()
+	health, metrics, err := f.servers(ctx)
+	if err != nil {
+		return err
+	}
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, parts := errgroup.WithContext(parts)
+	group.Go(func() error { return health.run(parts) })
+	group.Go(func() error { return metrics.run(parts) })
+	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
+	group.Go(func() error { return f.edge.run(parts) })
+	group.Go(func() error { return f.becomeReady(parts) })
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			f.leave(parts)
+		case <-parts.Done():
+		}
+		f.finish()
+		stop()
+		return nil
+	})
+	return group.Wait()
+}
+
+// update is called with everything the cluster says.
+func (f *forwarder) update(o Objects) {
+	f.edge.setOperatorID(o.OperatorID)
+	f.listeners.apply(claims(o.BoundEndpoints))
+	select {
+	case <-f.synced:
+	default:
+		f.log.Info("BoundEndpoints listed", "listeners", len(f.listeners.status()))
+		close(f.synced)
+	}
+}
+
+// becomeReady decides when the forwarder is ready for the first time. It never takes that back: without the edge, an answer of ours is better than a
+// refused connection.
+func (f *forwarder) becomeReady(ctx context.Context) error {
+	select {
+	case <-f.synced:
+	case <-ctx.Done():
+		return nil
+	}
+	timer := time.NewTimer(f.timing.trying)
+	defer timer.Stop()
+	select {
+	case <-f.edge.wasUp:
+		f.log.Info("ready")
+	case <-timer.C:
+		f.log.Warn("ready without a session with the edge")
+	case <-ctx.Done():
+		return nil
+	}
+	f.ready.Store(true)
+	return nil
+}

@@ -1,0 +1,308 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come; it is spent only by a test that fails.
+const patience = 20 * time.Second
+
+// fakeEdge is a real tunnel server that does with streams what a test says.
+type fakeEdge struct {
+	t       *testing.T
+	addr    string
+	roots   *x509.CertPool
+	hellos  chan tunnel.Hello    // of every session
+	up      chan *tunnel.Session // every session
+	streams chan tunnel.OpenHeader
+
+	mu     sync.Mutex
+	handle func(ctx context.Context, st *tunnel.Stream)
+	refuse *tunnel.Error // answers hellos with it
+}
+
+func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
+	t.Helper()
+	certificate := httptest.NewTLSServer(nil)
+	defer certificate.Close()
+	e := &fakeEdge{
+		t: t, handle: handle, roots: x509.NewCertPool(),
+		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100), streams: make(chan tunnel.OpenHeader, 5000),
+	}
+	e.roots.AddCert(certificate.Certificate())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.addr = ln.Addr().String()
+	config := &tls.Config{
+		Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS13, NextProtos: []string{tunnel.ALPN}, DynamicRecordSizingDisabled: true,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server := tunnel.NewServer(tunnel.ServerConfig{Handler: e, Logger: slog.New(slog.DiscardHandler)})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			raw, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer raw.Close()
+				c := tls.Server(tunnel.TuneConn(raw), config)
+				if c.HandshakeContext(ctx) == nil {
+					_ = server.ServeConn(ctx, c)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		for _, s := range server.Sessions() {
+			_ = s.Close()
+		}
+		cancel()
+		serving.Wait()
+	})
+	return e
+}
+
+func (e *fakeEdge) setHandle(h func(ctx context.Context, st *tunnel.Stream)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.handle = h
+}
+
+func (e *fakeEdge) setRefuse(err *tunnel.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refuse = err
+}
+
+func (e *fakeEdge) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel.Welcome, error) {
+	e.hellos <- h
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.refuse != nil {
+		return tunnel.Welcome{}, e.refuse
+	}
+	return tunnel.Welcome{SessionID: "se-" + strconv.FormatInt(time.Now().UnixNano(), 36), AccountID: "ac-1"}, nil
+}
+
+func (e *fakeEdge) Up(s *tunnel.Session) { e.up <- s }
+
+func (e *fakeEdge) Bind(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+	return tunnel.Bound{}, errors.New("a forwarder binds nothing")
+}
+
+func (e *fakeEdge) Unbind(context.Context, *tunnel.Session, string) error {
+	return errors.New("a forwarder binds nothing")
+}
+
+func (e *fakeEdge) Stream(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) {
+	e.streams <- st.Header()
+	e.mu.Lock()
+	handle := e.handle
+	e.mu.Unlock()
+	handle(ctx, st)
+}
+
+func (e *fakeEdge) Down(*tunnel.Session, error) {}
+
+// fakeSource is a cluster that says what a test says.
+type fakeSource struct {
+	updates chan Objects
+	applied chan struct{}
+	listed  func() (bool, error)
+}
+
+func newFakeSource() *fakeSource {
+	return &fakeSource{updates: make(chan Objects), applied: make(chan struct{}), listed: func() (bool, error) { return false, nil }}
+}
+
+func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
+	for {
+		select {
+		case o := <-s.updates:
+			update(o)
+			s.applied <- struct{}{}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *fakeSource) Listed(context.Context, string) (bool, error) { return s.listed() }
+
+// say makes the forwarder know these objects; it returns when the forwarder acts on them.
+func (s *fakeSource) say(o Objects) {
+	s.updates <- o
+	<-s.applied
+}
+
+// running is a forwarder under test.
+type running struct {
+	*forwarder
+	t      *testing.T
+	source *fakeSource
+	stop   context.CancelFunc // SIGTERM
+	done   chan error
+	ports  sync.Map // targetPort -> address
+	token  string   // file
+}
+
+// quick are timings for tests that wait for the real ones in vain.
+func quick() timing {
+	t := defaultTiming()
+	t.slicesEvery, t.settle, t.edgeRetry = time.Millisecond, time.Millisecond, 10*time.Millisecond
+	return t
+}
+
+// start runs a forwarder that speaks to the edge. It listens on ports of the system's choice on loopback, see dial.
+func start(t *testing.T, e *fakeEdge, timing timing) *running {
+	t.Helper()
+	r := &running{t: t, source: newFakeSource(), done: make(chan error, 1), token: filepath.Join(t.TempDir(), "authtoken")}
+	if err := os.WriteFile(r.token, []byte("flt_first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := newForwarder(Options{
+		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1", PodIP: "10.0.0.7", Source: r.source,
+	}, timing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.forwarder = f
+	f.listeners.listen = func(ctx context.Context, port int) (net.Listener, error) {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err == nil {
+			r.ports.Store(port, ln.Addr().String())
+		}
+		return ln, err
+	}
+	r.run()
+	return r
+}
+
+func (r *running) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.done <- r.forwarder.run(ctx)
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		await(r.t, ended, "the forwarder's end")
+	})
+}
+
+// addr returns where the listener of a target port really listens.
+func (r *running) addr(port int) string {
+	r.t.Helper()
+	addr, ok := r.ports.Load(port)
+	if !ok {
+		r.t.Fatalf("nobody listens for target port %d", port)
+	}
+	return addr.(string)
+}
+
+// dial connects to the listener of a target port.
+func (r *running) dial(port int) *net.TCPConn {
+	r.t.Helper()
+	return dial(r.t, r.addr(port))
+}
+
+func dial(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+func await[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waited %s for %s", patience, what)
+		panic("not reached")
+	}
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited %s for %s", patience, what)
+		}
+	}
+}
+
+// bep makes a BoundEndpoint of one port, served by one endpoint, or by none when id is empty.
+func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1alpha1.BoundEndpoint {
+	b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Name: host + "." + namespace, CreationTimestamp: metav1.Unix(1_800_000_000, 0)}}
+	b.Spec = v1alpha1.BoundEndpointSpec{
+		Service: host, Namespace: namespace, ProjectionID: "ep-projection", State: v1alpha1.StateBound,
+		Ports: []v1alpha1.BoundPort{{Port: port, Scheme: scheme, TargetPort: targetPort}},
+	}
+	if id != "" {
+		url := scheme + "://" + host + "." + namespace + ":" + strconv.Itoa(int(port))
+		b.Spec.Endpoints = []v1alpha1.EndpointRef{{ID: id, URL: url}}
+	}
+	return b
+}
+
+// world is what most tests begin with: one http and one tcp endpoint, and a registered operator.
+func world() Objects {
+	return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{
+		bep("api", "demo", "http", 80, 10080, "ep-http"), bep("db", "demo", "tcp", 5432, 15432, "ep-tcp"),
+	}}
+}
+
+// connected starts a forwarder in that world and waits for its session.
+func connected(t *testing.T, e *fakeEdge, timing timing) *running {
+	t.Helper()
+	r := start(t, e, timing)
+	r.source.say(world())
+	await(t, r.edge.wasUp, "a session")
+	return r
+}
+
+func refuseWith(code tunnel.RefuseCode) func(context.Context, *tunnel.Stream) {
+	return func(_ context.Context, st *tunnel.Stream) { _ = st.Refuse(code) }
+}

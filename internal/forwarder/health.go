@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Status is what /status answers.
+type Status struct {
+	Ready     bool             `json:"ready"`
+	Draining  bool             `json:"draining"`
+	Session   SessionStatus    `json:"session"`
+	Listeners []ListenerStatus `json:"listeners"`
+}
+
+func (f *forwarder) healthHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !f.ready.Load() {
+			http.Error(w, f.notReady(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(f.status()) // the client may be gone
+	})
+	return mux
+}
+
+func (f *forwarder) notReady() string {
+	select {
+	case <-f.synced:
+		return "no session with the edge yet: " + f.edge.status().Error
+	default:
+		return "BoundEndpoints are not listed yet"
+	}
+}
+
+func (f *forwarder) status() Status {
+	return Status{Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(), Listeners: f.listeners.status()}
+}
+
+// server is one of the forwarder's own HTTP listeners. A nil server is left out.
+type server struct {
+	ln   net.Listener
+	http *http.Server
+}
+
+// servers opens the listeners for health and metrics, so that a taken port is an error at the start.
+func (f *forwarder) servers(ctx context.Context) (health, metrics *server, err error) {
+	if health, err = newServer(ctx, f.options.HealthAddr, f.healthHandler()); err != nil {
+		return nil, nil, fmt.Errorf("listening for health checks: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", f.metrics.handler())
+	if metrics, err = newServer(ctx, f.options.MetricsAddr, mux); err != nil {
+		health.close()
+		return nil, nil, fmt.Errorf("listening for metrics: %w", err)
+	}
+	return health, metrics, nil
+}
+
+func newServer(ctx context.Context, addr string, h http.Handler) (*server, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &server{ln: ln, http: &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	}}, nil
+}
+
+// run serves until ctx is done.
+func (s *server) run(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
+	defer stop()
+	if err := s.http.Serve(s.ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", s.ln.Addr(), err)
+	}
+	return nil
+}
+
+func (s *server) close() {
+	if s != nil {
+		_ = s.ln.Close()
+	}
+}

@@ -1,0 +1,247 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// connection is what a listener accepts: *net.TCPConn.
+type connection interface {
+	net.Conn
+	CloseWrite() error
+	SetLinger(sec int) error
+}
+
+// listen opens a port on all addresses, IPv4 and IPv6, whichever the machine has.
+func listen(ctx context.Context, port int) (net.Listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4}}
+	return config.Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+}
+
+// listeners are the open ports. All methods are safe for concurrent use.
+type listeners struct {
+	listen func(ctx context.Context, port int) (net.Listener, error)
+	serve  func(c connection, to claim, stats *hostStats) // blocks until the connection has ended
+	stats  *metrics
+	log    *slog.Logger
+	timing timing
+
+	mu     sync.Mutex
+	byPort map[int]*listener
+	closed bool
+	conns  sync.WaitGroup // connections being served, and listeners' goroutines that may add some
+}
+
+// listener is one port while it has one owner.
+type listener struct {
+	set   *listeners
+	owner owner
+	port  int
+	claim atomic.Pointer[claim]
+	stats *hostStats
+	ctx   context.Context
+	stop  context.CancelFunc
+
+	mu  sync.Mutex
+	ln  net.Listener // nil while listening fails
+	err error        // why it fails
+}
+
+// apply makes the listeners those of the claims. Every new one has been tried when it returns. A listener whose port went to another owner is closed
+// first, and whatever its queue still holds is reset with it.
+func (s *listeners) apply(claims map[int]claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for port, l := range s.byPort {
+		if c, ok := claims[port]; !ok || c.owner != l.owner {
+			l.close()
+			delete(s.byPort, port)
+			s.log.Info("stopped listening", "port", port, "url", l.owner.url())
+		}
+	}
+	for port, c := range claims {
+		if l := s.byPort[port]; l != nil {
+			l.claim.Store(&c)
+			continue
+		}
+		s.byPort[port] = s.open(port, c)
+	}
+	hosts := make(map[string]struct{}, len(claims))
+	for _, c := range claims {
+		hosts[c.host] = struct{}{}
+	}
+	s.stats.keep(hosts)
+}
+
+func (s *listeners) open(port int, c claim) *listener {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &listener{set: s, owner: c.owner, port: port, stats: s.stats.host(c.host), ctx: ctx, stop: stop}
+	l.claim.Store(&c)
+	if l.try() {
+		s.log.Info("listening", "port", port, "url", c.url())
+	} else {
+		s.log.Warn("listening failed and will be tried again", "port", port, "url", c.url(), "error", l.err)
+	}
+	s.conns.Go(l.run)
+	return l
+}
+
+// close stops accepting for good. Connections that are being served go on.
+func (s *listeners) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, l := range s.byPort {
+		l.close()
+	}
+	clear(s.byPort)
+}
+
+// wait returns when everything that was accepted has ended, or when ctx is done. Call it after close.
+func (s *listeners) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { s.conns.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// try listens once and says whether it did.
+func (l *listener) try() bool {
+	ln, err := l.set.listen(l.ctx, l.port)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && l.ctx.Err() != nil { // closed meanwhile
+		_ = ln.Close()
+		return false
+	}
+	l.ln, l.err = ln, err
+	return err == nil
+}
+
+func (l *listener) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stop()
+	if l.ln != nil {
+		_ = l.ln.Close()
+	}
+}
+
+// run listens, again and again while that fails, and accepts until the listener is closed.
+func (l *listener) run() {
+	for pause := l.set.timing.listenRetry; l.current() == nil; pause = min(2*pause, l.set.timing.listenMax) {
+		if !sleep(l.ctx, pause) {
+			return
+		}
+		if l.try() {
+			l.set.log.Info("listening", "port", l.port, "url", l.owner.url())
+		}
+	}
+	l.accept(l.current())
+}
+
+// accept serves connections until the listener is closed. Errors such as a lack of descriptors pass; they are waited out.
+func (l *listener) accept(ln net.Listener) {
+	const first, longest = 5 * time.Millisecond, time.Second
+	pause := first
+	for {
+		c, err := ln.Accept()
+		switch {
+		case err == nil:
+			pause = first
+			l.take(c)
+		case l.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		default:
+			l.stats.fail(reasonAccept)
+			if pause == first {
+				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.owner.url(), "error", err)
+			}
+			if !sleep(l.ctx, pause) {
+				return
+			}
+			pause = min(2*pause, longest)
+		}
+	}
+}
+
+// take serves an accepted connection, unless the port changed hands in this very moment.
+func (l *listener) take(accepted net.Conn) {
+	c, ok := accepted.(connection)
+	switch {
+	case !ok:
+		_ = accepted.Close()
+		return
+	case l.ctx.Err() != nil:
+		reset(c)
+		return
+	}
+	to := *l.claim.Load()
+	l.set.conns.Go(func() { l.set.serve(c, to, l.stats) })
+}
+
+func (l *listener) current() net.Listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ln
+}
+
+// ListenerStatus is one port as /status shows it.
+type ListenerStatus struct {
+	Port      int    `json:"port"`
+	URL       string `json:"url"`
+	Endpoint  string `json:"endpoint,omitempty"` // empty while no endpoint has the URL
+	Listening bool   `json:"listening"`
+	Error     string `json:"error,omitempty"`
+}
+
+func (s *listeners) status() []ListenerStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result := make([]ListenerStatus, 0, len(s.byPort))
+	for _, port := range slices.Sorted(maps.Keys(s.byPort)) {
+		result = append(result, s.byPort[port].status())
+	}
+	return result
+}
+
+func (l *listener) status() ListenerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := ListenerStatus{Port: l.port, URL: l.owner.url(), Endpoint: l.claim.Load().endpointID, Listening: l.ln != nil}
+	if l.err != nil {
+		st.Error = fmt.Sprintf("listening on port %d: %v", l.port, l.err)
+	}
+	return st
+}
+
+// sleep returns true after d, or false as soon as ctx is done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

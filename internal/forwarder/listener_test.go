@@ -1,0 +1,261 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"log/slog"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// pipeConn is a connection inside a test's bubble.
+type pipeConn struct{ net.Conn }
+
+func (pipeConn) CloseWrite() error   { return nil }
+func (pipeConn) SetLinger(int) error { return nil }
+
+// pipeListener hands out what a test puts in.
+type pipeListener struct {
+	accept chan any // net.Conn or error
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{accept: make(chan any), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case v := <-l.accept:
+		if err, ok := v.(error); ok {
+			return nil, err
+		}
+		return v.(net.Conn), nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func newTestListeners(listen func(context.Context, int) (net.Listener, error), serve func(connection, claim, *hostStats)) *listeners {
+	return &listeners{
+		listen: listen, serve: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(), byPort: map[int]*listener{},
+	}
+}
+
+func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ln, tries := newPipeListener(), 0
+		served := make(chan claim, 1)
+		set := newTestListeners(
+			func(context.Context, int) (net.Listener, error) {
+				if tries++; tries <= 3 {
+					return nil, syscall.EADDRINUSE
+				}
+				return ln, nil
+			},
+			func(c connection, to claim, _ *hostStats) { _ = c.Close(); served <- to })
+		want := claim{owner{"tcp", "db.demo", 5432}, "ep-1"}
+		set.apply(map[int]claim{15432: want})
+		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" || st[0].URL != "tcp://db.demo:5432" {
+			t.Errorf("status while the port is taken: %+v", st)
+		}
+		begun := time.Now()
+		for range 5 {
+			ln.accept <- syscall.EMFILE // taken once it listens
+		}
+		a, b := net.Pipe()
+		defer b.Close()
+		ln.accept <- pipeConn{a}
+		if got := <-served; got != want {
+			t.Errorf("served %+v", got)
+		}
+		if took := time.Since(begun); took < 500*time.Millisecond || took > 3*time.Second {
+			t.Errorf("took %s: the pauses do not grow as they should", took)
+		}
+		if st := set.status(); !st[0].Listening || st[0].Error != "" {
+			t.Errorf("status when it listens: %+v", st)
+		}
+		set.close()
+		_ = set.wait(t.Context())
+	})
+}
+
+func TestClosingEndsRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return nil, syscall.EADDRINUSE }, nil)
+		set.apply(map[int]claim{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		set.close()
+		_ = set.wait(t.Context()) // hangs, which synctest reports, if a retry goes on
+		set.apply(map[int]claim{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		if st := set.status(); len(st) != 0 {
+			t.Errorf("listening again after close: %+v", st)
+		}
+	})
+}
+
+func TestListenerStaysWithItsOwner(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := connected(t, e, quick())
+	before, _ := r.ports.Load(10080)
+	next := world()
+	next.BoundEndpoints[0].Spec.Endpoints[0].ID = "ep-next" // the agent came back from another machine
+	r.source.say(next)
+	if after, _ := r.ports.Load(10080); after != before {
+		t.Fatal("the listener was replaced, and with it connections in its queue lost")
+	}
+	_, _ = get(t, r.dial(10080), "/")
+	if h := await(t, e.streams, "a stream"); h.EndpointID != "ep-next" {
+		t.Errorf("stream for %s, want ep-next", h.EndpointID)
+	}
+}
+
+func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := start(t, e, quick())
+	// A fixed port: a new listener must get the very port that the old one had.
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := probe.Addr().(*net.TCPAddr).Port
+	_ = probe.Close()
+	r.listeners.listen = func(ctx context.Context, p int) (net.Listener, error) {
+		return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+	}
+	who := func(host, id string) Objects {
+		return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep(host, "demo", "http", 80, int32(port), id)}}
+	}
+	for i := range 20 {
+		host, id := "host"+strconv.Itoa(i), "ep-"+strconv.Itoa(i)
+		r.source.say(who(host, id))
+		c := dial(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
+			t.Fatalf("got %s", res.Status)
+		}
+		if h := await(t, e.streams, "a stream"); h.EndpointID != id || h.Host != host+".demo" {
+			t.Errorf("a connection for %s went to %s of %s", host, h.EndpointID, h.Host)
+		}
+	}
+	r.source.say(Objects{OperatorID: "ko-1"})
+	if c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+		_ = c.Close()
+		t.Error("somebody still listens on a port without owner")
+	}
+}
+
+// A connection that was accepted while its port changed hands is reset, not served.
+func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ln := newPipeListener()
+		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
+			func(connection, claim, *hostStats) { t.Error("served") })
+		set.apply(map[int]claim{15432: {owner{"tcp", "old.demo", 5432}, "ep-old"}})
+		l := set.byPort[15432]
+		a, b := net.Pipe()
+		set.close()
+		l.take(pipeConn{a})
+		if _, err := b.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the client reads %v, want an end", err)
+		}
+		_ = set.wait(t.Context())
+	})
+}
+
+func TestIPv4AndIPv6(t *testing.T) {
+	t.Parallel()
+	probe, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this machine has no IPv6 on loopback")
+	}
+	port := probe.Addr().(*net.TCPAddr).Port
+	_ = probe.Close()
+	e := startEdge(t, respond)
+	r := start(t, e, quick())
+	r.listeners.listen = listen // the real one
+	r.source.say(Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		c := dial(t, net.JoinHostPort(ip, strconv.Itoa(port)))
+		if res, body := get(t, c, "/"+ip); res.StatusCode != 200 || body != "/"+ip {
+			t.Errorf("%s: %s %q", ip, res.Status, body)
+		}
+		if h := await(t, e.streams, "a stream"); h.ClientAddr != c.LocalAddr().String() {
+			t.Errorf("client address %q, want %q", h.ClientAddr, c.LocalAddr())
+		}
+	}
+}
+
+func TestOddPortStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := start(t, startEdge(t, respond), quick())
+	byHook := r.listeners.listen
+	r.listeners.listen = func(ctx context.Context, port int) (net.Listener, error) {
+		if port == 10666 {
+			return new(net.ListenConfig).Listen(ctx, "tcp", taken.Addr().String())
+		}
+		return byHook(ctx, port)
+	}
+	o := world()
+	o.BoundEndpoints = append(o.BoundEndpoints, bep("odd", "demo", "http", 80, 10666, "ep-odd"))
+	r.source.say(o)
+	if res, _ := get(t, r.dial(10080), "/"); res.StatusCode != 200 {
+		t.Errorf("got %s", res.Status)
+	}
+	for _, st := range r.status().Listeners {
+		if st.Listening == (st.Port == 10666) {
+			t.Errorf("status %+v", st)
+		}
+	}
+}
+
+func TestEstablishedConnectionsOutliveTheirListener(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		defer st.Close()
+		_ = st.Accept()
+		_, _ = io.Copy(st, st)
+		_ = st.CloseWrite()
+	})
+	r := connected(t, e, quick())
+	c := r.dial(15432)
+	echo := func(s string) {
+		t.Helper()
+		b := make([]byte, len(s))
+		_, _ = io.WriteString(c, s)
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != s {
+			t.Errorf("echo of %q: %q, %v", s, b, err)
+		}
+	}
+	echo("before")
+	r.source.say(Objects{OperatorID: "ko-1"})
+	echo("after")
+}

@@ -1,0 +1,127 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// reason is why a connection failed, as the label of a metric.
+type reason string
+
+const (
+	reasonAccept    reason = "accept"         // it could not be accepted: no descriptors
+	reasonNoEdge    reason = "no_edge"        // no session with the edge came up in time
+	reasonSilent    reason = "edge_silent"    // the edge did not answer the stream in time
+	reasonBroken    reason = "edge_broken"    // the session broke before the stream was open, or the edge failed
+	reasonOffline   reason = "offline"        // no agent has the endpoint
+	reasonUpstream  reason = "upstream"       // the agent cannot reach its upstream
+	reasonUnknown   reason = "unknown"        // the edge has no such endpoint
+	reasonForbidden reason = "forbidden"      // the authtoken may not
+	reasonClient    reason = "client_aborted" // the client broke off before the stream was open
+	reasonAborted   reason = "aborted"        // either side broke off an open connection
+)
+
+// metrics are what the forwarder counts, by hostname. A hostname's series go when the hostname goes.
+type metrics struct {
+	registry    *prometheus.Registry
+	connections *prometheus.CounterVec
+	active      *prometheus.GaugeVec
+	bytes       *prometheus.CounterVec
+	errors      *prometheus.CounterVec
+
+	mu    sync.Mutex
+	hosts map[string]*hostStats
+}
+
+func newMetrics() *metrics {
+	label := []string{"hostname"}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		connections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_forwarder_connections_total", Help: "Connections accepted."}, label),
+		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fairlead_forwarder_connections_active", Help: "Connections being served."}, label),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_forwarder_bytes_total", Help: "Bytes of ended connections, from the client (in) and to it (out)."}, append(label, "direction")),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_forwarder_errors_total", Help: "Connections that failed, by reason."}, append(label, "reason")),
+		hosts: map[string]*hostStats{},
+	}
+	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// gauge adds a value that is read when the metrics are.
+func (m *metrics) gauge(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// hostStats are the counters of one hostname. All methods are safe for concurrent use.
+type hostStats struct {
+	metrics     *metrics
+	name        string
+	connections prometheus.Counter
+	active      prometheus.Gauge
+	fromClient  prometheus.Counter
+	toClient    prometheus.Counter
+	gone        atomic.Bool
+}
+
+// host returns the counters of a hostname, the same until keep drops it.
+func (m *metrics) host(name string) *hostStats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.hosts[name]
+	if h == nil {
+		h = &hostStats{
+			metrics: m, name: name,
+			connections: m.connections.WithLabelValues(name), active: m.active.WithLabelValues(name),
+			fromClient: m.bytes.WithLabelValues(name, "in"), toClient: m.bytes.WithLabelValues(name, "out"),
+		}
+		m.hosts[name] = h
+	}
+	return h
+}
+
+// keep drops the series of all hostnames but these.
+func (m *metrics) keep(names map[string]struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, h := range m.hosts {
+		if _, ok := names[name]; ok {
+			continue
+		}
+		h.gone.Store(true)
+		delete(m.hosts, name)
+		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes, m.errors} {
+			vec.DeletePartialMatch(prometheus.Labels{"hostname": name})
+		}
+	}
+}
+
+func (h *hostStats) begin() { h.connections.Inc(); h.active.Inc() }
+func (h *hostStats) end()   { h.active.Dec() }
+
+func (h *hostStats) moved(fromClient, toClient int64) {
+	h.fromClient.Add(float64(fromClient))
+	h.toClient.Add(float64(toClient))
+}
+
+// fail counts a failure, unless the hostname is gone: that would bring its series back.
+func (h *hostStats) fail(why reason) {
+	if !h.gone.Load() {
+		h.metrics.errors.WithLabelValues(h.name, string(why)).Inc()
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// Options are what a forwarder needs to run. All are required but those that say otherwise.
+type Options struct {
+	// EdgeAddress is the host:port of the service's edge.
+	EdgeAddress string
+	// TLS verifies the edge; see internal/trust. The tunnel sets server name and protocol.
+	TLS *tls.Config
+	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart. While it is empty or unreadable, the last good
+	// token stays in use.
+	AuthtokenFile string
+	// InstanceID tells this forwarder from the others of its operator: the pod's name. Optional.
+	InstanceID string
+
+	// Kubernetes reaches the cluster. Not needed when Source is set.
+	Kubernetes *rest.Config
+	// Namespace and Release say which objects are ours: the BoundEndpoints in Namespace and the KubernetesOperator named Release.
+	Namespace, Release string
+	// Owns says whether a BoundEndpoint belongs to this installation; the others are ignored. Optional: without it, all belong.
+	Owns func(metav1.Object) bool
+	// PodIP is the address under which EndpointSlices list this forwarder. Optional: without it, a stopping forwarder waits as if it could not read them.
+	PodIP string
+	// Source replaces the cluster. Optional.
+	Source Source
+
+	// HealthAddr and MetricsAddr are listen addresses: /healthz, /readyz and /status on the first, /metrics on the second. The empty string
+	// leaves that listener out.
+	HealthAddr, MetricsAddr string
+	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer come. It needs up to LeaveTimeout before that.
+	DrainTimeout time.Duration
+	// Logger is for the people who run the cluster. Optional.
+	Logger *slog.Logger
+}
+
+// LeaveTimeout is the longest time that a stopping forwarder goes on accepting because EndpointSlices still name it. The pod's termination grace
+// period must be longer than LeaveTimeout and DrainTimeout together.
+const LeaveTimeout = time.Minute
+
+// Objects is what the cluster says at one moment.
+type Objects struct {
+	// BoundEndpoints are all of the namespace. They are only read.
+	BoundEndpoints []*v1alpha1.BoundEndpoint
+	// OperatorID is the installation's id in the account, or "" while it is not registered.
+	OperatorID string
+}
+
+// Source is how a forwarder sees the cluster.
+type Source interface {
+	// Watch calls update with all objects as soon as the BoundEndpoints are listed, and again after changes, one call at a time. It returns
+	// when ctx is done; an error says that watching is not possible at all.
+	Watch(ctx context.Context, update func(Objects)) error
+	// Listed reports whether an EndpointSlice of the namespace names the address as ready.
+	Listed(ctx context.Context, podIP string) (bool, error)
+}
+
+// timing are the durations that the design fixes. Tests shorten them.
+type timing struct {
+	hold         time.Duration // how long a connection waits for a session with the edge
+	open         time.Duration // how long it waits for the edge's answer to its stream
+	head         time.Duration // how long a request's head may take before it is answered with a page
+	linger       time.Duration // how long input is read and dropped after that page
+	trying       time.Duration // how long the edge may stay away before the forwarder is ready without it
+	listenRetry  time.Duration // first pause after a failed listen; doubles up to listenMax
+	listenMax    time.Duration
+	edgeRetry    time.Duration // pause after the edge has refused the session for good: somebody may repair the token
+	slicesEvery  time.Duration // how often a stopping forwarder reads its EndpointSlices
+	slicesBlind  time.Duration // how long it goes on when it cannot read them
+	settle       time.Duration // how long kube-proxy needs after the EndpointSlices are right
+	leaveTimeout time.Duration
+}
+
+func defaultTiming() timing {
+	return timing{
+		hold: 3 * time.Second, open: 5 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
+		listenRetry: 100 * time.Millisecond, listenMax: 10 * time.Second, edgeRetry: 10 * time.Second,
+		slicesEvery: 2 * time.Second, slicesBlind: 30 * time.Second, settle: 10 * time.Second, leaveTimeout: LeaveTimeout,
+	}
+}
+
+func (o *Options) complete() error {
+	if _, _, err := net.SplitHostPort(o.EdgeAddress); err != nil {
+		return fmt.Errorf("edge address %q: give it as HOST:PORT: %w", o.EdgeAddress, err)
+	}
+	switch {
+	case o.TLS == nil:
+		return errors.New("TLS configuration is missing")
+	case o.AuthtokenFile == "":
+		return errors.New("authtoken file is missing: name the file that holds the authtoken")
+	case o.DrainTimeout < 0:
+		return fmt.Errorf("drain timeout %s: give a duration of 0 or more", o.DrainTimeout)
+	case o.Source == nil && (o.Kubernetes == nil || o.Namespace == "" || o.Release == ""):
+		return errors.New("namespace, release and the configuration of a Kubernetes client belong together: give all three")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Source != nil {
+		return nil
+	}
+	source, err := newClusterSource(o.Kubernetes, o.Namespace, o.Release, o.Owns)
+	if err != nil {
+		return err
+	}
+	o.Source = source
+	return nil
+}

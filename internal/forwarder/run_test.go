@@ -1,0 +1,350 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// bubble is a forwarder without network, for tests of time. It has no operator id, so it never dials.
+type bubble struct {
+	*forwarder
+	source *fakeSource
+	ln     *pipeListener
+	serve  func(connection)
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func inBubble(t *testing.T, drain time.Duration) *bubble {
+	t.Helper()
+	b := &bubble{source: newFakeSource(), ln: newPipeListener(), done: make(chan error, 1), serve: func(c connection) { _ = c.Close() }}
+	token := filepath.Join(t.TempDir(), "authtoken")
+	if err := os.WriteFile(token, []byte("flt_x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	b.forwarder, err = newForwarder(Options{
+		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, PodIP: "10.0.0.7", Source: b.source, DrainTimeout: drain,
+	}, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.listeners.listen = func(context.Context, int) (net.Listener, error) { return b.ln, nil }
+	b.listeners.serve = func(c connection, _ claim, _ *hostStats) { b.serve(c) }
+	ctx, cancel := context.WithCancel(context.Background())
+	b.stop = cancel
+	go func() { b.done <- b.run(ctx) }()
+	return b
+}
+
+func (b *bubble) readyz() int {
+	w := httptest.NewRecorder()
+	b.healthHandler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	return w.Code
+}
+
+// connect says whether a new connection is accepted.
+func (b *bubble) connect() bool {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	select {
+	case b.ln.accept <- pipeConn{ours}:
+		return true
+	case <-b.ln.closed:
+		return false
+	}
+}
+
+func tcpWorld() Objects {
+	o := world()
+	o.OperatorID, o.BoundEndpoints = "", o.BoundEndpoints[1:]
+	return o
+}
+
+func TestReadyWithoutTheEdgeAfterTryingAndForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := inBubble(t, 0)
+		time.Sleep(time.Hour)
+		if b.readyz() != 503 {
+			t.Error("ready before the BoundEndpoints were listed")
+		}
+		b.source.say(tcpWorld())
+		time.Sleep(20*time.Second - time.Millisecond)
+		if b.readyz() != 503 {
+			t.Error("ready without a session before 20 s of trying")
+		}
+		time.Sleep(2 * time.Millisecond)
+		if b.readyz() != 200 {
+			t.Error("not ready after 20 s of trying")
+		}
+		time.Sleep(24 * time.Hour)
+		if b.readyz() != 200 {
+			t.Error("unready again because of the edge")
+		}
+		b.stop()
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLeavingOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := inBubble(t, 15*time.Minute)
+		b.source.say(tcpWorld())
+		time.Sleep(time.Minute)
+		release := make(chan struct{})
+		b.serve = func(c connection) { <-release; _ = c.Close() }
+		if !b.connect() {
+			t.Fatal("not accepting")
+		}
+		var asks atomic.Int32
+		asked := time.Now()
+		b.source.listed = func() (bool, error) {
+			asks.Add(1)
+			return time.Since(asked) < 7*time.Second, nil
+		}
+		b.stop() // SIGTERM
+		time.Sleep(17 * time.Second)
+		// Unlisted at the poll of 8 s, then 10 s more.
+		if b.readyz() != 200 || !b.connect() {
+			t.Errorf("after 17 s: readyz %d; want 200 and accepting", b.readyz())
+		}
+		if n := asks.Load(); n != 5 {
+			t.Errorf("read the EndpointSlices %d times in 8 s, want 5", n)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if b.connect() {
+			t.Error("still accepting after the EndpointSlices were right for 10 s")
+		}
+		time.Sleep(14 * time.Minute)
+		select {
+		case err := <-b.done:
+			t.Fatalf("ended with connections alive: %v", err)
+		default:
+		}
+		if b.readyz() != 200 {
+			t.Error("unready while draining")
+		}
+		close(release)
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLeavingHasLimits(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		listed func() (bool, error)
+		accept time.Duration // how long connections are taken
+	}{
+		"EndpointSlices cannot be read":    {func() (bool, error) { return false, errors.New("forbidden") }, 40 * time.Second},
+		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout},
+		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := inBubble(t, 5*time.Minute)
+				b.source.listed = tt.listed
+				b.source.say(tcpWorld())
+				cut := make(chan struct{})
+				b.serve = func(c connection) { <-b.connCtx.Done(); close(cut); _ = c.Close() } // never ends by itself
+				b.connect()
+				begun := time.Now()
+				b.stop()
+				<-b.ln.closed
+				if took := time.Since(begun); took != tt.accept {
+					t.Errorf("accepted for %s, want %s", took, tt.accept)
+				}
+				<-cut
+				if took := time.Since(begun); took != tt.accept+5*time.Minute {
+					t.Errorf("connections cut after %s, want %s", took, tt.accept+5*time.Minute)
+				}
+				if err := <-b.done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestStoppingTellsTheEdgeAndGoesOnServing(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := connected(t, e, quick())
+	var gone atomic.Bool
+	r.source.listed = func() (bool, error) { return !gone.Load(), nil }
+	session := await(t, e.up, "the edge's session")
+	r.stop()
+	await(t, session.PeerDraining(), "DRAIN")
+	if res, _ := get(t, r.dial(10080), "/late"); res.StatusCode != 200 {
+		t.Errorf("a connection while leaving got %s", res.Status)
+	}
+	_ = session.Close() // the server restarts meanwhile: the next session must know as well
+	next := await(t, e.up, "the next session")
+	await(t, next.PeerDraining(), "DRAIN on the next session")
+	gone.Store(true)
+	if err := await(t, r.done, "the forwarder's end"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTokenIsReadForEverySession(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := connected(t, e, quick())
+	next := func(want string) *tunnel.Session {
+		t.Helper()
+		if h := await(t, e.hellos, "a hello"); h.Token != want {
+			t.Errorf("token %q, want %q", h.Token, want)
+		}
+		return await(t, e.up, "a session")
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(r.token, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := next("flt_first")
+	write("flt_second\n")
+	_ = first.Close()
+	second := next("flt_second")
+	write("") // half of a rotation: the good token must not be lost
+	_ = second.Close()
+	next("flt_second")
+}
+
+func TestRefusedTokenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	e.setRefuse(&tunnel.Error{Code: tunnel.CodeBadToken, Msg: "unknown authtoken", Detail: "ERR_FL_1002"})
+	r := start(t, e, quick())
+	r.source.say(world())
+	await(t, e.hellos, "the first hello")
+	eventually(t, "the reason in the status", func() bool { return strings.Contains(r.status().Session.Error, "unknown authtoken") })
+	e.setRefuse(nil)
+	await(t, r.edge.wasUp, "a session once the token is good")
+	eventually(t, "a clean status", func() bool { s := r.status().Session; return s.Up && s.Error == "" && s.AccountID == "ac-1" })
+	if res, _ := get(t, r.dial(10080), "/"); res.StatusCode != 200 {
+		t.Errorf("got %s", res.Status)
+	}
+}
+
+func TestNewOperatorIDMakesANewSession(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := connected(t, e, quick())
+	await(t, e.hellos, "the first hello")
+	await(t, e.up, "the first session")
+	eventually(t, "the forwarder's session", func() bool { return r.edge.session() != nil })
+	o := world()
+	o.OperatorID = "ko-2"
+	r.source.say(o)
+	if h := await(t, e.hellos, "the second hello"); h.OperatorID != "ko-2" {
+		t.Errorf("hello as %s", h.OperatorID)
+	}
+	o.OperatorID = "" // the object was deleted by hand: what was known stays
+	r.source.say(o)
+	if got := r.status().Session.OperatorID; got != "ko-2" {
+		t.Errorf("operator id %q", got)
+	}
+}
+
+func TestHealthStatusAndMetrics(t *testing.T) {
+	t.Parallel()
+	r := connected(t, startEdge(t, respond), quick())
+	server := httptest.NewServer(r.healthHandler())
+	defer server.Close()
+	eventually(t, "readiness", r.ready.Load)
+	for _, path := range []string{"/healthz", "/readyz", "/status"} {
+		res, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+		var st Status
+		if path == "/status" && (json.Unmarshal(body, &st) != nil || len(st.Listeners) != 2 || st.Listeners[0].Endpoint != "ep-http" || !st.Ready) {
+			t.Errorf("status %s", body)
+		}
+	}
+	_, _ = get(t, r.dial(10080), "/")
+	count := func() int {
+		n, _ := testutil.GatherAndCount(r.metrics.registry, "fairlead_forwarder_connections_total")
+		return n
+	}
+	if count() != 2 {
+		t.Errorf("%d hostnames counted, want 2", count())
+	}
+	r.source.say(Objects{})
+	if count() != 0 {
+		t.Errorf("%d hostnames counted after all have gone", count())
+	}
+}
+
+func TestTakenHealthPortIsAnError(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	f, err := newForwarder(Options{
+		EdgeAddress: "127.0.0.1:1", TLS: &tls.Config{}, AuthtokenFile: "none", Source: newFakeSource(), MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0",
+	}, quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.run(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	good := Options{EdgeAddress: "edge:443", TLS: &tls.Config{}, AuthtokenFile: "f", Source: newFakeSource()}
+	for name, tt := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no port":        {func(o *Options) { o.EdgeAddress = "edge" }, `edge address "edge"`},
+		"no TLS":         {func(o *Options) { o.TLS = nil }, "TLS"},
+		"no token file":  {func(o *Options) { o.AuthtokenFile = "" }, "authtoken"},
+		"negative drain": {func(o *Options) { o.DrainTimeout = -1 }, "drain timeout"},
+		"no cluster":     {func(o *Options) { o.Source = nil }, "Kubernetes"},
+	} {
+		o := good
+		tt.change(&o)
+		if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

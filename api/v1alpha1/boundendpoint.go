@@ -110,7 +110,7 @@ type BoundEndpointStatus struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.service + '.' + self.spec.namespace",message="the name must be <spec.service>.<spec.namespace>"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.startsWith(self.spec.service) && self.metadata.name.charAt(size(self.spec.service)) == '.' && self.metadata.name.substring(size(self.spec.service) + 1) == self.spec.namespace",message="the name must be <spec.service>.<spec.namespace>"
 type BoundEndpoint struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

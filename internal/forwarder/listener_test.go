@@ -132,6 +132,32 @@ func TestListenerStaysWithItsOwner(t *testing.T) {
 	}
 }
 
+func TestListenerGoesWithItsOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var opened []*pipeListener
+		set := newTestListeners(func(context.Context, int) (net.Listener, error) {
+			opened = append(opened, newPipeListener())
+			return opened[len(opened)-1], nil
+		}, nil)
+		old := owner{"http", "old.demo", 80}
+		set.apply(map[int]claim{10080: {old, "ep-1"}})
+		for i, next := range []owner{{"http", "new.demo", 80}, {"http", "new.demo", 81}, {"tcp", "new.demo", 81}} {
+			set.apply(map[int]claim{10080: {next, "ep-1"}})
+			if len(opened) != i+2 {
+				t.Fatalf("%d listeners opened for owner %d", len(opened), i+2)
+			}
+			select {
+			case <-opened[i].closed: // and with it what waited in its queue for the old owner
+			default:
+				t.Errorf("the listener of %v is still open for %v", set.byPort[10080].owner, next)
+			}
+		}
+		set.close()
+		_ = set.wait(t.Context())
+	})
+}
+
 func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)

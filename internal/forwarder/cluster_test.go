@@ -1,0 +1,172 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+// cluster is a namespace of a real API server, and a source that watches it.
+type cluster struct {
+	client.Client
+	t       *testing.T
+	source  *clusterSource
+	updates chan Objects
+	last    Objects
+}
+
+func newCluster(t *testing.T, config *rest.Config, namespace string) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &cluster{Client: c, t: t, updates: make(chan Objects, 1000)}
+	for _, ns := range []string{namespace, namespace + "-other"} {
+		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	k.source, err = newClusterSource(config, namespace, "release-1", func(o metav1.Object) bool { return o.GetLabels()["ours"] == "yes" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.source.Watch(ctx, func(o Objects) { k.updates <- o }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := await(t, done, "the watch's end"); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+func (k *cluster) create(o client.Object) {
+	k.t.Helper()
+	if err := k.Create(context.Background(), o); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *cluster) until(what string, condition func(Objects) bool) {
+	k.t.Helper()
+	for !condition(k.last) {
+		k.last = await(k.t, k.updates, what)
+	}
+}
+
+func (k *cluster) bep(namespace, name string, labels map[string]string) *v1alpha1.BoundEndpoint {
+	b := bep(name, "demo", "http", 80, 10080, "ep-"+name)
+	b.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name, Labels: labels}
+	k.create(b)
+	return b
+}
+
+func TestRealWatch(t *testing.T) {
+	t.Parallel()
+	config := testenv.Start(t)
+	k := newCluster(t, config, "fairlead")
+	ctx := context.Background()
+
+	k.last = await(t, k.updates, "the first list")
+	if len(k.last.BoundEndpoints) != 0 || k.last.OperatorID != "" {
+		t.Errorf("an empty namespace holds %+v", k.last)
+	}
+	ours := map[string]string{"ours": "yes"}
+	k.bep("fairlead", "foreign", nil)
+	k.bep("fairlead-other", "elsewhere", ours)
+	api := k.bep("fairlead", "api", ours)
+	k.until("the BoundEndpoint", func(o Objects) bool { return len(o.BoundEndpoints) == 1 })
+	if got := claims(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
+		t.Errorf("claim %+v", got)
+	}
+
+	other := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "release-2"}}
+	operator := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "release-1"}}
+	for o, id := range map[*v1alpha1.KubernetesOperator]string{other: "ko-other", operator: "ko-1"} {
+		k.create(o)
+		o.Status.OperatorID = id
+		if err := k.Status().Update(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.until("the operator's id", func(o Objects) bool { return o.OperatorID != "" })
+	if k.last.OperatorID != "ko-1" {
+		t.Errorf("operator id %s", k.last.OperatorID)
+	}
+
+	api.Spec.State = v1alpha1.StateReleased
+	if err := k.Update(ctx, api); err != nil {
+		t.Fatal(err)
+	}
+	k.until("the release", func(o Objects) bool {
+		return len(o.BoundEndpoints) == 1 && o.BoundEndpoints[0].Spec.State == v1alpha1.StateReleased
+	})
+	if err := k.Delete(ctx, api); err != nil {
+		t.Fatal(err)
+	}
+	k.until("the deletion", func(o Objects) bool { return len(o.BoundEndpoints) == 0 })
+	k.listed()
+}
+
+// listed checks which EndpointSlices count as sending connections here.
+func (k *cluster) listed() {
+	k.t.Helper()
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.0.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}},
+			{Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
+			{Addresses: []string{"10.0.0.9"}},
+		},
+	}
+	k.create(slice)
+	elsewhere := slice.DeepCopy()
+	elsewhere.ObjectMeta = metav1.ObjectMeta{Namespace: "fairlead-other", Name: "ep-2-abc"}
+	elsewhere.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.10"}}}
+	k.create(elsewhere)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for ip, want := range map[string]bool{"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "10.0.0": false} {
+		if got, err := k.source.Listed(ctx, ip); got != want || err != nil {
+			k.t.Errorf("%s is listed: %v, %v; want %v", ip, got, err, want)
+		}
+	}
+}
+
+// A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the same.
+func TestWatchWaitsForTheCluster(t *testing.T) {
+	t.Parallel()
+	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead", "release-1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := source.Watch(ctx, func(Objects) { t.Error("an update without a list") }); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err := source.Listed(context.Background(), "10.0.0.7"); err == nil {
+		t.Error("EndpointSlices of a cluster that is away were read")
+	}
+}

@@ -63,9 +63,10 @@ type DeploymentPatch struct {
 	ClusterName *string
 }
 
-// BindingPatch changes what an operator projects; nil fields stay. Clear removes the binding first.
+// BindingPatch changes what an operator projects; nil fields stay. Clear removes the binding; Set makes sure that there is one.
 type BindingPatch struct {
 	Clear             bool
+	Set               bool
 	EndpointSelectors *[]string
 	IngressEndpoint   *string
 }
@@ -74,6 +75,21 @@ type BindingPatch struct {
 // patched: CodeInvalid. The result is validated.
 func (p OperatorPatch) Apply(o Operator) (Operator, error) {
 	before := o.Deployment
+	p.apply(&o)
+	if o.ClusterUID != "" && (before.Name != o.Deployment.Name || before.Namespace != o.Deployment.Namespace) {
+		return Operator{}, Invalid("deployment", o.Deployment.Namespace+"/"+o.Deployment.Name,
+			"namespace and name identify the installation and do not change; register the new place and delete this operator")
+	}
+	return o, o.Validate()
+}
+
+// ApplyNew returns a new operator with the patch applied, validated.
+func (p OperatorPatch) ApplyNew(o Operator) (Operator, error) {
+	p.apply(&o)
+	return o, o.Validate()
+}
+
+func (p OperatorPatch) apply(o *Operator) {
 	set(&o.Description, p.Description)
 	set(&o.Metadata, p.Metadata)
 	set(&o.EnabledFeatures, p.EnabledFeatures)
@@ -82,19 +98,14 @@ func (p OperatorPatch) Apply(o Operator) (Operator, error) {
 	set(&o.Deployment.Namespace, p.Deployment.Namespace)
 	set(&o.Deployment.Version, p.Deployment.Version)
 	set(&o.Deployment.ClusterName, p.Deployment.ClusterName)
-	if o.ClusterUID != "" && (before.Name != o.Deployment.Name || before.Namespace != o.Deployment.Namespace) {
-		return Operator{}, Invalid("deployment", o.Deployment.Namespace+"/"+o.Deployment.Name,
-			"namespace and name identify the installation and do not change; register the new place and delete this operator")
-	}
 	o.Binding = p.Binding.apply(o.Binding)
-	return o, o.Validate()
 }
 
 func (p BindingPatch) apply(b *OperatorBinding) *OperatorBinding {
 	if p.Clear {
 		b = nil
 	}
-	if p.EndpointSelectors == nil && p.IngressEndpoint == nil {
+	if !p.Set && p.EndpointSelectors == nil && p.IngressEndpoint == nil {
 		return b
 	}
 	var out OperatorBinding

@@ -1,0 +1,196 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// EndpointSnapshot is a whole list of endpoints. Version is that of the first page, where a watch continues; it is zero from an API
+// without watch, as AccountID and StoreID are empty from one that does not tell them.
+type EndpointSnapshot struct {
+	Endpoints []account.Endpoint // newest first
+	Version   account.ResourceVersion
+	AccountID string
+	StoreID   string
+}
+
+// ListEndpoints reads every page, or fails: a part of a list is never returned. Whoever calls again begins with the first page.
+func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*EndpointSnapshot, error) {
+	var all *EndpointSnapshot
+	err := c.eachPage(ctx, "/endpoints", filterQuery(f), func(p *listPage) error {
+		switch {
+		case p.Endpoints == nil:
+			return errNoList
+		case all == nil:
+			all = &EndpointSnapshot{Version: p.ResourceVersion, AccountID: p.AccountID, StoreID: p.StoreID, Endpoints: []account.Endpoint{}}
+		case p.AccountID != all.AccountID || p.StoreID != all.StoreID:
+			return errors.New("its pages are of two accounts or stores")
+		}
+		all.Endpoints = append(all.Endpoints, *p.Endpoints...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Endpoint reads one endpoint.
+func (c *Client) Endpoint(ctx context.Context, id string) (*account.Endpoint, error) {
+	return get[account.Endpoint](ctx, c, "/endpoints/"+url.PathEscape(id))
+}
+
+// ListTunnelSessions reads all live sessions, newest first.
+func (c *Client) ListTunnelSessions(ctx context.Context) ([]account.TunnelSession, error) {
+	all := []account.TunnelSession{}
+	err := c.eachPage(ctx, "/tunnel_sessions", url.Values{}, func(p *listPage) error {
+		if p.Sessions == nil {
+			return errNoList
+		}
+		all = append(all, *p.Sessions...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// TunnelSession reads one live session.
+func (c *Client) TunnelSession(ctx context.Context, id string) (*account.TunnelSession, error) {
+	return get[account.TunnelSession](ctx, c, "/tunnel_sessions/"+url.PathEscape(id))
+}
+
+// ListOperators reads all operators that the key may see, newest first.
+func (c *Client) ListOperators(ctx context.Context) ([]account.Operator, error) {
+	all := []account.Operator{}
+	err := c.eachPage(ctx, "/kubernetes_operators", url.Values{}, func(p *listPage) error {
+		if p.Operators == nil {
+			return errNoList
+		}
+		all = append(all, *p.Operators...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Operator reads one operator.
+func (c *Client) Operator(ctx context.Context, id string) (*account.Operator, error) {
+	return get[account.Operator](ctx, c, "/kubernetes_operators/"+url.PathEscape(id))
+}
+
+// operatorBody is what a registration sends.
+type operatorBody struct {
+	Description     string                     `json:"description"`
+	Metadata        string                     `json:"metadata"`
+	EnabledFeatures []string                   `json:"enabled_features"`
+	Region          string                     `json:"region"`
+	Deployment      account.OperatorDeployment `json:"deployment"`
+	Binding         *operatorBinding           `json:"binding"`
+	ClusterUID      string                     `json:"cluster_uid"`
+}
+
+type operatorBinding struct {
+	EndpointSelectors []string `json:"endpoint_selectors"`
+	IngressEndpoint   string   `json:"ingress_endpoint"`
+}
+
+// UpsertOperator registers an installation by (cluster uid, namespace, name), or renews it. created says which.
+func (c *Client) UpsertOperator(ctx context.Context, o account.Operator) (registered *account.Operator, created bool, err error) {
+	body := operatorBody{Description: o.Description, Metadata: o.Metadata, EnabledFeatures: o.EnabledFeatures, Region: o.Region,
+		Deployment: o.Deployment, ClusterUID: o.ClusterUID}
+	if o.Binding != nil {
+		body.Binding = &operatorBinding{EndpointSelectors: o.Binding.EndpointSelectors, IngressEndpoint: o.Binding.IngressEndpoint}
+	}
+	registered = &account.Operator{}
+	status, err := c.call(ctx, http.MethodPost, "/kubernetes_operators", nil, body, registered)
+	if err == nil && registered.ID == "" {
+		err = &account.Error{Code: account.CodeBadAnswer, Msg: "the answer to the registration has no id", Status: status}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return registered, status == http.StatusCreated, nil
+}
+
+// DeleteOperator removes the registration of an installation.
+func (c *Client) DeleteOperator(ctx context.Context, id string) error {
+	_, err := c.call(ctx, http.MethodDelete, "/kubernetes_operators/"+url.PathEscape(id), nil, nil, nil)
+	return err
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
+	out := new(T)
+	if _, err := c.call(ctx, http.MethodGet, path, nil, nil, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func filterQuery(f account.EndpointFilter) url.Values {
+	q := url.Values{}
+	if f.Binding != "" {
+		q.Set("binding", f.Binding)
+	}
+	if f.URL != "" {
+		q.Set("url", f.URL)
+	}
+	return q
+}
+
+// listPage is a page of any list; the list that was asked for must be there.
+type listPage struct {
+	Endpoints       *[]account.Endpoint      `json:"endpoints"`
+	Operators       *[]account.Operator      `json:"operators"`
+	Sessions        *[]account.TunnelSession `json:"tunnel_sessions"`
+	NextPageURI     *string                  `json:"next_page_uri"`
+	ResourceVersion account.ResourceVersion  `json:"resource_version"`
+	AccountID       string                   `json:"account_id"`
+	StoreID         string                   `json:"store_id"`
+}
+
+var errNoList = errors.New("it is not the list that was asked for")
+
+// eachPage reads page after page. Of a next page's address only the query counts: the address by which we reach the service may differ from
+// the one that it knows of itself.
+func (c *Client) eachPage(ctx context.Context, path string, query url.Values, take func(*listPage) error) error {
+	query.Set("limit", pageLimit)
+	seen := map[string]bool{}
+	for {
+		if seen[query.Encode()] || len(seen) > maxPages {
+			return c.badList(path, errors.New("its pages do not end"))
+		}
+		seen[query.Encode()] = true
+		var p listPage
+		if _, err := c.call(ctx, http.MethodGet, path, query, nil, &p); err != nil {
+			return err
+		}
+		if err := take(&p); err != nil {
+			return c.badList(path, err)
+		}
+		if p.NextPageURI == nil || *p.NextPageURI == "" {
+			return nil
+		}
+		next, err := url.Parse(*p.NextPageURI)
+		if err != nil || next.Path != path {
+			return c.badList(path, fmt.Errorf("its next page %q is elsewhere", account.Shorten(*p.NextPageURI)))
+		}
+		query = next.Query()
+	}
+}
+
+func (c *Client) badList(path string, cause error) error {
+	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK, Cause: cause,
+		Msg: "the list that " + c.base.Host + " answered at " + path + " is not whole"}
+}

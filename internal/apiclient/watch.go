@@ -1,0 +1,150 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// ErrWatchUnsupported says that the API answered a watch with a list: it knows no watch. List from time to time and try again.
+var ErrWatchUnsupported = errors.New("the API answered the watch with a list: it has no watch")
+
+// Watch is an open watch. One goroutine reads it; Close may be called from any.
+type Watch struct {
+	res     *http.Response
+	lines   *bufio.Reader
+	silence time.Duration
+	cancel  context.CancelFunc
+	timer   *time.Timer // cancels when the service is silent
+	silent  atomic.Bool
+	host    string
+}
+
+// WatchEndpoints opens a watch that continues after a version: of a list, or of the last event. CodeGone means: list again. The watch ends
+// with ctx.
+func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v account.ResourceVersion) (*Watch, error) {
+	query := filterQuery(f)
+	query.Set("watch", "true")
+	query.Set("resource_version", v.String())
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host}
+	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut) // for the beginning
+	res, err := c.send(ctx, http.MethodGet, "/endpoints", query, nil)
+	w.timer.Stop()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	w.res = res
+	if err := checkWatch(res); err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.lines = bufio.NewReaderSize(res.Body, 16<<10)
+	return w, nil
+}
+
+func checkWatch(res *http.Response) error {
+	switch kind := contentType(res); {
+	case res.StatusCode != http.StatusOK:
+		return readError(res)
+	case kind == "application/json":
+		return ErrWatchUnsupported
+	case kind != "application/x-ndjson":
+		return badAnswer(res, nil, "instead of a watch")
+	}
+	return nil
+}
+
+func (w *Watch) timedOut() {
+	w.silent.Store(true)
+	w.cancel()
+}
+
+// Close ends the watch; a Next that waits returns an error.
+func (w *Watch) Close() {
+	w.cancel()
+	w.timer.Stop()
+	_ = w.res.Body.Close()
+}
+
+// Next waits for the next event; BOOKMARK is one. After an error the watch is over: errors.Is(err, io.EOF) when the service ended it,
+// CodeUnreachable when it broke off or was silent for too long, CodeBadAnswer when a line was no event.
+func (w *Watch) Next() (account.EndpointEvent, error) {
+	e, err := w.next()
+	if err != nil {
+		w.Close()
+	}
+	return e, err
+}
+
+func (w *Watch) next() (e account.EndpointEvent, err error) {
+	w.timer.Reset(w.silence)
+	line, err := w.readLine()
+	w.timer.Stop()
+	switch {
+	case w.silent.Load():
+		return e, &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
+	case errors.Is(err, errLineTooLong):
+		return e, w.badLine(err)
+	case err != nil:
+		return e, &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: err}
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return account.EndpointEvent{}, w.badLine(err)
+	}
+	return e, w.check(&e)
+}
+
+func (w *Watch) check(e *account.EndpointEvent) error {
+	switch e.Type {
+	case account.Added, account.Modified, account.Deleted:
+		if e.Endpoint == nil || e.Endpoint.ID == "" {
+			return w.badLine(errors.New("it has no endpoint"))
+		}
+	case account.Bookmark:
+	default:
+		return w.badLine(fmt.Errorf("its type %q is unknown", account.Shorten(string(e.Type))))
+	}
+	if e.ResourceVersion == (account.ResourceVersion{}) {
+		return w.badLine(errors.New("it has no resource_version"))
+	}
+	return nil
+}
+
+func (w *Watch) badLine(cause error) error {
+	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK, Msg: "a line of the watch of " + w.host + " is no event", Cause: cause}
+}
+
+var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)
+
+// readLine reads a whole line. A line that broke off is no line.
+func (w *Watch) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := w.lines.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxLine:
+			return nil, errLineTooLong
+		case err == nil:
+			return line, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return nil, io.ErrUnexpectedEOF
+		default:
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// body is a JSON object whose fields are taken one by one, so that every broken rule can be told: unknown and repeated fields, wrong
+// types, text that is no Unicode.
+type body struct {
+	top    *object
+	broken []account.FieldError
+}
+
+// object is one JSON object of a body. What nobody took is unknown.
+type object struct {
+	body   *body
+	path   string // of its fields: "" or "binding."
+	fields map[string]json.RawMessage
+}
+
+// readBody reads a request's body within the limits of size and time.
+func (c *call) readBody() (*body, error) {
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, account.Errorf(account.CodeContentType, "send the body as Content-Type: application/json")
+	}
+	control := http.NewResponseController(c.w)
+	if err := control.SetReadDeadline(time.Now().Add(c.server.opt.Limits.BodyTimeout)); err == nil {
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, c.server.opt.Limits.BodyBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, account.Errorf(account.CodeTooLarge, "the body has more than %d bytes", tooLarge.Limit)
+	case err != nil:
+		return nil, &account.Error{Code: account.CodeMalformed, Msg: "the body broke off", Cause: err}
+	case !utf8.Valid(raw):
+		return nil, account.Errorf(account.CodeMalformed, "the body is not valid UTF-8")
+	}
+	return parseBody(raw)
+}
+
+func parseBody(raw []byte) (*body, error) {
+	var probe json.RawMessage
+	if err := json.Unmarshal(raw, &probe); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, account.Errorf(account.CodeMalformed, "malformed JSON at byte %d: %s", syntax.Offset, syntax)
+		}
+		return nil, &account.Error{Code: account.CodeMalformed, Msg: "malformed JSON", Cause: err}
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		return nil, account.Errorf(account.CodeMalformed, "the body must be a JSON object")
+	}
+	b := &body{}
+	b.top = b.object("", raw)
+	return b, nil
+}
+
+// object reads the fields of a JSON object that is known to be well-formed.
+func (b *body) object(path string, raw json.RawMessage) *object {
+	o := &object{body: b, path: path, fields: map[string]json.RawMessage{}}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	_, _ = dec.Token() // the brace; the text is well-formed
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			break
+		}
+		key := fmt.Sprint(name)
+		if _, twice := o.fields[key]; twice {
+			o.bad(key, "", "is given more than once")
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			break
+		}
+		o.fields[key] = value
+	}
+	return o
+}
+
+func (o *object) bad(name, value, rule string) {
+	field := account.Shorten(o.path + name)
+	o.body.broken = append(o.body.broken, account.FieldError{Field: field, Value: account.Shorten(value), Rule: rule})
+}
+
+// take removes a field. null is a present field without a value.
+func (o *object) take(name string) (value json.RawMessage, null, present bool) {
+	value, present = o.fields[name]
+	delete(o.fields, name)
+	return value, string(value) == "null", present
+}
+
+// text takes a string: nil when absent, the empty text for null.
+func (o *object) text(name string) *string {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	var s string
+	if !null && !o.decode(name, value, &s, "must be a string") {
+		return nil
+	}
+	return &s
+}
+
+// texts takes a list of strings: nil when absent, the empty list for null.
+func (o *object) texts(name string) *[]string {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	list := []string{}
+	if null {
+		return &list
+	}
+	var items []json.RawMessage
+	if !o.decode(name, value, &items, "must be a list of strings") {
+		return nil
+	}
+	for i, item := range items {
+		var s string
+		at := name + "[" + strconv.Itoa(i) + "]"
+		if string(item) == "null" {
+			o.bad(at, "null", "must be a string")
+		} else if o.decode(at, item, &s, "must be a string") {
+			list = append(list, s)
+		}
+	}
+	return &list
+}
+
+// object takes an object; nil when it is absent, null or none.
+func (o *object) object(name string) (inner *object, null bool) {
+	value, null, present := o.take(name)
+	switch {
+	case !present || null:
+		return nil, null
+	case value[0] != '{':
+		o.bad(name, string(value), "must be an object")
+		return nil, false
+	}
+	return o.body.object(o.path+name+".", value), false
+}
+
+// ignored takes a string that has no meaning here.
+func (o *object) ignored(name string) { o.text(name) }
+
+func (o *object) decode(name string, value json.RawMessage, into any, rule string) bool {
+	if err := json.Unmarshal(value, into); err != nil {
+		o.bad(name, string(value), rule)
+		return false
+	}
+	if s, ok := into.(*string); ok && strings.ContainsRune(*s, utf8.RuneError) && !namesReplacement(value) {
+		o.bad(name, *s, "contains half of a surrogate pair, which is no character")
+		return false
+	}
+	return true
+}
+
+// namesReplacement says whether the text itself has the replacement character, which otherwise stands for what was no character.
+func namesReplacement(value json.RawMessage) bool {
+	return bytes.ContainsRune(value, utf8.RuneError) || bytes.Contains(bytes.ToLower(value), []byte(`\ufffd`))
+}
+
+// done notes what nobody took.
+func (o *object) done() {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		o.bad(name, string(o.fields[name]), "unknown field")
+	}
+}
+
+// err returns CodeInvalid with every broken rule, those of more included, or nil.
+func (b *body) err(more error) error {
+	var invalid *account.Error
+	switch {
+	case len(b.broken) == 0:
+		return more
+	case errors.As(more, &invalid) && invalid.Code != account.CodeInvalid:
+		return more
+	}
+	return account.InvalidAll(append(b.broken, account.FieldsOf(more)...))
+}

@@ -1,0 +1,138 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver owns the account API over HTTP: routes, the order of checks, scopes, limits, the error body, paging and the watch.
+//
+// What comes in: HTTP requests with an API key, below the root of one listener. Whom it hands over to: the interfaces of
+// internal/account, which it knows nothing of but their methods. One file per resource; docs/api.md says what clients see.
+package apiserver
+
+import (
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Version is the only value that the version header may have.
+const Version = "2"
+
+// VersionHeader is the name of the header that says which version of the API a client speaks.
+const VersionHeader = "Service-Version"
+
+// OperationHeader carries the operation id of each answer; error bodies and log lines have it too.
+const OperationHeader = "Operation-Id"
+
+// Limits of the API. Zero values mean the defaults.
+type Limits struct {
+	Rate              float64       // requests per second and key; 50
+	Burst             int           // requests at once and key; 100
+	WatchesPerAccount int           // account.DefaultMaxWatches
+	BodyBytes         int64         // 1 MiB
+	BodyTimeout       time.Duration // for reading a request's body; 30 s
+	WriteTimeout      time.Duration // for a watcher to take what is written to it; 10 s
+	KeyCheck          time.Duration // how often the keys of open watches are looked up; 500 ms
+}
+
+// Options are what New needs. All interfaces are required.
+type Options struct {
+	Endpoints account.Endpoints
+	Events    account.EventLog
+	Operators account.Operators
+	Sessions  account.TunnelSessions
+	Auth      account.Authenticator
+
+	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
+	VersionHeaders []string // further names that the version header may have
+	Limits         Limits
+	Logger         *slog.Logger     // default slog.Default
+	Clock          func() time.Time // default time.Now; for rate limits and operation ids
+	Heartbeat      time.Duration    // between two BOOKMARK lines of a watch; default 15 s
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.Limits.Rate, 50)
+	setDefault(&o.Limits.Burst, 100)
+	setDefault(&o.Limits.WatchesPerAccount, account.DefaultMaxWatches)
+	setDefault(&o.Limits.BodyBytes, 1<<20)
+	setDefault(&o.Limits.BodyTimeout, 30*time.Second)
+	setDefault(&o.Limits.WriteTimeout, 10*time.Second)
+	setDefault(&o.Limits.KeyCheck, 500*time.Millisecond)
+	setDefault(&o.Heartbeat, 15*time.Second)
+	setDefault(&o.Logger, slog.Default())
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	o.BaseURL = strings.TrimSuffix(o.BaseURL, "/")
+	o.VersionHeaders = append([]string{VersionHeader}, o.VersionHeaders...)
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+type server struct {
+	opt     Options
+	mux     *http.ServeMux
+	unknown *route // answers paths without a route
+	rates   rateLimits
+	watches watchCounts
+	keys    keyWatch
+}
+
+// New returns the handler of the API. It may be called by many goroutines. Watches end when the context of their request does: cancel
+// the http.Server's BaseContext to end them at shutdown.
+func New(opt Options) http.Handler {
+	opt.setDefaults()
+	s := &server{opt: opt, mux: http.NewServeMux()}
+	s.rates = rateLimits{rate: opt.Limits.Rate, burst: opt.Limits.Burst}
+	s.watches = watchCounts{most: opt.Limits.WatchesPerAccount}
+	s.keys = keyWatch{auth: opt.Auth, every: opt.Limits.KeyCheck, log: opt.Logger}
+	s.unknown = &route{server: s}
+	s.mux.Handle("/", s.unknown)
+	for pattern, methods := range s.routes() {
+		s.mux.Handle(pattern, &route{server: s, pattern: pattern, methods: methods})
+	}
+	return s
+}
+
+// The scopes beside admin that may do what a route does.
+var (
+	reading     = []account.Scope{account.ScopeRead}
+	watching    = []account.Scope{account.ScopeRead, account.ScopeOperator}
+	registering = []account.Scope{account.ScopeOperator}
+)
+
+// routes is the one list of what the API offers.
+func (s *server) routes() map[string]map[string]method {
+	return map[string]map[string]method{
+		"/endpoints":      {http.MethodGet: {watching, s.listEndpoints}},
+		"/endpoints/{id}": {http.MethodGet: {watching, s.getEndpoint}},
+		"/kubernetes_operators": {
+			http.MethodGet:  {watching, s.listOperators},
+			http.MethodPost: {registering, s.upsertOperator},
+		},
+		"/kubernetes_operators/{id}": {
+			http.MethodGet:    {watching, s.getOperator},
+			http.MethodPatch:  {registering, s.patchOperator},
+			http.MethodDelete: {registering, s.deleteOperator},
+		},
+		"/tunnel_sessions":      {http.MethodGet: {reading, s.listSessions}},
+		"/tunnel_sessions/{id}": {http.MethodGet: {reading, s.getSession}},
+	}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The mux would redirect such a path; a client of an API is told that it is wrong.
+	if p := r.URL.Path; !strings.HasPrefix(p, "/") || p != "/" && path.Clean(p) != p {
+		s.unknown.ServeHTTP(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}

@@ -1,0 +1,153 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestClusterSmoke proves that the cluster is one: what the product relies on works without the product.
+func TestClusterSmoke(t *testing.T) {
+	c := Shared(t)
+	operator, demo := c.Namespace(t, "op"), c.Namespace(t, "demo")
+	c.Apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: echo-id, namespace: %[1]s}
+spec:
+  selector: {app: echo}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nobody, namespace: %[1]s}
+spec:
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: echo, namespace: %[2]s}
+spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
+`, operator, demo))
+	for range 2 {
+		c.StartPod(t, Pod{Namespace: operator, Labels: map[string]string{"app": "echo"}, Image: ImageNettool, Args: []string{"serve", ":8080"}})
+	}
+	curl := c.StartPod(t, Pod{Namespace: demo, Image: ImageCurl, Command: []string{"sleep", "infinity"}})
+
+	t.Run("a name of another namespace leads to both pods", func(t *testing.T) {
+		seen := map[string]bool{}
+		answer := regexp.MustCompile(`hello from (\S+),`)
+		c.Eventually(t, 30*time.Second, "answers of two pods", func(ctx context.Context) error {
+			out, err := c.PodExec(ctx, curl, "curl", "-sS", "-m", "5", "http://echo."+demo)
+			if err != nil {
+				return err
+			}
+			if m := answer.FindStringSubmatch(out); m != nil {
+				seen[m[1]] = true
+			}
+			if len(seen) < 2 {
+				return fmt.Errorf("answers of %v so far", seen)
+			}
+			return nil
+		})
+	})
+	t.Run("the name is an alias of the Service's", func(t *testing.T) {
+		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool, Args: []string{"lookup", "echo." + demo}})
+		if want := "is echo-id." + operator + ".svc.cluster.local. at [10.96."; exit != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, output %q; want %q in it", exit, out, want)
+		}
+	})
+	t.Run("ClusterIPs answer programs of the node", func(t *testing.T) {
+		if status, body, err := c.get(t.Context(), "http://"+c.clusterIP(t, operator, "echo-id")+"/"); status != http.StatusOK || !strings.Contains(body, "hello from") {
+			t.Errorf("status %d, body %q, %v", status, body, err)
+		}
+	})
+	t.Run("a Service without endpoints refuses connections", func(t *testing.T) {
+		url := "http://" + c.clusterIP(t, operator, "nobody")
+		c.Eventually(t, 30*time.Second, "refusal", func(ctx context.Context) error {
+			out, err := c.PodExec(ctx, curl, "bash", "-c", "curl -sS -m 5 "+url+" 2>&1; echo code $?")
+			if err == nil && !strings.Contains(out, "code 7") { // curl's code of a failed connect; 28 is a time-out
+				err = fmt.Errorf("curl says %q", out)
+			}
+			return err
+		})
+	})
+	t.Run("processes of the node and pods reach each other", func(t *testing.T) {
+		p := c.Start(t, "digest", "nettool", "digest", NodeIP+":7001")
+		p.WaitOutput(t, 10*time.Second, `serving TCP on (\S+)`)
+		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool, Args: []string{"send", NodeIP + ":7001", "1048576"}})
+		if exit != 0 || !strings.HasPrefix(out, "1048576 bytes ") {
+			t.Errorf("exit code %d, output %q", exit, out)
+		}
+		p.Stop()
+		if code := p.ExitCode(); code != 0 {
+			t.Errorf("exit code %d after SIGTERM, want 0", code)
+		}
+	})
+}
+
+func TestAKilledProcessIsGone(t *testing.T) {
+	c := Shared(t)
+	p := c.Start(t, "echo", "nettool", "echo", NodeIP+":7002")
+	p.WaitOutput(t, 10*time.Second, `serving TCP on`)
+	p.Kill()
+	if code := p.ExitCode(); code != -1 { // of `cluster exec` itself, which a signal ended
+		t.Errorf("exit code %d, want -1", code)
+	}
+	c.Eventually(t, 5*time.Second, "port free", func(ctx context.Context) error {
+		conn, err := c.DialContext(ctx, "tcp", NodeIP+":7002")
+		if err == nil {
+			return fmt.Errorf("still answering: %w", conn.Close())
+		}
+		return nil
+	})
+}
+
+func TestExecPassesSignalsAndCodes(t *testing.T) {
+	c := Shared(t)
+	p := c.Start(t, "trap", "bash", "-c", `trap 'echo got INT; exit 42' INT; echo ready; while :; do sleep 0.05; done`)
+	p.WaitOutput(t, 10*time.Second, "ready")
+	if err := p.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	p.WaitOutput(t, 10*time.Second, "got INT")
+	if code := p.ExitCode(); code != 42 {
+		t.Errorf("exit code %d, want 42", code)
+	}
+}
+
+func (c *Cluster) clusterIP(t *testing.T, namespace, name string) string {
+	t.Helper()
+	var svc corev1.Service
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &svc); err != nil {
+		t.Fatal(err)
+	}
+	return svc.Spec.ClusterIP + ":80"
+}
+
+// get asks from inside the node.
+func (c *Cluster) get(ctx context.Context, url string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := c.HTTPClient().Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, string(b), err
+}

@@ -20,9 +20,6 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
-// +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
-
 // clusterSource is the Source that a real cluster is. It only reads.
 type clusterSource struct {
 	bindings  rest.Interface

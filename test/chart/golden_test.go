@@ -1,0 +1,142 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are copies and left out there.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	inputs, err := filepath.Glob("testdata/*.in.yaml")
+	if err != nil || len(inputs) == 0 {
+		t.Fatalf("no testdata: %v", err)
+	}
+	for _, input := range inputs {
+		t.Run(filepath.Base(input), func(t *testing.T) {
+			t.Parallel()
+			got, err := template(t, nil, "--values", input, "--set", "crds.install=false")
+			if err != nil {
+				t.Fatal(err)
+			}
+			output := strings.TrimSuffix(input, ".in.yaml") + ".out.yaml"
+			if *update {
+				if err := os.WriteFile(output, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(output)
+			if err != nil {
+				t.Fatalf("%v: run `go test ./test/chart -update` and read what it wrote", err)
+			}
+			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("%s differs (-want +got); `go test ./test/chart -update` writes it anew:\n%s", output, diff)
+			}
+		})
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values", "testdata/everything.in.yaml", chartDir); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The chart's CRDs are those that controller-gen wrote.
+func TestCRDsAreCopies(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("../../config/crd/bases/*.yaml")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no CRDs: %v", err)
+	}
+	copies, _ := filepath.Glob(filepath.Join(chartDir, "files/crds/*.yaml"))
+	if len(copies) != len(sources) {
+		t.Errorf("%d CRDs in the chart, want %d", len(copies), len(sources))
+	}
+	for _, source := range sources {
+		want, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(chartDir, "files/crds", filepath.Base(source)))
+		if err != nil || string(got) != string(want) {
+			t.Errorf("%s: the chart's copy differs: run `make manifests` (%v)", filepath.Base(source), err)
+		}
+	}
+}
+
+func TestCRDsAreKeptUnlessAskedOtherwise(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values values
+		crds   int
+		policy string
+	}{
+		"by default":         {good(), 2, "keep"},
+		"crds.keep=false":    {good().set("crds.keep", false), 2, ""},
+		"crds.install=false": {good().set("crds.install", false), 0, ""},
+	} {
+		n := 0
+		for _, o := range render(t, tt.values) {
+			if o.GetKind() != "CustomResourceDefinition" {
+				continue
+			}
+			n++
+			if got := o.GetAnnotations()["helm.sh/resource-policy"]; got != tt.policy {
+				t.Errorf("%s: %s has resource policy %q, want %q", name, o.GetName(), got, tt.policy)
+			}
+			if o.GetAnnotations()["controller-gen.kubebuilder.io/version"] == "" {
+				t.Errorf("%s: %s lost its own annotations", name, o.GetName())
+			}
+		}
+		if n != tt.crds {
+			t.Errorf("%s: %d CRDs, want %d", name, n, tt.crds)
+		}
+	}
+}
+
+func TestDisabledBindingRunsNoForwarder(t *testing.T) {
+	t.Parallel()
+	v := good().set("binding.enabled", false).set("credentials.authtoken", "")
+	for _, o := range render(t, v) {
+		if strings.Contains(o.GetName(), "forwarder") {
+			t.Errorf("%s %s", o.GetKind(), o.GetName())
+		}
+	}
+}
+
+func TestChangedCredentialsRollThePodsThatHaveThem(t *testing.T) {
+	t.Parallel()
+	pod := func(v values) (manager, forwarder string) {
+		all := render(t, v)
+		b1, _ := managerTemplate(t, all)
+		b2, _ := forwarderTemplate(t, all)
+		return b1, b2
+	}
+	m0, f0 := pod(good())
+	for name, tt := range map[string]struct {
+		values             values
+		manager, forwarder bool // differ
+	}{
+		"API key":   {good().set("credentials.apiKey", "flk_other"), true, false},
+		"authtoken": {good().set("credentials.authtoken", "flt_other"), false, true},
+		"authority": {good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"), true, true},
+		"selector":  {good().set("binding.endpointSelector", "true"), true, false},
+		"edge":      {good().set("edge.address", "edge:1"), false, true},
+		"nothing":   {good(), false, false},
+	} {
+		m, f := pod(tt.values)
+		if (m != m0) != tt.manager || (f != f0) != tt.forwarder {
+			t.Errorf("%s: the manager's pods differ %v, the forwarder's %v", name, m != m0, f != f0)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+// cluster is a real API server to install into. Nothing runs pods there.
+type cluster struct {
+	client.Client
+	t          *testing.T
+	kubeconfig string
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	env, err := testenv.New(testenv.WithoutCRDs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		appsv1.AddToScheme, authorizationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(env.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, env.Kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{Client: c, t: t, kubeconfig: file}
+}
+
+// install installs or upgrades a release with good values.
+func (c *cluster) install(name, ns string, args ...string) string {
+	c.t.Helper()
+	out, err := helm(c.t, c.kubeconfig, good(), append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return out
+}
+
+func (c *cluster) uninstall(name, ns string) {
+	c.t.Helper()
+	if _, err := helm(c.t, c.kubeconfig, nil, "uninstall", name, "--namespace", ns); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	err := c.Get(context.Background(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, &crd)
+	return &crd, err
+}
+
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	notes := c.install(release, namespace)
+	for _, want := range []string{"get kubernetesoperators", "fairlead http 8080 --url http://hello.demo --binding kubernetes --server https://fairlead.example.com"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes lack %q:\n%s", want, notes)
+		}
+	}
+	c.podsAreAdmitted()
+	c.rightsHold()
+	c.secondReleaseLeavesTheCRDsAlone()
+	c.everythingGoes()
+}
+
+// podsAreAdmitted makes the pods that the Deployments would, in a namespace that enforces the restricted standard.
+func (c *cluster) podsAreAdmitted() {
+	c.t.Helper()
+	ctx := context.Background()
+	var ns corev1.Namespace
+	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+		c.t.Fatal(err)
+	}
+	ns.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
+	if err := c.Update(ctx, &ns); err != nil {
+		c.t.Fatal(err)
+	}
+	var all appsv1.DeploymentList
+	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil || len(all.Items) != 2 {
+		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
+	}
+	for _, d := range all.Items {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		if err := c.Create(ctx, pod.DeepCopy(), client.DryRunAll); err != nil {
+			c.t.Errorf("a pod of %s is refused: %v", d.Name, err)
+		}
+		pod.Spec.Containers[0].SecurityContext.Capabilities.Drop = nil
+		if err := c.Create(ctx, pod, client.DryRunAll); !apierrors.IsForbidden(err) {
+			c.t.Errorf("a pod that is not restricted got %v, so this test proves nothing", err)
+		}
+	}
+}
+
+// rightsHold asks the API server itself.
+func (c *cluster) rightsHold() {
+	c.t.Helper()
+	const bindings, discovery, rbac = "bindings.fairlead.dev", "discovery.k8s.io", "rbac.authorization.k8s.io"
+	for _, tt := range []struct {
+		who, verb, group, resource, namespace, name string
+		want                                        bool
+	}{
+		{"forwarder", "watch", bindings, "boundendpoints", namespace, "", true},
+		{"forwarder", "watch", bindings, "kubernetesoperators", namespace, "", true},
+		{"forwarder", "list", discovery, "endpointslices", namespace, "", true},
+		{"forwarder", "update", bindings, "boundendpoints", namespace, "", false},
+		{"forwarder", "list", bindings, "boundendpoints", "default", "", false},
+		{"forwarder", "list", "", "services", namespace, "", false},
+		{"manager", "create", "", "services", "default", "", true},
+		{"manager", "watch", "", "namespaces", "", "", true},
+		{"manager", "update", bindings, "boundendpoints", namespace, "", true},
+		{"manager", "patch", rbac, "clusterroles", "", namespace + "." + release + "-anchor", true},
+		{"manager", "patch", rbac, "clusterroles", "", "cluster-admin", false},
+		{"manager", "get", rbac, "roles", namespace, release + "-anchor", true},
+		{"manager", "list", bindings, "boundendpoints", "default", "", false},
+		{"manager", "get", "", "secrets", namespace, release + "-credentials", false},
+		{"forwarder", "get", "", "secrets", namespace, release + "-credentials", false},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + namespace + ":" + release + "-" + tt.who,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: tt.verb, Group: tt.group, Resource: tt.resource, Namespace: tt.namespace, Name: tt.name,
+			},
+		}}
+		if err := c.Create(context.Background(), review); err != nil || review.Status.Allowed != tt.want {
+			c.t.Errorf("%+v: allowed %v, %v", tt, review.Status.Allowed, err)
+		}
+	}
+}
+
+// A second release in another namespace works, and neither takes the CRDs over nor takes them away.
+func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
+	c.t.Helper()
+	c.install(release, "second", "--set", "crds.keep=false")
+	c.uninstall(release, "second")
+	crd, err := c.crd()
+	if err != nil {
+		c.t.Fatalf("the CRD went with the second release: %v", err)
+	}
+	if owner := crd.Annotations["meta.helm.sh/release-namespace"]; owner != namespace {
+		c.t.Errorf("the CRD belongs to %q", owner)
+	}
+	c.install(release, namespace, "--set", "manager.replicas=1") // its own CRDs do not hinder an upgrade
+}
+
+// everythingGoes: the CRDs stay by default, a later release finds them, and they go when that is asked for.
+func (c *cluster) everythingGoes() {
+	c.t.Helper()
+	c.uninstall(release, namespace)
+	if _, err := c.crd(); err != nil {
+		c.t.Errorf("the CRD did not stay: %v", err)
+	}
+	c.install(release, namespace, "--set", "crds.keep=false")
+	c.uninstall(release, namespace)
+	if crd, err := c.crd(); !apierrors.IsNotFound(err) && crd.DeletionTimestamp == nil {
+		c.t.Errorf("the CRD stayed: %v", err)
+	}
+	ctx := context.Background()
+	selector := client.MatchingLabels{"app.kubernetes.io/part-of": "fairlead"}
+	for _, list := range []client.ObjectList{
+		&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &appsv1.DeploymentList{}, &corev1.SecretList{}, &corev1.ServiceAccountList{},
+	} {
+		if err := c.List(ctx, list, selector); err != nil {
+			c.t.Fatal(err)
+		}
+		if b, _ := json.Marshal(list); strings.Contains(string(b), release) {
+			c.t.Errorf("left behind: %s", b)
+		}
+	}
+}

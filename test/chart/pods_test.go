@@ -1,0 +1,140 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+)
+
+func managerTemplate(t *testing.T, all rendered) (string, error) {
+	t.Helper()
+	b, err := json.Marshal(manager(t, all).Spec.Template)
+	return string(b), err
+}
+
+func forwarderTemplate(t *testing.T, all rendered) (string, error) {
+	t.Helper()
+	b, err := json.Marshal(forwarder(t, all).Spec.Template)
+	return string(b), err
+}
+
+func deployments(t *testing.T) []appsv1.Deployment {
+	t.Helper()
+	all := render(t, good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n"))
+	return []appsv1.Deployment{manager(t, all), forwarder(t, all)}
+}
+
+// What the restricted Pod Security Standard asks for, and a read-only root besides. TestInstall asks the API server the same.
+func TestPodsAreRestricted(t *testing.T) {
+	t.Parallel()
+	for _, d := range deployments(t) {
+		pod := d.Spec.Template.Spec
+		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 {
+			t.Errorf("%s: %+v", d.Name, pod)
+		}
+		id := ptr.To[int64](65532)
+		wantPod := &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: id, RunAsGroup: id, FSGroup: id, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		if diff := cmp.Diff(wantPod, pod.SecurityContext); diff != "" {
+			t.Errorf("%s: %s", d.Name, diff)
+		}
+		want := &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), RunAsNonRoot: ptr.To(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+		if diff := cmp.Diff(want, pod.Containers[0].SecurityContext); diff != "" {
+			t.Errorf("%s: %s", d.Name, diff)
+		}
+	}
+}
+
+// Each component sees its own credential and nothing of the other's.
+func TestOneCredentialEach(t *testing.T) {
+	t.Parallel()
+	for i, key := range []string{"api-key", "authtoken"} {
+		d := deployments(t)[i]
+		secrets := 0
+		for _, v := range d.Spec.Template.Spec.Volumes {
+			if v.Secret == nil {
+				if v.ConfigMap == nil {
+					t.Errorf("%s: volume %s is neither the credential nor the authority", d.Name, v.Name)
+				}
+				continue
+			}
+			secrets++
+			want := &corev1.SecretVolumeSource{
+				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{{Key: key, Path: key}},
+			}
+			if diff := cmp.Diff(want, v.Secret); diff != "" {
+				t.Errorf("%s: %s", d.Name, diff)
+			}
+		}
+		if secrets != 1 || len(d.Spec.Template.Spec.Containers[0].EnvFrom) > 0 {
+			t.Errorf("%s: %d secrets mounted", d.Name, secrets)
+		}
+		for _, e := range d.Spec.Template.Spec.Containers[0].Env {
+			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+				t.Errorf("%s: variable %s holds a secret", d.Name, e.Name)
+			}
+		}
+	}
+}
+
+// A rollout never has fewer pods than it began with, a drain of a node takes one pod at a time, and two pods go to two nodes if there are any.
+func TestNothingTakesAllPodsAtOnce(t *testing.T) {
+	t.Parallel()
+	all := render(t, good())
+	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all)} {
+		update := d.Spec.Strategy.RollingUpdate
+		if *d.Spec.Replicas != 2 || update == nil || update.MaxSurge.IntValue() != 1 || update.MaxUnavailable.IntValue() != 0 {
+			t.Errorf("%s: %d replicas, %+v", d.Name, *d.Spec.Replicas, d.Spec.Strategy)
+		}
+		budget := get[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget", d.Name)
+		if budget.Spec.MaxUnavailable.IntValue() != 1 || budget.Spec.MinAvailable != nil {
+			t.Errorf("%s: budget %+v", d.Name, budget.Spec)
+		}
+		spread := d.Spec.Template.Spec.TopologySpreadConstraints
+		if len(spread) != 1 || spread[0].WhenUnsatisfiable != corev1.ScheduleAnyway {
+			t.Errorf("%s: spread %+v", d.Name, spread)
+		}
+		for what, selector := range map[string]*metav1.LabelSelector{"Deployment": d.Spec.Selector, "budget": budget.Spec.Selector, "spread": spread[0].LabelSelector} {
+			s, err := metav1.LabelSelectorAsSelector(selector)
+			if err != nil || !s.Matches(labels.Set(d.Spec.Template.Labels)) {
+				t.Errorf("%s: the %s's selector %v does not match its pods (%v)", d.Name, what, s, err)
+			}
+		}
+		c := d.Spec.Template.Spec.Containers[0]
+		if c.ReadinessProbe == nil || c.LivenessProbe == nil || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) == 0 {
+			t.Errorf("%s: probes or resources are missing", d.Name)
+		}
+	}
+}
+
+// The manager is told the labels by which upstream Services select forwarders; they must select forwarders and nobody else.
+func TestUpstreamServicesSelectForwarders(t *testing.T) {
+	t.Parallel()
+	all := render(t, good())
+	flags := map[string]string{}
+	for _, a := range arguments(manager(t, all).Spec.Template.Spec.Containers[0]) {
+		for flag, label := range map[string]string{"--forwarder-name=": "app.kubernetes.io/name", "--forwarder-instance=": "app.kubernetes.io/instance"} {
+			if len(a) > len(flag) && a[:len(flag)] == flag {
+				flags[label] = a[len(flag):]
+			}
+		}
+	}
+	selector := labels.SelectorFromSet(flags)
+	if len(flags) != 2 || !selector.Matches(labels.Set(forwarder(t, all).Spec.Template.Labels)) || selector.Matches(labels.Set(manager(t, all).Spec.Template.Labels)) {
+		t.Errorf("selector %s", selector)
+	}
+}

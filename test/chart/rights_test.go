@@ -1,0 +1,171 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// right is one verb on one kind, in the release's namespace or in the cluster.
+type right struct {
+	cluster                          bool
+	group, resource, name, verb, who string
+}
+
+func (r right) String() string {
+	where := "namespace"
+	if r.cluster {
+		where = "cluster"
+	}
+	return strings.Join([]string{r.who, where, r.verb, r.group, r.resource, r.name}, " ")
+}
+
+// granted are the rights that the chart gives, sorted as text.
+func granted(t *testing.T, all rendered) []string {
+	t.Helper()
+	var rights []string
+	for _, who := range []string{"manager", "forwarder"} {
+		role := get[rbacv1.Role](t, all, "Role", release+"-"+who)
+		rights = append(rights, flatten(who, false, role.Rules)...)
+	}
+	role := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-manager")
+	rights = append(rights, flatten("manager", true, role.Rules)...)
+	slices.Sort(rights)
+	return slices.Compact(rights)
+}
+
+func flatten(who string, cluster bool, rules []rbacv1.PolicyRule) []string {
+	var rights []string
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, name := range names {
+					for _, verb := range rule.Verbs {
+						rights = append(rights, right{cluster, group, resource, name, verb, who}.String())
+					}
+				}
+			}
+		}
+	}
+	return rights
+}
+
+var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
+
+// asked are the rights that the code's markers ask for: the forwarder's where it is assembled, the manager's everywhere else. The markers' anchor
+// names are those of a release called fairlead-operator.
+func asked(t *testing.T) map[string][]string {
+	t.Helper()
+	rights := map[string][]string{}
+	for _, pattern := range []string{"../../internal/controller/*/*.go", "../../internal/operator/*.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			who := "manager"
+			if filepath.Base(file) == "forwarder.go" {
+				who = "forwarder"
+			}
+			for _, m := range marker.FindAllStringSubmatch(string(src), -1) {
+				rights[who] = append(rights[who], ofMarker(who, m[1])...)
+			}
+		}
+	}
+	return rights
+}
+
+func ofMarker(who, text string) []string {
+	fields := map[string][]string{}
+	for field := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(field, "=")
+		fields[key] = strings.Split(strings.Trim(value, `"`), ";")
+	}
+	cluster := len(fields["namespace"]) == 0
+	names := fields["resourceNames"]
+	if cluster {
+		for i, name := range names {
+			names[i] = namespace + "." + name
+		}
+	}
+	return flatten(who, cluster, []rbacv1.PolicyRule{{
+		APIGroups: fields["groups"], Resources: fields["resources"], ResourceNames: names, Verbs: fields["verbs"],
+	}})
+}
+
+// The chart grants what the code asks for, and no more.
+func TestRightsAreThoseTheCodeAsksFor(t *testing.T) {
+	t.Parallel()
+	markers := asked(t)
+	if len(markers["manager"]) == 0 || len(markers["forwarder"]) == 0 {
+		t.Fatalf("markers found: %v", markers)
+	}
+	want := append(markers["manager"], markers["forwarder"]...)
+	for _, verb := range []string{"create", "patch"} { // controller-runtime's leader election tells of itself in the core group
+		want = append(want, right{group: "", resource: "events", verb: verb, who: "manager"}.String())
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(slices.Compact(want), granted(t, render(t, good()))); diff != "" {
+		t.Errorf("markers (-) against chart (+):\n%s", diff)
+	}
+}
+
+func TestRightsThatNobodyHas(t *testing.T) {
+	t.Parallel()
+	for _, v := range []values{good(), good().set("binding.enabled", false), good().set("crds.install", false)} {
+		for _, o := range render(t, v) {
+			if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
+				continue
+			}
+			for _, rule := range get[rbacv1.ClusterRole](t, rendered{o}, o.GetKind(), o.GetName()).Rules {
+				for _, forbidden := range []string{"secrets", "pods/exec", "serviceaccounts/token", "*"} {
+					if slices.Contains(rule.Resources, forbidden) || slices.Contains(rule.Verbs, forbidden) || slices.Contains(rule.APIGroups, "*") {
+						t.Errorf("%s %s grants %v", o.GetKind(), o.GetName(), rule)
+					}
+				}
+				for _, verb := range []string{"escalate", "bind", "impersonate", "deletecollection"} {
+					if slices.Contains(rule.Verbs, verb) {
+						t.Errorf("%s %s grants %v", o.GetKind(), o.GetName(), rule)
+					}
+				}
+			}
+		}
+	}
+	for _, r := range granted(t, render(t, good())) {
+		fields := strings.Fields(r)
+		if fields[0] == "forwarder" && !slices.Contains([]string{"get", "list", "watch"}, fields[2]) || strings.HasPrefix(r, "forwarder cluster") {
+			t.Errorf("the forwarder may do more than read in its namespace: %s", r)
+		}
+	}
+}
+
+// What everything is owned by grants nothing.
+func TestAnchorsHaveNoRules(t *testing.T) {
+	t.Parallel()
+	all := render(t, good())
+	if r := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-anchor"); len(r.Rules) != 0 || r.AggregationRule != nil {
+		t.Errorf("%+v", r.Rules)
+	}
+	if r := get[rbacv1.Role](t, all, "Role", release+"-anchor"); len(r.Rules) != 0 {
+		t.Errorf("%+v", r.Rules)
+	}
+	for _, o := range all {
+		if strings.HasSuffix(o.GetName(), "-anchor") && o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
+			t.Errorf("%s %s: an anchor is bound to nobody", o.GetKind(), o.GetName())
+		}
+	}
+}

@@ -1,0 +1,32 @@
+# Images of fairlead-operator and fairlead-server: one static binary each, without a shell, as user 65532.
+#
+#   docker build --target operator --build-arg VERSION=0.1.0 -t fairlead-operator:0.1.0 .
+#   docker build --target server   --build-arg VERSION=0.1.0 -t fairlead-server:0.1.0 .
+#
+# `make image` makes the same without a container engine.
+
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+ARG TARGETOS TARGETARCH VERSION=0.0.0-dev
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
+    -ldflags "-s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$VERSION" \
+    -o /out/ ./cmd/fairlead-operator ./cmd/fairlead-server
+RUN mkdir -p /out/data
+
+FROM scratch AS base
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+USER 65532:65532
+
+FROM base AS operator
+COPY --from=build /out/fairlead-operator /fairlead-operator
+ENTRYPOINT ["/fairlead-operator"]
+
+FROM base AS server
+COPY --from=build /out/fairlead-server /fairlead-server
+COPY --from=build --chown=65532:65532 /out/data /var/lib/fairlead
+VOLUME /var/lib/fairlead
+ENTRYPOINT ["/fairlead-server"]

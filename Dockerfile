@@ -3,6 +3,7 @@
 #   docker build --target operator --build-arg VERSION=0.1.0 -t fairlead-operator:0.1.0 .
 #   docker build --target server   --build-arg VERSION=0.1.0 -t fairlead-server:0.1.0 .
 #
+# The server keeps its data in the volume: run it with --data-dir /var/lib/fairlead.
 # `make image` makes the same without a container engine.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build

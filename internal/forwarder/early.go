@@ -55,23 +55,19 @@ func (e *early) await(ctx context.Context, c net.Conn, st *tunnel.Stream) error 
 	return err
 }
 
-// pump sends what was kept, then what comes, until the client is interrupted by a deadline, has sent everything or fills the limit. It returns an error
-// only if the client is gone.
+// pump sends what was kept, then what comes, until the client is interrupted by a deadline, has sent everything or fills the limit, or the stream takes
+// no more: WaitOpened tells why. It returns an error only if the client is gone.
 func (e *early) pump(c net.Conn, st *tunnel.Stream) error {
-	if len(e.buf) > 0 {
-		if _, err := st.Write(e.buf); err != nil {
-			return nil // WaitOpened tells why
-		}
+	if len(e.buf) > 0 && !sent(st, e.buf) {
+		return nil
 	}
 	for len(e.buf) < earlyLimit && !e.eof {
 		n, err := e.read(c)
-		if n > 0 {
-			if _, err := st.Write(e.buf[len(e.buf)-n:]); err != nil {
-				return nil
-			}
+		if n > 0 && !sent(st, e.buf[len(e.buf)-n:]) {
+			return nil
 		}
 		switch {
-		case err == nil || err == io.EOF:
+		case err == nil || errors.Is(err, io.EOF):
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		default:
@@ -79,6 +75,11 @@ func (e *early) pump(c net.Conn, st *tunnel.Stream) error {
 		}
 	}
 	return nil
+}
+
+func sent(st *tunnel.Stream, b []byte) bool {
+	_, err := st.Write(b)
+	return err == nil
 }
 
 // read keeps what one Read returns.
@@ -90,6 +91,6 @@ func (e *early) read(c net.Conn) (int, error) {
 	}
 	n, err := c.Read(e.buf[len(e.buf):cap(e.buf)])
 	e.buf = e.buf[:len(e.buf)+n]
-	e.eof = err == io.EOF
+	e.eof = errors.Is(err, io.EOF)
 	return n, err
 }

@@ -94,22 +94,16 @@ func (e *edge) run(ctx context.Context) error {
 		ready, changed := e.ready()
 		if ready {
 			client, _ := e.current()
-			err := client.Run(ctx)
-			if ctx.Err() != nil {
-				return nil
+			if err := client.Run(ctx); err != nil {
+				e.note(err)
+				e.renew()
 			}
-			e.note(err)
-			e.renew()
 		}
-		timer := time.NewTimer(e.retry)
 		select {
 		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
 			return nil
+		case <-changed:
+		case <-time.After(e.retry):
 		}
 	}
 }

@@ -5,7 +5,9 @@ package forwarder
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -13,8 +15,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"log/slog"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -205,7 +205,7 @@ func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
 		a, b := net.Pipe()
 		set.close()
 		l.take(pipeConn{a})
-		if _, err := b.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("the client reads %v, want an end", err)
 		}
 		_ = set.wait(t.Context())

@@ -70,7 +70,7 @@ func wantPage(t *testing.T, c net.Conn, status int, code string) {
 	if res.StatusCode != status || !strings.Contains(body, code) || !res.Close {
 		t.Errorf("got %s, close %v, %s; want %d and %s", res.Status, res.Close, body, status, code)
 	}
-	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("after the page: %v, want EOF", err)
 	}
 }

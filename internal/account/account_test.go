@@ -1,0 +1,207 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func TestIdentifiersAreSortableServiceNames(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+	seen := map[string]bool{}
+	last := ""
+	for i := range 1000 {
+		id := account.NewID(account.PrefixEndpoint, at.Add(time.Duration(i)*time.Millisecond))
+		if problems := validation.IsDNS1035Label(id); len(problems) > 0 || len(id) > 32 || !account.ValidID(account.PrefixEndpoint, id) {
+			t.Fatalf("%q: %v", id, problems)
+		}
+		if id <= last || seen[id] {
+			t.Fatalf("%q after %q", id, last)
+		}
+		last, seen[id] = id, true
+	}
+	for _, bad := range []string{"", "ep-", last[:28], last + "0", "op" + last[2:], strings.ToUpper(last), "ep-" + strings.Repeat("w", 26)} {
+		if account.ValidID(account.PrefixEndpoint, bad) {
+			t.Errorf("%q is valid", bad)
+		}
+	}
+}
+
+func TestResourceVersionRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, v := range []account.ResourceVersion{{}, {Epoch: 7, Seq: 1042}, {Epoch: 1<<62 - 1, Seq: 1<<63 - 1}} {
+		if got, err := account.ParseResourceVersion(v.String()); err != nil || got != v {
+			t.Errorf("%s: %v, %v", v, got, err)
+		}
+	}
+	for _, bad := range []string{"", "7", "7-", "-7", "7--1", "07-1", "7-01", "7-1 ", "7-1-1", "a-b", "7-9223372036854775808", "+7-1", "７-1"} {
+		if got, err := account.ParseResourceVersion(bad); account.CodeOf(err) != account.CodeInvalid {
+			t.Errorf("%q: %v, %v", bad, got, err)
+		}
+	}
+	var v account.ResourceVersion
+	if err := json.Unmarshal([]byte(`""`), &v); err != nil || v != (account.ResourceVersion{}) {
+		t.Errorf("empty text: %v, %v", v, err)
+	}
+}
+
+func TestACL(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rule, url string
+		want      bool
+	}{
+		{"bind:*", "http://a.b", true}, {"bind:http://*.demo", "http://a.demo", true}, {"bind:http://*.demo", "http://a.demo:8080", false},
+		{"bind:http://*.demo*", "http://a.demo:8080", true}, {"bind:http://*.demo", "tcp://a.demo", false}, {"bind:http://a.b", "http://a.b", true},
+		{"bind:HTTP://A.b:80", "http://a.b", true}, {"bind:http://a.b", "http://aa.b", false}, {"bind:*a*b*", "xxaxxbxx", true}, {"bind:*a*b*", "b a", false},
+		{"bind:ab*ba", "aba", false}, {"bind:ab*ba", "abba", true}, {"connect:*", "http://a.b", false}, {"bind:**", "", true},
+	} {
+		acl, err := account.NormaliseACL([]string{c.rule})
+		if err != nil {
+			t.Fatalf("%s: %v", c.rule, err)
+		}
+		if got := (&account.Authtoken{ACL: acl}).MayBind(c.url); got != c.want {
+			t.Errorf("%s admits %s: %t", c.rule, c.url, got)
+		}
+	}
+	op := account.NewID(account.PrefixOperator, time.Now())
+	token := account.Authtoken{ACL: []string{"connect:" + op}}
+	if !token.MayConnect(op) || token.MayConnect(op+"x") || token.MayBind(op) {
+		t.Error("connect rule")
+	}
+	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
+		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
+			t.Errorf("%q: %v, %v", bad, got, err)
+		}
+	}
+	if _, err := account.NormaliseACL(slices.Repeat([]string{"bind:*"}, 65)); err == nil {
+		t.Error("65 rules are accepted")
+	}
+	if got, err := account.NormaliseACL([]string{"bind:*", "BIND", "bind:*", "connect:y"}); len(account.FieldsOf(err)) != 2 {
+		t.Errorf("every bad rule must be told: %v, %v", got, err)
+	}
+}
+
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	key := account.APIKey{Scopes: []account.Scope{account.ScopeRead}}
+	admin := account.APIKey{Scopes: []account.Scope{account.ScopeAdmin}}
+	if !key.Has(account.ScopeOperator, account.ScopeRead) || key.Has(account.ScopeOperator) || key.Has() || !admin.Has() || !admin.Has(account.ScopeRead) {
+		t.Error("Has")
+	}
+	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead}} {
+		if account.CodeOf(account.ValidateScopes(bad)) != account.CodeInvalid {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	a, b := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.APIKeyPrefix)
+	if a == b || account.ValidateSecret("f", account.APIKeyPrefix, a) != nil || len(a) != len(account.APIKeyPrefix)+43 {
+		t.Errorf("%q", a)
+	}
+	if string(account.HashSecret(a)) == string(account.HashSecret(b)) || len(account.HashSecret(a)) != 32 {
+		t.Error("hash")
+	}
+}
+
+func TestErrorsCarryCodeFieldsAndCause(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("disk")
+	err := fmt.Errorf("binding: %w", &account.Error{Code: account.CodeUnavailable, Msg: "no store", Cause: cause})
+	if account.CodeOf(err) != account.CodeUnavailable || !errors.Is(err, cause) || !strings.Contains(err.Error(), "no store: disk") {
+		t.Errorf("%v", err)
+	}
+	if account.CodeOf(nil) != "" || account.CodeOf(cause) != account.CodeInternal || account.FieldsOf(cause) != nil {
+		t.Error("CodeOf")
+	}
+	two := account.InvalidAll([]account.FieldError{{Field: "a", Value: "1", Rule: "r"}, {Field: "b", Value: "2", Rule: "s"}})
+	if two.Error() != `a "1": r; b "2": s` || two.HTTPStatus() != 400 || (&account.Error{Code: "x", Status: 418}).HTTPStatus() != 418 {
+		t.Errorf("%v", two)
+	}
+}
+
+func TestEveryCodeIsDocumentedWithCauseAndRemedy(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][]string{}
+	for line := range strings.Lines(string(raw)) {
+		if cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|"); strings.HasPrefix(line, "| `ERR_FL_") {
+			code := strings.Trim(strings.TrimSpace(cells[0]), "`")
+			if rows[code] != nil {
+				t.Errorf("%s has two rows", code)
+			}
+			rows[code] = cells
+		}
+	}
+	for _, info := range account.Codes() {
+		cells := rows[string(info.Code)]
+		if len(cells) != 4 || strings.TrimSpace(cells[1]) != fmt.Sprint(info.Status) || len(strings.TrimSpace(cells[2])) < 10 || len(strings.TrimSpace(cells[3])) < 10 {
+			t.Errorf("%s (%d, %s): row %q, want code, status, cause, remedy", info.Code, info.Status, info.Title, cells)
+		}
+		if info.Code.Status() != info.Status || info.Title == "" {
+			t.Errorf("%s: status %d", info.Code, info.Code.Status())
+		}
+		delete(rows, string(info.Code))
+	}
+	for code := range rows {
+		t.Errorf("%s is documented and not in Codes", code)
+	}
+}
+
+func TestValidateListsEveryBrokenRule(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 9000)
+	o := account.Operator{Description: long, Metadata: "\xff", Region: "\x00", ClusterUID: "u", EnabledFeatures: []string{"bindings", "bindings"},
+		Binding: &account.OperatorBinding{EndpointSelectors: []string{"", long}, IngressEndpoint: long}}
+	if got := account.FieldsOf(o.Validate()); len(got) != 8 {
+		t.Errorf("operator: %d rules: %v", len(got), got)
+	}
+	o = account.Operator{Binding: &account.OperatorBinding{EndpointSelectors: make([]string, 17)}}
+	if account.CodeOf(o.Validate()) != account.CodeInvalid {
+		t.Error("17 selectors are accepted")
+	}
+	s := account.TunnelSession{ID: "x", OS: long, IP: long}
+	if got := account.FieldsOf(s.Validate()); len(got) != 3 {
+		t.Errorf("session: %v", got)
+	}
+	b := account.BindRequest{}
+	if got := account.FieldsOf(b.Validate()); len(got) != 2 {
+		t.Errorf("bind: %v", got)
+	}
+	for _, value := range []string{long, strings.Repeat("ä", 100), strings.Repeat("\xff", 100), "x" + strings.Repeat("😀", 50)} {
+		if got := account.Shorten(value); len(got) > 64+3*64 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+			t.Errorf("shortened to %q", got)
+		}
+	}
+}
+
+func TestEndpointFilter(t *testing.T) {
+	t.Parallel()
+	e := account.Endpoint{URL: "http://a.b", Bindings: []string{account.BindingKubernetes}}
+	for f, want := range map[account.EndpointFilter]bool{{}: true, {Binding: "kubernetes"}: true, {Binding: "public"}: false, {URL: "http://a.b"}: true,
+		{URL: "http://a.c"}: false, {Binding: "public", URL: "http://a.b"}: false} {
+		if f.Matches(&e) != want {
+			t.Errorf("%+v matches: %t", f, !want)
+		}
+	}
+}

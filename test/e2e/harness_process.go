@@ -30,6 +30,12 @@ type Process struct {
 // the test fails. With environment entries use "env", "NAME=value", "command": secrets then stay out of its arguments.
 func (c *Cluster) Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
+	return c.StartInput(t, name, nil, args...)
+}
+
+// StartInput is Start with something to read on stdin: a file, or the reading end of a pipe, of which the process gets a copy.
+func (c *Cluster) StartInput(t testing.TB, name string, stdin *os.File, args ...string) *Process {
+	t.Helper()
 	log, err := os.CreateTemp(c.logDir, name+"-*.log")
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +44,9 @@ func (c *Cluster) Start(t testing.TB, name string, args ...string) *Process {
 	p := &Process{name: name, log: log.Name(), ended: make(chan struct{})}
 	p.cmd = c.command(context.WithoutCancel(t.Context()), args)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
 	// Its own process group: Ctrl-C at the terminal reaches the suite only, which ends its processes in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {

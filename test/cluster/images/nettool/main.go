@@ -23,6 +23,7 @@ const usage = `Usage: nettool COMMAND
   echo ADDR                    TCP: sends back what it reads, and the end after the end
   digest ADDR                  TCP: reads to the end, then answers "COUNT SHA256"; logs aborted connections
   get [-n COUNT] [-i INTERVAL] URL   looks the host up, then asks; COUNT 0 asks for ever
+  first                        reads URLs from stdin, asks each until it answers 200, prints "URL UNIX-NANOSECONDS"
   lookup NAME                  prints the canonical name and the addresses
   send ADDR COUNT              to digest: COUNT bytes, half-close, compares the answer
   transfer ADDR COUNT          to echo: COUNT bytes there and back at once, compared
@@ -65,6 +66,8 @@ func run(ctx context.Context, command string, args []string) error {
 		return serveTCP(ctx, arg(0), digest)
 	case "get":
 		return get(ctx, args)
+	case "first":
+		return first(ctx, os.Stdin)
 	case "lookup":
 		return lookup(ctx, arg(0))
 	case "send", "transfer", "abort":

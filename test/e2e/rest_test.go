@@ -1,0 +1,117 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// variableRest sets how long the manager is watched at rest; the default keeps the suite short and is longer than a heartbeat.
+const variableRest = "FAIRLEAD_E2E_REST"
+
+// A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server counts everybody's writes.
+func TestAManagerAtRestWritesNothing(t *testing.T) {
+	c := Shared(t)
+	window := 75 * time.Second
+	if v := os.Getenv(variableRest); v != "" {
+		var err error
+		if window, err = time.ParseDuration(v); err != nil {
+			t.Fatalf("%s: %v", variableRest, err)
+		}
+	}
+	s := c.StartService(t)
+	r := s.Install(t)
+	ns := c.Namespace(t, "rest")
+	for i := range 3 {
+		host := fmt.Sprintf("still-%d.%s", i, ns)
+		s.Agent(t, "http", "8301", "http://"+host)
+		r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	}
+	client, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled(t, c, client)
+	before := writes(t, client)
+	timer := time.NewTimer(window)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+	after := writes(t, client)
+	leases := after["leases"] - before["leases"]
+	delete(before, "leases")
+	delete(after, "leases")
+	if !maps.Equal(before, after) {
+		t.Errorf("writes in %v at rest: before %v, after %v", window, before, after)
+	}
+	t.Logf("%v at rest with 3 endpoints: %d Lease renewals (manager, node), no other write", window, leases)
+}
+
+// settled waits until nobody has written for two seconds.
+func settled(t *testing.T, c *Cluster, client kubernetes.Interface) {
+	t.Helper()
+	last, since := writes(t, client), time.Now()
+	c.Eventually(t, time.Minute, "quiet cluster", func(context.Context) error {
+		now := writes(t, client)
+		delete(now, "leases")
+		delete(last, "leases")
+		if !maps.Equal(last, now) {
+			last, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Errorf("quiet for %v", quiet)
+		}
+		return nil
+	})
+}
+
+var requestLine = regexp.MustCompile(`^apiserver_request_total\{(.*)\} ([0-9.e+]+)$`)
+
+// writes counts the writes of the API server by resource. Reviews of access are questions, not writes.
+func writes(t *testing.T, client kubernetes.Interface) map[string]int {
+	t.Helper()
+	raw, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for line := range strings.Lines(string(raw)) {
+		m := requestLine.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			continue
+		}
+		verb, resource := label(m[1], "verb"), label(m[1], "resource")
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			t.Fatalf("reading %q: %v", line, err)
+		}
+		switch verb {
+		case "POST", "PUT", "PATCH", "DELETE", "APPLY":
+			if !strings.HasSuffix(resource, "reviews") {
+				count[resource] += int(n)
+			}
+		}
+	}
+	return count
+}
+
+func label(labels, name string) string {
+	_, rest, _ := strings.Cut(labels, name+`="`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}

@@ -137,6 +137,8 @@ func (l *link) broken(err error) error {
 		return context.Cause(l.ctx)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errHungUp
+	case errors.Is(err, yamux.ErrTimeout):
+		return fmt.Errorf("the peer did not finish a control message within %s", controlTimeout)
 	case errors.Is(err, yamux.ErrKeepAliveTimeout):
 		return errors.New("the peer did not answer a ping for 30 s")
 	default:
@@ -163,6 +165,53 @@ func (l *link) serveStream(s *Stream) {
 	l.session.side.stream(l.ctx, s)
 	if !s.answered.Load() {
 		_ = s.Refuse(RefusedInternal)
+	}
+}
+
+// open opens a stream on l, which pick has counted, and sends the encoded header.
+func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
+	st, err := l.openMux(ctx)
+	if err != nil {
+		l.streamEnded()
+		return nil, fmt.Errorf("opening a stream: %w", err)
+	}
+	s := &Stream{st: st, link: l, header: h, opener: true}
+	stop := context.AfterFunc(ctx, func() { _ = s.Abort() })
+	_, err = s.Write(header)
+	if !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = s.Abort()
+		return nil, fmt.Errorf("sending a stream's header: %w", err)
+	}
+	return s, nil
+}
+
+// openMux opens a stream of the multiplexer. The multiplexer does not learn of ctx: it would forget to free a stream whose opening ctx ends.
+func (l *link) openMux(ctx context.Context) (*yamux.Stream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type result struct {
+		st  *yamux.Stream
+		err error
+	}
+	opening := make(chan result, 1)
+	go func() {
+		st, err := l.mux.OpenStream(context.Background()) // ends with the connection
+		opening <- result{st, err}
+	}()
+	select {
+	case r := <-opening:
+		return r.st, plainError(r.err)
+	case <-ctx.Done():
+		go func() {
+			if r := <-opening; r.err == nil {
+				_ = r.st.Reset()
+			}
+		}()
+		return nil, ctx.Err()
 	}
 }
 

@@ -125,26 +125,6 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 	}
 }
 
-// open opens a stream on l, which pick has counted, and sends the encoded header.
-func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	st, err := l.mux.OpenStream(ctx)
-	if err != nil {
-		l.streamEnded()
-		return nil, fmt.Errorf("opening a stream: %w", plainError(err))
-	}
-	s := &Stream{st: st, link: l, header: h, opener: true}
-	stop := context.AfterFunc(ctx, func() { _ = s.Abort() })
-	_, err = s.Write(header)
-	if !stop() {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = s.Abort()
-		return nil, fmt.Errorf("sending a stream's header: %w", err)
-	}
-	return s, nil
-}
-
 // pick chooses a connection for a new stream and counts the stream in.
 func (s *Session) pick() (*link, error) {
 	s.mu.Lock()

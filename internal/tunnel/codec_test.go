@@ -1,0 +1,259 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func fullHeader() OpenHeader {
+	return OpenHeader{
+		EndpointID: "ep_1", Host: "api.demo", Port: 8080, ClientAddr: "[fd00::7]:41234", TraceID: "t-1", Deadline: 5 * time.Second,
+		Pod: &PodIdentity{Namespace: "demo", Name: "curl", ServiceAccount: "default"},
+	}
+}
+
+func TestHeaderRoundTrip(t *testing.T) {
+	t.Parallel()
+	truncated := fullHeader()
+	truncated.Pod.Truncated = true
+	for name, h := range map[string]OpenHeader{
+		"full":        fullHeader(),
+		"smallest":    {EndpointID: "e"},
+		"unnamed pod": {EndpointID: "e", Pod: &PodIdentity{}},
+		"truncated":   truncated,
+		"port 65535":  {EndpointID: "e", Port: 65535},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, err := h.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := bytes.NewReader(append(b, "client bytes"...))
+			got, err := readHeader(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(h, got); d != "" {
+				t.Error(d)
+			}
+			if rest, _ := io.ReadAll(r); string(rest) != "client bytes" {
+				t.Errorf("the reader ate into the client's bytes: %q is left", rest)
+			}
+		})
+	}
+}
+
+func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
+	t.Parallel()
+	h := fullHeader()
+	h.Pod.Name = strings.Repeat("p", 252) + "äöü"
+	h.Pod.ServiceAccount = strings.Repeat("s", 100_000)
+	b, err := h.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > headerLimit {
+		t.Fatalf("%d bytes", len(b))
+	}
+	got, err := readHeader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := PodIdentity{Namespace: "demo", Name: strings.Repeat("p", 252), ServiceAccount: strings.Repeat("s", 253), Truncated: true}
+	if d := cmp.Diff(want, *got.Pod); d != "" {
+		t.Error(d)
+	}
+	if h.Pod.Truncated || len(h.Pod.ServiceAccount) != 100_000 {
+		t.Error("encoding changed the caller's identity")
+	}
+}
+
+func TestHeaderRefusesWhatItCannotSend(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	for want, h := range map[string]OpenHeader{
+		"endpoint id is empty":      {},
+		"endpoint id has 300 bytes": {EndpointID: long},
+		"host has 300 bytes":        {EndpointID: "e", Host: long},
+		"client address has":        {EndpointID: "e", ClientAddr: long},
+		"trace id has":              {EndpointID: "e", TraceID: long},
+		"port 65536":                {EndpointID: "e", Port: 65536},
+		"port -1":                   {EndpointID: "e", Port: -1},
+		"host has a control":        {EndpointID: "e", Host: "a\r\nX-Admin: 1"},
+	} {
+		if _, err := h.encode(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+}
+
+func TestHeaderSkipsUnknownFields(t *testing.T) {
+	t.Parallel()
+	b, err := fullHeader().encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = append(b, 200, 0, 3, 'n', 'e', 'w', 0, 0, 0)
+	b[1] |= 0x80 // and unknown flags
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
+	got, err := readHeader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(fullHeader(), got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestHeaderRefusesBadBytes(t *testing.T) {
+	t.Parallel()
+	field := func(tag byte, value string) string {
+		return string([]byte{tag, byte(len(value) >> 8), byte(len(value))}) + value
+	}
+	whole := func(fields string) string {
+		return string([]byte{headerVersion, 0, byte(len(fields) >> 8), byte(len(fields))}) + fields
+	}
+	id := field(tagEndpointID, "e")
+	for name, c := range map[string]struct{ in, want string }{
+		"empty":           {"", "EOF"},
+		"other version":   {"\x02\x00\x00\x00", "version 2 is unknown"},
+		"too long":        {"\x01\x00\xff\xff", "at most 4092"},
+		"cut off":         {"\x01\x00\x00\x09abc", "EOF"},
+		"cut-off field":   {whole("\x01\x00\x09abc"), "a field is cut off"},
+		"cut-off length":  {whole("\x01\x00"), "a field is cut off"},
+		"no id":           {whole(field(tagHost, "h")), "endpoint id is missing"},
+		"twice":           {whole(id + id), "appears twice"},
+		"long id":         {whole(field(tagEndpointID, strings.Repeat("x", 129))), "129 bytes"},
+		"long pod":        {whole(id + field(tagPodName, strings.Repeat("x", 254))), "254 bytes"},
+		"odd port":        {whole(id + field(tagPort, "\x01")), "field 3 has 1 bytes"},
+		"odd deadline":    {whole(id + field(tagDeadline, "\x01")), "field 6 has 1 bytes"},
+		"control in host": {whole(id + field(tagHost, "a\nb")), "control character"},
+		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
+	} {
+		if _, err := readHeader(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	full, err := fullHeader().encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	f.Add([]byte("\x01\x00\x00\x04\x01\x00\x01e"))
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := readHeader(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		again, err := h.encode()
+		if err != nil {
+			t.Fatalf("what was decoded does not encode: %v", err)
+		}
+		h2, err := readHeader(bytes.NewReader(again))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(h, h2); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func FuzzCutIdentity(f *testing.F) {
+	f.Add(strings.Repeat("ä", 200))
+	f.Fuzz(func(t *testing.T, name string) {
+		p := cutIdentity(PodIdentity{Name: name})
+		if len(p.Name) > identityLimit || !strings.HasPrefix(name, p.Name) || p.Truncated != (p.Name != name) {
+			t.Errorf("%q was cut to %q, truncated %v", name, p.Name, p.Truncated)
+		}
+		if utf8.ValidString(name) && !utf8.ValidString(p.Name) {
+			t.Errorf("%q was cut within a rune", name)
+		}
+	})
+}
+
+func TestParseHello(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in   string
+		code Code
+	}{
+		"good":                  {`{"type":"hello","protocol":1,"hello":{"role":"agent","token":"t"}}`, ""},
+		"unknown fields":        {`{"type":"hello","protocol":1,"x":[1],"hello":{"role":"forwarder","y":{}}}`, ""},
+		"newer":                 {`{"type":"hello","protocol":7,"hello":{"role":"agent"}}`, CodeVersion},
+		"newer, another shape":  {`{"type":"hello","protocol":2,"hello":"all is new"}`, CodeVersion},
+		"no version":            {`{"type":"hello","hello":{"role":"agent"}}`, CodeVersion},
+		"no hello":              {`{"type":"hello","protocol":1}`, CodeInvalid},
+		"another first message": {`{"type":"bind","bind":{"url":"http://a.b"}}`, CodeInvalid},
+		"unknown role":          {`{"type":"hello","protocol":1,"hello":{"role":"root"}}`, CodeInvalid},
+		"not an object":         {`[]`, CodeInvalid},
+		"not JSON":              {`GET / HTTP/1.1`, CodeInvalid},
+	} {
+		h, err := parseHello([]byte(c.in))
+		var e *Error
+		switch {
+		case c.code == "" && (err != nil || h == nil):
+			t.Errorf("%s: %v", name, err)
+		case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || e.Msg == ""):
+			t.Errorf("%s: error %v, want a sentence with code %s", name, err, c.code)
+		}
+	}
+}
+
+func TestParseMessageWantsTheContentOfItsType(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{typeWelcome, typeError, typeStop, typeBind, typeBound, typeUnbind, typeDrain, typeRequest} {
+		if _, err := parseMessage([]byte(`{"type":"` + typ + `"}`)); err == nil {
+			t.Errorf("%s without content was taken", typ)
+		}
+	}
+	if m, err := parseMessage([]byte(`{"type":"of a later version","news":1}`)); err != nil || m.Type != "of a later version" {
+		t.Errorf("an unknown type is an error: %v", err)
+	}
+}
+
+func FuzzControlFrame(f *testing.F) {
+	frame := func(m *message) []byte {
+		b, err := json.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
+	}
+	f.Add(frame(&message{Type: typeHello, Protocol: 1, Hello: &Hello{Role: RoleAgent, Token: "t"}}))
+	f.Add(frame(&message{Type: typeBind, ID: 1, Bind: &Bind{URL: "http://a.b"}}))
+	f.Add(frame(&message{Type: typeStop, Error: &Error{Code: CodeStop}}))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := readFrame(bytes.NewReader(in), helloLimit, func() error { return nil })
+		if err != nil {
+			return
+		}
+		if len(b) > helloLimit {
+			t.Fatalf("read %d bytes", len(b))
+		}
+		if h, err := parseHello(b); err == nil && h.Role != RoleAgent && h.Role != RoleForwarder {
+			t.Errorf("role %q", h.Role)
+		}
+		if m, err := parseMessage(b); err == nil && m.Type == typeBind && m.Bind == nil {
+			t.Error("a bind without content")
+		}
+	})
+}

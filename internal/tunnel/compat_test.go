@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+func TestWrongVersionIsRefusedWithASentence(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overPipe, newHandler())
+	_, st := control1(t, h.intruder(t))
+	_, _ = io.WriteString(st, frame(`{"type":"hello","protocol":7,"hello":{"role":"agent"}}`))
+	b, err := readFrame(st, messageLimit, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseMessage(b)
+	if err != nil || m.Type != typeError || m.Error.Code != CodeVersion || !strings.Contains(m.Error.Msg, "update the older one") {
+		t.Fatalf("answer %s, %v", b, err)
+	}
+	if len(h.handler.tokens()) != 0 {
+		t.Error("the handler saw the hello")
+	}
+}
+
+func TestServerOfAnotherProtocol(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		protocols []string
+		code      Code
+		says      string
+	}{
+		"newer":   {[]string{"fairlead/9"}, CodeVersion, "too far apart in version"},
+		"no ALPN": {nil, "", "is it the address of a Fairlead server?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, overTCP, newHandler())
+			h.tls.NextProtos = c.protocols
+			r := h.connect(ClientConfig{})
+			var err error
+			if c.code == "" {
+				err = take(t, "OnDown", r.downs) // may pass: it goes on trying
+			} else {
+				err = take(t, "Run", r.result)
+			}
+			var e *Error
+			if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, &e) != (c.code != "") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	other := h.tls.Clone()
+	other.NextProtos = []string{"fairlead/9"}
+	var swapped atomic.Bool
+	h.tls.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if swapped.Load() {
+			return other, nil
+		}
+		return nil, nil //nolint:nilnil // crypto/tls wants it so
+	}
+	r := h.connect(ClientConfig{Connections: 1})
+	first := r.up(t)
+	swapped.Store(true)
+	h.kill(0)
+	take(t, "the end", first.Done())
+	for range 3 { // the loss, and two attempts
+		take(t, "OnDown", r.downs)
+	}
+	swapped.Store(false)
+	if r.up(t) == first {
+		t.Error("no new session")
+	}
+}
+
+func TestUnknownMessagesAreSkipped(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
+	s := r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	for _, side := range []*Session{s, far} {
+		side.mu.Lock()
+		l := side.links[0]
+		side.mu.Unlock()
+		if err := l.send(&message{Type: "of a later version"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
+		t.Errorf("the session did not survive an unknown message: %v", err)
+	}
+}
+
+func TestErrorsOnTheWire(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(&Error{Code: CodeURLTaken, Msg: "m", Detail: "ERR_FL_1060"})
+	if err != nil || string(b) != `{"code":"URL_TAKEN","msg":"m","detail":"ERR_FL_1060"}` {
+		t.Errorf("%s, %v", b, err)
+	}
+	if s := (&Error{Code: CodeLimit}).Error(); s != "LIMIT" {
+		t.Error(s)
+	}
+	if s := (&Error{Code: CodeURLTaken, Msg: "m", Detail: "ERR_FL_1060"}).Error(); s != "m (ERR_FL_1060)" {
+		t.Error(s)
+	}
+	if s := fmt.Sprint(RefuseCode(77)); s != "code 77" {
+		t.Error(s)
+	}
+	for code, final := range map[Code]bool{CodeBadToken: true, CodeTokenRevoked: true, CodeVersion: true, CodeStop: true, CodeForbidden: true,
+		CodeURLTaken: false, CodeDraining: false, CodeUnavailable: false, CodeInternal: false, "OF_A_LATER_VERSION": false} {
+		if code.Final() != final {
+			t.Errorf("%s is final: %v", code, code.Final())
+		}
+	}
+}

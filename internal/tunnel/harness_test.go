@@ -1,0 +1,374 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// authority returns a certificate for server.test and the pool that trusts it.
+var authority = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "server.test"}, DNSNames: []string{"server.test"},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+})
+
+func clientTrust() *tls.Config {
+	_, pool := authority()
+	return &tls.Config{RootCAs: pool, ServerName: "server.test", MinVersion: tls.VersionTLS13}
+}
+
+// testHandler accepts everything, unless a function says otherwise, and echoes streams.
+type testHandler struct {
+	hello  func(ctx context.Context, h Hello) (Welcome, error)
+	bind   func(ctx context.Context, s *Session, b Bind) (Bound, error)
+	stream func(ctx context.Context, s *Session, st *Stream)
+
+	ups   chan *Session
+	downs chan error
+
+	mu      sync.Mutex
+	next    int
+	hellos  []Hello
+	unbound []string
+}
+
+func newHandler() *testHandler {
+	return &testHandler{ups: make(chan *Session, 100), downs: make(chan error, 100)}
+}
+
+func (h *testHandler) Hello(ctx context.Context, hello Hello, _ net.Addr) (Welcome, error) {
+	h.mu.Lock()
+	h.next++
+	w := Welcome{SessionID: fmt.Sprintf("ts_%d", h.next), AccountID: "acc_1", ServerVersion: "v0"}
+	h.hellos = append(h.hellos, hello)
+	h.mu.Unlock()
+	if h.hello != nil {
+		got, err := h.hello(ctx, hello)
+		w.Connections = got.Connections
+		return w, err
+	}
+	return w, nil
+}
+
+func (h *testHandler) Up(s *Session) { h.ups <- s }
+
+func (h *testHandler) Bind(ctx context.Context, s *Session, b Bind) (Bound, error) {
+	if h.bind != nil {
+		return h.bind(ctx, s, b)
+	}
+	return Bound{EndpointID: "ep_" + b.Name, URL: b.URL, ResumeSecret: "r"}, nil
+}
+
+func (h *testHandler) Unbind(_ context.Context, _ *Session, id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unbound = append(h.unbound, id)
+	return nil
+}
+
+func (h *testHandler) Stream(ctx context.Context, s *Session, st *Stream) {
+	if h.stream != nil {
+		h.stream(ctx, s, st)
+		return
+	}
+	echo(st)
+}
+
+func (h *testHandler) Down(_ *Session, err error) { h.downs <- err }
+
+func (h *testHandler) tokens() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []string
+	for _, x := range h.hellos {
+		all = append(all, x.Token)
+	}
+	return all
+}
+
+// echo sends back what it reads and half-closes after the end.
+func echo(st *Stream) {
+	if st.Accept() != nil {
+		return
+	}
+	if _, err := io.Copy(struct{ io.Writer }{st}, struct{ io.Reader }{st}); err == nil {
+		_ = st.CloseWrite()
+	} else {
+		_ = st.Abort()
+	}
+}
+
+// host is a server that takes connections in memory or on loopback.
+type host struct {
+	t       *testing.T
+	handler *testHandler
+	server  *Server
+	tls     *tls.Config
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu      sync.Mutex
+	raw     []net.Conn // of the server's side, live or not, in order
+	resumed []bool     // TLS sessions
+	errs    []error    // of ServeConn
+	serving sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+const (
+	overPipe = "pipe"
+	overTCP  = "tcp"
+)
+
+func bothWays(t *testing.T, test func(t *testing.T, transport string)) {
+	t.Helper()
+	for _, transport := range []string{overPipe, overTCP} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			test(t, transport)
+		})
+	}
+}
+
+func newHost(t *testing.T, transport string, handler *testHandler) *host {
+	t.Helper()
+	cert, _ := authority()
+	ctx, stop := context.WithCancel(context.Background())
+	h := &host{t: t, handler: handler, server: NewServer(ServerConfig{Handler: handler}), stop: stop,
+		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}}
+	t.Cleanup(func() {
+		stop()
+		h.serving.Wait()
+	})
+	if transport == overPipe {
+		h.dial = func(context.Context, string, string) (net.Conn, error) {
+			if ctx.Err() != nil {
+				return nil, errors.New("the host is gone")
+			}
+			near, far := net.Pipe()
+			h.serve(ctx, far)
+			return near, nil
+		}
+		return h
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	h.serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			h.serve(ctx, c)
+		}
+	})
+	h.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", ln.Addr().String())
+	}
+	return h
+}
+
+func (h *host) serve(ctx context.Context, raw net.Conn) {
+	h.mu.Lock()
+	h.raw = append(h.raw, raw)
+	h.mu.Unlock()
+	h.serving.Go(func() {
+		c := tls.Server(TuneConn(raw), h.tls)
+		if err := c.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return
+		}
+		h.mu.Lock()
+		h.resumed = append(h.resumed, c.ConnectionState().DidResume)
+		h.mu.Unlock()
+		err := h.server.ServeConn(ctx, c)
+		h.mu.Lock()
+		h.errs = append(h.errs, err)
+		h.mu.Unlock()
+	})
+}
+
+// accepted counts the connections so far.
+func (h *host) accepted() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.raw)
+}
+
+// kill cuts connections of the server's side without a word.
+func (h *host) kill(indexes ...int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, i := range indexes {
+		if tcp, ok := h.raw[i].(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = h.raw[i].Close()
+	}
+}
+
+// running is a Client in Run.
+type running struct {
+	*Client
+	result chan error // gets Run's once
+	stop   context.CancelFunc
+	downs  chan error
+}
+
+// connect runs a client of the host until the test ends.
+func (h *host) connect(cfg ClientConfig) *running {
+	h.t.Helper()
+	if cfg.Hello == nil {
+		cfg.Hello = func() Hello { return Hello{Role: RoleForwarder, Token: "flt_x", ClientVersion: "v1", OS: "test"} }
+	}
+	cfg.Address = "server.test:443"
+	if cfg.TLS == nil {
+		cfg.TLS = clientTrust()
+	}
+	if cfg.DialContext == nil {
+		cfg.DialContext = h.dial
+	}
+	r := &running{result: make(chan error, 1), downs: make(chan error, 1000)}
+	cfg.OnDown = func(err error, _ time.Duration) { r.downs <- err }
+	r.Client = NewClient(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.result <- r.Run(ctx)
+	}()
+	h.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return r
+}
+
+func agentHello() Hello {
+	return Hello{Role: RoleAgent, Token: "flt_x", ClientVersion: "v1", OS: "test"}
+}
+
+// up waits for the client's session.
+func (r *running) up(t *testing.T) *Session {
+	t.Helper()
+	s, err := r.Wait(patience(t))
+	if err != nil {
+		t.Fatalf("no session: %v", err)
+	}
+	return s
+}
+
+// patience is a context for what has to happen soon.
+func patience(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// take receives from ch, soon.
+func take[T any](t *testing.T, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-patience(t).Done():
+		t.Fatalf("waited in vain for %s", what)
+		panic("unreachable")
+	}
+}
+
+// eventually waits until a condition holds that nothing signals.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx := patience(t)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// agentPair returns an agent's session as the server sees it; the agent serves streams with f.
+func agentPair(t *testing.T, transport string, f func(*Stream)) *Session {
+	t.Helper()
+	h := newHost(t, transport, newHandler())
+	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) { f(st) }})
+	r.up(t)
+	return take(t, "the server's session", h.handler.ups)
+}
+
+// forwarderPair returns a forwarder's session; the server serves its streams with f.
+func forwarderPair(t *testing.T, transport string, f func(*Stream)) *Session {
+	t.Helper()
+	handler := newHandler()
+	handler.stream = func(_ context.Context, _ *Session, st *Stream) { f(st) }
+	return newHost(t, transport, handler).connect(ClientConfig{}).up(t)
+}
+
+// pairs runs a test with streams that the server opens and with streams that a forwarder opens.
+func pairs(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Session)) {
+	t.Helper()
+	bothWays(t, func(t *testing.T, transport string) {
+		for name, pair := range map[string]func(*testing.T, string, func(*Stream)) *Session{"to agent": agentPair, "to server": forwarderPair} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, func(f func(*Stream)) *Session { return pair(t, transport, f) })
+			})
+		}
+	})
+}
+
+func open(t *testing.T, s *Session) *Stream {
+	t.Helper()
+	st, err := s.Open(patience(t), fullHeader())
+	if err != nil {
+		t.Fatalf("opening a stream: %v", err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}

@@ -1,0 +1,209 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+)
+
+// intruder is a client that keeps to TLS and to nothing else.
+func (h *host) intruder(t *testing.T) *tls.Conn {
+	t.Helper()
+	raw, err := h.dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := clientTrust()
+	cfg.NextProtos = []string{ALPN}
+	c := tls.Client(raw, cfg)
+	if err := c.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	return c
+}
+
+// control opens a multiplexer and the control stream of a client of our own making.
+func control1(t *testing.T, c *tls.Conn) (*yamux.Session, *yamux.Stream) {
+	t.Helper()
+	mux, err := yamux.Client(c, muxConfig(slog.New(slog.DiscardHandler)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mux.Close() })
+	st, err := mux.OpenStream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mux, st
+}
+
+func frame(s string) string { return string(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) + s }
+
+// served waits for the error that the host's first ServeConn returned.
+func (h *host) served(t *testing.T) error {
+	t.Helper()
+	h.serving.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.errs) == 0 {
+		t.Fatal("no connection was served")
+	}
+	return h.errs[0]
+}
+
+func TestUntrustedServerIsNotGreeted(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if err := take(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("OnDown(%v)", err)
+	}
+	if len(h.handler.tokens()) != 0 {
+		t.Error("a token went to a server that is not trusted")
+	}
+}
+
+func TestServerNameComesFromTheAddress(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]string{"a.example:443": "a.example", "[::1]:443": "::1", "bare": "bare"} {
+		if got := clientTLS(ClientConfig{Address: addr}).ServerName; got != want {
+			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+}
+
+func TestGarbageIsCutOffAtOnce(t *testing.T) {
+	t.Parallel()
+	raw := func(s string) func(t *testing.T, c *tls.Conn) {
+		return func(_ *testing.T, c *tls.Conn) { _, _ = io.WriteString(c, s) }
+	}
+	first := func(s string) func(t *testing.T, c *tls.Conn) {
+		return func(t *testing.T, c *tls.Conn) {
+			_, st := control1(t, c)
+			_, _ = io.WriteString(st, s)
+		}
+	}
+	for name, send := range map[string]func(t *testing.T, c *tls.Conn){
+		"HTTP instead of a multiplexer": raw("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
+		"zeros":                         raw(strings.Repeat("\x00\x07", 4096)),
+		"HTTP instead of a hello":       first("GET / HTTP/1.1\r\nHost: server.test\r\n\r\n"),
+		"hello too long":                first("\x00\x00\x40\x01"),
+		"not JSON":                      first(frame("hello")),
+		"no hello":                      first(frame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)),
+		"thousands of streams": func(t *testing.T, c *tls.Conn) {
+			mux, _ := control1(t, c)
+			for range 4000 {
+				if _, err := mux.OpenStream(t.Context()); err != nil {
+					return
+				}
+			}
+		},
+		"bytes for another stream": func(t *testing.T, c *tls.Conn) {
+			mux, _ := control1(t, c)
+			st, err := mux.OpenStream(t.Context())
+			if err == nil {
+				_, _ = st.Write(make([]byte, 200_000))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, overTCP, newHandler())
+			began := time.Now()
+			c := h.intruder(t)
+			go func() { // the server's answers are read, else its farewell waits for a second
+				if strings.Contains(name, "instead of a multiplexer") || name == "zeros" {
+					_, _ = io.Copy(io.Discard, c)
+				}
+			}()
+			send(t, c)
+			eventually(t, "the server to hang up", func() bool {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return len(h.errs) == 1
+			})
+			if d := time.Since(began); d > controlTimeout/2 {
+				t.Errorf("cut off after %s", d)
+			}
+			if len(h.server.Sessions()) != 0 || len(h.handler.tokens()) != 0 {
+				t.Error("the handler saw it")
+			}
+		})
+	}
+}
+
+func TestJoinNeedsTheSecretOfALiveSession(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{Connections: 1})
+	s := r.up(t)
+	join := func(id, secret string) error {
+		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
+		l, _, err := c.dial(t.Context(), Hello{Role: RoleForwarder, SessionID: id, JoinSecret: secret})
+		if err == nil {
+			l.close(net.ErrClosed)
+		}
+		return err
+	}
+	secret := s.Welcome().JoinSecret
+	if err := join(s.ID(), secret); err != nil {
+		t.Errorf("the right secret: %v", err)
+	}
+	for name, try := range map[string][2]string{
+		"wrong secret": {s.ID(), secret[1:] + "A"}, "no secret": {s.ID(), ""}, "unknown session": {"ts_99", secret},
+	} {
+		var e *Error
+		if err := join(try[0], try[1]); !errors.As(err, &e) || e.Code != CodeUnknownSession {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	far := take(t, "the session", h.handler.ups)
+	awaitConnections(t, 1, far)
+	for range maxConnections - 1 {
+		c := NewClient(ClientConfig{Address: "server.test:443", TLS: clientTrust(), DialContext: h.dial})
+		l, _, err := c.dial(t.Context(), Hello{Role: RoleForwarder, SessionID: s.ID(), JoinSecret: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close(net.ErrClosed)
+	}
+	var e *Error
+	if err := join(s.ID(), secret); !errors.As(err, &e) || e.Code != CodeLimit {
+		t.Errorf("connection %d of a session: %v", maxConnections+1, err)
+	}
+	far.Stop(CodeStop, "enough")
+	if err := join(s.ID(), secret); !errors.As(err, &e) || e.Code != CodeUnknownSession {
+		t.Errorf("joined a session that ends: %v", err)
+	}
+	if n := len(h.handler.tokens()); n != 1 {
+		t.Errorf("%d hellos reached the handler", n)
+	}
+}
+
+func TestConnectionsWithoutWelcomeAreLimited(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	h.server = NewServer(ServerConfig{Handler: h.handler, MaxPending: 2})
+	for range 2 {
+		h.intruder(t)
+	}
+	eventually(t, "two waiting connections", func() bool { return len(h.server.pending) == 2 })
+	if _, err := h.intruder(t).Read(make([]byte, 1)); err == nil {
+		t.Error("a third connection may wait")
+	}
+	h.kill(0)
+	r := h.connect(ClientConfig{})
+	r.up(t) // as soon as there is room
+}

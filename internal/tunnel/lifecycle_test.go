@@ -1,0 +1,241 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTokenIsReadAgainAndTicketsAreUsed(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	var n atomic.Int32
+	r := h.connect(ClientConfig{Connections: 1, Hello: func() Hello {
+		return Hello{Role: RoleForwarder, Token: fmt.Sprintf("flt_%d", n.Add(1))}
+	}})
+	first := r.up(t)
+	_, _ = io.WriteString(open(t, first), "x") // the ticket comes with the server's first bytes
+	h.kill(0)
+	take(t, "the end", first.Done())
+	take(t, "the first session", h.handler.ups)
+	take(t, "a second session", h.handler.ups)
+	if d := cmp.Diff([]string{"flt_1", "flt_2"}, h.handler.tokens()); d != "" {
+		t.Error(d)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := cmp.Diff([]bool{false, true}, h.resumed); d != "" {
+		t.Errorf("TLS sessions resumed: %s", d)
+	}
+}
+
+func TestServerDrains(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{})
+	old := r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	st := open(t, old)
+	if err := st.WaitOpened(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := far.Drain(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	take(t, "DRAIN", old.PeerDraining())
+	var e *Error
+	if err := take(t, "OnDown", r.downs); !errors.As(err, &e) || e.Code != CodeDraining {
+		t.Errorf("OnDown(%v)", err)
+	}
+	for _, s := range []*Session{old, far} {
+		if _, err := s.Open(t.Context(), fullHeader()); !errors.As(err, &e) || e.Code != CodeDraining {
+			t.Errorf("opened a stream while the server drains: %v", err)
+		}
+	}
+	if s := r.up(t); s == old {
+		t.Error("the client did not make a new session")
+	}
+	_, _ = io.WriteString(st, "still alive")
+	_ = st.CloseWrite()
+	if b, err := io.ReadAll(st); err != nil || string(b) != "still alive" {
+		t.Errorf("a live stream received %q, %v", b, err)
+	}
+	if old.Err() != nil {
+		t.Errorf("the old session ended before its stream: %v", old.Err())
+	}
+	_ = st.Close()
+	take(t, "the old session's end", old.Done())
+	take(t, "Down", h.handler.downs)
+}
+
+func TestForwarderDrainsAndGoesOnOpening(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overPipe, newHandler())
+	r := h.connect(ClientConfig{})
+	s := r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	for range 2 {
+		if err := s.Drain(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, "DRAIN", far.PeerDraining())
+	if err := open(t, s).WaitOpened(patience(t)); err != nil {
+		t.Error(err)
+	}
+	var e *Error
+	if _, err := far.Open(t.Context(), fullHeader()); !errors.As(err, &e) || e.Code != CodeDraining {
+		t.Errorf("opened a stream towards a peer that drains: %v", err)
+	}
+	if r.Session() != s {
+		t.Error("the session is gone")
+	}
+}
+
+func TestStopEndsTheClientWithItsCode(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, transport string) {
+		for _, code := range []Code{CodeStop, CodeTokenRevoked} {
+			h := newHost(t, transport, newHandler())
+			r := h.connect(ClientConfig{})
+			s := r.up(t)
+			far := take(t, "the session", h.handler.ups)
+			st := open(t, s)
+			far.Stop(code, "the token was deleted")
+			far.Stop(CodeInternal, "the first reason counts")
+			err := take(t, "Run", r.result)
+			var e *Error
+			if !errors.As(err, &e) || e.Code != code || e.Msg != "the token was deleted" {
+				t.Errorf("Run returned %v", err)
+			}
+			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("a stream of a stopped session read %v", err)
+			}
+			if err := take(t, "Down", h.handler.downs); !errors.As(err, &e) || e.Code != code {
+				t.Errorf("Down(%v)", err)
+			}
+			if _, err := r.Wait(t.Context()); !errors.As(err, &e) || e.Code != code {
+				t.Errorf("Wait after the end: %v", err)
+			}
+			if _, err := far.Open(t.Context(), fullHeader()); err == nil {
+				t.Error("opened a stream in a stopped session")
+			}
+		}
+	})
+}
+
+func TestStopWithAPassingReasonLetsTheClientComeBack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overPipe, newHandler())
+	r := h.connect(ClientConfig{})
+	r.up(t)
+	take(t, "the session", h.handler.ups).Stop(CodeUnavailable, "the store is away")
+	take(t, "a new session", h.handler.ups)
+}
+
+func TestRefusedHello(t *testing.T) {
+	t.Parallel()
+	for _, code := range []Code{CodeBadToken, CodeForbidden, CodeVersion} {
+		handler := newHandler()
+		handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{}, &Error{Code: code, Msg: "no"} }
+		r := newHost(t, overTCP, handler).connect(ClientConfig{})
+		var e *Error
+		if err := take(t, "Run", r.result); !errors.As(err, &e) || e.Code != code || e.Msg != "no" {
+			t.Errorf("Run returned %v", err)
+		}
+	}
+	handler := newHandler()
+	var n atomic.Int32
+	handler.hello = func(context.Context, Hello) (Welcome, error) {
+		if n.Add(1) <= 2 {
+			return Welcome{}, errors.New("a secret cause")
+		}
+		return Welcome{}, nil
+	}
+	r := newHost(t, overTCP, handler).connect(ClientConfig{})
+	r.up(t)
+	for range 2 {
+		if err := take(t, "OnDown", r.downs); err == nil || strings.Contains(err.Error(), "a secret cause") {
+			t.Errorf("OnDown(%v)", err)
+		}
+	}
+}
+
+func TestOnUpDecides(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overPipe, newHandler())
+	var n atomic.Int32
+	r := h.connect(ClientConfig{Hello: agentHello, OnUp: func(ctx context.Context, s *Session) error {
+		if n.Add(1) == 1 {
+			return &Error{Code: CodeURLTaken, Msg: "taken"}
+		}
+		_, err := s.Bind(ctx, Bind{URL: "http://a.b"})
+		return err
+	}})
+	s := r.up(t)
+	if take(t, "the first session", h.handler.ups).ID() == s.ID() || n.Load() != 2 {
+		t.Error("a session counted as up although OnUp failed")
+	}
+	take(t, "the first session's end", h.handler.downs)
+	fatal := h.connect(ClientConfig{Hello: agentHello, OnUp: func(context.Context, *Session) error {
+		return fmt.Errorf("binding: %w", &Error{Code: CodeForbidden, Msg: "no rule"})
+	}})
+	var e *Error
+	if err := take(t, "Run", fatal.result); !errors.As(err, &e) || e.Code != CodeForbidden {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	ended := make(chan struct{})
+	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(ctx context.Context, _ *Session, st *Stream) {
+		_ = st.Accept()
+		<-ctx.Done()
+		close(ended)
+	}})
+	r.up(t)
+	st := open(t, take(t, "the session", h.handler.ups))
+	if err := st.WaitOpened(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if err := take(t, "Run", r.result); err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("Run returned before a stream handler did")
+	}
+	if _, err := r.Wait(t.Context()); !errors.Is(err, net.ErrClosed) || r.Session() != nil {
+		t.Errorf("Wait after the end: %v", err)
+	}
+	take(t, "Down", h.handler.downs)
+}
+
+func TestBackoffHasFullJitter(t *testing.T) {
+	t.Parallel()
+	for attempt, most := range map[int]time.Duration{0: 200 * time.Millisecond, 1: 400 * time.Millisecond, 5: 6400 * time.Millisecond, 6: 10 * time.Second, 1 << 30: 10 * time.Second} {
+		low, high := time.Hour, time.Duration(0)
+		for range 1000 {
+			d := backoff(attempt, defaultMaxBackoff)
+			low, high = min(low, d), max(high, d)
+		}
+		if low < 0 || low > most/10 || high >= most || high < most*9/10 {
+			t.Errorf("attempt %d: %s to %s, want 0 to %s", attempt, low, high, most)
+		}
+	}
+}

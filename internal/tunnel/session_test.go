@@ -1,0 +1,347 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// awaitConnections waits until each of the sessions has n connections.
+func awaitConnections(t *testing.T, n int, sessions ...*Session) {
+	t.Helper()
+	for _, s := range sessions {
+		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return s.connections() == n })
+	}
+}
+
+func TestHelloAndWelcome(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, transport string) {
+		h := newHost(t, transport, newHandler())
+		hello := Hello{Role: RoleForwarder, Token: "flt_secret", ClientVersion: "v1", OS: "linux", InstanceID: "i", OperatorID: "op_1", Metadata: "m"}
+		s := h.connect(ClientConfig{Hello: func() Hello { return hello }}).up(t)
+		far := take(t, "the session", h.handler.ups)
+		if got := h.handler.tokens(); len(got) != 1 || got[0] != "flt_secret" {
+			t.Errorf("the handler saw tokens %q", got)
+		}
+		want := hello
+		want.Token = ""
+		if d := cmp.Diff(want, far.Hello()); d != "" {
+			t.Error(d)
+		}
+		if s.ID() != "ts_1" || far.ID() != "ts_1" || s.Welcome().AccountID != "acc_1" || far.Role() != RoleForwarder || s.Role() != RoleForwarder {
+			t.Error("the two sides do not agree on the session")
+		}
+		if s.Welcome().JoinSecret == "" || far.Welcome().JoinSecret != "" {
+			t.Error("the client must have the join secret, the server only its hash")
+		}
+		if far.RemoteAddr() == nil || s.RemoteAddr() == nil || far.Err() != nil || len(h.server.Sessions()) != 1 {
+			t.Error("the session does not know its peer, or is not listed")
+		}
+	})
+}
+
+func TestSessionHasTwoConnectionsAndStreamsUseBoth(t *testing.T) {
+	t.Parallel()
+	handler := newHandler()
+	hold := make(chan struct{})
+	handler.stream = func(_ context.Context, _ *Session, st *Stream) {
+		_ = st.Accept()
+		<-hold
+	}
+	h := newHost(t, overTCP, handler)
+	s := h.connect(ClientConfig{}).up(t)
+	awaitConnections(t, 2, s)
+	links := map[*link]int{}
+	for range 10 {
+		links[open(t, s).link]++
+	}
+	close(hold)
+	if len(links) != 2 {
+		t.Errorf("streams per connection: %v", links)
+	}
+}
+
+func TestServerSaysHowManyConnections(t *testing.T) {
+	t.Parallel()
+	handler := newHandler()
+	handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{Connections: 5}, nil }
+	awaitConnections(t, 5, newHost(t, overPipe, handler).connect(ClientConfig{}).up(t))
+}
+
+func TestSessionOutlivesAConnection(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, transport string) {
+		h := newHost(t, transport, newHandler())
+		r := h.connect(ClientConfig{})
+		s := r.up(t)
+		far := take(t, "the session", h.handler.ups)
+		awaitConnections(t, 2, s, far)
+		h.kill(0)
+		eventually(t, "a connection dialled again", func() bool { return h.accepted() == 3 })
+		awaitConnections(t, 2, s, far)
+		if h.server.Sessions()[0] != far || r.Session() != s {
+			t.Error("the session was replaced")
+		}
+		st := open(t, s)
+		_ = st.CloseWrite()
+		if _, err := io.ReadAll(st); err != nil {
+			t.Error(err)
+		}
+		if n := len(h.handler.tokens()); n != 1 {
+			t.Errorf("%d hellos were authenticated", n)
+		}
+	})
+}
+
+func TestSessionEndsOnceWithItsLastConnection(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, transport string) {
+		h := newHost(t, transport, newHandler())
+		r := h.connect(ClientConfig{})
+		s := r.up(t)
+		far := take(t, "the session", h.handler.ups)
+		awaitConnections(t, 2, s, far)
+		st := open(t, s)
+		if err := st.WaitOpened(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+		h.kill(0, 1)
+		if err := take(t, "Down", h.handler.downs); err == nil {
+			t.Error("Down has no reason")
+		}
+		take(t, "the end", far.Done())
+		take(t, "the end", s.Done())
+		if far.Err() == nil || s.Err() == nil {
+			t.Error("the sessions ended without a reason")
+		}
+		if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("a stream of a lost connection read %v", err)
+		}
+		if _, err := s.Open(t.Context(), fullHeader()); err == nil {
+			t.Error("opened a stream in a session that has ended")
+		}
+		if err := take(t, "OnDown", r.downs); err == nil {
+			t.Error("OnDown has no reason")
+		}
+		again := take(t, "a new session", h.handler.ups)
+		if again.ID() == far.ID() {
+			t.Error("the new session has the old id")
+		}
+		if n := len(h.handler.downs); n != 0 {
+			t.Errorf("Down was called %d times more", n)
+		}
+	})
+}
+
+func TestHandlerOrder(t *testing.T) {
+	t.Parallel()
+	handler := newHandler()
+	binding, release := make(chan struct{}), make(chan struct{})
+	var bound atomic.Bool
+	handler.bind = func(ctx context.Context, _ *Session, _ Bind) (Bound, error) {
+		close(binding)
+		<-ctx.Done() // the connection is lost
+		<-release
+		bound.Store(true)
+		return Bound{}, nil
+	}
+	h := newHost(t, overTCP, handler)
+	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
+	s := r.up(t)
+	take(t, "Up before Bind", handler.ups)
+	go func() { _, _ = s.Bind(context.Background(), Bind{URL: "http://a.b"}) }()
+	take(t, "Bind", binding)
+	h.kill(0)
+	take(t, "the client's end", s.Done())
+	select {
+	case <-handler.downs:
+		t.Fatal("Down came while a Bind was running")
+	default:
+	}
+	close(release)
+	take(t, "Down", handler.downs)
+	if !bound.Load() {
+		t.Fatal("Down came before Bind had returned")
+	}
+}
+
+func TestBindAndUnbind(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, transport string) {
+		handler := newHandler()
+		secret := errors.New("the database's password is 1234")
+		handler.bind = func(_ context.Context, s *Session, b Bind) (Bound, error) {
+			switch b.Name {
+			case "taken":
+				return Bound{}, fmt.Errorf("wrapped: %w", &Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060"})
+			case "broken":
+				return Bound{}, secret
+			}
+			return Bound{EndpointID: "ep_1", URL: b.URL, ResumeSecret: s.ID()}, nil
+		}
+		h := newHost(t, transport, handler)
+		s := h.connect(ClientConfig{Hello: agentHello}).up(t)
+		got, err := s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 20_000)})
+		if d := cmp.Diff(Bound{EndpointID: "ep_1", URL: "http://a.b", ResumeSecret: s.ID()}, got); err != nil || d != "" {
+			t.Errorf("%v %s", err, d)
+		}
+		var e *Error
+		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Name: "taken"})
+		if !errors.As(err, &e) || *e != (Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060"}) {
+			t.Errorf("bind of a taken URL: %v", err)
+		}
+		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Name: "broken"})
+		if !errors.As(err, &e) || e.Code != CodeInternal || strings.Contains(err.Error(), "1234") {
+			t.Errorf("bind with a broken store: %v", err)
+		}
+		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 100_000)})
+		if !errors.As(err, &e) || e.Code != CodeInvalid {
+			t.Errorf("bind with too much metadata: %v", err)
+		}
+		if err := s.Unbind(t.Context(), "ep_1"); err != nil {
+			t.Errorf("the session did not survive the refusals: %v", err)
+		}
+		if d := cmp.Diff([]string{"ep_1"}, handler.unbound); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func TestRolesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overPipe, newHandler())
+	forwarder := h.connect(ClientConfig{}).up(t)
+	fromServer := take(t, "the forwarder", h.handler.ups)
+	agent := h.connect(ClientConfig{Hello: agentHello}).up(t)
+	var e *Error
+	if _, err := forwarder.Bind(t.Context(), Bind{URL: "http://a.b"}); !errors.As(err, &e) || e.Code != CodeForbidden {
+		t.Errorf("a forwarder bound an endpoint: %v", err)
+	}
+	var refused *RefusedError
+	if err := open(t, agent).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedForbidden {
+		t.Errorf("an agent's stream: %v", err)
+	}
+	if err := open(t, fromServer).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedUnknownEndpoint {
+		t.Errorf("a stream to a forwarder: %v", err)
+	}
+}
+
+func TestRequestLines(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	lines := make(chan RequestLine, 1)
+	blocked := make(chan struct{})
+	r := h.connect(ClientConfig{Hello: agentHello, OnRequestLine: func(l RequestLine) {
+		select {
+		case lines <- l:
+		default:
+		}
+		<-blocked
+	}})
+	r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond, At: time.Unix(1, 0).UTC()}
+	far.SendRequestLine(want)
+	if d := cmp.Diff(want, take(t, "the line", lines)); d != "" {
+		t.Error(d)
+	}
+	long := RequestLine{Path: strings.Repeat("x", 50_000)}
+	for range 2000 { // a screen that hangs: lines are dropped, nothing blocks
+		far.SendRequestLine(long)
+	}
+	far.SendRequestLine(RequestLine{Path: strings.Repeat("x", 100_000)}) // and one that is too long
+	close(blocked)
+	if _, err := r.Session().Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
+		t.Errorf("the session did not survive the lines: %v", err)
+	}
+}
+
+func TestThousandRefusedStreamsLeakNothing(t *testing.T) {
+	// Not parallel: it counts the process' descriptors and goroutines.
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) { _ = st.Refuse(RefusedUpstream) }})
+	r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	awaitConnections(t, 2, far)
+	refuse := func() {
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				st, err := far.Open(context.Background(), fullHeader())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = st.Read(make([]byte, 1))
+				var refused *RefusedError
+				if !errors.As(err, &refused) {
+					t.Error(err)
+				}
+				_ = st.Close()
+			})
+		}
+		wg.Wait()
+	}
+	refuse()
+	before := descriptors(t)
+	for range 3 {
+		refuse()
+	}
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+	if n := far.Streams(); n != 0 {
+		t.Errorf("%d streams", n)
+	}
+	far.mu.Lock()
+	links := slices.Clone(far.links)
+	far.mu.Unlock()
+	for _, l := range links { // the multiplexer wakes a stream's reader before it has let go of the stream
+		eventually(t, "the multiplexer to have no stream but the control stream", func() bool { return l.mux.NumStreams() == 1 })
+		if q := l.conn.queued.Load(); q != 0 {
+			t.Errorf("%d bytes are counted as queued", q)
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("cannot count descriptors: %v", err)
+	}
+	return len(entries)
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := agentPair(t, overPipe, echo)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Open(ctx, fullHeader()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Open: %v", err)
+	}
+	if s.Streams() != 0 {
+		t.Error("a stream that was not opened is counted")
+	}
+	if _, err := s.Open(t.Context(), OpenHeader{}); err == nil {
+		t.Error("opened a stream without an endpoint id")
+	}
+	if err := open(t, s).WaitOpened(patience(t)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,181 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+)
+
+func TestSilentPeersAreCutOff(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(t *testing.T, c *tls.Conn){
+		"nothing":       func(*testing.T, *tls.Conn) {},
+		"a multiplexer": func(t *testing.T, c *tls.Conn) { control1(t, c) },
+		"half a hello": func(t *testing.T, c *tls.Conn) {
+			_, st := control1(t, c)
+			_, _ = io.WriteString(st, "\x00\x00\x00\x40{")
+		},
+		"a byte a second": func(t *testing.T, c *tls.Conn) {
+			_, st := control1(t, c)
+			var writing sync.WaitGroup
+			t.Cleanup(writing.Wait)
+			writing.Go(func() {
+				for _, b := range []byte(frame(strings.Repeat(" ", 1000))) {
+					if _, err := st.Write([]byte{b}); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, overPipe, newHandler())
+				began := time.Now()
+				send(t, h.intruder(t))
+				if err := h.served(t); err == nil || !strings.Contains(err.Error(), "within 10s") {
+					t.Errorf("ServeConn: %v", err)
+				}
+				if d := time.Since(began); d > controlTimeout+10*time.Second {
+					t.Errorf("cut off after %s", d)
+				}
+			})
+		})
+	}
+}
+
+func TestSilentServerIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cert, _ := authority()
+		var handshakes atomic.Int32
+		h := &host{t: t}
+		r := h.connect(ClientConfig{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			if handshakes.Add(1) == 1 {
+				return near, nil // does not even speak TLS
+			}
+			c := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}})
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			return near, nil
+		}})
+		for _, want := range []string{"negotiating TLS", "no welcome within 10s"} {
+			began := time.Now()
+			err := <-r.downs
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("OnDown(%v), want %q", err, want)
+			}
+			if d := time.Since(began); d < 9*time.Second || d > 16*time.Second { // 5 s of a TLS close
+				t.Errorf("left after %s", d)
+			}
+		}
+	})
+}
+
+func TestHangingHandlerAnswersInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		handler := newHandler()
+		handler.bind = func(ctx context.Context, _ *Session, _ Bind) (Bound, error) {
+			<-ctx.Done()
+			return Bound{}, &Error{Code: CodeUnavailable, Msg: "the store does not answer"}
+		}
+		s := newHost(t, overPipe, handler).connect(ClientConfig{Hello: agentHello}).up(t)
+		began := time.Now()
+		if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err == nil {
+			t.Error("bound")
+		}
+		if d := time.Since(began); d != controlTimeout {
+			t.Errorf("answered after %s", d)
+		}
+	})
+}
+
+func TestStreamWithoutHeaderIsReset(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		s := h.connect(ClientConfig{}).up(t)
+		s.mu.Lock()
+		l := s.links[0]
+		s.mu.Unlock()
+		for name, send := range map[string]string{"nothing": "", "half": "\x01\x00\x00\x40half"} {
+			st, err := l.mux.OpenStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(st, send)
+			began := time.Now()
+			_, err = st.Read(make([]byte, 1))
+			var reset *yamux.StreamError
+			if !errors.As(err, &reset) || reset.ErrorCode != flagRefused|uint32(RefusedHeader) || time.Since(began) != controlTimeout {
+				t.Errorf("%s: %v after %s", name, err, time.Since(began))
+			}
+		}
+		st, err := l.mux.OpenStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(st, "\x01\x00\xff\xff")
+		if _, err = st.Read(make([]byte, 1)); err == nil {
+			t.Error("took a header of 65,535 bytes")
+		}
+	})
+}
+
+// gate lets bytes through until it is shut: then nothing arrives, and nothing fails.
+type gate struct {
+	net.Conn
+	shut chan struct{}
+}
+
+func (g gate) Write(p []byte) (int, error) {
+	select {
+	case <-g.shut:
+		return len(p), nil
+	default:
+		return g.Conn.Write(p)
+	}
+}
+
+func TestVanishedPeerIsFoundByPings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		shut := make(chan struct{})
+		r := h.connect(ClientConfig{Connections: 1, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := h.dial(ctx, network, addr)
+			return gate{c, shut}, err
+		}})
+		s := r.up(t)
+		time.Sleep(time.Hour) // idle, but alive
+		if s.Err() != nil {
+			t.Fatalf("an idle session ended: %v", s.Err())
+		}
+		close(shut)
+		began := time.Now()
+		far := <-h.handler.ups
+		<-far.Done()
+		if d := time.Since(began); d > 50*time.Second {
+			t.Errorf("the server found out after %s", d)
+		}
+		if err := <-h.handler.downs; err == nil || !strings.Contains(err.Error(), "ping") {
+			t.Errorf("Down(%v)", err)
+		}
+	})
+}

@@ -6,7 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -135,19 +134,4 @@ func (c *Cluster) clusterIP(t *testing.T, namespace, name string) string {
 		t.Fatal(err)
 	}
 	return svc.Spec.ClusterIP + ":80"
-}
-
-// get asks from inside the node.
-func (c *Cluster) get(ctx context.Context, url string) (status int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	resp, err := c.HTTPClient().Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	return resp.StatusCode, string(b), err
 }

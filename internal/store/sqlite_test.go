@@ -4,18 +4,319 @@
 package store_test
 
 import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/store"
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
+
+// childDir tells the test binary that it is the process that is killed, and where its store is.
+const childDir = "FAIRLEAD_TEST_STORE_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		bindUntilKilled(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestSQLiteConforms(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Open {
 		dir := t.TempDir()
 		return func(opt store.Options) (*store.Store, error) {
 			opt.DataDir = dir
-			return store.Open(t.Context(), opt)
+			return store.Open(context.WithoutCancel(t.Context()), opt)
 		}
 	})
+}
+
+// bindUntilKilled is a server that says which endpoints it has acknowledged.
+func bindUntilKilled(dir string) {
+	ctx := context.Background()
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+	}
+	_, err := store.LockServer(dir)
+	fail(err)
+	s, err := store.Open(ctx, store.Options{DataDir: dir})
+	fail(err)
+	made, _, err := s.Bootstrap(ctx)
+	fail(err)
+	session := account.NewID(account.PrefixTunnelSession, made.Account.CreatedAt)
+	fail(s.StartSession(ctx, account.TunnelSession{ID: session, AccountID: made.Account.ID}))
+	fmt.Println(made.Account.ID)
+	for i := 0; ; i++ {
+		u, err := account.ParseEndpointURL(fmt.Sprintf("http://e%d.demo", i))
+		fail(err)
+		got, err := s.Bind(ctx, account.BindRequest{AccountID: made.Account.ID, SessionID: session, Binding: account.BindingKubernetes, URL: u})
+		fail(err)
+		fmt.Println(got.Endpoint.ID, got.Endpoint.ResourceVersion)
+	}
+}
+
+func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childDir+"="+dir)
+	out, err := child.StdoutPipe()
+	storetest.Must(t, err)
+	storetest.Must(t, child.Start())
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	accountID := lines.Text()
+	var acknowledged []string
+	for len(acknowledged) < 50 && lines.Scan() {
+		acknowledged = append(acknowledged, lines.Text())
+	}
+	if _, err := store.LockServer(dir); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+		t.Errorf("locking beside a live server: %v", err)
+	}
+	storetest.Must(t, child.Process.Kill())
+	for lines.Scan() { // what it still had acknowledged
+		acknowledged = append(acknowledged, lines.Text())
+	}
+	_ = child.Wait() // killed
+
+	release, err := store.LockServer(dir)
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, release()) }()
+	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, s.Close()) }()
+	log, _, err := s.EndpointEvents(t.Context(), accountID, zeroOf(t, acknowledged[0]), account.EndpointFilter{}, 1000)
+	storetest.Must(t, err)
+	if len(acknowledged) < 50 || len(log) < len(acknowledged) {
+		t.Fatalf("%d acknowledged, %d in the log", len(acknowledged), len(log))
+	}
+	for i, line := range acknowledged {
+		got := log[i].Endpoint
+		storetest.Equal(t, "event", got.ID+" "+log[i].ResourceVersion.String(), line)
+		if _, err := s.Endpoint(t.Context(), accountID, got.ID); err != nil {
+			t.Errorf("%s is lost: %v", line, err)
+		}
+	}
+	storetest.Must(t, s.ServerStart(t.Context()))
+	page, err := s.ListEndpoints(t.Context(), accountID, account.EndpointFilter{}, account.Page{Limit: 1000})
+	storetest.Must(t, err)
+	for _, e := range page.Endpoints {
+		storetest.Equal(t, "status", e.Status, account.StatusOffline)
+	}
+}
+
+// zeroOf is the version before everything, in the epoch of a line "id version".
+func zeroOf(t *testing.T, line string) account.ResourceVersion {
+	_, text, _ := strings.Cut(line, " ")
+	v, err := account.ParseResourceVersion(text)
+	storetest.Must(t, err)
+	return account.ResourceVersion{Epoch: v.Epoch}
+}
+
+func TestEmptyStoreIsBootstrappedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	made, created, err := s.Bootstrap(t.Context())
+	storetest.Must(t, err)
+	storetest.Equal(t, "created", created, true)
+	key, err := s.APIKeyBySecret(t.Context(), made.APIKeySecret)
+	storetest.Must(t, err)
+	storetest.Equal(t, "admin", key.Has(), true)
+	token, err := s.AuthtokenBySecret(t.Context(), made.AuthtokenSecret)
+	storetest.Must(t, err)
+	storetest.Equal(t, "all rights", token.MayBind("tcp://a.b:1") && token.MayConnect("op-x"), true)
+	storeID := s.StoreID()
+	storetest.Equal(t, "store id", account.ValidID(account.PrefixStore, storeID), true)
+	storetest.Must(t, s.Close())
+	s, err = store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, s.Close()) }()
+	_, created, err = s.Bootstrap(t.Context())
+	storetest.Must(t, err)
+	storetest.Equal(t, "created again", created, false)
+	storetest.Equal(t, "store id", s.StoreID(), storeID)
+	for _, file := range []string{"fairlead.db", "fairlead.db-wal"} {
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		storetest.Must(t, err)
+		if strings.Contains(string(raw), made.APIKeySecret) || strings.Contains(string(raw), made.AuthtokenSecret) {
+			t.Errorf("%s holds a secret", file)
+		}
+	}
+}
+
+func TestEnsureOnAnEmptyStoreMakesTheAccount(t *testing.T) {
+	t.Parallel()
+	s, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, s.Close()) }()
+	for range 2 {
+		_, err = s.EnsureAPIKey(t.Context(), "flk_"+strings.Repeat("k", 43))
+		storetest.Must(t, err)
+		_, err = s.EnsureAuthtoken(t.Context(), "flt_"+strings.Repeat("t", 43))
+		storetest.Must(t, err)
+	}
+	accounts, err := s.ListAccounts(t.Context())
+	storetest.Must(t, err)
+	storetest.Equal(t, "accounts", fmt.Sprint(len(accounts), " ", accounts[0].Name), "1 default")
+	_, created, err := s.Bootstrap(t.Context())
+	storetest.Must(t, err)
+	storetest.Equal(t, "bootstrapped beside", created, false)
+}
+
+func TestFilesAreForTheirOwnerOnly(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "deep", "data #1?%41")
+	release, err := store.LockServer(dir)
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, release()) }()
+	open := func() *store.Store {
+		s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+		storetest.Must(t, err)
+		return s
+	}
+	storetest.Must(t, open().Close())
+	storetest.Must(t, os.Chmod(filepath.Join(dir, "fairlead.db"), 0o644)) // as a careless restore leaves it
+	s := open()
+	defer func() { storetest.Must(t, s.Close()) }()
+	_, _, err = s.Bootstrap(t.Context())
+	storetest.Must(t, err)
+	want := map[string]os.FileMode{".": 0o700, "fairlead.db": 0o600, "fairlead.db-wal": 0o600, "fairlead.db-shm": 0o600, "server.lock": 0o600}
+	for name, mode := range want {
+		info, err := os.Stat(filepath.Join(dir, name))
+		storetest.Must(t, err)
+		storetest.Equal(t, name, info.Mode().Perm(), mode)
+	}
+	entries, err := os.ReadDir(dir)
+	storetest.Must(t, err)
+	storetest.Equal(t, "files", len(entries), len(want)-1)
+}
+
+func TestStoresThatCannotBeOpenedSayWhy(t *testing.T) {
+	t.Parallel()
+	fresh := func(t *testing.T, change string) string {
+		dir := t.TempDir()
+		s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+		storetest.Must(t, err)
+		storetest.Must(t, s.Close())
+		execute(t, dir, change)
+		return dir
+	}
+	for name, c := range map[string]struct {
+		dir   func(t *testing.T) string
+		parts []string
+	}{
+		"newer schema": {func(t *testing.T) string { return fresh(t, `PRAGMA user_version = 99`) },
+			[]string{"schema version 99", "newer fairlead-server", "--data-dir"}},
+		"another program's": {func(t *testing.T) string {
+			dir := t.TempDir()
+			execute(t, dir, `CREATE TABLE x (y); PRAGMA user_version = 1`)
+			return dir
+		},
+			[]string{"not a database of fairlead-server"}},
+		"another application's": {func(t *testing.T) string { return fresh(t, `PRAGMA application_id = 7`) }, []string{"not a database of fairlead-server"}},
+		"no database": {func(t *testing.T) string {
+			dir := t.TempDir()
+			storetest.Must(t, os.WriteFile(filepath.Join(dir, "fairlead.db"), []byte(strings.Repeat("rubbish ", 1000)), 0o600))
+			return dir
+		}, []string{"no SQLite file or damaged", "backup"}},
+		"a file": {func(t *testing.T) string {
+			file := filepath.Join(t.TempDir(), "file")
+			storetest.Must(t, os.WriteFile(file, nil, 0o600))
+			return file
+		}, []string{"cannot be made", "--data-dir"}},
+		"none": {func(*testing.T) string { return "" }, []string{"--data-dir"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := c.dir(t)
+			s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("it opens")
+			}
+			for _, part := range append(c.parts, dir) {
+				if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("error %q does not name %q on one line", err, part)
+				}
+			}
+		})
+	}
+}
+
+// execute changes a database behind the store's back.
+func execute(t *testing.T, dir, text string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "fairlead.db"))
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, db.Close()) }()
+	_, err = db.ExecContext(t.Context(), text)
+	storetest.Must(t, err)
+}
+
+func TestDirectoryThatIsNotWritable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	storetest.Must(t, os.Chmod(filepath.Dir(dir), 0o755)) // the other user gets that far
+	storetest.Must(t, os.Chmod(dir, 0o555))
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	errs := make(chan error, 2)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its other user
+		if os.Getuid() == 0 {
+			_, _ = unix.SetfsuidRetUid(65534)
+		}
+		s, err := store.Open(context.Background(), store.Options{DataDir: dir})
+		if err == nil {
+			_ = s.Close()
+		}
+		errs <- err
+		_, err = store.LockServer(dir)
+		errs <- err
+	}()
+	for range 2 {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "not writable for user") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// TestCommandsBesideARunningServer holds that what a command writes in its process is seen by the server's at once.
+func TestCommandsBesideARunningServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server, err := store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, server.Close()) }()
+	made, _, err := server.Bootstrap(t.Context())
+	storetest.Must(t, err)
+	command, err := store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, command.Close()) }()
+	key, secret, err := command.CreateAPIKey(t.Context(), made.Account.ID, "", []account.Scope{account.ScopeRead}, nil)
+	storetest.Must(t, err)
+	_, err = server.APIKeyBySecret(t.Context(), secret)
+	storetest.Must(t, err)
+	storetest.Must(t, command.DeleteAPIKey(t.Context(), made.Account.ID, key.ID))
+	alive, err := server.CredentialsAlive(t.Context(), []string{key.ID})
+	storetest.Must(t, err)
+	storetest.Equal(t, "alive", alive[key.ID], false)
+	_, err = server.APIKeyBySecret(t.Context(), secret)
+	storetest.MustCode(t, err, account.CodeUnknownCredential)
 }

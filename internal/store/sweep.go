@@ -11,7 +11,7 @@ import (
 )
 
 // sweepBatch bounds how long one transaction of Sweep keeps the writer.
-const sweepBatch = 500
+const sweepBatch = 100
 
 // ServerStart is called once by the server that holds LockServer, before it accepts anything: no session of an earlier process lives on, so
 // their endpoints go offline, and the grace of every offline endpoint begins anew. An outage of any length deletes nothing.
@@ -90,7 +90,7 @@ func (t *tx) compact(before int64) error {
 	if err := t.row(`SELECT MIN(seq) FROM events WHERE account_id = $1`, accountID).Scan(&first); err != nil {
 		return err
 	}
-	last = min(last, first+10*sweepBatch)
+	last = min(last, first+50*sweepBatch)
 	if err := t.exec(`DELETE FROM events WHERE account_id = $1 AND seq <= $2`, accountID, last); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ var times = map[string]func(*testing.T, Open){
 	"many endpoints at the end of their grace go at once": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
-		for i := range 520 {
+		for i := range 220 {
 			f.Bind(session, fmt.Sprintf("http://e%d.demo", i))
 		}
 		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
@@ -45,7 +45,7 @@ var times = map[string]func(*testing.T, Open){
 		f.Clock.Step(store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "endpoints", len(f.List().Endpoints), 0)
-		Equal(t, "events", len(f.Since(v)), 520)
+		Equal(t, "events", len(f.Since(v)), 220)
 	},
 	"a start of the server takes everything offline and begins every grace anew": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

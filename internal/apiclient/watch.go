@@ -44,6 +44,9 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 	w.timer.Stop()
 	if err != nil {
 		cancel()
+		if w.silent.Load() {
+			err = unreachable(c.base.Host, fmt.Errorf("no answer within %s", c.opt.Timeout))
+		}
 		return nil, err
 	}
 	w.res = res

@@ -28,7 +28,7 @@ type Options struct {
 
 // ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers set ServerName and NextProtos.
 func (o Options) ClientConfig() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: tls.NewLRUClientSessionCache(64)}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: newTickets()}
 	switch byFile, byPEM := o.CAFile != "", len(o.CAPEM) > 0; {
 	case byFile && byPEM, (byFile || byPEM) && o.CASHA256 != "":
 		return nil, errors.New("ca-file and ca-sha256 exclude each other: give one of them")

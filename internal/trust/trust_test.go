@@ -213,6 +213,54 @@ func TestReconnectsResumeTheTLSSession(t *testing.T) {
 	}
 }
 
+func TestAHandshakeThatIsCutDoesNotCostTheNextOneItsTicket(t *testing.T) {
+	t.Parallel()
+	root := newCA(t, "root", nil, time.Hour)
+	client, err := trust.Options{CAPEM: pemOf(root)}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.ServerName = host
+	server := &tls.Config{Certificates: []tls.Certificate{root.leaf(t, host, -time.Hour, time.Hour)}, MinVersion: tls.VersionTLS13}
+	for range 2 {
+		if _, err := once(t, client, server); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours, theirs := net.Pipe()
+	_ = theirs.Close()
+	if err := tls.Client(ours, client).Handshake(); err == nil {
+		t.Fatal("a handshake with nobody succeeded")
+	}
+	if state, err := once(t, client, server); err != nil || !state.DidResume {
+		t.Errorf("after the cut: resumed %v, %v", state.DidResume, err)
+	}
+}
+
+func TestTicketsThatAServerRejectsRunOut(t *testing.T) {
+	t.Parallel()
+	client, err := trust.Options{}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := client.ClientSessionCache
+	for range 10 {
+		cache.Put("a", &tls.ClientSessionState{})
+	}
+	n := 0
+	for {
+		if _, ok := cache.Get("a"); !ok {
+			break
+		}
+		cache.Put("a", nil)
+		n++
+	}
+	cache.Put("a", nil)
+	if n != 4 {
+		t.Errorf("%d tickets were kept, want 4", n)
+	}
+}
+
 func TestFingerprintsAreReadInEveryUsualSpelling(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)

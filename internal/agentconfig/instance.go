@@ -28,10 +28,13 @@ type Instance struct {
 	lock *flock.Flock
 }
 
+// NewInstance makes an Instance whose id is random and not kept.
+func NewInstance() *Instance { return &Instance{ID: account.NewID(instancePrefix, time.Now())} }
+
 // AcquireInstance takes the first id in dir that no live process holds, and makes one when there is none. With an error the Instance is
-// usable all the same: its id is random and not kept.
+// a NewInstance, which is usable all the same.
 func AcquireInstance(dir string) (*Instance, error) {
-	unkept := &Instance{ID: account.NewID(instancePrefix, time.Now())}
+	unkept := NewInstance()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unkept, fmt.Errorf("making the state directory: %w", err)
 	}

@@ -1,0 +1,61 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/relay"
+)
+
+// upstreamTimeout bounds the dial of an upstream, its TLS handshake included.
+const upstreamTimeout = 10 * time.Second
+
+// DialFunc dials; (*net.Dialer).DialContext is one.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dial connects to the upstream within the time-out; https upstreams are verified against the roots of config, which may be nil for the
+// system's.
+func (u Upstream) dial(ctx context.Context, dial DialFunc, config *tls.Config, timeout time.Duration) (relay.HalfCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	raw, err := dial(ctx, "tcp", u.Address())
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "https" {
+		return u.handshake(ctx, raw, config)
+	}
+	conn, ok := raw.(relay.HalfCloser)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("dialing %s: a %T cannot be half-closed", u, raw), raw.Close())
+	}
+	return conn, nil
+}
+
+func (u Upstream) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (relay.HalfCloser, error) {
+	cfg := &tls.Config{}
+	if config != nil {
+		cfg = config.Clone()
+	}
+	cfg.MinVersion, cfg.ServerName, cfg.NextProtos = tls.VersionTLS12, u.Host, []string{"http/1.1"}
+	if u.Protocol == ProtocolHTTP2 {
+		cfg.NextProtos = []string{"h2"}
+	}
+	conn := tls.Client(raw, cfg)
+	err := conn.HandshakeContext(ctx)
+	if err == nil && u.Protocol == ProtocolHTTP2 && conn.ConnectionState().NegotiatedProtocol != "h2" {
+		err = errors.New("it does not speak HTTP/2; leave out --upstream-protocol http2")
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("TLS handshake with %s: %w", u, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Reason is a kind of Failure.
+type Reason string
+
+// The reasons why an agent gives up. Everything else it retries for ever.
+const (
+	Credentials Reason = "Credentials" // the authtoken is unknown, revoked, or may not do this
+	URLTaken    Reason = "URLTaken"    // at start only: another session holds the URL
+	Refused     Reason = "Refused"     // at start only: the server will not bind this endpoint
+	Stop        Reason = "Stop"        // the service stopped the session for good, or speaks another version
+	Identity    Reason = "Identity"    // at start only: the server is not the one that is trusted
+)
+
+// Failure is why Run gave up. Msg is a sentence without a full stop that names what was refused; it may hold the server's words.
+type Failure struct {
+	Reason Reason
+	Msg    string
+	Cause  error
+}
+
+// Error returns the sentence.
+func (f *Failure) Error() string { return f.Msg }
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Cause }
+
+// failureOf says whether err ends the agent. atStart is true until the endpoint was bound for the first time: what a person has to
+// decide then is better said at once, while later an agent that nobody watches has to go on.
+func failureOf(err error, o *Options, atStart bool) *Failure {
+	fail := func(r Reason, format string, args ...any) *Failure {
+		return &Failure{Reason: r, Msg: fmt.Sprintf(format, args...), Cause: err}
+	}
+	var refused *tunnel.Error
+	if !errors.As(err, &refused) {
+		if problem := trust.ProblemOf(err); atStart && problem != trust.NoProblem {
+			return fail(Identity, "%s cannot be trusted: %s", o.Server, identityText(problem))
+		}
+		return nil
+	}
+	switch {
+	case refused.Code == tunnel.CodeBadToken:
+		return fail(Credentials, "the server refused the authtoken: %s", refused)
+	case refused.Code == tunnel.CodeTokenRevoked:
+		return fail(Credentials, "the authtoken was revoked: %s", refused)
+	case refused.Code == tunnel.CodeForbidden:
+		return fail(Credentials, "the authtoken may not serve %s: %s", o.Endpoint.URL, refused)
+	case refused.Code == tunnel.CodeVersion:
+		return fail(Stop, "cannot work with %s: %s", o.Server, refused)
+	case refused.Code.Final():
+		return fail(Stop, "the server ended the session for good: %s", refused)
+	case atStart && refused.Code == tunnel.CodeURLTaken:
+		return fail(URLTaken, "%s is taken: %s", o.Endpoint.URL, refused)
+	case atStart && (refused.Code == tunnel.CodeInvalid || refused.Code == tunnel.CodeLimit):
+		return fail(Refused, "the server refused %s: %s", o.Endpoint.URL, refused)
+	}
+	return nil
+}
+
+func identityText(p trust.Problem) string {
+	switch p {
+	case trust.UnknownAuthority:
+		return "its certificate is signed by an authority that this machine does not trust"
+	case trust.WrongPin:
+		return "its certificate authority is not the one whose fingerprint was given"
+	case trust.WrongHost:
+		return "its certificate is for another host name"
+	case trust.OutOfDate:
+		return "its certificate has expired or is not valid yet; compare the clocks of both machines"
+	default:
+		return "its certificate cannot be verified"
+	}
+}
+
+// causeOf words why there is no session. Equal causes give equal texts, whatever port or address the attempt had.
+func causeOf(err error, server string) string {
+	var (
+		refused  *tunnel.Error
+		dns      *net.DNSError
+		noTLS    tls.RecordHeaderError
+		netError net.Error
+	)
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was closed"
+	case errors.As(err, &refused):
+		return refused.Error()
+	case trust.ProblemOf(err) != trust.NoProblem:
+		return identityText(trust.ProblemOf(err))
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("the name %s does not exist", dns.Name)
+	case errors.As(err, &dns):
+		return fmt.Sprintf("looking up %s: the name server does not answer", dns.Name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("nothing listens at %s (connection refused)", server)
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the connection was reset"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "there is no network route to it"
+	case errors.As(err, &noTLS):
+		return "it does not speak TLS; is this the address of a fairlead-server?"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netError) && netError.Timeout():
+		return "no answer in time"
+	}
+	return err.Error()
+}

@@ -1,0 +1,125 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+// record is one line of JSON output. Fields without a meaning for an event are left out.
+type record struct {
+	Time          time.Time `json:"time"`
+	Level         string    `json:"level"`
+	Event         string    `json:"event"`
+	Version       string    `json:"version,omitempty"`
+	Server        string    `json:"server,omitempty"`
+	ServerVersion string    `json:"server_version,omitempty"`
+	URL           string    `json:"url,omitempty"`
+	Upstream      string    `json:"upstream,omitempty"`
+	EndpointID    string    `json:"endpoint_id,omitempty"`
+	SessionID     string    `json:"session_id,omitempty"`
+	Again         *bool     `json:"again,omitempty"`
+	Cause         string    `json:"cause,omitempty"`
+	RetryIn       *float64  `json:"retry_in_seconds,omitempty"`
+	Method        string    `json:"method,omitempty"`
+	Path          string    `json:"path,omitempty"`
+	Status        int       `json:"status,omitempty"`
+	Duration      *float64  `json:"duration_seconds,omitempty"`
+	Client        string    `json:"client,omitempty"`
+	Pod           string    `json:"pod,omitempty"`
+	BytesIn       *int64    `json:"bytes_in,omitempty"`
+	BytesOut      *int64    `json:"bytes_out,omitempty"`
+	Connections   int       `json:"connections,omitempty"`
+	Told          *bool     `json:"server_told,omitempty"`
+	Dropped       int       `json:"dropped,omitempty"`
+}
+
+func jsonLine(s stamped) []byte {
+	r := record{Event: "dropped", Dropped: s.dropped, Level: level(slog.LevelWarn)}
+	if s.dropped == 0 {
+		r = recordOf(s.event)
+		r.Level = level(levelOf(s.event))
+	}
+	r.Time = s.at.UTC()
+	out, err := json.Marshal(r)
+	if err != nil { // not reachable: every field has a JSON form
+		return fmt.Appendf(nil, "{\"event\":\"error\",\"cause\":%q}\n", err)
+	}
+	return append(escape(out), '\n')
+}
+
+// escape writes what JSON allows and a terminal does not want (DEL, C1 controls, directional marks) in JSON's own escapes: people look at
+// these lines too.
+func escape(line []byte) []byte {
+	if !bytes.ContainsFunc(line, unwanted) {
+		return line
+	}
+	var out []byte
+	for _, r := range string(line) {
+		switch {
+		case !unwanted(r):
+			out = utf8.AppendRune(out, r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+func unwanted(r rune) bool { return !unicode.IsPrint(r) }
+
+func recordOf(event agent.Event) record {
+	switch e := event.(type) {
+	case agent.Starting:
+		return record{Event: "starting", Version: e.Version, Server: e.Server, URL: e.URL, Upstream: e.Upstream}
+	case agent.Online:
+		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Upstream: e.Upstream,
+			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
+	case agent.Retrying:
+		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.In)}
+		if e.WasOnline {
+			r.Event = "reconnecting"
+		}
+		return r
+	case agent.Draining:
+		return record{Event: "draining", Server: e.Server}
+	case agent.UpstreamDown:
+		return record{Event: "upstream_down", Upstream: e.Upstream, Cause: e.Cause}
+	case agent.UpstreamUp:
+		return record{Event: "upstream_up", Upstream: e.Upstream}
+	case agent.Request:
+		return record{Event: "request", Method: e.Method, Path: e.Path, Status: e.Status, Duration: secs(e.Duration)}
+	case agent.Connection:
+		r := record{Event: "connection_open", Client: e.Client, Pod: e.Pod}
+		if e.Ended {
+			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.In, &e.Out, secs(e.Duration), e.Cause
+		}
+		return r
+	case agent.Stopping:
+		return record{Event: "stopping", Connections: e.Connections}
+	case agent.Stopped:
+		return record{Event: "stopped", Told: &e.Told}
+	}
+	return record{Event: fmt.Sprintf("%T", event)}
+}
+
+func level(l slog.Level) string { return strings.ToLower(l.String()) }
+
+func secs(d time.Duration) *float64 {
+	s := d.Seconds()
+	return &s
+}

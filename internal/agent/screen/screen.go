@@ -1,0 +1,150 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package screen owns what the agent prints: readable lines, or one JSON object a line. The agent's events come in through Show; text goes
+// out to a writer, usually standard output. A slow or stopped terminal never holds up the agent: Show only queues, and when the queue is
+// full, lines about single requests and connections are dropped and counted.
+package screen
+
+import (
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+const (
+	maxQueue   = 1024            // beyond it, lines of little importance are dropped
+	flushAtEnd = 1 * time.Second // how long Close waits for the writer
+)
+
+// Options change how a Screen prints.
+type Options struct {
+	JSON  bool
+	Color bool
+	Level slog.Level       // events of a lower level are not printed
+	Now   func() time.Time // nil = time.Now
+}
+
+// stamped is an event with the time at which it was shown. A negative dropped never occurs; a positive one stands for lost lines.
+type stamped struct {
+	at      time.Time
+	event   agent.Event
+	dropped int
+}
+
+// Screen prints events in the order in which they were shown. Safe for concurrent use.
+type Screen struct {
+	out    io.Writer
+	render func(stamped) []byte
+	opt    Options
+	done   chan struct{}
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	queue   []stamped
+	dropped int
+	closed  bool
+}
+
+// New starts a Screen; Close ends it.
+func New(out io.Writer, opt Options) *Screen {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	s := &Screen{out: out, opt: opt, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	s.render = text{color: opt.Color}.line
+	if opt.JSON {
+		s.render = jsonLine
+	}
+	go s.print()
+	return s
+}
+
+// Show queues an event and never blocks.
+func (s *Screen) Show(e agent.Event) {
+	if levelOf(e) < s.opt.Level {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if len(s.queue) >= maxQueue && minor(e) {
+		s.dropped++
+		return
+	}
+	now := s.opt.Now()
+	if s.dropped > 0 && len(s.queue) < maxQueue {
+		s.queue = append(s.queue, stamped{at: now, dropped: s.dropped})
+		s.dropped = 0
+	}
+	s.queue = append(s.queue, stamped{at: now, event: e})
+	s.signal()
+}
+
+// Close prints what is queued, unless the writer is stuck, and ends the Screen.
+func (s *Screen) Close() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.signal()
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.done:
+	case <-time.After(flushAtEnd):
+	}
+}
+
+func (s *Screen) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// print writes until Close. A write error ends nothing: an agent whose terminal is gone serves on.
+func (s *Screen) print() {
+	defer close(s.done)
+	for range s.wake {
+		s.mu.Lock()
+		batch, closed := s.queue, s.closed
+		s.queue = nil
+		if closed && s.dropped > 0 {
+			batch = append(batch, stamped{at: s.opt.Now(), dropped: s.dropped})
+		}
+		s.mu.Unlock()
+		for _, e := range batch {
+			_, _ = s.out.Write(s.render(e))
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+// minor says that an event is one of many and may be lost.
+func minor(e agent.Event) bool {
+	switch e.(type) {
+	case agent.Request, agent.Connection:
+		return true
+	default:
+		return false
+	}
+}
+
+func levelOf(e agent.Event) slog.Level {
+	switch e := e.(type) {
+	case agent.Retrying, agent.UpstreamDown:
+		return slog.LevelWarn
+	case agent.Stopped:
+		if !e.Told {
+			return slog.LevelWarn
+		}
+	}
+	return slog.LevelInfo
+}

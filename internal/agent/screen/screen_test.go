@@ -1,0 +1,239 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
+
+// shown is one of every event, with what people and programs read.
+func shown() []struct {
+	event      agent.Event
+	text, json string
+} {
+	const at = `{"time":"2026-11-20T12:00:00Z","level":"`
+	return []struct {
+		event      agent.Event
+		text, json string
+	}{
+		{agent.Starting{Version: "0.1.0", Server: "https://s:8443", URL: "http://hello.demo", Upstream: "http://localhost:8080"},
+			"fairlead 0.1.0\n",
+			at + `info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
+		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", In: time.Second},
+			"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
+			at + `warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
+		{agent.Online{EndpointID: "ep-1", URL: "http://hello.demo", Upstream: "http://localhost:8080", SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0"},
+			"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with https://s:8443: online\n",
+			at + `info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
+		{agent.UpstreamDown{Upstream: "http://localhost:8080", Cause: "connection refused", HTTP: true},
+			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it answers\n",
+			at + `warn","event":"upstream_down","upstream":"http://localhost:8080","cause":"connection refused"}`},
+		{agent.UpstreamDown{Upstream: "tcp://localhost:5432", Cause: "no answer in time"},
+			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are closed until it answers\n",
+			at + `warn","event":"upstream_down","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
+		{agent.UpstreamUp{Upstream: "http://localhost:8080"},
+			"12:00:00  upstream reachable: http://localhost:8080\n",
+			at + `info","event":"upstream_up","upstream":"http://localhost:8080"}`},
+		{agent.Request{Method: "GET", Path: "/a?b=c", Status: 200, Duration: 12345 * time.Microsecond},
+			"12:00:00  GET     /a?b=c                           200  12ms\n",
+			at + `info","event":"request","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
+		{agent.Connection{Client: "10.0.0.5:4242", Pod: "demo/client"},
+			"12:00:00  open    demo/client (10.0.0.5:4242)\n",
+			at + `info","event":"connection_open","client":"10.0.0.5:4242","pod":"demo/client"}`},
+		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second, Cause: "reset"},
+			"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
+			at + `info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
+		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", In: 1234 * time.Millisecond, WasOnline: true},
+			"12:00:00  reconnecting in 1.2 s: the connection was closed\n",
+			at + `warn","event":"reconnecting","server":"https://s:8443","cause":"the connection was closed","retry_in_seconds":1.234}`},
+		{agent.Draining{Server: "https://s:8443"},
+			"12:00:00  draining: https://s:8443 is about to stop; connecting anew\n",
+			at + `info","event":"draining","server":"https://s:8443"}`},
+		{agent.Online{Again: true, EndpointID: "ep-1", URL: "http://hello.demo", SessionID: "ts-2", Server: "https://s:8443"},
+			"12:00:00  online again: http://hello.demo (ep-1), session ts-2\n",
+			at + `info","event":"online","server":"https://s:8443","url":"http://hello.demo","endpoint_id":"ep-1","session_id":"ts-2","again":true}`},
+		{agent.Stopping{Connections: 3, Within: 3 * time.Second},
+			"12:00:00  stopping: 3 connections may finish within 3.0 s; Ctrl-C again ends at once\n",
+			at + `info","event":"stopping","connections":3}`},
+		{agent.Stopped{Told: true}, "12:00:00  stopped\n", at + `info","event":"stopped","server_told":true}`},
+		{agent.Stopped{},
+			"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for its grace period\n",
+			at + `warn","event":"stopped","server_told":false}`},
+	}
+}
+
+func TestEveryEventReadsWellAsTextAndAsJSON(t *testing.T) {
+	t.Parallel()
+	var wantText, wantJSON string
+	var asText, asJSON bytes.Buffer
+	text := New(&asText, Options{Now: noon})
+	lines := New(&asJSON, Options{JSON: true, Now: noon})
+	for _, s := range shown() {
+		text.Show(s.event)
+		lines.Show(s.event)
+		wantText += s.text
+		wantJSON += s.json + "\n"
+	}
+	text.Close()
+	lines.Close()
+	if diff := cmp.Diff(wantText, asText.String()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantJSON, asJSON.String()); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+}
+
+func TestTextFromTheNetworkCannotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "/\x1b]0;owned\a\x1b[2J\r\n12:00:00  GET /fake\u202e\u009b\xff"
+	for name, e := range map[string]agent.Event{
+		"request":    agent.Request{Method: evil, Path: evil, Status: 200},
+		"connection": agent.Connection{Client: evil, Pod: evil, Ended: true, Cause: evil},
+		"retrying":   agent.Retrying{Cause: evil, WasOnline: true},
+		"connecting": agent.Retrying{Cause: evil},
+		"online":     agent.Online{EndpointID: evil, SessionID: evil, URL: evil},
+		"again":      agent.Online{Again: true, EndpointID: evil, SessionID: evil, URL: evil},
+		"upstream":   agent.UpstreamDown{Cause: evil},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			var out bytes.Buffer
+			s := New(&out, Options{Now: noon, JSON: asJSON})
+			s.Show(e)
+			s.Close()
+			lines := strings.Count(out.String(), "\n")
+			want := 1
+			if name == "online" && !asJSON {
+				want = 3
+			}
+			if lines != want {
+				t.Errorf("%s: %d lines: %q", name, lines, out.String())
+			}
+			if strings.ContainsAny(out.String(), "\x1b\a\r\u202e\u009b") {
+				t.Errorf("%s: a control character came through: %q", name, out.String())
+			}
+		}
+	}
+	if got := Clean(strings.Repeat("x", 5000)); len(got) > 400 {
+		t.Errorf("a text of 5000 characters became one of %d", len(got))
+	}
+}
+
+func TestColourOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	for _, color := range []bool{false, true} {
+		var out bytes.Buffer
+		s := New(&out, Options{Now: noon, Color: color})
+		s.Show(agent.Request{Method: "GET", Path: "/", Status: 502})
+		s.Close()
+		if got := strings.Contains(out.String(), "\x1b[31m502\x1b[0m"); got != color {
+			t.Errorf("colour %v: %q", color, out.String())
+		}
+	}
+}
+
+func TestTheLevelHidesWhatIsBelowIt(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelInfo: 3, slog.LevelWarn: 2, slog.LevelError: 0} {
+		var out bytes.Buffer
+		s := New(&out, Options{Now: noon, Level: level})
+		s.Show(agent.Request{Method: "GET", Path: "/", Status: 200})
+		s.Show(agent.Retrying{Cause: "x"})
+		s.Show(agent.Stopped{Told: false})
+		s.Close()
+		if got := strings.Count(out.String(), "\n"); got != want {
+			t.Errorf("level %v: %d lines, want %d", level, got, want)
+		}
+	}
+}
+
+// stuck is a writer that blocks until released, like a stopped terminal.
+type stuck struct {
+	entered chan struct{}
+	release chan struct{}
+	out     bytes.Buffer
+}
+
+func (w *stuck) Write(p []byte) (int, error) {
+	select {
+	case w.entered <- struct{}{}:
+	default:
+	}
+	<-w.release
+	return w.out.Write(p)
+}
+
+func TestAStoppedTerminalHoldsNobodyUpAndLosesOnlyMinorLines(t *testing.T) {
+	t.Parallel()
+	w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
+	s := New(w, Options{Now: noon, JSON: true})
+	s.Show(agent.Starting{})
+	<-w.entered
+	for range maxQueue + 500 {
+		s.Show(agent.Request{Method: "GET"})
+	}
+	s.Show(agent.Draining{})
+	close(w.release)
+	s.Close()
+	counts := map[string]int{}
+	dropped := 0
+	for line := range strings.Lines(w.out.String()) {
+		var r record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		counts[r.Event]++
+		dropped += r.Dropped
+	}
+	if counts["draining"] != 1 || counts["request"] != maxQueue || dropped != 500 {
+		t.Errorf("printed %v and %d dropped; want the state line, %d requests and 500 dropped", counts, dropped, maxQueue)
+	}
+}
+
+func TestCloseDoesNotWaitForAStuckTerminal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &stuck{entered: make(chan struct{}, 1), release: make(chan struct{})}
+		s := New(w, Options{Now: noon})
+		s.Show(agent.Starting{})
+		start := time.Now()
+		s.Close()
+		if took := time.Since(start); took != flushAtEnd {
+			t.Errorf("Close took %v", took)
+		}
+		s.Show(agent.Draining{}) // after Close: ignored, no panic
+		close(w.release)
+	})
+}
+
+func TestAWriterThatFailsEndsNothing(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	_ = r.Close()
+	s := New(w, Options{Now: noon})
+	s.Show(agent.Starting{})
+	s.Show(agent.Stopped{})
+	s.Close()
+	select {
+	case <-s.done:
+	default:
+		t.Error("the screen did not end")
+	}
+}

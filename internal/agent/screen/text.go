@@ -1,0 +1,155 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+// ANSI colours.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+// text renders events for people.
+type text struct{ color bool }
+
+func (t text) line(s stamped) []byte {
+	stamp := s.at.Format(time.TimeOnly) + "  "
+	if s.dropped > 0 {
+		return fmt.Appendf(nil, "%s%d lines were left out: this terminal is slower than the traffic\n", stamp, s.dropped)
+	}
+	switch e := s.event.(type) {
+	case agent.Starting:
+		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
+	case agent.Online:
+		if !e.Again {
+			return []byte(t.banner(e))
+		}
+		return []byte(stamp + t.paint(green, "online again") + ": " + Clean(e.URL) + " (" + Clean(e.EndpointID) + "), session " + Clean(e.SessionID) + "\n")
+	case agent.Request:
+		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s\n", stamp, Clean(e.Method), Clean(e.Path), t.status(e.Status), short(e.Duration))
+	case agent.Connection:
+		return []byte(stamp + t.connection(e) + "\n")
+	}
+	return []byte(stamp + t.sentence(s.event) + "\n")
+}
+
+func (t text) banner(e agent.Online) string {
+	return "Endpoint    " + Clean(e.URL) + " (" + Clean(e.EndpointID) + ")\n" +
+		"Forwarding  to " + Clean(e.Upstream) + "\n" +
+		"Session     " + Clean(e.SessionID) + " with " + Clean(e.Server) + ": " + t.paint(green, "online") + "\n"
+}
+
+func (t text) sentence(event agent.Event) string {
+	switch e := event.(type) {
+	case agent.Retrying:
+		if !e.WasOnline {
+			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) + "; trying again until it works"
+		}
+		return t.paint(yellow, "reconnecting") + " in " + seconds(e.In) + ": " + Clean(e.Cause)
+	case agent.Draining:
+		return t.paint(yellow, "draining") + ": " + Clean(e.Server) + " is about to stop; connecting anew"
+	case agent.UpstreamDown:
+		fate := "callers' connections are closed"
+		if e.HTTP {
+			fate = "callers get a 502"
+		}
+		return t.paint(yellow, "upstream unreachable") + ": " + Clean(e.Upstream) + ": " + Clean(e.Cause) + "; " + fate + " until it answers"
+	case agent.UpstreamUp:
+		return t.paint(green, "upstream reachable") + ": " + Clean(e.Upstream)
+	case agent.Stopping:
+		return fmt.Sprintf("stopping: %d connections may finish within %s; Ctrl-C again ends at once", e.Connections, seconds(e.Within))
+	case agent.Stopped:
+		if !e.Told {
+			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps the endpoint, offline, for its grace period"
+		}
+		return "stopped"
+	}
+	return fmt.Sprintf("%T", event)
+}
+
+func (t text) connection(c agent.Connection) string {
+	client := Clean(c.Client)
+	switch {
+	case c.Pod != "":
+		client = Clean(c.Pod) + " (" + client + ")"
+	case client == "":
+		client = "unknown client"
+	}
+	if !c.Ended {
+		return "open    " + client
+	}
+	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.In), size(c.Out), short(c.Duration))
+	if c.Cause != "" {
+		line += "  " + t.paint(yellow, Clean(c.Cause))
+	}
+	return line
+}
+
+func (t text) status(code int) string {
+	color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[code/100]
+	return t.paint(color, strconv.Itoa(code))
+}
+
+func (t text) paint(color, s string) string {
+	if !t.color || color == "" {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+const maxText = 300 // characters of a text from the network
+
+// Clean makes a text that came from the network fit for a terminal: what is not printable is escaped, what is long is cut.
+func Clean(s string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > maxText {
+			b.WriteString("…")
+			break
+		}
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s" }
+
+func size(n int64) string {
+	const unit = 1000
+	if n < unit {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	value, i := float64(n)/unit, 0
+	for value >= unit && i < 3 {
+		value, i = value/unit, i+1
+	}
+	return strconv.FormatFloat(value, 'f', 1, 64) + " " + []string{"kB", "MB", "GB", "TB"}[i]
+}

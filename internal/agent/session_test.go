@@ -1,0 +1,399 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestEachReconnectPresentsTheLatestResumeSecretAndResumesTLS(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	r := run(t, svc, "8080", asTCP)
+	for i := range 4 {
+		b := receive(t, svc.binds, "bind")
+		want := ""
+		if i > 0 {
+			want = fmt.Sprintf("secret-%d", i)
+		}
+		if b.ResumeSecret != want {
+			t.Errorf("bind %d presents %q, want %q", i, b.ResumeSecret, want)
+		}
+		if online := next[agent.Online](r); online.Again != (i > 0) || online.EndpointID != endpointID {
+			t.Errorf("bind %d: %+v", i, online)
+		}
+		if i == 0 { // both connections of the first session, so that there are tickets
+			receive(t, svc.resumed, "first connection")
+			receive(t, svc.resumed, "second connection")
+		}
+		receive(t, svc.bound, "session")
+		svc.cut()
+	}
+	for range len(svc.resumed) {
+		if !<-svc.resumed {
+			t.Error("a connection began with a full handshake")
+		}
+	}
+	for _, lost := range remaining[agent.Retrying](r) {
+		if !lost.WasOnline {
+			t.Errorf("%+v", lost)
+		}
+	}
+}
+
+func TestTheAuthtokenIsAskedForAnewForEverySession(t *testing.T) {
+	t.Parallel()
+	svc := newService(t)
+	tokens := make(chan string, 10)
+	svc.hello = func(h tunnel.Hello) error { tokens <- h.Token; return nil }
+	svc.start()
+	var calls atomic.Int64
+	run(t, svc, "8080", func(o *agent.Options) { o.Token = func() string { return fmt.Sprintf("flt_%d", calls.Add(1)) } })
+	for i := 1; i <= 2; i++ {
+		receive(t, svc.bound, "session")
+		if got := receive(t, tokens, "hello"); got != fmt.Sprintf("flt_%d", i) {
+			t.Errorf("session %d uses %q", i, got)
+		}
+		svc.cut()
+	}
+}
+
+func TestATakenURLEndsTheAgentAtItsStartOnly(t *testing.T) {
+	t.Parallel()
+	taken := &tunnel.Error{Code: tunnel.CodeURLTaken, Msg: "held by session ts-9 from 10.1.2.3", Detail: "ERR_FL_1060"}
+	t.Run("at start", func(t *testing.T) {
+		t.Parallel()
+		svc := newService(t)
+		svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+			return tunnel.Bound{}, taken
+		}
+		svc.start()
+		err := run(t, svc, "8080", nil).end()
+		wantFailure(t, err, agent.URLTaken, "http://hello.demo is taken: held by session ts-9 from 10.1.2.3 (ERR_FL_1060)")
+		if n := len(svc.binds); n != 1 {
+			t.Errorf("%d binds, want 1", n)
+		}
+	})
+	t.Run("later", func(t *testing.T) {
+		t.Parallel()
+		svc := newService(t)
+		var binds atomic.Int64
+		svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+			if n := binds.Add(1); n > 1 && n < 5 {
+				return tunnel.Bound{}, taken
+			}
+			return svc.grant(), nil
+		}
+		svc.start()
+		r := run(t, svc, "8080", nil)
+		receive(t, svc.bound, "session")
+		next[agent.Online](r)
+		svc.cut()
+		for {
+			if e := next[agent.Retrying](r); strings.Contains(e.Cause, "held by session ts-9") {
+				break
+			}
+		}
+		receive(t, svc.bound, "session after the URL was free")
+		if again := remaining[agent.Retrying](r); len(again) > 0 {
+			t.Errorf("the same cause was said again: %+v", again)
+		}
+	})
+}
+
+func wantFailure(t *testing.T, err error, reason agent.Reason, text string) {
+	t.Helper()
+	var f *agent.Failure
+	if !errors.As(err, &f) || f.Reason != reason || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %v, want %s with %q", err, reason, text)
+	}
+}
+
+func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
+	t.Parallel()
+	refusal := func(code tunnel.Code) error { return &tunnel.Error{Code: code, Msg: "the server's words"} }
+	for name, c := range map[string]struct {
+		hello, bind error
+		reason      agent.Reason
+		text        string
+	}{
+		"unknown authtoken":           {refusal(tunnel.CodeBadToken), nil, agent.Credentials, "the server refused the authtoken: the server's words"},
+		"revoked authtoken":           {refusal(tunnel.CodeTokenRevoked), nil, agent.Credentials, "the authtoken was revoked: the server's words"},
+		"authtoken without a rule":    {refusal(tunnel.CodeForbidden), nil, agent.Credentials, "the authtoken may not serve http://hello.demo: the server's words"},
+		"other version":               {refusal(tunnel.CodeVersion), nil, agent.Stop, "cannot work with https://127.0.0.1"},
+		"stopped":                     {refusal(tunnel.CodeStop), nil, agent.Stop, "the server ended the session for good: the server's words"},
+		"authtoken may not bind this": {nil, refusal(tunnel.CodeForbidden), agent.Credentials, "the authtoken may not serve http://hello.demo"},
+		"invalid endpoint":            {nil, refusal(tunnel.CodeInvalid), agent.Refused, "the server refused http://hello.demo: the server's words"},
+		"account limit":               {nil, refusal(tunnel.CodeLimit), agent.Refused, "the server refused http://hello.demo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			svc := newService(t)
+			svc.hello = func(tunnel.Hello) error { return c.hello }
+			svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+				return tunnel.Bound{}, c.bind
+			}
+			svc.start()
+			wantFailure(t, run(t, svc, "8080", nil).end(), c.reason, c.text)
+		})
+	}
+}
+
+func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.Credentials, tunnel.CodeStop: agent.Stop} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			svc := newService(t).start()
+			r := run(t, svc, "8080", nil)
+			s := receive(t, svc.bound, "session")
+			next[agent.Online](r)
+			s.Stop(code, "by an administrator")
+			wantFailure(t, r.end(), want, "by an administrator")
+		})
+	}
+}
+
+func TestPassingTroubleAtTheFirstBindIsRetried(t *testing.T) {
+	t.Parallel()
+	for _, code := range []tunnel.Code{tunnel.CodeUnavailable, tunnel.CodeInternal, tunnel.CodeRateLimited, tunnel.CodeDraining} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			svc := newService(t)
+			var binds atomic.Int64
+			svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+				if binds.Add(1) < 3 {
+					return tunnel.Bound{}, &tunnel.Error{Code: code, Msg: "not now"}
+				}
+				return svc.grant(), nil
+			}
+			svc.start()
+			r := run(t, svc, "8080", nil)
+			if online := next[agent.Online](r); online.Again {
+				t.Errorf("%+v", online)
+			}
+		})
+	}
+}
+
+func TestAServerThatCannotBeTrustedEndsTheAgentAtItsStartOnly(t *testing.T) {
+	t.Parallel()
+	t.Run("at start", func(t *testing.T) {
+		t.Parallel()
+		svc, other := newService(t).start(), trust.Options{CASHA256: strings.Repeat("ab", 32)}
+		config, err := other.ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = run(t, svc, "8080", func(o *agent.Options) { o.TLS = config }).end()
+		wantFailure(t, err, agent.Identity, "cannot be trusted: its certificate authority is not the one whose fingerprint was given")
+	})
+	t.Run("later", func(t *testing.T) {
+		t.Parallel()
+		svc := newService(t).start()
+		var wrong atomic.Bool
+		r := run(t, svc, "8080", func(o *agent.Options) {
+			o.TLS.ClientSessionCache = nil // a resumed session would be trusted rightly
+			o.DialServer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if wrong.Load() {
+					return nil, fmt.Errorf("negotiating TLS: %w", trust.ErrPin)
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}
+		})
+		receive(t, svc.bound, "session")
+		next[agent.Online](r)
+		wrong.Store(true)
+		svc.cut()
+		for !strings.Contains(next[agent.Retrying](r).Cause, "its certificate authority is not the one") {
+			continue
+		}
+		wrong.Store(false)
+		next[agent.Online](r)
+	})
+}
+
+func TestAnUnreachableServerIsReportedOncePerCauseAndThenFound(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	var attempts atomic.Int64
+	r := run(t, svc, "8080", func(o *agent.Options) {
+		o.DialServer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			switch n := attempts.Add(1); {
+			case n <= 3:
+				return nil, &net.DNSError{Name: "fairlead.example", Err: "no such host", IsNotFound: true}
+			case n <= 6:
+				closed := mustListen(t)
+				defer func() { _ = closed.Close() }()
+				_ = closed.Close()
+				return (&net.Dialer{}).DialContext(ctx, network, closed.Addr().String())
+			case n <= 8:
+				return nil, context.DeadlineExceeded
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}
+	})
+	for _, want := range []string{"the name fairlead.example does not exist", "(connection refused)", "no answer in time"} {
+		if got := next[agent.Retrying](r); !strings.Contains(got.Cause, want) || got.WasOnline {
+			t.Errorf("got %+v, want %q", got, want)
+		}
+	}
+	select {
+	case e := <-r.events:
+		if _, ok := e.(agent.Online); !ok {
+			t.Errorf("after the three causes came %+v", e)
+		}
+	case <-time.After(patience):
+		t.Error("never online")
+	}
+}
+
+func TestAgentsThatLostTheirServerComeBackSpreadOut(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	const agents, ceiling = 20, time.Minute
+	var all []*running
+	for range agents {
+		r := run(t, svc, "8080", func(o *agent.Options) { o.MaxBackoff = ceiling })
+		receive(t, svc.bound, "session")
+		next[agent.Online](r)
+		all = append(all, r)
+	}
+	_ = svc.ln.Close()
+	svc.cut()
+	waits := map[time.Duration]bool{}
+	for _, r := range all {
+		e := next[agent.Retrying](r)
+		waits[e.In] = true
+		if e.In > 200*time.Millisecond {
+			t.Errorf("the first wait is %v", e.In)
+		}
+	}
+	if len(waits) < agents/2 {
+		t.Errorf("%d agents share %d waits", agents, len(waits))
+	}
+}
+
+func TestADrainingServerIsReportedAndTheAgentMoves(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	r := run(t, svc, "8080", nil)
+	s := receive(t, svc.bound, "session")
+	next[agent.Online](r)
+	if err := s.Drain(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	next[agent.Draining](r)
+	if online := next[agent.Online](r); !online.Again || online.SessionID != "ts-2" {
+		t.Errorf("%+v", online)
+	}
+}
+
+func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	svc := newService(t).start()
+	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "first ")
+		<-release
+		_, _ = io.WriteString(c, "last")
+	}), func(o *agent.Options) { asTCP(o); o.Drain = patience })
+	st := open(t, receive(t, svc.bound, "session"), header())
+	defer func() { _ = st.Close() }()
+	if _, err := io.ReadFull(st, make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	next[agent.Connection](r)
+	r.stop()
+	if id := receive(t, svc.unbinds, "goodbye"); id != endpointID {
+		t.Errorf("goodbye to %q", id)
+	}
+	if e := next[agent.Stopping](r); e.Connections != 1 || e.Within != patience {
+		t.Errorf("%+v", e)
+	}
+	close(release)
+	if err := st.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(st); err != nil || string(got) != "last" {
+		t.Errorf("the live connection got %q, %v", got, err)
+	}
+	if e := next[agent.Stopped](r); !e.Told {
+		t.Errorf("%+v", e)
+	}
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoppingCutsWhatDoesNotFinish(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
+		func(o *agent.Options) { asTCP(o); o.Drain = time.Millisecond })
+	st := open(t, receive(t, svc.bound, "session"), header())
+	defer func() { _ = st.Close() }()
+	next[agent.Connection](r)
+	r.stop()
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(st); err == nil {
+		t.Errorf("the cut connection read as a clean end after %q", got)
+	}
+}
+
+func TestStoppingDuringTheBindStillSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	svc := newService(t)
+	release := make(chan struct{})
+	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+		<-release
+		return svc.grant(), nil
+	}
+	svc.start()
+	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = patience })
+	receive(t, svc.binds, "bind")
+	r.stop()
+	close(release)
+	if id := receive(t, svc.unbinds, "goodbye"); id != endpointID {
+		t.Errorf("goodbye to %q", id)
+	}
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoppingWithoutTheServerDoesNotHang(t *testing.T) {
+	t.Parallel()
+	svc := newService(t)
+	release := make(chan struct{})
+	defer close(release)
+	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
+		<-release
+		return tunnel.Bound{}, errors.New("too late")
+	}
+	svc.start()
+	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = 10 * time.Millisecond })
+	receive(t, svc.binds, "bind")
+	r.stop()
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	if e := next[agent.Stopped](r); e.Told {
+		t.Error("claims that the server was told")
+	}
+}

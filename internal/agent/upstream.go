@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// What the upstream speaks on an http endpoint.
+const (
+	ProtocolHTTP1 = "http1"
+	ProtocolHTTP2 = "http2"
+)
+
+// Upstream is where the agent forwards to.
+type Upstream struct {
+	Scheme   string // "http", "https" or "tcp"
+	Host     string // a name or an IP literal without brackets
+	Port     int
+	Protocol string // ProtocolHTTP1 or ProtocolHTTP2; "" for tcp
+}
+
+// Address returns host:port for a dialer.
+func (u Upstream) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
+
+// String returns the normal form, e.g. "http://localhost:8080".
+func (u Upstream) String() string { return u.Scheme + "://" + u.Address() }
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
+
+// ParseUpstream reads the target of `fairlead http` (scheme "http") or `fairlead tcp` (scheme "tcp"): a port of this machine, host:port, or
+// a URL without anything behind the port. An IPv6 address stands in brackets. Errors are CodeInvalid with field "upstream".
+func ParseUpstream(scheme, raw string) (Upstream, error) {
+	bad := func(rule string) (Upstream, error) {
+		return Upstream{}, account.Invalid("upstream", withoutUser(raw), rule)
+	}
+	u := Upstream{Scheme: scheme}
+	if scheme == "http" {
+		u.Protocol = ProtocolHTTP1
+	}
+	rest := raw
+	before, after, isURL := strings.Cut(raw, "://")
+	if isURL {
+		u.Scheme, rest = strings.ToLower(before), strings.TrimSuffix(after, "/")
+		if rule := wrongScheme(scheme, u.Scheme); rule != "" {
+			return bad(rule)
+		}
+	}
+	if rule := beyondAuthority(rest); rule != "" {
+		return bad(rule)
+	}
+	if !isURL && isNumber(rest) {
+		rest = ":" + rest
+	}
+	host, port, ok := splitHostPort(rest)
+	if !ok {
+		return bad("write an IPv6 address in brackets, as in [::1]:8080")
+	}
+	if host == "" && !isURL {
+		host = "localhost"
+	}
+	if !validHost(host) {
+		return bad("the host must be a name or an IP address; give PORT, HOST:PORT or a URL")
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		if !isURL || port == "" {
+			return bad("the port is missing; give PORT or HOST:PORT")
+		}
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
+		return bad("the port must be a number from 1 to 65535 without leading zeros")
+	}
+	u.Host, u.Port = host, n
+	return u, nil
+}
+
+// withoutUser hides user name and password in a target that is quoted in an error.
+func withoutUser(raw string) string {
+	i := strings.LastIndex(raw, "@")
+	if i < 0 {
+		return raw
+	}
+	scheme, _, ok := strings.Cut(raw[:i], "://")
+	if !ok {
+		return "…" + raw[i:]
+	}
+	return scheme + "://…" + raw[i:]
+}
+
+// wrongScheme returns the rule that the scheme of an upstream's URL breaks, or "".
+func wrongScheme(command, scheme string) string {
+	switch {
+	case command == "http" && scheme != "http" && scheme != "https":
+		return "the scheme must be http or https; for anything else use `fairlead tcp HOST:PORT`"
+	case command == "tcp" && scheme != "tcp":
+		return "a tcp endpoint forwards to PORT or HOST:PORT; for a web server use `fairlead http`"
+	}
+	return ""
+}
+
+// beyondAuthority returns the rule that is broken by what stands before or behind host and port, or "".
+func beyondAuthority(rest string) string {
+	for i := range len(rest) {
+		if rest[i] <= ' ' || rest[i] >= 0x7f {
+			return "only printable ASCII characters are allowed"
+		}
+	}
+	switch {
+	case strings.Contains(rest, "@"):
+		return "user name and password are not allowed here; remove them, callers send their own"
+	case strings.Contains(rest, "?"):
+		return "a query is not allowed; remove it, callers send their own"
+	case strings.Contains(rest, "#"):
+		return "a fragment is not allowed; remove it"
+	case strings.Contains(rest, "/"):
+		return "a path is not allowed; remove it, callers send their own"
+	}
+	return ""
+}
+
+// splitHostPort splits at the last colon behind the brackets; the port may be missing. ok is false for an IPv6 address without brackets.
+func splitHostPort(s string) (host, port string, ok bool) {
+	if inner, rest, closed := strings.Cut(s, "]"); strings.HasPrefix(s, "[") && closed {
+		addr, err := netip.ParseAddr(inner[1:])
+		port, hasPort := strings.CutPrefix(rest, ":")
+		return inner[1:], port, err == nil && addr.Is6() && (hasPort || rest == "")
+	}
+	host, port, _ = strings.Cut(s, ":")
+	return host, port, !strings.Contains(port, ":")
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// validHost admits IP addresses, and names as resolvers know them, underscores included; not bare numbers, which resolvers read as IPv4.
+func validHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return hostPattern.MatchString(host) && strings.Trim(host, "0123456789.") != "" && !strings.Contains(host, "..")
+}

@@ -1,0 +1,161 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+func newConfig(c console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Keep and check this machine's settings",
+		Long: `Keep and check this machine's settings. The config file is $XDG_CONFIG_HOME/fairlead/config.yaml, by default
+~/.config/fairlead/config.yaml; --config or FAIRLEAD_CONFIG name another. All its keys are optional:
+
+  server_url: https://fairlead.example.net:8443
+  authtoken: flt_…
+  ca_file: ca.crt        # relative to the config file; or
+  ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newAddAuthtoken(c), newCheck(c))
+	return cmd
+}
+
+func newAddAuthtoken(c console) *cobra.Command {
+	var flags agentconfig.Flags
+	cmd := &cobra.Command{
+		Use:   "add-authtoken TOKEN|-",
+		Short: "Store the authtoken of this machine",
+		Long: `Store the authtoken in the config file, which only its owner can read afterwards. Other keys of the file stay. With - the token is read
+from the terminal without echo, or from standard input, and appears neither in the shell's history nor in the process list.
+
+--server, --ca-file and --ca-sha256 are stored too when they are given, so that one command sets up a machine.`,
+		Example: `  fairlead config add-authtoken -
+  fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt
+  pass show fairlead | fairlead config add-authtoken -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return usagef("%s needs one argument, the authtoken, or - to read it from standard input", cmd.CommandPath())
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return addAuthtoken(c, flags, args[0]) },
+	}
+	addSettings(cmd, &flags)
+	return cmd
+}
+
+func addAuthtoken(c console, flags agentconfig.Flags, arg string) error {
+	path, _, err := agentconfig.Path(flags.Config, c.env)
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	values, err := givenSettings(flags)
+	if err != nil {
+		return err
+	}
+	token, err := givenToken(c, arg)
+	if err != nil {
+		return err
+	}
+	values[agentconfig.KeyAuthtoken] = token
+	if err := agentconfig.Save(path, values); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.out, "authtoken stored in %s\n", path)
+	return err
+}
+
+func givenToken(c console, arg string) (string, error) {
+	if arg != "-" {
+		token := strings.TrimSpace(arg)
+		return token, agentconfig.CheckAuthtoken("the argument", token)
+	}
+	text, typed, err := c.secret("authtoken: ")
+	if err != nil {
+		return "", fmt.Errorf("reading the authtoken from the terminal: %w", err)
+	}
+	if typed {
+		return agentconfig.ReadAuthtoken("the terminal", strings.NewReader(text))
+	}
+	return agentconfig.ReadAuthtoken("standard input", c.in)
+}
+
+// givenSettings checks the flags that are to be stored. The two ways to name an authority replace each other.
+func givenSettings(f agentconfig.Flags) (map[string]string, error) {
+	values := map[string]string{}
+	if f.ServerURL != "" {
+		u, err := account.ParseServerURL("--server", f.ServerURL)
+		if err != nil {
+			return nil, err
+		}
+		values[agentconfig.KeyServerURL] = u.String()
+	}
+	if f.CAFile == "" && f.CASHA256 == "" {
+		return values, nil
+	}
+	if _, err := (trust.Options{CAFile: f.CAFile, CASHA256: f.CASHA256}).ClientConfig(); err != nil {
+		return nil, &usageError{err.Error()}
+	}
+	values[agentconfig.KeyCAFile], values[agentconfig.KeyCASHA256] = "", f.CASHA256
+	if f.CAFile != "" {
+		abs, err := filepath.Abs(f.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("finding --ca-file: %w", err)
+		}
+		values[agentconfig.KeyCAFile] = abs
+	}
+	return values, nil
+}
+
+func newCheck(c console) *cobra.Command {
+	var flags agentconfig.Flags
+	cmd := &cobra.Command{
+		Use:     "check",
+		Short:   "Show the settings in force, where each comes from, and what is wrong with them",
+		Long:    "Show the settings in force and where each comes from, without the authtoken itself. Fails when something is missing or wrong. It connects to nothing.",
+		Example: "  fairlead config check",
+		Args:    noArguments,
+		RunE:    func(*cobra.Command, []string) error { return check(c, flags) },
+	}
+	addSettings(cmd, &flags)
+	return cmd
+}
+
+func check(c console, flags agentconfig.Flags) error {
+	s, err := loadSettings(flags, c)
+	if err != nil {
+		return err
+	}
+	show := func(name string, v agentconfig.Value) {
+		if v.Text != "" {
+			_, _ = fmt.Fprintf(c.out, "%-12s %s (%s)\n", name, v.Text, v.Source)
+		}
+	}
+	show("server", s.ServerURL)
+	if source := s.AuthtokenSource(); source != "" {
+		show("authtoken", agentconfig.Value{Text: "present", Source: source})
+	}
+	show("ca file", s.CAFile)
+	show("ca sha256", s.CASHA256)
+	if s.CAFile.Text == "" && s.CASHA256.Text == "" {
+		_, _ = fmt.Fprintf(c.out, "%-12s the system's\n", "authorities")
+	}
+	for _, w := range s.Warnings {
+		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
+	}
+	_, err = connection(s)
+	return err
+}

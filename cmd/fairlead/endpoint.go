@@ -1,0 +1,82 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+// endpointFlags say what to bind.
+type endpointFlags struct {
+	url, binding, name, description, metadata string
+}
+
+func (f *endpointFlags) add(cmd *cobra.Command, example string) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "url", "", "`URL` at which pods call the endpoint, e.g. "+example+" (required)")
+	flags.StringVar(&f.binding, "binding", account.BindingKubernetes, "where the endpoint can be called from: kubernetes")
+	flags.StringVar(&f.name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
+	flags.StringVar(&f.description, "description", "", fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
+	flags.StringVar(&f.metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
+}
+
+// endpoint checks the flags. scheme is the command's.
+func (f *endpointFlags) endpoint(scheme string) (agent.Endpoint, error) {
+	e := agent.Endpoint{Binding: f.binding, Name: f.name, Description: f.description, Metadata: f.metadata}
+	if f.url == "" {
+		example := map[string]string{"http": "http://hello.demo", "tcp": "tcp://postgres.demo:5432"}[scheme]
+		return e, usagef("--url is missing: give the URL at which pods call the endpoint, e.g. --url %s", example)
+	}
+	if f.binding != account.BindingKubernetes {
+		return e, usagef("--binding %q: this version knows only kubernetes; leave the flag out", f.binding)
+	}
+	u, err := account.ParseEndpointURL(f.url)
+	if err != nil {
+		return e, asFlag("--url", err)
+	}
+	if u.Scheme != scheme {
+		return e, usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", f.url, scheme, scheme, u.Scheme, scheme)
+	}
+	e.URL = u
+	for _, t := range []struct {
+		flag, text string
+		limit      int
+	}{{"--name", f.name, account.MaxName}, {"--description", f.description, account.MaxDescription}, {"--metadata", f.metadata, account.MaxMetadata}} {
+		if err := checkText(t.flag, t.text, t.limit); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+func checkText(flag, text string, limit int) error {
+	shown := text
+	if len(shown) > 40 {
+		shown = shown[:40] + "…"
+	}
+	switch {
+	case len(text) > limit:
+		return usagef("%s %q: has %d bytes, and %d are allowed; shorten it", flag, shown, len(text), limit)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return usagef("%s %q: must be valid UTF-8 without NUL", flag, shown)
+	}
+	return nil
+}
+
+// asFlag names the flag in an error about a field.
+func asFlag(flag string, err error) error {
+	var invalid *account.Error
+	if errors.As(err, &invalid) && len(invalid.Fields) == 1 {
+		return account.Invalid(flag, invalid.Fields[0].Value, invalid.Fields[0].Rule)
+	}
+	return err
+}

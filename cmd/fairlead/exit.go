@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+)
+
+// The exit codes; rootHelp documents them.
+const (
+	exitOther       = 1
+	exitUsage       = 2
+	exitCredentials = 3
+	exitURLTaken    = 4
+	exitStopped     = 5
+	exitIdentity    = 6
+)
+
+// usageError says what is wrong with the command line or a setting.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// reported is an error with the format in which its command reports.
+type reported struct {
+	error
+	json bool
+}
+
+func (e *reported) Unwrap() error { return e.error }
+
+// report prints the error as one line and returns the exit code.
+func report(c console, err error) int {
+	code := exitCode(err)
+	var r *reported
+	if errors.As(err, &r) && r.json {
+		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed", "cause": err.Error(), "exit_code": code})
+		_, _ = fmt.Fprintln(c.err, string(line))
+		return code
+	}
+	_, _ = fmt.Fprintln(c.err, "fairlead: "+screen.Clean(err.Error()))
+	return code
+}
+
+func exitCode(err error) int {
+	var (
+		failure    *agent.Failure
+		usage      *usageError
+		credential *agentconfig.CredentialError
+	)
+	switch {
+	case errors.As(err, &failure):
+		return map[agent.Reason]int{agent.Credentials: exitCredentials, agent.URLTaken: exitURLTaken, agent.Stop: exitStopped,
+			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
+	case errors.As(err, &credential):
+		return exitCredentials
+	case errors.As(err, &usage), account.CodeOf(err) == account.CodeInvalid:
+		return exitUsage
+	}
+	return exitOther
+}
+
+// withRemedy adds to an agent's failure what its user can do about it.
+func withRemedy(err error, s *agentconfig.Settings) error {
+	var failure *agent.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+	remedy := ""
+	switch failure.Reason {
+	case agent.Credentials:
+		remedy = fmt.Sprintf("the authtoken came from %s; ask for one that may, then %s", s.AuthtokenSource(), agentconfig.HowToAuthenticate)
+	case agent.URLTaken:
+		remedy = "stop the other agent or choose another --url"
+	case agent.Identity:
+		remedy = fmt.Sprintf("trust is configured by %s; give the server's authority with --ca-file, or its fingerprint with --ca-sha256", trustSource(s))
+	}
+	if remedy == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, remedy)
+}
+
+// trustSource says what decides whom to trust.
+func trustSource(s *agentconfig.Settings) string {
+	switch {
+	case s.CAFile.Text != "":
+		return s.CAFile.Source
+	case s.CASHA256.Text != "":
+		return s.CASHA256.Source
+	}
+	return "nothing, so the system's authorities are trusted"
+}

@@ -1,0 +1,192 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// forward is one `fairlead http` or `fairlead tcp`.
+type forward struct {
+	console  console
+	scheme   string
+	endpoint endpointFlags
+	settings agentconfig.Flags
+	protocol string // http only
+	format   string
+	level    string
+}
+
+func (f *forward) addFlags(cmd *cobra.Command, urlExample string) {
+	f.endpoint.add(cmd, urlExample)
+	addSettings(cmd, &f.settings)
+	flags := cmd.Flags()
+	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, read again for each session; - for standard input")
+	flags.StringVar(&f.format, "log-format", "text", "text, or json: one JSON object a line")
+	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error")
+}
+
+// oneTarget is the Args of http and tcp.
+func oneTarget(forms, example string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return usagef("%s needs one argument, %s, and got %d; e.g. %s", cmd.CommandPath(), forms, len(args), example)
+	}
+}
+
+func (f *forward) run(ctx context.Context, target string) error {
+	asJSON := f.format == "json"
+	if err := f.start(ctx, target); err != nil {
+		return &reported{err, asJSON}
+	}
+	return nil
+}
+
+func (f *forward) start(ctx context.Context, target string) error {
+	level, err := f.output()
+	if err != nil {
+		return err
+	}
+	upstream, err := agent.ParseUpstream(f.scheme, target)
+	if err != nil {
+		return asFlag("the upstream", err)
+	}
+	if f.scheme == "http" {
+		if f.protocol != agent.ProtocolHTTP1 && f.protocol != agent.ProtocolHTTP2 {
+			return usagef("--upstream-protocol %q: must be http1 or http2", f.protocol)
+		}
+		upstream.Protocol = f.protocol
+	}
+	endpoint, err := f.endpoint.endpoint(f.scheme)
+	if err != nil {
+		return err
+	}
+	settings, err := loadSettings(f.settings, f.console)
+	if err != nil {
+		return err
+	}
+	o, err := connection(settings)
+	if err != nil {
+		return err
+	}
+	o.Endpoint, o.Upstream, o.Logger = endpoint, upstream, f.logger(level)
+	f.warn(level, settings.Warnings)
+	return f.serve(ctx, o, level, settings)
+}
+
+// serve runs the agent with its screen and its instance id.
+func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, settings *agentconfig.Settings) error {
+	instance, err := acquireInstance(f.console.env)
+	if err != nil {
+		o.Logger.Debug("the instance id is not kept", "error", err)
+	}
+	defer func() { _ = instance.Release() }()
+	o.InstanceID = instance.ID
+	display := screen.New(f.console.out, screen.Options{JSON: f.format == "json", Color: f.console.color, Level: level})
+	defer display.Close()
+	o.Observe = display.Show
+	return withRemedy(agent.Run(ctx, o), settings)
+}
+
+func acquireInstance(env agentconfig.Getenv) (*agentconfig.Instance, error) {
+	dir, err := agentconfig.StateDir(env)
+	if err != nil {
+		return agentconfig.NewInstance(), err
+	}
+	return agentconfig.AcquireInstance(dir)
+}
+
+// output checks the flags about output.
+func (f *forward) output() (slog.Level, error) {
+	if f.format != "text" && f.format != "json" {
+		return 0, usagef("--log-format %q: must be text or json", f.format)
+	}
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	level, ok := levels[f.level]
+	if !ok {
+		return 0, usagef("--log-level %q: must be debug, info, warn or error", f.level)
+	}
+	return level, nil
+}
+
+// logger is for diagnostics: what the screen does not say. They are printed at --log-level debug only.
+func (f *forward) logger(level slog.Level) *slog.Logger {
+	if level > slog.LevelDebug {
+		return slog.New(slog.DiscardHandler)
+	}
+	options := &slog.HandlerOptions{Level: slog.LevelDebug}
+	if f.format == "json" {
+		return slog.New(slog.NewJSONHandler(f.console.err, options))
+	}
+	return slog.New(slog.NewTextHandler(f.console.err, options))
+}
+
+func (f *forward) warn(level slog.Level, warnings []string) {
+	if level > slog.LevelWarn {
+		return
+	}
+	for _, w := range warnings {
+		if f.format == "json" {
+			slog.New(slog.NewJSONHandler(f.console.err, nil)).Warn(w)
+			continue
+		}
+		_, _ = fmt.Fprintln(f.console.err, "fairlead: warning: "+w)
+	}
+}
+
+// loadSettings resolves the settings; what is wrong with them is wrong usage.
+func loadSettings(flags agentconfig.Flags, c console) (*agentconfig.Settings, error) {
+	s, err := agentconfig.Load(flags, c.env, c.in)
+	if err != nil && exitCode(err) == exitOther {
+		return nil, &usageError{err.Error()}
+	}
+	return s, err
+}
+
+// connection turns settings into the part of the agent's options that says whom to call, and demands what is missing.
+func connection(s *agentconfig.Settings) (agent.Options, error) {
+	if s.ServerURL.Text == "" {
+		where := ""
+		if s.Path != "" {
+			where = ", or write server_url into " + s.Path
+		}
+		return agent.Options{}, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL, where)
+	}
+	if s.AuthtokenSource() == "" {
+		return agent.Options{}, &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.HowToAuthenticate}
+	}
+	server, err := account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text)
+	if err != nil {
+		return agent.Options{}, err
+	}
+	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
+	if err != nil {
+		return agent.Options{}, usagef("%s: %v", trustSource(s), err)
+	}
+	return agent.Options{Server: server.String(), Address: address(server), TLS: tlsConfig, Token: s.Authtoken}, nil
+}
+
+// address returns host:port of a server's URL.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(strings.Trim(u.Hostname(), "[]"), port)
+}

@@ -1,0 +1,228 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+func refusal(code tunnel.Code, msg string) error { return &tunnel.Error{Code: code, Msg: msg} }
+
+func TestWhatTheServiceRefusesEndsWithASentenceAndItsExitCode(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		hello, bind error
+		code        int
+		want        string
+	}{
+		"bad authtoken": {refusal(tunnel.CodeBadToken, "unknown authtoken"), nil, exitCredentials,
+			"fairlead: the server refused the authtoken: unknown authtoken; the authtoken came from FAIRLEAD_AUTHTOKEN; "},
+		"no rule": {nil, refusal(tunnel.CodeForbidden, "no rule bind:http://a.b"), exitCredentials,
+			"fairlead: the authtoken may not serve http://a.b: no rule bind:http://a.b; "},
+		"URL taken": {nil, refusal(tunnel.CodeURLTaken, "held by ts-9 from 10.1.2.3 since 09:00"), exitURLTaken,
+			"fairlead: http://a.b is taken: held by ts-9 from 10.1.2.3 since 09:00; stop the other agent or choose another --url\n"},
+		"stopped":         {refusal(tunnel.CodeStop, "stopped by an administrator"), nil, exitStopped, "stopped by an administrator\n"},
+		"version":         {refusal(tunnel.CodeVersion, "speaks 2, not 1"), nil, exitStopped, "speaks 2, not 1\n"},
+		"invalid":         {nil, refusal(tunnel.CodeInvalid, "url: no"), exitUsage, "fairlead: the server refused http://a.b: url: no\n"},
+		"account limit":   {nil, refusal(tunnel.CodeLimit, "100 endpoints"), exitUsage, "100 endpoints\n"},
+		"terminal escape": {refusal(tunnel.CodeStop, "\x1b[2Jgone"), nil, exitStopped, `\x1b[2Jgone`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			svc := newService(t, c.hello, c.bind)
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: svc.url, agentconfig.EnvCAFile: svc.caFile},
+				"", "http", "8080", "--url", "http://a.b")
+			if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("got %+v, want code %d and %q", r, c.code, c.want)
+			}
+			if strings.Contains(r.err+r.out, goodToken) {
+				t.Error("the authtoken was printed")
+			}
+		})
+	}
+}
+
+func TestAWrongAuthorityIsExitCode6WithAHint(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"system roots":      {nil, "signed by an authority that this machine does not trust; trust is configured by nothing, so the system's authorities are trusted; give the server's authority with --ca-file"},
+		"other fingerprint": {[]string{"--ca-sha256", strings.Repeat("0", 64)}, "not the one whose fingerprint was given; trust is configured by --ca-sha256"},
+		"other host name":   {[]string{"--ca-file", svc.caFile, "--server", strings.Replace(svc.url, "127.0.0.1", "localhost", 1)}, "its certificate is for another host name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"http", "8080", "--url", "http://a.b", "--server", svc.url}, c.args...)
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", args...)
+			if r.code != exitIdentity || !strings.Contains(r.err, c.want) {
+				t.Errorf("got %+v, want code 6 and %q", r, c.want)
+			}
+		})
+	}
+}
+
+func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w, r := linePipe(t)
+	var errOut bytes.Buffer
+	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"tcp", "5432", "--url", "tcp://postgres.demo:5432", "--server", svc.url, "--ca-file", svc.caFile},
+			console{in: strings.NewReader(""), out: w, err: &errOut, env: func(k string) string { return env[k] }})
+	}()
+	lines := bufio.NewScanner(r)
+	var got []string
+	for len(got) < 4 && lines.Scan() {
+		got = append(got, lines.Text())
+	}
+	want := []string{"fairlead " + version.String(), "Endpoint    tcp://postgres.demo:5432 (ep-1)", "Forwarding  to tcp://localhost:5432", "Session     ts-1 with " + svc.url + ": online"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	cancel()
+	if id := <-svc.unbound; id != "ep-1" {
+		t.Errorf("goodbye to %q", id)
+	}
+	if lines.Scan(); !regexp.MustCompile(`^\d\d:\d\d:\d\d  stopped$`).MatchString(lines.Text()) {
+		t.Errorf("last line %q", lines.Text())
+	}
+	if c := <-code; c != 0 || errOut.Len() > 0 {
+		t.Errorf("code %d, %q", c, errOut.String())
+	}
+	if h := <-svc.hellos; h.Token != goodToken || !strings.HasPrefix(h.InstanceID, "in-") {
+		t.Errorf("hello: token %v, instance %q", h.Token == goodToken, h.InstanceID)
+	}
+}
+
+func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, refusal(tunnel.CodeStop, "enough"), nil)
+	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
+	var ids []string
+	for range 2 {
+		if r := fairlead(t, env, "", "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile); r.code != exitStopped {
+			t.Fatalf("got %+v", r)
+		}
+		ids = append(ids, (<-svc.hellos).InstanceID)
+	}
+	if ids[0] != ids[1] {
+		t.Errorf("%q, then %q", ids[0], ids[1])
+	}
+}
+
+func TestDiagnosticsNeverHoldTheAuthtoken(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "taken"))
+	for _, format := range []string{"text", "json"} {
+		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "",
+			"http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile, "--log-level", "debug", "--log-format", format)
+		if r.code != exitURLTaken || strings.Contains(r.out+r.err, goodToken) {
+			t.Errorf("%s: %+v", format, r)
+		}
+		if format != "json" {
+			continue
+		}
+		for line := range strings.Lines(r.out + r.err) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("not JSON: %s", line)
+			}
+		}
+	}
+}
+
+// asProcess makes a test binary behave as the command.
+const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
+
+// startProcess runs `fairlead http` as a process of its own and returns when it is online.
+func startProcess(t *testing.T, svc *service) (cmd *exec.Cmd, lines *bufio.Scanner, home string) {
+	t.Helper()
+	home = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, os.Args[0], "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile, "--log-format", "json")
+	cmd.Env = []string{asProcess + "=1", "HOME=" + home, agentconfig.EnvAuthtoken + "=" + goodToken}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines = bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), `"event":"online"`) {
+			return cmd, lines, home
+		}
+	}
+	t.Fatalf("the process ended before it was online: %v", cmd.Wait())
+	return nil, nil, ""
+}
+
+func TestASignalEndsTheProcessWithAGoodbyeAndCode0(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd, lines, home := startProcess(t, svc)
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			var last string
+			for lines.Scan() {
+				last = lines.Text()
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("ended with %v, want exit code 0", err)
+			}
+			if !strings.Contains(last, `"event":"stopped","server_told":true`) {
+				t.Errorf("last line %q", last)
+			}
+			if entries, _ := os.ReadDir(filepath.Join(home, ".local", "state", "fairlead")); len(entries) != 2 {
+				t.Errorf("the state directory holds %v, want an id and its lock", entries)
+			}
+		})
+	}
+}
+
+func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	svc.holdGoodbye.Store(true)
+	defer close(svc.release)
+	cmd, _, _ := startProcess(t, svc)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-svc.unbound // the goodbye is under way, and its answer does not come
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
+		t.Errorf("ended with %v, want the end by a signal", err)
+	}
+}

@@ -1,0 +1,56 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fairlead makes a port of this machine an endpoint that pods can call. Flags, environment and the config file come in; the
+// subcommands hand them over as Options to internal/agent. It owns the wording of usage errors and the exit codes.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+)
+
+// console is what a command sees of the process around it.
+type console struct {
+	in     io.Reader
+	out    io.Writer // status
+	err    io.Writer // errors, warnings and diagnostics
+	env    agentconfig.Getenv
+	color  bool
+	secret func(prompt string) (text string, typed bool, err error) // reads a line without echo when in is a terminal
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	code := run(ctx, os.Args[1:], processConsole())
+	stop()
+	os.Exit(code)
+}
+
+func processConsole() console {
+	out := int(os.Stdout.Fd())
+	return console{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
+		color:  term.IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		secret: readSecret,
+	}
+}
+
+func readSecret(prompt string) (string, bool, error) {
+	fd := int(os.Stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return "", false, nil
+	}
+	_, _ = io.WriteString(os.Stderr, prompt)
+	text, err := term.ReadPassword(fd)
+	_, _ = io.WriteString(os.Stderr, "\n")
+	return string(text), true, err
+}

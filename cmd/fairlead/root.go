@@ -1,0 +1,91 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+)
+
+const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public.
+
+First time:
+  fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt
+  fairlead http 8080 --url http://hello.demo        # then, in a pod: curl http://hello.demo
+
+Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN, FAIRLEAD_CA_FILE,
+FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file (~/.config/fairlead/config.yaml).
+
+Exit codes:
+  0  stopped with Ctrl-C or SIGTERM
+  1  any other failure
+  2  wrong usage: a flag, an argument or a setting
+  3  the authtoken is missing, was refused or was revoked
+  4  another agent holds the URL
+  5  the service ended the session for good, or speaks another protocol version
+  6  the server is not the one that is trusted: wrong certificate authority, fingerprint, host name or date`
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, c console) int {
+	root := newRoot(c)
+	root.SetArgs(args)
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return report(c, err)
+	}
+	return 0
+}
+
+func newRoot(c console) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "fairlead",
+		Short:         "Private endpoints from anywhere, bound into your Kubernetes clusters",
+		Long:          rootHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newHTTP(c), newTCP(c), newConfig(c), newVersion(c))
+	return root
+}
+
+// knownCommand is the Args of commands that only hold others.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	msg := fmt.Sprintf("unknown command %q; run `%s --help` for those there are", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		msg = fmt.Sprintf("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+	}
+	return &usageError{msg}
+}
+
+// flagError words what is wrong with a flag; its text comes from the flag library and names flag and value.
+func flagError(cmd *cobra.Command, err error) error {
+	if strings.Contains(err.Error(), "--authtoken") && strings.HasPrefix(err.Error(), "unknown flag") {
+		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " + agentconfig.HowToAuthenticate +
+			", or give --authtoken-file"}
+	}
+	return &usageError{fmt.Sprintf("%v; run `%s --help` for the flags", err, cmd.CommandPath())}
+}
+
+// addSettings adds the flags that say which server to trust. The authtoken's flag is the caller's.
+func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Config, "config", "", "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml")
+	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
+	flags.StringVar(&f.CAFile, "ca-file", "", "PEM `FILE` of the certificate authorities to trust; default the system's")
+	flags.StringVar(&f.CASHA256, "ca-sha256", "", "trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
+}

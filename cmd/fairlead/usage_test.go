@@ -1,0 +1,220 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const goodToken = "flt_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+type result struct {
+	code     int
+	out, err string
+}
+
+// fairlead runs a command line in a process environment of its own: home is an empty directory, unless env says more.
+func fairlead(t *testing.T, env map[string]string, stdin string, args ...string) result {
+	t.Helper()
+	if env == nil {
+		env = map[string]string{}
+	}
+	if env["HOME"] == "" {
+		env["HOME"] = t.TempDir()
+	}
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), args, console{
+		in: strings.NewReader(stdin), out: &out, err: &errOut, env: func(k string) string { return env[k] },
+		secret: func(string) (string, bool, error) { return "", false, nil },
+	})
+	return result{code, out.String(), errOut.String()}
+}
+
+func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
+	t.Parallel()
+	blocked := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok := func(args ...string) []string {
+		return append([]string{"http", "8080", "--url", "http://a.b", "--server", "https://s"}, args...)
+	}
+	long := strings.Repeat("x", 5000)
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no target":               {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
+		"two targets":             {[]string{"tcp", "1", "2", "--url", "tcp://a.b:1"}, "fairlead tcp needs one argument, a PORT or HOST:PORT, and got 2"},
+		"bad target":              {[]string{"http", "x y", "--url", "http://a.b"}, `the upstream "x y": only printable ASCII`},
+		"no URL":                  {[]string{"http", "8080"}, "--url is missing"},
+		"tcp URL to http":         {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
+		"http URL to tcp":         {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
+		"other binding":           {ok("--binding", "public"), `--binding "public": this version knows only kubernetes`},
+		"empty binding":           {ok("--binding", ""), `--binding "": this version knows only kubernetes`},
+		"protocol":                {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
+		"protocol of tcp":         {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"}, "unknown flag: --upstream-protocol"},
+		"log format":              {ok("--log-format", "xml"), `--log-format "xml": must be text or json`},
+		"log level":               {ok("--log-level", "trace"), `--log-level "trace": must be debug, info, warn or error`},
+		"name too long":           {ok("--name", long), "has 5000 bytes, and 128 are allowed"},
+		"description too long":    {ok("--description", long), "has 5000 bytes, and 255 are allowed"},
+		"metadata too long":       {ok("--metadata", long), "has 5000 bytes, and 4096 are allowed"},
+		"metadata not UTF-8":      {ok("--metadata", "\xff"), "--metadata"},
+		"NUL in a name":           {ok("--name", "a\x00"), "without NUL"},
+		"server scheme":           {ok("--server", "http://s"), `--server "http://s": the scheme must be https`},
+		"server path":             {ok("--server", "https://s/x"), "--server"},
+		"server port":             {ok("--server", "https://s:99999"), "--server"},
+		"no server":               {[]string{"http", "8080", "--url", "http://a.b"}, "no server is configured: give --server"},
+		"no such CA file":         {ok("--ca-file", "/does/not/exist"), "--ca-file: reading CA file"},
+		"empty CA file":           {ok("--ca-file", blocked), "holds no PEM certificate"},
+		"bad fingerprint":         {ok("--ca-sha256", "xyz"), `--ca-sha256: ca-sha256 "xyz": want the 64 hex digits`},
+		"both trust flags":        {ok("--ca-sha256", "xyz", "--ca-file", blocked), "exclude each other"},
+		"no such config":          {ok("--config", "/does/not/exist"), "does not exist"},
+		"unknown flag":            {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
+		"flag without value":      {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
+		"token as an argument":    {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
+		"unknown command":         {[]string{"htp"}, "did you mean `fairlead http`?"},
+		"unknown subcommand":      {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
+		"no authtoken to add":     {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
+		"argument of version":     {[]string{"version", "x"}, "takes no argument"},
+		"argument of check":       {[]string{"config", "check", "x"}, "takes no argument"},
+		"server of add-authtoken": {[]string{"config", "add-authtoken", goodToken, "--server", "ftp://x"}, "the scheme must be https"},
+		"CA of add-authtoken":     {[]string{"config", "add-authtoken", goodToken, "--ca-file", blocked}, "holds no PEM certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			r := fairlead(t, map[string]string{"HOME": home, agentconfig.EnvAuthtoken: goodToken}, "", c.args...)
+			if r.code != exitUsage || r.out != "" || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
+				t.Errorf("got %+v, want code 2 and one line with %q", r, c.want)
+			}
+			if strings.Contains(r.err, goodToken) {
+				t.Errorf("the authtoken is in the error: %s", r.err)
+			}
+			if left, _ := os.ReadDir(home); len(left) != 0 {
+				t.Errorf("wrong usage left %v behind", left)
+			}
+		})
+	}
+}
+
+func TestNoEndpointURLThatKubernetesRefusesGetsPastTheFlag(t *testing.T) {
+	t.Parallel()
+	const portRule, scheme, host = "port", "the scheme must be http or tcp", "the hostname must be"
+	label64 := strings.Repeat("a", 64)
+	for _, c := range []struct{ url, want string }{
+		{"http://a.b", ""}, {"http://a.b/", ""}, {"http://a.b:", ""}, {"http://a.b:80", ""}, {"http://A.B", ""},
+		{"tcp://a.b:5432", ""}, {"http://a.b:65535", ""},
+		{"a.b:8080", `did you mean "http://a.b:8080"?`},
+		{"tcp://a.b", portRule}, {"tcp://a.b:0", portRule}, {"tcp://a.b:70000", portRule}, {"tcp://a.b:99999999999", portRule},
+		{"tcp://a.b:-1", portRule}, {"tcp://a.b:080", portRule}, {"tcp://a.b:8x", portRule}, {"http://a.b:0", portRule}, {"http://a.b:8x", portRule},
+		{"https://a.b", scheme}, {"tls://a.b", scheme}, {"ftp://a.b", scheme},
+		{"http://a", host}, {"http://a.b.c", host}, {"http://.b", host}, {"http://a.", host}, {"http://a.b.", host}, {"http://*.b", host},
+		{"http://10.0", host}, {"http://[::1]:80", host},
+		{"http://a.b/path", "a path is not allowed"}, {"http://a.b?q", "a query is not allowed"}, {"http://a.b#f", "a fragment is not allowed"},
+		{"http://user:pw@a.b", "user name and password are not allowed"},
+		{"http://" + label64 + ".b", host}, {"http://a." + label64, host}, {"http://a_b.c", host},
+		{"http://bücher.b", "only printable ASCII"}, {"http://a\x1b.b", "only printable ASCII"}, {"http://a\x00.b", "only printable ASCII"},
+	} {
+		t.Run(c.url, func(t *testing.T) {
+			t.Parallel()
+			command := "http"
+			if strings.HasPrefix(c.url, "tcp:") {
+				command = "tcp"
+			}
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", command, "8080", "--url", c.url)
+			want := c.want
+			if want == "" {
+				want = "no server is configured" // the URL was accepted, and the next check fails
+			}
+			if r.code != exitUsage || !strings.Contains(r.err, want) {
+				t.Errorf("got %+v, want %q", r, want)
+			}
+			if c.want != "" && !strings.Contains(r.err, "--url ") {
+				t.Errorf("the flag is not named: %s", r.err)
+			}
+		})
+	}
+}
+
+func TestAMissingOrWrongAuthtokenIsExitCode3(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		token string
+		want  string
+	}{
+		"missing": {"", "no authtoken is configured: run `fairlead config add-authtoken -`"},
+		"API key": {"flk_SECRET", "FAIRLEAD_AUTHTOKEN is an API key"},
+		"garbage": {"SECRET", "those begin with flt_"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: c.token}, "", "http", "8080", "--url", "http://a.b", "--server", "https://s")
+			if r.code != exitCredentials || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "SECRET") {
+				t.Errorf("got %+v, want code 3 and %q", r, c.want)
+			}
+		})
+	}
+}
+
+func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
+	t.Parallel()
+	r := fairlead(t, nil, "", "http", "8080", "--url", "ftp://a.b", "--log-format", "json")
+	var line struct {
+		Level, Event, Cause string
+		ExitCode            int `json:"exit_code"`
+	}
+	if err := json.Unmarshal([]byte(r.err), &line); err != nil || line.Event != "failed" || line.ExitCode != 2 || r.code != 2 || !strings.Contains(line.Cause, "--url") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestEveryCommandTeachesByExample(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
+		r := fairlead(t, nil, "", append(args, "--help")...)
+		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
+			t.Errorf("%v: %+v", args, r)
+		}
+		if len(args) > 0 && args[len(args)-1] != "config" && !strings.Contains(r.out, "Examples:\n  fairlead "+strings.Join(args, " ")) {
+			t.Errorf("%v: no example in\n%s", args, r.out)
+		}
+	}
+	if r := fairlead(t, nil, "", "--help"); !strings.Contains(r.out, "Exit codes:") {
+		t.Error("the exit codes are not documented")
+	}
+	if r := fairlead(t, nil, "", "version"); r.code != 0 || !strings.HasPrefix(r.out, "fairlead ") {
+		t.Errorf("version: %+v", r)
+	}
+}
+
+func TestACancelledStartEndsWithCode0(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errOut bytes.Buffer
+	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
+	code := run(ctx, []string{"http", "8080", "--url", "http://a.b", "--server", "https://127.0.0.1:1"},
+		console{in: strings.NewReader(""), out: &out, err: &errOut, env: func(k string) string { return env[k] }})
+	if code != 0 || errOut.Len() > 0 || !strings.Contains(out.String(), "stopped") {
+		t.Errorf("code %d, %q, %q", code, out.String(), errOut.String())
+	}
+}

@@ -144,6 +144,9 @@ func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
 	var version account.ResourceVersion
 	for until := time.Now().Add(rewatchEvery); time.Now().Before(until); {
 		sleep(ctx, pollEvery*9/10+rand.N(pollEvery/5))
+		if ctx.Err() != nil {
+			return version, ctx.Err()
+		}
 		var err error
 		if version, err = f.list(ctx); err != nil {
 			return version, err

@@ -1,0 +1,198 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// script is a Source whose answers a test gives.
+type script struct {
+	list  func() (Snapshot, error)
+	watch func(account.ResourceVersion) (Watcher, error)
+	calls []string
+	at    []time.Time
+}
+
+func (s *script) note(call string) {
+	s.calls, s.at = append(s.calls, call), append(s.at, time.Now())
+}
+
+func (s *script) List(context.Context) (Snapshot, error) {
+	s.note("list")
+	return s.list()
+}
+
+func (s *script) Watch(ctx context.Context, v account.ResourceVersion) (Watcher, error) {
+	s.note("watch " + v.String())
+	w, err := s.watch(v)
+	if tape, ok := w.(*tape); ok {
+		tape.ctx = ctx
+	}
+	return w, err
+}
+
+// tape is a Watcher that plays events, and then ends with err, or waits for the context when there is none.
+type tape struct {
+	ctx    context.Context
+	events []account.EndpointEvent
+	err    error
+}
+
+func (p *tape) Next() (account.EndpointEvent, error) {
+	if len(p.events) > 0 {
+		e := p.events[0]
+		p.events = p.events[1:]
+		return e, nil
+	}
+	if p.err == nil {
+		<-p.ctx.Done()
+		return account.EndpointEvent{}, p.ctx.Err()
+	}
+	return account.EndpointEvent{}, p.err
+}
+
+func (p *tape) Close() error { return nil }
+
+// play runs a Feed in a bubble of its own time for d.
+func play(t *testing.T, s *script, d time.Duration, check func(*Feed, *Set)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+		set := NewSet(admitFunc(all))
+		f := &Feed{Source: s, Set: set, Changed: func(Change) {}, Log: logr.Discard()}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- f.Start(ctx) }()
+		time.Sleep(d) // the bubble's time, which passes at once
+		synctest.Wait()
+		check(f, set)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
+	return func() (Snapshot, error) {
+		return Snapshot{Endpoints: endpoints, Version: version(seq), AccountID: "ac-1", StoreID: "st-1"}, nil
+	}
+}
+
+func TestFeedResumesWhereTheWatchBrokeOff(t *testing.T) {
+	watches := 0
+	s := &script{list: listOf(5)}
+	s.watch = func(account.ResourceVersion) (Watcher, error) {
+		watches++
+		if watches == 1 {
+			return &tape{err: io.ErrUnexpectedEOF, events: []account.EndpointEvent{
+				event(account.Added, 6, agentEndpoint("ep-1", "http://a.b")), {Type: account.Bookmark, ResourceVersion: version(9)},
+			}}, nil
+		}
+		return &tape{}, nil
+	}
+	play(t, s, time.Minute, func(f *Feed, set *Set) {
+		if want := []string{"list", "watch 1-5", "watch 1-9"}; !slices.Equal(s.calls, want) {
+			t.Errorf("got %v, want %v", s.calls, want)
+		}
+		if len(set.Desired("a.b").Endpoints) != 1 || f.Status().AccountID != "ac-1" {
+			t.Errorf("got %+v, %+v", set.Desired("a.b"), f.Status())
+		}
+	})
+}
+
+func TestFeedListsAgainWhenItsVersionIsGone(t *testing.T) {
+	s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
+	s.watch = func(v account.ResourceVersion) (Watcher, error) {
+		if v.Seq == 5 {
+			s.list = listOf(50, agentEndpoint("ep-2", "http://c.d"))
+			return nil, account.Errorf(account.CodeGone, "compacted")
+		}
+		return &tape{}, nil
+	}
+	play(t, s, time.Minute, func(_ *Feed, set *Set) {
+		if want := []string{"list", "watch 1-5", "list", "watch 1-50"}; !slices.Equal(s.calls, want) {
+			t.Errorf("got %v, want %v", s.calls, want)
+		}
+		if len(set.Desired("a.b").Endpoints) != 0 || len(set.Desired("c.d").Endpoints) != 1 {
+			t.Error("the second list was not taken")
+		}
+	})
+}
+
+func TestFeedPollsAServerWithoutAWatchAndAsksForOneEachMinute(t *testing.T) {
+	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return nil, ErrWatchUnsupported }}
+	play(t, s, 5*time.Minute, func(f *Feed, _ *Set) {
+		lists, watches := 0, 0
+		for _, c := range s.calls {
+			if c == "list" {
+				lists++
+			} else {
+				watches++
+			}
+		}
+		if lists < 25 || lists > 35 || watches < 5 || watches > 6 {
+			t.Errorf("in 5 minutes %d lists and %d watches", lists, watches)
+		}
+		if !f.Status().Polling {
+			t.Error("it does not say that it polls")
+		}
+	})
+}
+
+func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
+	for name, failure := range map[string]error{
+		"refused": errors.New("connection refused"), "unavailable": account.Errorf(account.CodeUnavailable, "stopping"),
+		"unknown key": account.Errorf(account.CodeUnknownCredential, "unknown API key"), "internal": account.Errorf(account.CodeInternal, "oops"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
+			watches := 0
+			s.watch = func(account.ResourceVersion) (Watcher, error) {
+				if watches++; watches == 1 {
+					return &tape{err: failure}, nil
+				}
+				s.list = func() (Snapshot, error) { return Snapshot{}, failure }
+				return nil, failure
+			}
+			play(t, s, time.Minute, func(f *Feed, set *Set) {
+				if len(set.Desired("a.b").Endpoints) != 1 {
+					t.Error("an endpoint was lost")
+				}
+				if !errors.Is(f.Status().Err, failure) {
+					t.Errorf("got %v", f.Status().Err)
+				}
+				for i := 1; i < len(s.at); i++ {
+					if pause := s.at[i].Sub(s.at[i-1]); pause > maxBackoff {
+						t.Errorf("a pause of %s before %s", pause, s.calls[i])
+					}
+				}
+				if len(s.calls) < 30 {
+					t.Errorf("only %d tries in a minute", len(s.calls))
+				}
+			})
+		})
+	}
+}
+
+func TestBeforeTheFirstCompleteListNothingIsKnown(t *testing.T) {
+	s := &script{list: func() (Snapshot, error) { return Snapshot{}, errors.New("page 2: unexpected EOF") }}
+	play(t, s, time.Minute, func(_ *Feed, set *Set) {
+		if set.Await("a.b") {
+			t.Error("synced without a complete list")
+		}
+	})
+}

@@ -1,0 +1,87 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestPortsAreUniqueStableAndRest(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	p := NewPorts(PortRange{20000, 20002}, time.Minute, func() time.Time { return now })
+	seen := map[int32]bool{}
+	for i := range int32(3) {
+		target, ok := p.take(portKey{"a.b", i})
+		if !ok || seen[target] || target < 20000 || target > 20002 {
+			t.Fatalf("got %d, %v", target, ok)
+		}
+		seen[target] = true
+		if again, _ := p.take(portKey{"a.b", i}); again != target {
+			t.Errorf("asked again: got %d, want %d", again, target)
+		}
+	}
+	if _, ok := p.take(portKey{"c.d", 1}); ok {
+		t.Error("a port of a full range was handed out")
+	}
+	p.releaseExcept("a.b", func(port int32) bool { return port != 1 })
+	now = now.Add(59 * time.Second)
+	if _, ok := p.take(portKey{"c.d", 1}); ok {
+		t.Error("a port that rests was handed out")
+	}
+	now = now.Add(time.Second)
+	if _, ok := p.take(portKey{"c.d", 1}); !ok {
+		t.Error("a port that has rested was not handed out")
+	}
+}
+
+func TestNoTwoHoldersEverShareATargetPort(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	now := time.Unix(0, 0)
+	p := NewPorts(PortRange{20000, 20009}, time.Second, func() time.Time { return now })
+	for range 20_000 {
+		now = now.Add(time.Duration(rng.IntN(300)) * time.Millisecond)
+		key := portKey{fmt.Sprintf("h%d.x", rng.IntN(4)), int32(rng.IntN(4))}
+		switch rng.IntN(3) {
+		case 0:
+			p.take(key)
+		case 1:
+			p.claim(key, 20000+rng.Int32N(10))
+		default:
+			p.releaseExcept(key.hostname, func(port int32) bool { return port != key.port })
+		}
+		held := map[int32]portKey{}
+		for hostname, ports := range p.held {
+			for port, target := range ports {
+				this := portKey{hostname, port}
+				if other, taken := held[target]; taken {
+					t.Fatalf("%v and %v both hold %d", this, other, target)
+				}
+				if p.holder[target] != this {
+					t.Fatalf("%d is held by %v and booked for %v", target, this, p.holder[target])
+				}
+				held[target] = this
+			}
+		}
+		if len(held) != len(p.holder) {
+			t.Fatalf("%d held, %d booked", len(held), len(p.holder))
+		}
+	}
+}
+
+func TestParsePortRange(t *testing.T) {
+	t.Parallel()
+	if r, err := ParsePortRange("--port-range", "10000-32767"); err != nil || r != (PortRange{10000, 32767}) || r.String() != "10000-32767" {
+		t.Errorf("got %v, %v", r, err)
+	}
+	for _, bad := range []string{"", "10000", "10000-", "32767-10000", "80-90", "10000-70000", "a-b", "-1-5", "1024-2000-3000"} {
+		if _, err := ParsePortRange("--port-range", bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

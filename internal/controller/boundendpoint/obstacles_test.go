@@ -1,0 +1,202 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+var _ = Describe("what is in a BoundEndpoint's way", func() {
+	var w *world
+	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+
+	It("may be a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone on release", func(ctx SpecContext) {
+		foreign := w.foreign(ctx, w.Target, "api")
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "Helm release "+w.Target+"/shop")
+		expectCondition(b, v1alpha1.ConditionReady, "False Conflict", "")
+		Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
+		w.reconcile(ctx, b)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.reconcile(ctx, b)
+		Expect(w.service(ctx, w.Target, "api")).To(Equal(foreign))
+		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+	})
+
+	DescribeTable("may be a foreign Service that goes: its name is taken over when it has been free for a minute", func(ctx SpecContext, restart bool) {
+		foreign := w.foreign(ctx, w.Target, "api")
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		Expect(w.Client.Delete(ctx, foreign)).To(Succeed())
+		if restart {
+			w.restart()
+		}
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "taken over")
+		w.Clock.Step(59 * time.Second)
+		again := w.foreign(ctx, w.Target, "api")
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "belongs to")
+		Expect(w.Client.Delete(ctx, again)).To(Succeed())
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute), "the minute begins anew")
+		w.Clock.Step(time.Minute)
+		w.reconcile(ctx, b)
+		Expect(w.Installation.Owns(w.target(ctx, b))).To(BeTrue())
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+	},
+		Entry("while the manager runs", false),
+		Entry("while it does not", true),
+	)
+
+	It("may be a Service in the upstream's place, and then no name points to it", func(ctx SpecContext) {
+		w.foreign(ctx, w.Installation.Namespace, "ep-api")
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-api")
+		w.expectNoService(ctx, w.Target, "api")
+	})
+
+	It("may be a copy of one of our own Services, which is not ours", func(ctx SpecContext) {
+		first := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, first)
+		original := w.target(ctx, first)
+		elsewhere := w.Namespace(ctx, "team-")
+		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels, Annotations: original.Annotations}, Spec: original.Spec}
+		Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
+		b := w.object(ctx, "api", elsewhere)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", elsewhere+"/api")
+		w.change(ctx, first, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.reconcile(ctx, first)
+		w.expectNoService(ctx, w.Target, "api")
+		Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
+	})
+
+	It("may be another installation of Fairlead, which the condition names", func(ctx SpecContext) {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "api"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		installation.Installation{Namespace: "elsewhere", Release: "blue"}.Mark(s)
+		Expect(w.Client.Create(ctx, s)).To(Succeed())
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "the Fairlead installation elsewhere/blue")
+	})
+
+	It("may be a hostname that an API that lies gives the same projection id", func(ctx SpecContext) {
+		first, second := w.object(ctx, "api", w.Target), w.object(ctx, "web", w.Target)
+		w.change(ctx, second, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-api" })
+		w.reconcile(ctx, first)
+		w.reconcile(ctx, second)
+		expectCondition(second, v1alpha1.ConditionServicesReady, "False Conflict", "this installation's api."+w.Target)
+		version := w.upstream(ctx, first).ResourceVersion
+		w.reconcile(ctx, first)
+		Expect(w.upstream(ctx, first).ResourceVersion).To(Equal(version))
+	})
+
+	It("may be a namespace that does not exist: the upstream Service waits for it", func(ctx SpecContext) {
+		name := w.Target + "-later"
+		b := w.object(ctx, "api", name)
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotFound", name)
+		up := w.upstream(ctx, b)
+		Expect(w.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+		Eventually(func(g Gomega) {
+			w.reconcile(ctx, b)
+			status, _ := condition(b, v1alpha1.ConditionReady)
+			g.Expect(status).To(Equal("True Ready"))
+		}).WithContext(ctx).Should(Succeed())
+		Expect(w.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
+		Expect(w.upstream(ctx, b).UID).To(Equal(up.UID))
+	})
+
+	It("may be a namespace that is being deleted: nothing is written into it", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		// something that the namespace controller cannot remove keeps the namespace terminating
+		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "held", Finalizers: []string{"test.example/held"}}}
+		Expect(w.Live.Create(ctx, held)).To(Succeed())
+		Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+		Eventually(func(g Gomega) {
+			w.reconcile(ctx, b)
+			status, _ := condition(b, v1alpha1.ConditionServicesReady)
+			g.Expect(status).To(Equal("False NamespaceTerminating"))
+		}).WithContext(ctx).Should(Succeed())
+		held.Finalizers = nil
+		Expect(w.Live.Update(ctx, held)).To(Succeed())
+	})
+
+	DescribeTable("may be a namespace that gets no Services", func(ctx SpecContext, namespace func() string) {
+		b := w.object(ctx, "api", namespace())
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed", namespace())
+		w.expectNoService(ctx, namespace(), "api")
+	},
+		Entry("of Kubernetes itself", func() string { return "kube-system" }),
+		Entry("of the operator itself", func() string { return w.Installation.Namespace }),
+	)
+
+	It("may be a quota, which is named and tried again", func(ctx SpecContext) {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
+			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
+		Expect(w.Live.Create(ctx, quota)).To(Succeed())
+		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
+		b := w.object(ctx, "api", w.Target)
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False QuotaExceeded", "exceeded quota")
+	})
+
+	It("may be an agent that is offline, or one that said goodbye", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.account.offline = []string{"http://api." + w.Target}
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
+		expectCondition(b, v1alpha1.ConditionReady, "False AgentOffline", "http://api."+w.Target)
+
+		w.account.offline = nil
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+			deadline := metav1.NewTime(w.Clock.Now().Add(30 * time.Second))
+			s.Endpoints, s.RemoveAfter, s.Ports[0].RemoveAfter = nil, &deadline, &deadline
+		})
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "False AgentOffline", "http://api."+w.Target)
+		w.target(ctx, b)
+	})
+
+	It("is not an account that cannot be read: the last word holds", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		*w.account = fakeAccount{}
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReachable, "Unknown ServiceUnreachable", "")
+		*w.account = fakeAccount{known: true, endpoints: 1}
+		w.reconcile(ctx, b)
+		before := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable).DeepCopy()
+		w.restart()
+		*w.account = fakeAccount{}
+		w.Clock.Step(time.Hour)
+		w.reconcile(ctx, b)
+		Expect(meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)).To(Equal(before))
+	})
+
+	It("is not an object without our marks, which gets nothing", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		delete(b.Annotations, installation.AnnotationPlace)
+		Expect(w.Client.Update(ctx, b)).To(Succeed())
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Target, "api")
+		Expect(b.Status.Conditions).To(BeEmpty())
+	})
+})

@@ -1,0 +1,194 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+var _ = Describe("a BoundEndpoint's Services", func() {
+	var w *world
+	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+
+	It("are made once, reported once, and then left alone", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		up, target := w.upstream(ctx, b), w.target(ctx, b)
+		Expect(up.Spec.Type).To(Equal(corev1.ServiceTypeClusterIP))
+		Expect(target.Spec.ExternalName).To(Equal("ep-api." + w.Installation.Namespace + ".svc.cluster.local"))
+		owners, err := w.Anchors.Owners(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(up.OwnerReferences).To(Equal([]metav1.OwnerReference{owners.Local}))
+		Expect(target.OwnerReferences).To(Equal([]metav1.OwnerReference{owners.Cluster}))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", w.Target+"/api")
+		expectCondition(b, v1alpha1.ConditionReachable, "True Online", "")
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "http://api."+w.Target)
+		Expect(b.Status.ClusterIP).To(Equal(up.Spec.ClusterIP))
+		Expect(b.Status.URLs).To(Equal("http://api." + w.Target))
+		Expect(b.Status.EndpointCount).To(BeEquivalentTo(1))
+		Expect(w.Said()).To(ConsistOf(ContainSubstring("Projected")))
+
+		version := b.ResourceVersion
+		w.Clock.Step(time.Hour)
+		w.reconcile(ctx, b)
+		Expect(b.ResourceVersion).To(Equal(version))
+		Expect(w.upstream(ctx, b).ResourceVersion).To(Equal(up.ResourceVersion))
+		Expect(w.target(ctx, b).ResourceVersion).To(Equal(target.ResourceVersion))
+		Expect(w.Said()).To(BeEmpty())
+	})
+
+	DescribeTable("are repaired when somebody changes them, and keep address and others' marks", func(ctx SpecContext, drift func(up, target *corev1.Service)) {
+		b := w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080}, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
+		w.reconcile(ctx, b)
+		goodUp, goodTarget := w.upstream(ctx, b), w.target(ctx, b)
+		up, target := goodUp.DeepCopy(), goodTarget.DeepCopy()
+		up.Annotations["theirs"], target.Labels["theirs"] = "stays", "stays"
+		drift(up, target)
+		Expect(w.Client.Update(ctx, up)).To(Succeed())
+		Expect(w.Client.Update(ctx, target)).To(Succeed())
+		w.reconcile(ctx, b)
+		w.reconcile(ctx, b)
+		nowUp, nowTarget := w.upstream(ctx, b), w.target(ctx, b)
+		Expect(nowUp.Spec).To(Equal(goodUp.Spec))
+		Expect(nowTarget.Spec).To(Equal(goodTarget.Spec))
+		Expect(nowUp.UID).To(Equal(goodUp.UID))
+		Expect(nowUp.OwnerReferences).To(Equal(goodUp.OwnerReferences))
+		Expect(nowUp.Annotations).To(HaveKeyWithValue("theirs", "stays"))
+		Expect(nowTarget.Labels).To(HaveKeyWithValue("theirs", "stays"))
+		Expect(w.Installation.Owns(nowUp)).To(BeTrue())
+	},
+		Entry("ports", func(up, target *corev1.Service) {
+			up.Spec.Ports = append(up.Spec.Ports, corev1.ServicePort{Name: "more", Port: 9})
+			target.Spec.Ports = target.Spec.Ports[:1]
+		}),
+		Entry("selector", func(up, _ *corev1.Service) { up.Spec.Selector["app"] = "other" }),
+		Entry("external addresses", func(up, _ *corev1.Service) { up.Spec.ExternalIPs = []string{"192.0.2.1"} }),
+		Entry("affinity", func(up, _ *corev1.Service) { up.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }),
+		Entry("traffic policy", func(up, _ *corev1.Service) {
+			up.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			up.Spec.PublishNotReadyAddresses = true
+		}),
+		Entry("node port", func(up, _ *corev1.Service) { up.Spec.Type = corev1.ServiceTypeNodePort }),
+		Entry("load balancer", func(up, _ *corev1.Service) {
+			up.Spec.Type = corev1.ServiceTypeLoadBalancer
+			up.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		}),
+		Entry("external name", func(_, target *corev1.Service) { target.Spec.ExternalName = "example.net" }),
+		Entry("target made a ClusterIP", func(_, target *corev1.Service) { target.Spec.Type, target.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" }),
+		Entry("our labels and owners", func(up, target *corev1.Service) {
+			up.OwnerReferences, target.OwnerReferences = nil, nil
+			delete(up.Labels, "app.kubernetes.io/managed-by")
+		}),
+	)
+
+	It("come back with their address when somebody deletes them", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		up, target := w.upstream(ctx, b), w.target(ctx, b)
+		Expect(w.Client.Delete(ctx, up)).To(Succeed())
+		Expect(w.Client.Delete(ctx, target)).To(Succeed())
+		w.reconcile(ctx, b)
+		Expect(w.upstream(ctx, b).Spec.ClusterIP).To(Equal(up.Spec.ClusterIP))
+		Expect(w.target(ctx, b).Spec).To(Equal(target.Spec))
+	})
+
+	It("get a new address when the old one has been given away", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		up := w.upstream(ctx, b)
+		Expect(w.Client.Delete(ctx, up)).To(Succeed())
+		thief := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "thief"}, Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 1}}}}
+		Expect(w.Client.Create(ctx, thief)).To(Succeed())
+		w.reconcile(ctx, b)
+		Expect(w.upstream(ctx, b).Spec.ClusterIP).To(And(Not(BeEmpty()), Not(Equal(up.Spec.ClusterIP))))
+		Expect(b.Status.ClusterIP).To(Equal(w.upstream(ctx, b).Spec.ClusterIP))
+	})
+
+	It("are both deleted on release, even when one of them is already gone", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		Expect(w.Client.Delete(ctx, w.target(ctx, b))).To(Succeed())
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State, s.Endpoints = v1alpha1.StateReleased, nil })
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+		w.expectNoService(ctx, w.Target, "api")
+		expectCondition(b, v1alpha1.ConditionReady, "False Released", "")
+		w.reconcile(ctx, b)
+	})
+
+	It("lose only the port that is released", func(ctx SpecContext) {
+		b := w.object(ctx, "db", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080}, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
+		w.reconcile(ctx, b)
+		before := w.upstream(ctx, b)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.Ports[0].State = v1alpha1.StateReleased })
+		w.reconcile(ctx, b)
+		after := w.upstream(ctx, b)
+		Expect(after.UID).To(Equal(before.UID))
+		Expect(after.Spec.Ports).To(Equal(before.Spec.Ports[1:]))
+		Expect(w.target(ctx, b).Spec.Ports).To(HaveLen(1))
+	})
+
+	It("move when the projection id changes, without a gap for the name", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		target := w.target(ctx, b)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-other" })
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+		Expect(w.target(ctx, b).UID).To(Equal(target.UID))
+		Expect(w.target(ctx, b).Spec.ExternalName).To(HavePrefix("ep-other."))
+	})
+
+	It("of a lost object stay while the account has the hostname, and go when it has not", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		Expect(w.Client.Delete(ctx, b)).To(Succeed())
+		w.restart()
+		for _, a := range []fakeAccount{{known: false}, {known: true, endpoints: 1}} {
+			*w.account = a
+			Expect(w.reconcile(ctx, b).RequeueAfter).NotTo(BeZero())
+			w.Clock.Step(time.Hour)
+			w.reconcile(ctx, b)
+			w.upstream(ctx, b)
+		}
+		*w.account = fakeAccount{known: true}
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		w.Clock.Step(30 * time.Second)
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+		w.expectNoService(ctx, w.Target, "api")
+	})
+
+	It("are adopted, address and all, when the lost object is rebuilt", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		up := w.upstream(ctx, b)
+		Expect(w.Client.Delete(ctx, b)).To(Succeed())
+		w.reconcile(ctx, b)
+		b = w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		Expect(w.upstream(ctx, b).UID).To(Equal(up.UID))
+		Expect(b.Status.ClusterIP).To(Equal(up.Spec.ClusterIP))
+	})
+
+	It("are made for an id that is no name of a Service, which the annotation keeps", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "EP_1/x" })
+		w.reconcile(ctx, b)
+		var list corev1.ServiceList
+		Expect(w.Live.List(ctx, &list, client.InNamespace(w.Installation.Namespace))).To(Succeed())
+		Expect(list.Items).To(HaveLen(1))
+		Expect(list.Items[0].Annotations).To(HaveKeyWithValue("bindings.fairlead.dev/projection-id", "EP_1/x"))
+		Expect(w.target(ctx, b).Spec.ExternalName).To(HavePrefix(list.Items[0].Name + "."))
+	})
+})

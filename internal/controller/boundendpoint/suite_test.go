@@ -1,0 +1,156 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+var config *rest.Config
+
+func TestReconciler(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "boundendpoint")
+}
+
+var _ = BeforeSuite(func() { config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace")) })
+
+// fakeAccount answers for every hostname.
+type fakeAccount struct {
+	known     bool
+	endpoints int
+	offline   []string
+}
+
+func (a *fakeAccount) Hostname(string) (bool, int, []string) {
+	return a.known, a.endpoints, slices.Clone(a.offline)
+}
+
+// world is a fixture with a reconciler and an account.
+type world struct {
+	*fixture.Fixture
+	account    *fakeAccount
+	reconciler *boundendpoint.Reconciler
+}
+
+func newWorld(ctx context.Context) *world {
+	GinkgoHelper()
+	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1}}
+	w.restart()
+	return w
+}
+
+func (w *world) restart() {
+	w.reconciler = boundendpoint.New(boundendpoint.Options{
+		Client: w.Client, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Recorder: w.Events, Now: w.Clock.Now,
+		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
+		Denied:        boundendpoint.DeniedByDefault(w.Installation.Namespace),
+		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
+	})
+}
+
+// object makes a BoundEndpoint in the target namespace.
+func (w *world) object(ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort) *v1alpha1.BoundEndpoint {
+	GinkgoHelper()
+	if len(ports) == 0 {
+		ports = []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20080}}
+	}
+	b := &v1alpha1.BoundEndpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: service + "." + namespace},
+		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: namespace, ProjectionID: "ep-" + service, Ports: ports,
+			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-" + service, URL: "http://" + service + "." + namespace}}},
+	}
+	w.Installation.Mark(b)
+	Expect(w.Client.Create(ctx, b)).To(Succeed())
+	return b
+}
+
+// change updates the object's spec.
+func (w *world) change(ctx context.Context, b *v1alpha1.BoundEndpoint, change func(*v1alpha1.BoundEndpointSpec)) {
+	GinkgoHelper()
+	Expect(w.Client.Get(ctx, client.ObjectKeyFromObject(b), b)).To(Succeed())
+	change(&b.Spec)
+	Expect(w.Client.Update(ctx, b)).To(Succeed())
+}
+
+// reconcile calls Reconcile as often as it asks to be called again at once, and reads the object anew.
+func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
+	GinkgoHelper()
+	var result ctrl.Result
+	Eventually(func(g Gomega) {
+		var err error
+		result, err = w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(Or(BeZero(), BeNumerically(">=", time.Second)))
+	}).WithContext(ctx).Should(Succeed())
+	Expect(client.IgnoreNotFound(w.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
+	return result
+}
+
+func (w *world) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+	GinkgoHelper()
+	return w.service(ctx, w.Installation.Namespace, b.Spec.ProjectionID)
+}
+
+func (w *world) target(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {
+	GinkgoHelper()
+	return w.service(ctx, b.Spec.Namespace, b.Spec.Service)
+}
+
+func (w *world) service(ctx context.Context, namespace, name string) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{}
+	Expect(w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)).To(Succeed())
+	return s
+}
+
+func (w *world) expectNoService(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	err := w.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Service{})
+	Expect(apierrors.IsNotFound(err)).To(BeTrue(), "Service %s/%s: %v", namespace, name, err)
+}
+
+// foreign makes a Service of somebody else's.
+func (w *world) foreign(ctx context.Context, namespace, name string) *corev1.Service {
+	GinkgoHelper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+		Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}}}
+	s.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
+	Expect(w.Client.Create(ctx, s)).To(Succeed())
+	return w.service(ctx, namespace, name)
+}
+
+// condition returns "Status Reason" of a condition, and its message.
+func condition(b *v1alpha1.BoundEndpoint, typ string) (string, string) {
+	c := meta.FindStatusCondition(b.Status.Conditions, typ)
+	if c == nil {
+		return "", ""
+	}
+	return string(c.Status) + " " + c.Reason, c.Message
+}
+
+func expectCondition(b *v1alpha1.BoundEndpoint, typ, want, message string) {
+	GinkgoHelper()
+	got, text := condition(b, typ)
+	Expect(got).To(Equal(want), text)
+	Expect(text).To(ContainSubstring(message))
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/connectproxy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -86,6 +87,9 @@ func (f *forward) start(ctx context.Context, target string) error {
 		return err
 	}
 	o.Endpoint, o.Upstream, o.Logger = endpoint, upstream, f.logger(level)
+	if o.DialServer, err = connectproxy.Dialer(f.console.env, nil); err != nil {
+		return &usageError{err.Error()}
+	}
 	f.warn(level, settings.Warnings)
 	return f.serve(ctx, o, level, settings)
 }

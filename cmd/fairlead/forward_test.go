@@ -8,6 +8,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,6 +132,38 @@ func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
 	}
 	if ids[0] != ids[1] {
 		t.Errorf("%q, then %q", ids[0], ids[1])
+	}
+}
+
+func TestTheProxyOfTheEnvironmentIsUsed(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.Host
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut bytes.Buffer
+	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken, "HTTPS_PROXY": proxy.URL}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"http", "8080", "--url", "http://a.b", "--server", "https://fairlead.test:8443"},
+			console{in: strings.NewReader(""), out: &out, err: &errOut, env: func(k string) string { return env[k] }})
+	}()
+	if got := <-asked; got != "CONNECT fairlead.test:8443" {
+		t.Errorf("the proxy was asked %q", got)
+	}
+	<-asked // the second attempt: the first one was reported
+	cancel()
+	if c := <-code; c != 0 || !strings.Contains(out.String(), `it answered "403 Forbidden"`) {
+		t.Errorf("code %d, %q, %q", c, out.String(), errOut.String())
+	}
+	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, "HTTPS_PROXY": "socks5://u:hunter2@p"}, "",
+		"http", "8080", "--url", "http://a.b", "--server", "https://fairlead.test:8443")
+	if r.code != exitUsage || !strings.Contains(r.err, "HTTPS_PROXY") || strings.Contains(r.err, "hunter2") {
+		t.Errorf("got %+v", r)
 	}
 }
 

@@ -20,7 +20,8 @@ First time:
   fairlead http 8080 --url http://hello.demo        # then, in a pod: curl http://hello.demo
 
 Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN, FAIRLEAD_CA_FILE,
-FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file (~/.config/fairlead/config.yaml).
+FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file (~/.config/fairlead/config.yaml). HTTPS_PROXY and NO_PROXY are
+honoured on the way to the server.
 
 Exit codes:
   0  stopped with Ctrl-C or SIGTERM

@@ -48,7 +48,7 @@ type Options struct {
 
 	Dial        DialFunc      // upstreams; nil = a net.Dialer
 	UpstreamTLS *tls.Config   // roots for https upstreams; nil = the system's
-	DialServer  DialFunc      // the server; nil = a net.Dialer
+	DialServer  DialFunc      // the server; nil = a net.Dialer, without a proxy
 	MaxBackoff  time.Duration // between attempts to reach the server; 0 = 10 s
 	Goodbye     time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
 	Drain       time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	told := a.goodbye()
 	cancel(nil)
-	_ = <-ended // nil: the run was cancelled
+	_ = <-ended                          // nil: the run was cancelled
 	a.streams.wait(context.Background()) // the session's end aborts them
 	a.Observe(Stopped{Told: told})
 	return nil

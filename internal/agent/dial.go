@@ -18,7 +18,7 @@ import (
 const upstreamTimeout = 10 * time.Second
 
 // DialFunc dials; (*net.Dialer).DialContext is one.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dial connects to the upstream within the time-out; https upstreams are verified against the roots of config, which may be nil for the
 // system's.

@@ -95,6 +95,7 @@ func causeOf(err error, server string) string {
 		dns      *net.DNSError
 		noTLS    tls.RecordHeaderError
 		netError net.Error
+		op       *net.OpError
 	)
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -117,6 +118,8 @@ func causeOf(err error, server string) string {
 		return "it does not speak TLS; is this the address of a fairlead-server?"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netError) && netError.Timeout():
 		return "no answer in time"
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Op + ": " + op.Err.Error() // without the ports, which differ each time
 	}
 	return err.Error()
 }

@@ -30,8 +30,12 @@ type Upstream struct {
 // Address returns host:port for a dialer.
 func (u Upstream) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
 
-// String returns the normal form, e.g. "http://localhost:8080".
-func (u Upstream) String() string { return u.Scheme + "://" + u.Address() }
+// String returns the normal form, e.g. "http://localhost:8080". It is a URL: the zone of an IPv6 address is written with %25 (RFC 6874).
+func (u Upstream) String() string {
+	return u.Scheme + "://" + strings.Replace(u.Address(), "%", "%25", 1)
+}
+
+var zonePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
 
@@ -130,9 +134,10 @@ func beyondAuthority(rest string) string {
 // splitHostPort splits at the last colon behind the brackets; the port may be missing. ok is false for an IPv6 address without brackets.
 func splitHostPort(s string) (host, port string, ok bool) {
 	if inner, rest, closed := strings.Cut(s, "]"); strings.HasPrefix(s, "[") && closed {
-		addr, err := netip.ParseAddr(inner[1:])
+		inner = strings.Replace(inner[1:], "%25", "%", 1)
+		addr, err := netip.ParseAddr(inner)
 		port, hasPort := strings.CutPrefix(rest, ":")
-		return inner[1:], port, err == nil && addr.Is6() && (hasPort || rest == "")
+		return inner, port, err == nil && addr.Is6() && zonePattern.MatchString(addr.Zone()) && (hasPort || rest == "")
 	}
 	host, port, _ = strings.Cut(s, ":")
 	return host, port, !strings.Contains(port, ":")

@@ -1,0 +1,202 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestAnUpstreamThatIsDownRefusesStreamsUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	ln := mustListen(t)
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	svc := newService(t).start()
+	r := run(t, svc, addr, nil)
+	s := receive(t, svc.bound, "bind")
+	if down := next[agent.UpstreamDown](r); down.Upstream != "http://"+addr || down.Cause != "connection refused" || !down.HTTP {
+		t.Errorf("warning at start: %+v", down)
+	}
+	for range 3 {
+		wantRefused(t, s, header(), tunnel.RefusedUpstream)
+	}
+	if again := remaining[agent.UpstreamDown](r); len(again) > 0 {
+		t.Errorf("the same outage was reported again: %+v", again)
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Skipf("the port was taken meanwhile: %v", err)
+	}
+	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") }), ReadHeaderTimeout: patience}
+	go func() { _ = back.Serve(ln) }()
+	defer func() { _ = back.Close() }()
+	if got, err := get(t, s, "/"); err != nil || got != "back" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if up := next[agent.UpstreamUp](r); up.Upstream != "http://"+addr {
+		t.Errorf("got %+v", up)
+	}
+}
+
+func TestATCPUpstreamIsNeverTouchedWithoutACaller(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	dialled := make(chan string, 10)
+	r := run(t, svc, "5432", func(o *agent.Options) {
+		asTCP(o)
+		o.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+			dialled <- addr
+			return nil, errors.New("down")
+		}
+	})
+	next[agent.Online](r)
+	r.stop()
+	if err := r.end(); err != nil || len(dialled) != 0 {
+		t.Errorf("%v; dialled %d times", err, len(dialled))
+	}
+}
+
+func TestTheDialDoesNotOutliveTheOpenersPatience(t *testing.T) {
+	t.Parallel()
+	svc := newService(t).start()
+	limits := make(chan time.Duration, 2)
+	run(t, svc, "5432", func(o *agent.Options) {
+		asTCP(o)
+		o.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			deadline, _ := ctx.Deadline()
+			limits <- time.Until(deadline)
+			return nil, context.DeadlineExceeded
+		}
+	})
+	s := receive(t, svc.bound, "bind")
+	h := header()
+	wantRefused(t, s, h, tunnel.RefusedUpstream)
+	if got := <-limits; got > 10*time.Second || got < 5*time.Second {
+		t.Errorf("without a deadline the dial may take %v, want 10s", got)
+	}
+	h.Deadline = 5 * time.Second
+	wantRefused(t, s, h, tunnel.RefusedUpstream)
+	if got := <-limits; got >= 5*time.Second {
+		t.Errorf("with a deadline of 5s the dial may take %v", got)
+	}
+}
+
+func TestAThousandRefusedStreamsLeaveTheDescriptorCountFlat(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("counts descriptors in /proc")
+	}
+	ln := mustListen(t)
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	svc := newService(t).start()
+	run(t, svc, addr, asTCP)
+	s := receive(t, svc.bound, "bind")
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	wantRefused(t, s, header(), tunnel.RefusedUpstream)
+	before := count()
+	for range 1000 {
+		wantRefused(t, s, header(), tunnel.RefusedUpstream)
+	}
+	if after := count(); after > before+5 {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func TestHTTPSUpstreamsAreVerified(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }))
+	upstream.EnableHTTP2 = true
+	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
+	upstream.StartTLS()
+	defer upstream.Close()
+	plain := tls.NewListener(mustListen(t), &tls.Config{Certificates: upstream.TLS.Certificates}) // offers no ALPN
+	go func() {
+		for {
+			c, err := plain.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*tls.Conn).Handshake()
+			_ = c.Close()
+		}
+	}()
+	defer func() { _ = plain.Close() }()
+	roots := x509.NewCertPool()
+	roots.AddCert(upstream.Certificate())
+
+	for name, c := range map[string]struct {
+		target   string
+		roots    *x509.CertPool
+		protocol string
+		preface  string // what the test sends
+		want     string // what an answer holds; "" = refused
+		cause    string
+	}{
+		"http1":             {upstream.URL, roots, agent.ProtocolHTTP1, "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n", "hello.demo", ""},
+		"http2":             {upstream.URL, roots, agent.ProtocolHTTP2, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
+		"unknown authority": {upstream.URL, x509.NewCertPool(), agent.ProtocolHTTP1, "", "", "certificate"},
+		"http2 not offered": {"https://" + plain.Addr().String(), roots, agent.ProtocolHTTP2, "", "", "does not speak HTTP/2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			svc := newService(t).start()
+			r := run(t, svc, c.target, func(o *agent.Options) {
+				o.Upstream.Protocol = c.protocol
+				o.UpstreamTLS = &tls.Config{RootCAs: c.roots}
+			})
+			s := receive(t, svc.bound, "bind")
+			if c.want == "" {
+				wantRefused(t, s, header(), tunnel.RefusedUpstream)
+				if down := next[agent.UpstreamDown](r); !strings.Contains(down.Cause, c.cause) {
+					t.Errorf("got %+v", down)
+				}
+				return
+			}
+			st := open(t, s, header())
+			defer func() { _ = st.Close() }()
+			if _, err := io.WriteString(st, c.preface); err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			buf := make([]byte, 4096)
+			for !strings.Contains(got.String(), c.want) {
+				n, err := st.Read(buf)
+				got.Write(buf[:n])
+				if err != nil {
+					t.Fatalf("read %q, %v", got.String(), err)
+				}
+			}
+		})
+	}
+}
+
+func mustListen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -99,6 +100,8 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 			if version, err = f.poll(ctx); err != nil {
 				return err
 			}
+		case errors.Is(err, io.EOF): // the service ended it, as it does when it restarts
+			sleep(ctx, tries.next())
 		default:
 			f.failed(ctx, err)
 			sleep(ctx, tries.next())
@@ -109,7 +112,7 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 // needsList says of a watch's error that another watch from the same version would end the same way.
 func needsList(err error) bool {
 	switch account.CodeOf(err) {
-	case account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute:
+	case account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute, account.CodeBadAnswer:
 		return true
 	}
 	return false
@@ -123,7 +126,7 @@ func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (acco
 	if err != nil {
 		return version, fmt.Errorf("watching the account's endpoints: %w", err)
 	}
-	defer func() { _ = w.Close() }()
+	defer w.Close()
 	f.setPolling(false)
 	for {
 		ev, err := w.Next()

@@ -64,7 +64,7 @@ func (p *tape) Next() (account.EndpointEvent, error) {
 	return account.EndpointEvent{}, p.err
 }
 
-func (p *tape) Close() error { return nil }
+func (p *tape) Close() {}
 
 // play runs a Feed in a bubble of its own time for d.
 func play(t *testing.T, s *script, d time.Duration, check func(*Feed, *Set)) {

@@ -28,11 +28,11 @@ type Snapshot struct {
 	AccountID, StoreID string
 }
 
-// Watcher is a running watch. Next blocks until there is an event, the watch breaks or its context ends; it bounds the time without a sign of life.
-// Close is called once, after the last Next.
+// Watcher is a running watch. Next blocks until there is an event, the watch breaks, was silent for too long, or its context ends; the error is
+// io.EOF where the service ended the watch.
 type Watcher interface {
 	Next() (account.EndpointEvent, error)
-	Close() error
+	Close()
 }
 
 // Admitter is the endpoint selector (internal/selector).

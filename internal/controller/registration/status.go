@@ -49,8 +49,8 @@ func (r *Registration) conditions(failure error) []metav1.Condition {
 	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeWrongKind, account.CodeExpired, account.CodeScope:
 		return []metav1.Condition{answered,
 			condition(v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, safeMessage(failure))}
-	case account.CodeInternal, account.CodeUnavailable, account.CodeTooMany:
-		return []metav1.Condition{condition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, safeMessage(failure))}
+	case account.CodeUnreachable, account.CodeBadAnswer, account.CodeInternal, account.CodeUnavailable, account.CodeTooMany:
+		return []metav1.Condition{condition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, failure.Error())}
 	}
 	return []metav1.Condition{answered, condition(v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonAPIError, safeMessage(failure))}
 }

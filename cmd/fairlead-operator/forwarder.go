@@ -1,0 +1,49 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/fairlead-dev/fairlead/internal/operator"
+)
+
+func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
+	var o operator.ForwarderOptions
+	cmd := &cobra.Command{
+		Use:   "forwarder",
+		Short: "Listen on the target ports and relay each connection to the service's edge",
+		Long: "Listen on the target ports and relay each connection to the service's edge.\n\n" +
+			"POD_NAME and POD_IP of the environment tell this forwarder from the others, and when it may stop.",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.PodName, o.PodIP = getenv("POD_NAME"), getenv("POD_IP")
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			kubernetes, err := config.GetConfig()
+			if err != nil {
+				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
+			}
+			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
+			return operator.RunForwarder(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.EdgeAddress, "edge-address", "", "`HOST:PORT` of the service's edge")
+	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read anew for every session")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
+	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
+	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
+	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
+	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz, /readyz and /status; empty for none")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute, "how long live connections may go on after the order to stop")
+	return cmd
+}

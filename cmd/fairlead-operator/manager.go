@@ -1,0 +1,73 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/fairlead-dev/fairlead/internal/operator"
+)
+
+func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
+	var o operator.ManagerOptions
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Watch the account's endpoints and keep their Services",
+		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION and FAIRLEAD_ENDPOINT_SELECTOR stand in for " +
+			"--description and --endpoint-selector, so that any text passes unchanged.",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Description = orEnv(cmd.Flags(), "description", o.Description, getenv("FAIRLEAD_DESCRIPTION"))
+			o.EndpointSelector = orEnv(cmd.Flags(), "endpoint-selector", o.EndpointSelector, getenv("FAIRLEAD_ENDPOINT_SELECTOR"))
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			kubernetes, err := config.GetConfig()
+			if err != nil {
+				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
+			}
+			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
+			return operator.RunManager(cmd.Context(), o)
+		},
+	}
+	managerFlags(cmd.Flags(), &o)
+	return cmd
+}
+
+func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
+	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
+	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read anew for every request")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
+	f.StringVar(&o.VersionHeader, "version-header", "Service-Version", "`NAME` of the header that carries the API's version")
+	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
+	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
+	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
+	f.BoolVar(&o.BindingEnabled, "binding-enabled", true, "project endpoints; false registers the installation and removes what was projected")
+	f.StringVar(&o.EndpointSelector, "endpoint-selector", "", "CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
+	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second, "how long the Services of an endpoint stay after its agent said goodbye")
+	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
+	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
+	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services")
+	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
+	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder", "app.kubernetes.io/name `LABEL` of the forwarders' pods")
+	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "", "app.kubernetes.io/instance `LABEL` of the forwarders' pods")
+	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
+	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz and /readyz; empty for none")
+	f.BoolVar(&o.LeaderElect, "leader-elect", false, "work only while holding the namespace's Lease; needed with more than one replica")
+}
+
+// orEnv returns the flag's value where the flag was given, else that of the environment.
+func orEnv(f *pflag.FlagSet, name, value, env string) string {
+	if f.Changed(name) {
+		return value
+	}
+	return env
+}

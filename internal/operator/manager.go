@@ -1,0 +1,196 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/controller/notify"
+	"github.com/fairlead-dev/fairlead/internal/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+const (
+	// leaseName is the same for every release of a namespace, so that a second one there does nothing.
+	leaseName     = "fairlead-operator"
+	takeoverDelay = time.Minute
+	orphanDelay   = 30 * time.Second
+	portRest      = time.Minute
+	// statusDebounce is how long the status of a hostname waits after its agent came or went.
+	statusDebounce = 10 * time.Second
+)
+
+// RunManager runs the manager until the context ends. Options that are wrong, and a cluster that refuses us for good, are errors; a cluster or an
+// account that is away is not.
+func RunManager(ctx context.Context, o ManagerOptions) error {
+	parsed, err := o.parse()
+	if err != nil {
+		return err
+	}
+	logger := logr.FromSlogHandler(o.Logger.Handler())
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	mgr, err := newManager(o, logger)
+	if err != nil {
+		return err
+	}
+	if err := addParts(ctx, mgr, o, parsed); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the manager: %w", err)
+	}
+	return nil
+}
+
+func newManager(o ManagerOptions, logger logr.Logger) (ctrl.Manager, error) {
+	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
+		Scheme:                        newScheme(),
+		MapperProvider:                newMapper,
+		Cache:                         cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}),
+		Logger:                        logger,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
+		HealthProbeBindAddress:        orNone(o.HealthAddr),
+		GracefulShutdownTimeout:       ptr.To(10 * time.Second),
+		Controller:                    config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// orNone is how controller-runtime spells that there is no listener.
+func orNone(addr string) string {
+	if addr == "" {
+		return "0"
+	}
+	return addr
+}
+
+// addParts is the one list of what the manager runs.
+func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings) error {
+	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
+	source, registrar, err := accountOf(o)
+	if err != nil {
+		return err
+	}
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("preparing the client for the anchors: %w", err)
+	}
+	anchors := &installation.Anchors{Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Client: direct}
+	recorder := mgr.GetEventRecorder("fairlead-operator")
+	set := endpointsync.NewSet(s.selector)
+	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
+	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
+	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), Changed: func(c endpointsync.Change) {
+		report.Endpoints(c.Problems)
+		changes.NotifyAll(c.Hostnames)
+		availability.NotifyAll(c.Availability)
+	}}
+	if o.Metrics == nil {
+		o.Metrics = metrics.Registry
+	}
+	sync := &endpointsync.Reconciler{
+		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Report: report, Now: time.Now,
+		Ports:  endpointsync.NewPorts(s.ports, portRest, time.Now),
+		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
+	}
+	services := boundendpoint.New(boundendpoint.Options{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Recorder: recorder, Now: time.Now,
+		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
+		Denied: boundendpoint.DeniedByDefault(own.Namespace), TakeoverDelay: takeoverDelay, OrphanDelay: orphanDelay,
+	})
+	register := &registration.Registration{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners, Recorder: recorder, Now: time.Now,
+		Spec:    v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled, EndpointSelector: o.EndpointSelector},
+		Version: version.String(), Facts: factsOf(feed), Log: mgr.GetLogger().WithName("registration"),
+	}
+	runnables := []manager.Runnable{register, feed}
+	if !o.BindingEnabled {
+		set.Disable()
+		runnables = []manager.Runnable{register}
+	}
+	ready := &readiness{}
+	return errors.Join(
+		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
+		endpointsync.RegisterMetrics(o.Metrics, set, feed),
+		sync.SetupWithManager(mgr, changes),
+		services.SetupWithManager(mgr, availability),
+		addAll(mgr, runnables...),
+		mgr.Add(ready),
+		mgr.AddReadyzCheck("caches", ready.check),
+		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
+	)
+}
+
+func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
+	var errs []error
+	for _, r := range runnables {
+		errs = append(errs, mgr.Add(r))
+	}
+	return errors.Join(errs...)
+}
+
+func factsOf(feed *endpointsync.Feed) func() registration.Facts {
+	return func() registration.Facts {
+		s := feed.Status()
+		return registration.Facts{AccountID: s.AccountID, StoreID: s.StoreID, Polling: s.Polling}
+	}
+}
+
+// operatorObject returns the installation's KubernetesOperator as far as it is known, for events to regard.
+func operatorObject(ctx context.Context, cached client.Client, own installation.Installation) func() runtime.Object {
+	return func() runtime.Object {
+		o := &v1alpha1.KubernetesOperator{}
+		o.Namespace, o.Name = own.Namespace, own.Release
+		_ = cached.Get(ctx, client.ObjectKeyFromObject(o), o) // without it the event lacks the UID
+		return o
+	}
+}
+
+// readiness turns true when the caches are filled. A manager that does not lead is ready too.
+type readiness struct{ filled atomic.Bool }
+
+// Start is called once the caches are filled.
+func (r *readiness) Start(ctx context.Context) error {
+	r.filled.Store(true)
+	<-ctx.Done()
+	return nil
+}
+
+// NeedLeaderElection says that it runs on every replica.
+func (r *readiness) NeedLeaderElection() bool { return false }
+
+func (r *readiness) check(*http.Request) error {
+	if !r.filled.Load() {
+		return errors.New("the caches are not filled yet: is the API server reachable?")
+	}
+	return nil
+}

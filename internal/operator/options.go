@@ -1,0 +1,133 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/selector"
+)
+
+// ManagerOptions say what the manager is to do. Flags are named as in `fairlead-operator manager --help`.
+type ManagerOptions struct {
+	APIURL        string // of the account's API: https://HOST[:PORT]
+	APIKeyFile    string // read at each request, so that a rotated key needs no restart
+	CAFile        string // PEM; empty: the system's roots
+	VersionHeader string
+
+	Namespace        string
+	Release          string
+	Description      string
+	BindingEnabled   bool
+	EndpointSelector string
+	RemovalDelay     time.Duration
+	PortRange        string
+	ClusterDomain    string // empty: as /etc/resolv.conf says
+
+	AnchorClusterRole string
+	AnchorRole        string
+	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
+	ForwarderInstance string // app.kubernetes.io/instance of them
+
+	MetricsAddr string // empty: none
+	HealthAddr  string // empty: none
+	LeaderElect bool
+
+	// Kubernetes reaches the cluster.
+	Kubernetes *rest.Config
+	Logger     *slog.Logger
+
+	// Account replaces the account's API in tests, with Registrar beside it.
+	Account   endpointsync.Source
+	Registrar registration.Registrar
+	// Metrics replaces the process's metrics registry in tests.
+	Metrics prometheus.Registerer
+}
+
+// settings are options that were parsed.
+type settings struct {
+	selector *selector.Selector
+	ports    endpointsync.PortRange
+	domain   string
+}
+
+// Validate checks every option and returns all that is wrong as one *account.Error.
+func (o *ManagerOptions) Validate() error {
+	_, err := o.parse()
+	return err
+}
+
+func (o *ManagerOptions) parse() (settings, error) {
+	var s settings
+	var c checks
+	var err error
+	if o.Account == nil {
+		_, err = account.ParseServerURL("--api-url", o.APIURL)
+		c.add(err)
+		c.file("--api-key-file", o.APIKeyFile)
+		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
+			c.wrong("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
+		}
+	}
+	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
+	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	c.name("--anchor-cluster-role", o.AnchorClusterRole, path.IsValidPathSegmentName)
+	c.name("--anchor-role", o.AnchorRole, path.IsValidPathSegmentName)
+	c.label("--forwarder-name", o.ForwarderName)
+	c.label("--forwarder-instance", o.ForwarderInstance)
+	if len(o.Description) > account.MaxDescription {
+		c.wrong("--description", o.Description[:32]+"…", fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
+	}
+	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
+		c.wrong("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
+	}
+	c.listen("--metrics-addr", o.MetricsAddr)
+	c.listen("--health-addr", o.HealthAddr)
+	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
+	c.add(err)
+	s.domain, err = clusterDomain(o.ClusterDomain, resolvConf)
+	c.add(err)
+	if s.selector, err = selector.Compile(o.EndpointSelector); err != nil {
+		c.wrong("--endpoint-selector", o.EndpointSelector, err.Error())
+	}
+	return s, c.err()
+}
+
+const resolvConf = "/etc/resolv.conf"
+
+// clusterDomain checks the domain, or reads it from the search list that kubelet gives every pod: "<namespace>.svc.<domain> svc.<domain> <domain>".
+func clusterDomain(domain, resolvConf string) (string, error) {
+	if domain != "" {
+		if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {
+			return "", account.Invalid("--cluster-domain", domain, "give a DNS domain, such as cluster.local")
+		}
+		return domain, nil
+	}
+	b, _ := os.ReadFile(resolvConf) // without it the usual domain holds
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "search" {
+			continue
+		}
+		for _, search := range fields[1:] {
+			if found, ok := strings.CutPrefix(strings.TrimSuffix(search, "."), "svc."); ok {
+				return found, nil
+			}
+		}
+	}
+	return "cluster.local", nil
+}

@@ -1,0 +1,178 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/operator"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+var (
+	config *rest.Config
+	kube   client.Client
+)
+
+func TestOperator(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "operator")
+}
+
+var _ = BeforeSuite(func() {
+	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace", "garbagecollector"))
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	var err error
+	kube, err = client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+})
+
+// release is a namespace with what the chart puts there, and a target namespace.
+type release struct {
+	namespace, target string
+	account           *fakeAccount
+}
+
+func newRelease(ctx context.Context) *release {
+	GinkgoHelper()
+	r := &release{account: newFakeAccount()}
+	r.namespace, r.target = newNamespace(ctx, "op-"), newNamespace(ctx, "team-")
+	Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
+	Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "anchor"}})).To(Succeed())
+	return r
+}
+
+func (r *release) anchor() string { return r.namespace + "-anchor" }
+
+func newNamespace(ctx context.Context, prefix string) string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
+	Expect(kube.Create(ctx, ns)).To(Succeed())
+	return ns.Name
+}
+
+func (r *release) options() operator.ManagerOptions {
+	return operator.ManagerOptions{
+		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: "anchor", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		LeaderElect: true, Kubernetes: config, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
+		Account: r.account, Registrar: r.account, Metrics: prometheus.NewRegistry(),
+	}
+}
+
+// run runs a manager until the returned function is called, which waits for its end.
+func run(o operator.ManagerOptions) (stop func()) {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- operator.RunManager(ctx, o) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		Eventually(done).Should(Receive(BeNil()))
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+func (r *release) bep(ctx context.Context, hostname string) *v1alpha1.BoundEndpoint {
+	GinkgoHelper()
+	b := &v1alpha1.BoundEndpoint{}
+	Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b)).To(Succeed())
+	return b
+}
+
+func service(ctx context.Context, namespace, name string) func() (*corev1.Service, error) {
+	return func() (*corev1.Service, error) {
+		s := &corev1.Service{}
+		return s, kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
+	}
+}
+
+// writes counts the writes that pass through it, by "METHOD resource".
+type writes struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (w *writes) wrap(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if req.Method != http.MethodGet {
+				w.mu.Lock()
+				w.count[req.Method+" "+resource(req.URL.Path)]++
+				w.mu.Unlock()
+			}
+			return next.RoundTrip(req)
+		})
+	})
+	return c
+}
+
+// take returns what was counted since the last call, without the renewals of the lease.
+func (w *writes) take() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := w.count
+	w.count = map[string]int{}
+	delete(taken, "PUT leases")
+	return taken
+}
+
+// resource of /api/v1/namespaces/x/services/y or /apis/g/v/namespaces/x/rs/y/status.
+func resource(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for i, part := range parts {
+		if part == "namespaces" && len(parts) > i+2 {
+			if len(parts) > i+4 {
+				return parts[i+2] + "/" + parts[i+4]
+			}
+			return parts[i+2]
+		}
+	}
+	return path
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// endpoint makes an online agent endpoint.
+func endpoint(id, url string) account.Endpoint {
+	return account.Endpoint{
+		ID: id, URL: url, Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}, Status: account.StatusOnline, ProjectionID: id,
+		CreatedAt: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
+	}
+}
+
+func hostnameIn(namespace, name string) string { return fmt.Sprintf("%s.%s", name, namespace) }

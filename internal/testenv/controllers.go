@@ -4,6 +4,7 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +19,8 @@ import (
 type controllerManager struct {
 	dir   string // kubeconfig and log
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{}
+	err   error // of Wait; set before ended is closed
 }
 
 // startControllers runs the named controllers only. They work as the administrator.
@@ -27,7 +29,7 @@ func startControllers(assets string, kubeconfig []byte, names []string) (*contro
 	if err != nil {
 		return nil, err
 	}
-	m := &controllerManager{dir: dir, ended: make(chan error, 1)}
+	m := &controllerManager{dir: dir, ended: make(chan struct{})}
 	if err := m.start(filepath.Join(assets, "kube-controller-manager"), kubeconfig, names); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -44,13 +46,16 @@ func (m *controllerManager) start(program string, kubeconfig []byte, names []str
 		return err
 	}
 	defer func() { _ = log.Close() }() // the program has its own
-	m.cmd = exec.Command(program, "--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
+	m.cmd = exec.CommandContext(context.Background(), program, "--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
 		"--controllers="+strings.Join(names, ","))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
 		return err
 	}
-	go func() { m.ended <- m.cmd.Wait() }()
+	go func() {
+		m.err = m.cmd.Wait()
+		close(m.ended)
+	}()
 	return nil
 }
 
@@ -58,9 +63,9 @@ func (m *controllerManager) start(program string, kubeconfig []byte, names []str
 func (m *controllerManager) stop() error {
 	defer func() { _ = os.RemoveAll(m.dir) }()
 	select {
-	case err := <-m.ended:
+	case <-m.ended:
 		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
-		return fmt.Errorf("the controller manager ended by itself (%w); its log ends with: %s", err, log[max(0, len(log)-2000):])
+		return fmt.Errorf("the controller manager ended by itself (%w); its log ends with: %s", m.err, log[max(0, len(log)-2000):])
 	default:
 	}
 	_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may end at this moment

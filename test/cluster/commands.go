@@ -104,7 +104,13 @@ func downCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return lifecycle.Down(cmd.Context(), os.Stderr, c)
+			if err := lifecycle.Down(cmd.Context(), os.Stderr, c); err != nil {
+				return err
+			}
+			if w.dir == "" {
+				_ = os.Remove(filepath.Dir(c.Dir)) // the folder of all clusters, if this was the last
+			}
+			return nil
 		},
 	}
 	w.flags(cmd)

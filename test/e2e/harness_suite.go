@@ -186,7 +186,7 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 	if !ranBefore {
 		removeLogs := c.close
 		c.close = func() error {
-			down := exec.Command(c.bin, "down", "--name", clusterName)
+			down := exec.CommandContext(context.WithoutCancel(ctx), c.bin, "down", "--name", clusterName)
 			down.Stdout, down.Stderr = os.Stderr, os.Stderr
 			return errors.Join(down.Run(), removeLogs())
 		}

@@ -20,7 +20,7 @@ import (
 func pattern() io.Reader { return rand.NewChaCha8([32]byte{'n', 'e', 't', 't', 'o', 'o', 'l'}) }
 
 func serveTCP(ctx context.Context, addr string, handle func(*net.TCPConn) error) error {
-	l, err := net.Listen("tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}

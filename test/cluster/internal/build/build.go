@@ -147,8 +147,8 @@ func (c Cache) pointCurrent() error {
 	if target, err := os.Readlink(link); err == nil && target == path.Base(dir) {
 		return nil
 	}
-	if _, err := os.Stat(dir); err != nil {
-		return nil // only other parts were asked for
+	if missing, err := c.Missing(Kubenode); err != nil || len(missing) > 0 {
+		return err // it was not asked for
 	}
 	temp := fmt.Sprintf("%s.%d", link, os.Getpid())
 	if err := os.Symlink(path.Base(dir), temp); err != nil {

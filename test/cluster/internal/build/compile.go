@@ -62,7 +62,7 @@ func goCommand(ctx context.Context, p *progress, src string, stdout io.Writer, a
 		case strings.HasPrefix(line, "go: downloading "):
 			p.downloaded()
 		case isImportPath(line):
-			p.compiled(line)
+			p.compiled()
 		default:
 			said = append(said, line)
 		}

@@ -28,6 +28,8 @@ type progress struct {
 	downloads             int
 	total, finished       int
 	compilingNow, stopped bool
+
+	outMu sync.Mutex // one line at a time
 }
 
 const plainInterval = 15 * time.Second
@@ -61,6 +63,8 @@ func (p *progress) run() {
 }
 
 func (p *progress) show(line string) {
+	p.outMu.Lock()
+	defer p.outMu.Unlock()
 	if p.terminal {
 		_, _ = fmt.Fprintf(p.out, "\r\033[K%s", line)
 		return
@@ -105,7 +109,7 @@ func (p *progress) compiling(total int) {
 	p.show(p.line())
 }
 
-func (p *progress) compiled(string) {
+func (p *progress) compiled() {
 	p.mu.Lock()
 	p.finished++
 	p.mu.Unlock()

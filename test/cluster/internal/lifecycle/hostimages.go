@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 const CurlImage = "fairlead.test/curl:1"
 
 // packHostImages writes the archive of images that are made of this machine's programs.
-func packHostImages(dest string) error {
+func packHostImages(ctx context.Context, dest string) error {
 	var files []mkimage.File
 	seen := map[string]bool{}
 	for _, name := range []string{"curl", "bash", "sleep"} {
@@ -26,7 +27,7 @@ func packHostImages(dest string) error {
 			return err
 		}
 		files = append(files, mkimage.File{Dest: "/usr/bin/" + name, Src: path})
-		libs, err := libraries(path)
+		libs, err := libraries(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -46,8 +47,8 @@ func packHostImages(dest string) error {
 }
 
 // libraries are the shared libraries of a program, its loader included, by their absolute paths.
-func libraries(program string) ([]string, error) {
-	out, err := exec.Command("ldd", program).Output()
+func libraries(ctx context.Context, program string) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "ldd", program).Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding the libraries of %s: %w", program, err)
 	}

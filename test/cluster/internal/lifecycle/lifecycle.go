@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -80,10 +79,10 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 	if err := os.MkdirAll(c.Path("log"), 0o755); err != nil {
 		return err
 	}
-	if err := packHostImages(c.Path(node.HostImages)); err != nil {
+	if err := packHostImages(ctx, c.Path(node.HostImages)); err != nil {
 		return fmt.Errorf("packing the image %s: %w", CurlImage, err)
 	}
-	if err := launch(&c); err != nil {
+	if err := launch(ctx, &c); err != nil {
 		return errors.Join(fmt.Errorf("starting the node: %w", err), remove(&c))
 	}
 	return follow(ctx, out, &c)
@@ -91,7 +90,7 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 
 // launch starts PID 1 in new namespaces. It waits there until it is recorded and in its control groups; should this
 // program die before, it ends.
-func launch(c *state.Cluster) error {
+func launch(ctx context.Context, c *state.Cluster) error {
 	hs, err := cgroup.Hierarchies()
 	if err != nil {
 		return err
@@ -109,7 +108,7 @@ func launch(c *state.Cluster) error {
 		_ = waiting.Close()
 		return err
 	}
-	cmd := exec.Command("/proc/self/exe", node.InitCommand, c.Dir)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/proc/self/exe", node.InitCommand, c.Dir)
 	cmd.Args[0] = "cluster"
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", enter.Environ(c), log, log
 	cmd.ExtraFiles = []*os.File{waiting}
@@ -181,7 +180,6 @@ func Down(ctx context.Context, out io.Writer, c state.Cluster) error {
 	if err := os.RemoveAll(c.Dir); err != nil {
 		return fmt.Errorf("removing the cluster's folder: %w", err)
 	}
-	_ = os.Remove(filepath.Dir(c.Dir)) // the folder of all clusters, when this was the last
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (n *node) orFailing(err error) error {
 // importImages gives containerd the base images and those that `up` packed from programs of this machine.
 func (n *node) importImages(ctx context.Context) error {
 	err := n.poll(ctx, func() error {
-		c, err := net.Dial("unix", "/run/containerd/containerd.sock")
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", "/run/containerd/containerd.sock")
 		if err == nil {
 			err = c.Close()
 		}

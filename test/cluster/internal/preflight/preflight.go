@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Machine is what is looked at; tests have their own.
@@ -30,7 +32,7 @@ type Machine struct {
 	Run func(ctx context.Context, stdin string, args ...string) (string, error)
 }
 
-// This is the machine that the program runs on.
+// This returns the machine that the program runs on.
 func This() Machine {
 	return Machine{
 		OS: runtime.GOOS, EUID: os.Geteuid(), LookPath: lookPath, ReadFile: os.ReadFile,
@@ -89,9 +91,7 @@ func Check(ctx context.Context, m Machine) error {
 	if m.EUID != 0 {
 		return errors.New("a node needs root, for namespaces and mounts: run this with sudo (sudo --preserve-env=HOME,PATH keeps the caches and Go)")
 	}
-	missing := m.programs()
-	errs := append([]error{}, missing...)
-	errs = append(errs, m.kernel()...)
+	errs := append(m.programs(), m.kernel()...)
 	if _, err := m.LookPath("nft"); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
@@ -163,12 +163,25 @@ func firstLine(out string, err error) string {
 // hidden are folders that a node has of its own.
 var hidden = []string{"/var/lib", "/var/log", "/run", "/var/run", "/proc", "/sys"}
 
-// CheckDir tells whether a folder of this machine is visible in a node. The option names how to choose another.
+// unsuited are file systems on which a container's overlay cannot lie, by their numbers in statfs(2).
+var unsuited = map[int64]string{
+	unix.OVERLAYFS_SUPER_MAGIC: "an overlay file system, as in a container", unix.NFS_SUPER_MAGIC: "NFS",
+	unix.ECRYPTFS_SUPER_MAGIC: "an ecryptfs", unix.FUSE_SUPER_MAGIC: "a FUSE file system",
+}
+
+// CheckDir tells whether a folder of this machine, which may not be there yet, suits a node: it is visible inside, and
+// containers' root file systems can lie in it. The option names how to choose another.
 func CheckDir(dir, option string) error {
 	for _, h := range hidden {
 		if dir == h || strings.HasPrefix(dir, h+"/") {
 			return fmt.Errorf("the folder %s is not visible in a node, which has its own %s: choose another with %s", dir, h, option)
 		}
+	}
+	var fs unix.Statfs_t
+	for d := dir; unix.Statfs(d, &fs) != nil && d != "/"; d = filepath.Dir(d) {
+	}
+	if what, bad := unsuited[fs.Type]; bad {
+		return fmt.Errorf("the folder %s is on %s, where containers cannot run: choose another with %s", dir, what, option)
 	}
 	return nil
 }

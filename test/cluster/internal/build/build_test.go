@@ -1,0 +1,230 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+)
+
+const goMod = `module example.test/cluster
+
+require (
+	github.com/containerd/containerd/v2 v2.3.7
+	helm.sh/helm/v3 v3.21.4 // indirect
+	k8s.io/kubernetes v1.36.3
+)
+`
+
+func sourceTree() fstest.MapFS {
+	return fstest.MapFS{
+		"go.mod":                 {Data: []byte(goMod)},
+		"go.sum":                 {Data: []byte("sums")},
+		"kubenode/main.go":       {Data: []byte("package main")},
+		"coredns/main.go":        {Data: []byte("package main")},
+		"images/pause/main.go":   {Data: []byte("package main")},
+		"mkimage/mkimage.go":     {Data: []byte("package mkimage")},
+		"mkimage/unused_test.go": {Data: []byte("package mkimage")},
+	}
+}
+
+func dirs(t *testing.T, src fstest.MapFS) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, name := range All() {
+		dir, err := Cache{Dir: "/cache", Sources: src}.PartDir(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = dir
+	}
+	return got
+}
+
+func TestAPartIsNamedByWhatItIsMadeOf(t *testing.T) {
+	t.Parallel()
+	before := dirs(t, sourceTree())
+	for _, tc := range []struct {
+		file    string
+		changes []string
+	}{
+		{"go.mod", All()},
+		{"go.sum", All()},
+		{"kubenode/main.go", []string{Kubenode}},
+		{"coredns/main.go", []string{Images}},
+		{"images/pause/main.go", []string{Images}},
+		{"mkimage/mkimage.go", []string{Images}},
+		{"mkimage/unused_test.go", nil},
+	} {
+		src := sourceTree()
+		src[tc.file] = &fstest.MapFile{Data: append(slices.Clone(src[tc.file].Data), "\n// changed"...)}
+		after := dirs(t, src)
+		for _, name := range All() {
+			if changed := before[name] != after[name]; changed != slices.Contains(tc.changes, name) {
+				t.Errorf("after a change of %s, the name of %s changed: %t", tc.file, name, changed)
+			}
+		}
+	}
+	if again := dirs(t, sourceTree()); again[Kubenode] != before[Kubenode] {
+		t.Error("the same sources gave two names")
+	}
+}
+
+func TestWhatIsThereIsNotBuilt(t *testing.T) {
+	t.Parallel()
+	c := Cache{Dir: t.TempDir(), Sources: sourceTree()}
+	dir, err := c.PartDir(Kubenode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := c.Build(t.Context(), &out, Kubenode); err != nil || out.Len() > 0 {
+		t.Errorf("Build: %v, output %q; want neither", err, out.String())
+	}
+	if target, err := os.Readlink(filepath.Join(c.Dir, "current")); err != nil || target != filepath.Base(dir) {
+		t.Errorf("current names %q (%v), want %q", target, err, filepath.Base(dir))
+	}
+	if _, err := c.PartDir("x"); err == nil || !strings.Contains(err.Error(), "kubenode") {
+		t.Errorf("PartDir of an unknown part: %v; want an error with the known ones", err)
+	}
+}
+
+// The tree of these tests cannot be compiled, so a build fails; what matters is what it leaves.
+func TestAFailedBuildLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := Cache{Dir: t.TempDir(), Sources: sourceTree()}
+	stale := filepath.Join(c.Dir, tempPrefix+"of-a-killed-build")
+	if err := os.Mkdir(stale, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Build(t.Context(), io.Discard, Kubenode); err == nil || !strings.Contains(err.Error(), "go ") {
+		t.Errorf("Build: %v, want the compiler's error", err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Build(canceled, io.Discard, Kubenode); !errors.Is(err, context.Canceled) {
+		t.Errorf("Build: %v, want context.Canceled", err)
+	}
+	entries, err := os.ReadDir(c.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "lock" {
+			t.Errorf("%s is left", e.Name())
+		}
+	}
+}
+
+func TestOneBuildAtATime(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), io.Discard, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := lock(canceled, &out, name); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "waiting") {
+		t.Errorf("a second lock: %v, output %q; want it to wait and say so", err, out.String())
+	}
+	unlock()
+	again, err := lock(t.Context(), io.Discard, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+func TestProgressOfALongBuild(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, "kubenode")
+		p.phase("looking what to compile")
+		p.downloaded()
+		time.Sleep(plainInterval + time.Second)
+		p.compiling(4)
+		p.compiled()
+		time.Sleep(plainInterval)
+		p.compiled()
+		p.compiled()
+		time.Sleep(plainInterval)
+		p.done()
+		want := `building kubenode: looking what to compile, 0s
+building kubenode: downloading Go modules, 1 so far, 15s
+building kubenode: compiling, 0 of 4 packages (0 %), 16s
+building kubenode: compiling, 1 of 4 packages (25 %), 30s
+building kubenode: linking, 45s
+built kubenode in 46s
+`
+		if out.String() != want {
+			t.Errorf("output:\n%swant:\n%s", out.String(), want)
+		}
+	})
+}
+
+func TestPackagesAreToldFromMessages(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"k8s.io/api/core/v1":      true,
+		"runtime":                 true,
+		"# k8s.io/api/core/v1":    false,
+		"main.go:3:2: undefined":  false,
+		"go: downloading x v1":    false,
+		"":                        false,
+		"\tmain.go:3: some error": false,
+	} {
+		if got := isImportPath(line); got != want {
+			t.Errorf("isImportPath(%q) = %t", line, got)
+		}
+	}
+}
+
+func TestChartsSeeTheVersion(t *testing.T) {
+	t.Parallel()
+	flags, err := linkerFlags(sourceTree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"k8s.io/component-base/version.gitVersion=v1.36.3", "k8s.io/client-go/pkg/version.gitMinor=36",
+		"containerd/v2/version.Version=v2.3.7", "helm/v3/internal/version.version=v3.21.4",
+	} {
+		if !strings.Contains(flags, want) {
+			t.Errorf("linker flags lack %s: %s", want, flags)
+		}
+	}
+}
+
+func TestDefaultDir(t *testing.T) {
+	t.Setenv("FAIRLEAD_CACHE", "/a")
+	if d, err := DefaultDir(); err != nil || d != "/a/cluster" {
+		t.Errorf("with FAIRLEAD_CACHE: %q, %v", d, err)
+	}
+	t.Setenv("FAIRLEAD_CACHE", "")
+	t.Setenv("XDG_CACHE_HOME", "/x")
+	if d, err := DefaultDir(); err != nil || d != "/x/fairlead/cluster" {
+		t.Errorf("with XDG_CACHE_HOME: %q, %v", d, err)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	if d, err := DefaultDir(); err == nil || !strings.Contains(err.Error(), "FAIRLEAD_CACHE") {
+		t.Errorf("with nothing: %q, %v; want an error that names FAIRLEAD_CACHE", d, err)
+	}
+}

@@ -24,7 +24,7 @@ func accountOf(o ManagerOptions) (endpointsync.Source, registration.Registrar, e
 	}
 	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
 	if err != nil {
-		return nil, nil, account.Invalid("--ca-file", o.CAFile, err.Error())
+		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
 	api, err := apiclient.New(apiclient.Options{
 		BaseURL: o.APIURL, APIKey: readKey(o.APIKeyFile), TLS: tls, VersionHeader: o.VersionHeader, UserAgent: "fairlead-operator/" + version.String(),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // checks collects what is wrong with options, each with the flag, its value and what to give instead.
@@ -57,6 +58,13 @@ func (c *checks) file(flag, path string) {
 		c.wrong(flag, path, "name a file that can be read: "+err.Error())
 	case strings.TrimSpace(string(b)) == "":
 		c.wrong(flag, path, "the file is empty; put the credential into it")
+	}
+}
+
+// ca says whether the authorities to trust can be read; empty means the system's.
+func (c *checks) ca(flag, path string) {
+	if _, err := (trust.Options{CAFile: path}).ClientConfig(); err != nil {
+		c.wrong(flag, path, "name a PEM file with the certificates of authorities: "+err.Error())
 	}
 }
 

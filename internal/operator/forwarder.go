@@ -5,6 +5,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -48,6 +48,7 @@ func (o *ForwarderOptions) Validate() error {
 		c.wrong("--edge-address", o.EdgeAddress, "give the address of the edge as HOST:PORT")
 	}
 	c.file("--authtoken-file", o.AuthtokenFile)
+	c.ca("--ca-file", o.CAFile)
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	if o.PodIP != "" && net.ParseIP(o.PodIP) == nil {
@@ -68,7 +69,7 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	}
 	tls, err := trust.Options{CAFile: o.CAFile}.ClientConfig()
 	if err != nil {
-		return account.Invalid("--ca-file", o.CAFile, err.Error())
+		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{

@@ -79,6 +79,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 		_, err = account.ParseServerURL("--api-url", o.APIURL)
 		c.add(err)
 		c.file("--api-key-file", o.APIKeyFile)
+		c.ca("--ca-file", o.CAFile)
 		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
 			c.wrong("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
 		}

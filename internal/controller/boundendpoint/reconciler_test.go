@@ -84,7 +84,9 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 			up.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 		}),
 		Entry("external name", func(_, target *corev1.Service) { target.Spec.ExternalName = "example.net" }),
-		Entry("target made a ClusterIP", func(_, target *corev1.Service) { target.Spec.Type, target.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" }),
+		Entry("target made a ClusterIP", func(_, target *corev1.Service) {
+			target.Spec.Type, target.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
+		}),
 		Entry("our labels and owners", func(up, target *corev1.Service) {
 			up.OwnerReferences, target.OwnerReferences = nil, nil
 			delete(up.Labels, "app.kubernetes.io/managed-by")

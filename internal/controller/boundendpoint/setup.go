@@ -45,7 +45,9 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 		}
 		return []string{o.GetAnnotations()[installation.AnnotationHostname]}
 	}
-	byUpstream := func(o client.Object) []string { return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)} }
+	byUpstream := func(o client.Object) []string {
+		return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)}
+	}
 	byNamespace := func(o client.Object) []string { return []string{o.(*v1alpha1.BoundEndpoint).Spec.Namespace} }
 	if err := indexer.IndexField(ctx, &corev1.Service{}, indexHostname, byHostname); err != nil {
 		return fmt.Errorf("indexing Services: %w", err)

@@ -50,7 +50,7 @@ type Ports struct {
 	mu      sync.Mutex
 	holder  map[int32]portKey
 	held    map[string]map[int32]int32 // hostname -> port -> target port
-	resting map[int32]time.Time // until when a port that lost its holder is not handed out
+	resting map[int32]time.Time        // until when a port that lost its holder is not handed out
 }
 
 // NewPorts makes an allocator. A port that is released rests for the given time.

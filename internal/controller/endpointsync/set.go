@@ -136,7 +136,9 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 	return c
 }
 
-func notNewer(v, than account.ResourceVersion) bool { return v.Epoch == than.Epoch && v.Seq <= than.Seq }
+func notNewer(v, than account.ResourceVersion) bool {
+	return v.Epoch == than.Epoch && v.Seq <= than.Seq
+}
 
 // put stores an endpoint's new state. The caller holds the lock.
 func (s *Set) put(e *entry, c *Change) {

@@ -1,7 +1,37 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel owns the session protocol between the service and those who dial it: agents and forwarders.
+// Package tunnel owns the session protocol between the service and those who dial it: agents and forwarders. docs/protocol.md is the long form
+// of this comment, with the wire format.
+//
+// What comes in: a TLS connection on the server's side (Server.ServeConn), an address and a Hello on the client's (Client.Run). Whom it hands
+// over to: the Handler on the server's side, that is internal/tunnelserver; OnUp and OnStream on the client's, that is internal/agent and
+// internal/forwarder. Streams are net.Conns that internal/relay joins with the next hop.
+//
+// The flow:
+//
+//	client                                  server
+//	  | TCP, TLS 1.3, ALPN fairlead/1          |
+//	  | ---- yamux stream 1: control --------- |
+//	  | hello {role, token, ...}            -> |  Handler.Hello: who is it?
+//	  |                                        |  Handler.Up
+//	  | <- welcome {session id, join secret}   |  or error {code}: a final code ends the client
+//	  | bind {url, ...}                     -> |  Handler.Bind (agents)
+//	  | <- bound {endpoint id, ...}            |
+//	  |                                        |
+//	  | a second connection:                   |
+//	  | hello {session id, join secret}     -> |  joins the session; new streams go to the idler connection
+//	  |                                        |
+//	  | either side opens streams:             |
+//	  | header, then bytes at once          -> |  the header names the endpoint; no answer is awaited
+//	  | <- OPENED, bytes   or   reset {code}   |  RefusedError: nothing was done with the bytes
+//	  | FIN: CloseWrite, reset: everything that is not an ordinary end
+//	  |                                        |
+//	  | <- drain / stop {code}                 |  reconnect while live streams finish / leave
+//
+// A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. Lost connections of a live session are dialled
+// again. Every wait on a peer is bounded: 10 s for a handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not
+// answered within 30 s ends a connection. Until a peer has said a hello that was accepted it gets to send 20 KiB.
 package tunnel
 
 // ALPN is the protocol's name and version in the TLS handshake.

@@ -108,7 +108,7 @@ func onlyAuthority(rest string) (string, error) {
 }
 
 func parseAuthority(scheme, authority string, bad func(string) (EndpointURL, error)) (EndpointURL, error) {
-	host, port, hasColon := strings.Cut(authority, ":")
+	host, port, _ := strings.Cut(authority, ":") // "http://a.b:" is "http://a.b" (RFC 3986, section 3.2.3)
 	if strings.HasPrefix(authority, "[") {
 		return bad(ruleHostname)
 	}
@@ -125,7 +125,6 @@ func parseAuthority(scheme, authority string, bad func(string) (EndpointURL, err
 		u.Port = n
 	case scheme == "tcp":
 		return bad(ruleTCPPort)
-	case hasColon: // "http://a.b:" is "http://a.b" (RFC 3986, section 3.2.3)
 	}
 	return u, nil
 }

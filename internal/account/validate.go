@@ -51,20 +51,26 @@ func (r rules) err() error {
 	return InvalidAll(r)
 }
 
-// Shorten cuts a value to at most 64 bytes and valid UTF-8, so that an error can show it.
+// Shorten cuts a value to about 64 bytes of valid UTF-8, so that an error can show it.
 func Shorten(value string) string {
 	const most = 64
-	if len(value) > most {
+	long := len(value) > most
+	if long {
 		value = value[:most]
-		for len(value) > 0 && !utf8.RuneStart(value[len(value)-1]) {
-			value = value[:len(value)-1]
+		for i := 1; i < utf8.UTFMax && len(value) > i; i++ { // not in the middle of a character
+			if utf8.RuneStart(value[len(value)-i]) {
+				if !utf8.FullRuneInString(value[len(value)-i:]) {
+					value = value[:len(value)-i]
+				}
+				break
+			}
 		}
-		if r, _ := utf8.DecodeLastRuneInString(value); r == utf8.RuneError && len(value) > 0 {
-			value = value[:len(value)-1]
-		}
+	}
+	value = strings.ToValidUTF8(value, "?")
+	if long {
 		value += "…"
 	}
-	return strings.ToValidUTF8(value, "\uFFFD")
+	return value
 }
 
 // Validate checks a bind and lists every broken rule as CodeInvalid.

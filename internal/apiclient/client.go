@@ -32,6 +32,7 @@ const (
 
 	maxBody     = 64 << 20 // of an answer
 	maxError    = 64 << 10 // of an error's body
+	maxMsg      = 1 << 10  // of an error's message
 	maxLine     = 1 << 20  // of a watch
 	maxPages    = 10_000
 	pageLimit   = "1000"
@@ -228,6 +229,9 @@ func readError(res *http.Response) error {
 			body.Details = map[string]string{}
 		}
 		body.Details["retry_after"] = after
+	}
+	if len(body.Msg) > maxMsg {
+		body.Msg = strings.ToValidUTF8(body.Msg[:maxMsg], "") + "…"
 	}
 	return &account.Error{Code: body.Code, Status: res.StatusCode, Msg: body.Msg, Details: body.Details, Fields: body.Errors}
 }

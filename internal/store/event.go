@@ -50,7 +50,7 @@ func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.
 }
 
 func (s *Store) checkVersion(v account.ResourceVersion, seq, compacted int64) error {
-	why := ""
+	var why string
 	switch {
 	case v.Epoch != s.epoch:
 		why = "is of another store, or of this one before it was restored"

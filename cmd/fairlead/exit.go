@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // The exit codes; rootHelp documents them.
@@ -80,11 +81,9 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	remedy := ""
 	switch failure.Reason {
 	case agent.Credentials:
-		remedy = fmt.Sprintf("the authtoken came from %s; ask for one that may, then %s", s.AuthtokenSource(), agentconfig.HowToAuthenticate)
-	case agent.URLTaken:
-		remedy = "stop the other agent or choose another --url"
+		remedy = "the authtoken in use is the one from " + s.AuthtokenSource()
 	case agent.Identity:
-		remedy = fmt.Sprintf("trust is configured by %s; give the server's authority with --ca-file, or its fingerprint with --ca-sha256", trustSource(s))
+		remedy = identityRemedy(trust.ProblemOf(failure), s)
 	}
 	if remedy == "" {
 		return err
@@ -92,13 +91,23 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	return fmt.Errorf("%w; %s", err, remedy)
 }
 
-// trustSource says what decides whom to trust.
-func trustSource(s *agentconfig.Settings) string {
+func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
+	source := trustSource(s)
 	switch {
-	case s.CAFile.Text != "":
-		return s.CAFile.Source
-	case s.CASHA256.Text != "":
-		return s.CASHA256.Source
+	case p == trust.WrongHost:
+		return "call the server by a name that its certificate holds, or add this name to it (fairlead-server --tls-san)"
+	case p == trust.UnknownAuthority && source == "":
+		return "give the server's authority with --ca-file, or its fingerprint with --ca-sha256"
+	case p == trust.UnknownAuthority, p == trust.WrongPin:
+		return "compare " + source + " with what the server has (fairlead-server ca)"
 	}
-	return "nothing, so the system's authorities are trusted"
+	return ""
+}
+
+// trustSource says what names the authority to trust; "" when the system's are trusted.
+func trustSource(s *agentconfig.Settings) string {
+	if s.CAFile.Text != "" {
+		return s.CAFile.Source
+	}
+	return s.CASHA256.Source
 }

@@ -7,7 +7,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,11 +40,11 @@ func TestWhatTheServiceRefusesEndsWithASentenceAndItsExitCode(t *testing.T) {
 		want        string
 	}{
 		"bad authtoken": {refusal(tunnel.CodeBadToken, "unknown authtoken"), nil, exitCredentials,
-			"fairlead: the server refused the authtoken: unknown authtoken; the authtoken came from FAIRLEAD_AUTHTOKEN; "},
+			"fairlead: the server refused the authtoken: unknown authtoken; the authtoken in use is the one from FAIRLEAD_AUTHTOKEN\n"},
 		"no rule": {nil, refusal(tunnel.CodeForbidden, "no rule bind:http://a.b"), exitCredentials,
-			"fairlead: the authtoken may not serve http://a.b: no rule bind:http://a.b; "},
-		"URL taken": {nil, refusal(tunnel.CodeURLTaken, "held by ts-9 from 10.1.2.3 since 09:00"), exitURLTaken,
-			"fairlead: http://a.b is taken: held by ts-9 from 10.1.2.3 since 09:00; stop the other agent or choose another --url\n"},
+			"fairlead: the authtoken may not serve http://a.b: no rule bind:http://a.b; the authtoken in use"},
+		"URL taken": {nil, refusal(tunnel.CodeURLTaken, "http://a.b is taken by ts-9 from 10.1.2.3 since 09:00"), exitURLTaken,
+			"fairlead: http://a.b is taken by ts-9 from 10.1.2.3 since 09:00\n"},
 		"stopped":         {refusal(tunnel.CodeStop, "stopped by an administrator"), nil, exitStopped, "stopped by an administrator\n"},
 		"version":         {refusal(tunnel.CodeVersion, "speaks 2, not 1"), nil, exitStopped, "speaks 2, not 1\n"},
 		"invalid":         {nil, refusal(tunnel.CodeInvalid, "url: no"), exitUsage, "fairlead: the server refused http://a.b: url: no\n"},
@@ -67,9 +73,10 @@ func TestAWrongAuthorityIsExitCode6WithAHint(t *testing.T) {
 		args []string
 		want string
 	}{
-		"system roots":      {nil, "signed by an authority that this machine does not trust; trust is configured by nothing, so the system's authorities are trusted; give the server's authority with --ca-file"},
-		"other fingerprint": {[]string{"--ca-sha256", strings.Repeat("0", 64)}, "not the one whose fingerprint was given; trust is configured by --ca-sha256"},
-		"other host name":   {[]string{"--ca-file", svc.caFile, "--server", strings.Replace(svc.url, "127.0.0.1", "localhost", 1)}, "its certificate is for another host name"},
+		"system roots":      {nil, "signed by an authority that this machine does not trust; give the server's authority with --ca-file"},
+		"other fingerprint": {[]string{"--ca-sha256", strings.Repeat("0", 64)}, "not the one whose fingerprint was given; compare --ca-sha256 with what the server has"},
+		"other CA file":     {[]string{"--ca-file", otherCA(t)}, "that this machine does not trust; compare --ca-file with"},
+		"other host name":   {[]string{"--ca-file", svc.caFile, "--server", strings.Replace(svc.url, "127.0.0.1", "localhost", 1)}, "its certificate is for another host name; call the server by a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,6 +87,25 @@ func TestAWrongAuthorityIsExitCode6WithAHint(t *testing.T) {
 			}
 		})
 	}
+}
+
+// otherCA writes the certificate of an authority that has signed nothing here.
+func otherCA(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "other.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {

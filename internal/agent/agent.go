@@ -96,7 +96,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	told := a.goodbye()
 	cancel(nil)
-	_ = <-ended                          // nil: the run was cancelled
+	if err := <-ended; err != nil {
+		o.Logger.Debug("ending the last session", "error", err)
+	}
 	a.streams.wait(context.Background()) // the session's end aborts them
 	a.Observe(Stopped{Told: told})
 	return nil

@@ -66,7 +66,7 @@ func failureOf(err error, o *Options, atStart bool) *Failure {
 	case refused.Code.Final():
 		return fail(Stop, "the server ended the session for good: %s", refused)
 	case atStart && refused.Code == tunnel.CodeURLTaken:
-		return fail(URLTaken, "%s is taken: %s", o.Endpoint.URL, refused)
+		return fail(URLTaken, "%s", refused) // names the URL and its holder
 	case atStart && (refused.Code == tunnel.CodeInvalid || refused.Code == tunnel.CodeLimit):
 		return fail(Refused, "the server refused %s: %s", o.Endpoint.URL, refused)
 	}

@@ -82,7 +82,7 @@ func TestATakenURLEndsTheAgentAtItsStartOnly(t *testing.T) {
 		}
 		svc.start()
 		err := run(t, svc, "8080", nil).end()
-		wantFailure(t, err, agent.URLTaken, "http://hello.demo is taken: held by session ts-9 from 10.1.2.3 (ERR_FL_1060)")
+		wantFailure(t, err, agent.URLTaken, "held by session ts-9 from 10.1.2.3 (ERR_FL_1060)")
 		if n := len(svc.binds); n != 1 {
 			t.Errorf("%d binds, want 1", n)
 		}

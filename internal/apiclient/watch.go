@@ -39,7 +39,7 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 	query.Set("resource_version", v.String())
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host}
-	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut) // for the beginning
+	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)               // for the beginning
 	res, err := c.send(ctx, http.MethodGet, "/endpoints", query, nil) //nolint:bodyclose // Watch.Close does
 	w.timer.Stop()
 	if err != nil {

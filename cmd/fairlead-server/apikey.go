@@ -1,0 +1,173 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/store"
+)
+
+// apiKeyJSON is an API key as the commands print it. Secret is set once, when the key is made.
+type apiKeyJSON struct {
+	ID          string          `json:"id"`
+	Secret      string          `json:"secret,omitempty"`
+	Description string          `json:"description"`
+	Scopes      []account.Scope `json:"scopes"`
+	CreatedAt   time.Time       `json:"created_at"`
+	ExpiresAt   *time.Time      `json:"expires_at"`
+	LastUsedAt  *time.Time      `json:"last_used_at"`
+}
+
+func toAPIKeyJSON(k account.APIKey, secret string) apiKeyJSON {
+	return apiKeyJSON{k.ID, secret, k.Description, k.Scopes, k.CreatedAt, k.ExpiresAt, k.LastUsedAt}
+}
+
+func newAPIKey(c console, dataDir *string) *cobra.Command {
+	return group("api-key", "Make, list and delete API keys", newAPIKeyCreate(c, dataDir), newAPIKeyList(c, dataDir), newAPIKeyDelete(c, dataDir))
+}
+
+func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
+	var out output
+	var accountName, description, expires string
+	var scopes []string
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make an API key",
+		Long: `Make an API key. Its scopes say what it may do:
+  admin      everything (the default)
+  read       read everything
+  operator   read and watch endpoints, register operators: what fairlead-operator needs`,
+		Example: `  fairlead-server api-key create --scope operator --description "cluster eu-1"
+  KEY=$(fairlead-server api-key create --scope read --expires 720h)`,
+		Args: arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			until, err := parseExpiry(expires, time.Now())
+			if err == nil {
+				err = out.check()
+			}
+			if err != nil {
+				return err
+			}
+			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+				a, err := findAccount(cmd.Context(), st, accountName)
+				if err != nil {
+					return err
+				}
+				key, secret, err := st.CreateAPIKey(cmd.Context(), a.ID, description, toScopes(scopes), until)
+				if err != nil {
+					return err
+				}
+				about := fmt.Sprintf("API key %s of account %s made, for %s; it expires: %s.", key.ID, a.Name, joinScopes(key.Scopes), dateOr(key.ExpiresAt, "never"))
+				return out.made(c, toAPIKeyJSON(*key, secret), secret, about)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`SCOPE` of the key: admin, read or operator; may be repeated; default admin")
+	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the key is for")
+	cmd.Flags().StringVar(&expires, "expires", "", "`WHEN` the key ends: a duration (720h) or a time (2027-01-31T00:00:00Z); default never")
+	out.addFlag(cmd)
+	return cmd
+}
+
+func newAPIKeyList(c console, dataDir *string) *cobra.Command {
+	var out output
+	var accountName string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List API keys, newest first",
+		Example: "  fairlead-server api-key list",
+		Args:    arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+				a, err := findAccount(cmd.Context(), st, accountName)
+				if err != nil {
+					return err
+				}
+				all, err := st.ListAPIKeys(cmd.Context(), a.ID)
+				if err != nil {
+					return err
+				}
+				values, rows := []apiKeyJSON{}, [][]string{}
+				for _, k := range all {
+					values = append(values, toAPIKeyJSON(k, ""))
+					rows = append(rows, []string{k.ID, joinScopes(k.Scopes), date(k.CreatedAt), dateOr(k.ExpiresAt, "never"), dateOr(k.LastUsedAt, "never"), orDash(k.Description)})
+				}
+				return out.list(c.out, values, "ID\tSCOPES\tCREATED (UTC)\tEXPIRES\tLAST USED\tDESCRIPTION", rows)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
+	out.addFlag(cmd)
+	return cmd
+}
+
+func newAPIKeyDelete(c console, dataDir *string) *cobra.Command {
+	var accountName string
+	cmd := &cobra.Command{
+		Use:     "delete ID",
+		Short:   "Delete an API key; what it has open ends within a second",
+		Example: "  fairlead-server api-key delete ak-06gvhcq2s01qv18avutpa9ljkg",
+		Args:    arguments("the ID of an API key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error { return st.DeleteAPIKey(cmd.Context(), accountID, args[0]) })
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(c.out, "API key %s deleted\n", args[0])
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; default: the one that has the key")
+	return cmd
+}
+
+// parseExpiry reads a duration from now on or a point in time.
+func parseExpiry(s string, now time.Time) (*time.Time, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		t := now.Add(d).UTC()
+		if d <= 0 {
+			return nil, account.Invalid("--expires", s, "must lie in the future")
+		}
+		return &t, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, account.Invalid("--expires", s, "must be a duration such as 720h, or a time such as 2027-01-31T00:00:00Z")
+	}
+	if !t.After(now) {
+		return nil, account.Invalid("--expires", s, "must lie in the future")
+	}
+	return &t, nil
+}
+
+func toScopes(texts []string) []account.Scope {
+	scopes := make([]account.Scope, len(texts))
+	for i, s := range texts {
+		scopes[i] = account.Scope(s)
+	}
+	return scopes
+}
+
+func joinScopes(scopes []account.Scope) string {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, ",")
+}

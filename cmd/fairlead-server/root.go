@@ -1,0 +1,129 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const rootHelp = `fairlead-server is the service of Fairlead: the account API, the ingress of agents and forwarders, and the edge that carries their traffic.
+All of it is one TLS port. Data lies in --data-dir.
+
+First time:
+  fairlead-server --base-url https://fairlead.example.net:8443
+                                       # shows an API key and an authtoken once, and what to do with them
+  fairlead-server ca > ca.crt          # the authority that agents and operators have to trust
+
+The other commands administer accounts and credentials in the same data directory; a running server notices within a second.
+
+Exit codes:
+  0  stopped in order, or done
+  1  any failure
+  2  wrong usage: a flag or an argument`
+
+// usageError says what is wrong with the command line.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, c console) int {
+	root := newRoot(c)
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintf(c.err, "fairlead-server: %s\n", oneLine(err.Error()))
+	var usage *usageError
+	if errors.As(err, &usage) || account.CodeOf(err) == account.CodeInvalid {
+		return 2
+	}
+	return 1
+}
+
+// oneLine keeps joined errors on one line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func newRoot(c console) *cobra.Command {
+	dataDir := new(string)
+	serve := newServe(c, dataDir)
+	root := &cobra.Command{
+		Use:           "fairlead-server",
+		Short:         "The service of Fairlead: private endpoints, bound into your Kubernetes clusters",
+		Long:          rootHelp,
+		Example:       serve.Example,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          knownCommand,
+		RunE:          serve.RunE,
+	}
+	root.Flags().AddFlagSet(serve.Flags())
+	root.PersistentFlags().StringVar(dataDir, "data-dir", defaultDataDir(c.env, os.Geteuid()), "`DIR` of the database, the authority and the lock")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; run `%s --help` for the flags", err, cmd.CommandPath())
+	})
+	root.AddCommand(serve, newAccount(c, dataDir), newAPIKey(c, dataDir), newAuthtoken(c, dataDir), newCA(c, dataDir), newVersion(c))
+	return root
+}
+
+// defaultDataDir is the system's place for root and the user's own for everybody else.
+func defaultDataDir(env func(string) string, euid int) string {
+	if dir := env("XDG_DATA_HOME"); euid != 0 && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "fairlead")
+	}
+	if home := env("HOME"); euid != 0 && filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "share", "fairlead")
+	}
+	return "/var/lib/fairlead"
+}
+
+// group makes a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use: use, Short: short, Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	g.AddCommand(commands...)
+	return g
+}
+
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+	}
+	return usagef("unknown command %q; run `%s --help` for those there are", args[0], cmd.CommandPath())
+}
+
+// arguments makes an Args that wants exactly the named ones.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == len(names):
+			return nil
+		case len(names) == 0:
+			return usagef("`%s` takes no argument, and got %q", cmd.CommandPath(), args[0])
+		case len(args) < len(names):
+			return usagef("`%s` needs %s; see `%s --help`", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+		}
+		return usagef("`%s` takes %s only, and got %q too", cmd.CommandPath(), strings.Join(names, " and "), args[len(names)])
+	}
+}

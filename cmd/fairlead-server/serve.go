@@ -1,0 +1,92 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/server"
+	"github.com/fairlead-dev/fairlead/internal/store"
+)
+
+const serveExample = `  fairlead-server --base-url https://fairlead.example.net:8443
+  fairlead-server --addr 10.0.0.5:443 --base-url https://fairlead.example.net --tls-cert tls.crt --tls-key tls.key
+  fairlead-server --data-dir ./data --bootstrap-file ./first-secrets --log-format json`
+
+func newServe(c console, dataDir *string) *cobra.Command {
+	o := server.Options{Hurry: c.hurry}
+	var logFormat, logLevel string
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Run the service (the default)",
+		Example: serveExample,
+		Args:    arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.DataDir = *dataDir
+			o.APIKeyFile, o.AuthtokenFile = c.env("FAIRLEAD_BOOTSTRAP_API_KEY_FILE"), c.env("FAIRLEAD_BOOTSTRAP_AUTHTOKEN_FILE")
+			if c.outTerminal {
+				o.Terminal = c.out
+			}
+			var err error
+			if o.Logger, err = newLogger(c, logFormat, logLevel); err != nil {
+				return err
+			}
+			return server.Run(cmd.Context(), o)
+		},
+	}
+	addServeFlags(cmd.Flags(), &o)
+	cmd.Flags().StringVar(&logFormat, "log-format", "", "`FORMAT` of the log on standard error: text or json; default text on a terminal, else json")
+	cmd.Flags().StringVar(&logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
+	return cmd
+}
+
+func addServeFlags(f *pflag.FlagSet, o *server.Options) {
+	f.SortFlags = false
+	f.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` where API, agents and forwarders connect, always over TLS")
+	f.StringVar(&o.BaseURL, "base-url", "", "`URL` by which clients reach the API; default https://<host name>:<port of --addr>")
+	f.StringVar(&o.TunnelURL, "tunnel-url", "", "`URL` by which agents and forwarders reach the service, when it is not --base-url")
+	f.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate's chain, leaf first; reloaded on change. Default: an authority of its own")
+	f.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the private key of --tls-cert")
+	f.StringSliceVar(&o.TLSNames, "tls-san", nil, "further host `NAME` or IP address for the service's own certificate; may be repeated")
+	f.StringSliceVar(&o.VersionHeaders, "version-header", nil, "further header `NAME` that may carry the API's version beside Service-Version; may be repeated")
+	f.StringVar(&o.BootstrapFile, "bootstrap-file", "", "`FILE` for the secrets of the first start; default: the terminal, or DATA-DIR/bootstrap.txt without one")
+	f.StringVar(&o.MetricsAddr, "metrics-addr", "127.0.0.1:9090", "`HOST:PORT` of /healthz, /readyz and /metrics, without TLS; empty for none")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
+	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
+}
+
+// newLogger makes the service's log.
+func newLogger(c console, format, level string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, account.Invalid("--log-level", level, "must be debug, info, warn or error")
+	}
+	o := &slog.HandlerOptions{Level: least, ReplaceAttr: readable}
+	if format == "" {
+		format = "json"
+		if c.errTerminal {
+			format = "text"
+		}
+	}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(c.err, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(c.err, o)), nil
+	}
+	return nil, account.Invalid("--log-format", format, "must be text or json")
+}
+
+// readable writes durations as people do.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().Round(time.Microsecond).String())
+	}
+	return a
+}

@@ -1,0 +1,75 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/store"
+)
+
+// withStore opens the store of an existing data directory, beside a running server or without one.
+func withStore(ctx context.Context, dataDir string, do func(*store.Store) error) (err error) {
+	if _, err := os.Stat(dataDir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it", dataDir)
+	}
+	st, err := store.Open(ctx, store.Options{DataDir: dataDir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	return do(st)
+}
+
+// findAccount finds an account by id or name. Without either it is the only one.
+func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.Account, error) {
+	all, err := st.ListAccounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(all))
+	for i, a := range all {
+		if wanted != "" && (a.ID == wanted || a.Name == wanted) {
+			return &a, nil
+		}
+		names[i] = a.Name
+	}
+	switch {
+	case len(all) == 0:
+		return nil, errors.New("there is no account yet; start the server once, or make one with `fairlead-server account create NAME`")
+	case wanted != "":
+		return nil, account.Invalid("--account", wanted, "no account has this id or name; there are "+strings.Join(names, ", "))
+	case len(all) > 1:
+		return nil, account.Invalid("--account", "", "say which account: "+strings.Join(names, ", "))
+	}
+	return &all[0], nil
+}
+
+// deleteFrom deletes a credential by its id, from the account that is wanted or from whichever has it.
+func deleteFrom(ctx context.Context, st *store.Store, wanted string, remove func(accountID string) error) error {
+	if wanted != "" {
+		a, err := findAccount(ctx, st, wanted)
+		if err != nil {
+			return err
+		}
+		return remove(a.ID)
+	}
+	all, err := st.ListAccounts(ctx)
+	if err != nil {
+		return err
+	}
+	err = errors.New("there is no account yet")
+	for _, a := range all {
+		if err = remove(a.ID); account.CodeOf(err) != account.CodeNotFound {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	// halfClosedIdle is how long a client that has closed its sending side may wait for the answer without a byte of it arriving. Such a
+	// client may also be gone altogether; while its request is open nothing tells the two apart but a failing write.
+	halfClosedIdle = time.Minute
+	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that the answer is not lost with unread input.
+	lingerTime  = time.Second
+	lingerBytes = 256 << 10
+)
+
+// clientConn is a client's connection in the hands of the HTTP server. It adds three things to Client. A client that has sent its request and
+// closed its sending side gets its answer (net/http alone takes the half-close for a client that left). An aborted response ends in a reset,
+// every other in a clean end. And finished tells Serve when the HTTP server has let go.
+type clientConn struct {
+	Client
+	ctx      context.Context // of Serve
+	endpoint *account.Endpoint
+	origin   Origin
+
+	finished chan struct{}
+	finish   sync.Once
+
+	mu        sync.Mutex
+	wake      chan struct{} // closed and replaced when what a held EOF waits for may have changed
+	eof       bool          // the client has closed its sending side
+	active    bool          // a request is being answered
+	hijacked  bool
+	aborted   bool
+	closed    bool
+	deadline  time.Time
+	lastWrite time.Time
+}
+
+func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o Origin) *clientConn {
+	return &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{}), wake: make(chan struct{})}
+}
+
+// change alters the state under the lock and wakes a held EOF.
+func (c *clientConn) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	close(c.wake)
+	c.wake = make(chan struct{})
+}
+
+// Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves while its request is being answered.
+func (c *clientConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	eof := c.eof
+	c.mu.Unlock()
+	if !eof {
+		n, err := c.Client.Read(p)
+		if n > 0 || err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
+			return n, err
+		}
+		c.change(func() { c.eof, c.lastWrite = true, time.Now() })
+	}
+	if len(p) != 1 {
+		return 0, io.EOF
+	}
+	return 0, c.holdEOF()
+}
+
+// holdEOF returns io.EOF when the answer is complete or nothing of it has moved for halfClosedIdle, and the deadline's error at the deadline.
+func (c *clientConn) holdEOF() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.active && !c.closed {
+		now, until := time.Now(), c.lastWrite.Add(halfClosedIdle)
+		if !now.Before(until) {
+			return io.EOF
+		}
+		if !c.deadline.IsZero() {
+			if !now.Before(c.deadline) {
+				return os.ErrDeadlineExceeded
+			}
+			if c.deadline.Before(until) {
+				until = c.deadline
+			}
+		}
+		wake, timer := c.wake, time.NewTimer(until.Sub(now))
+		c.mu.Unlock()
+		select {
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		c.mu.Lock()
+	}
+	return io.EOF
+}
+
+// Write sends p.
+func (c *clientConn) Write(p []byte) (int, error) {
+	n, err := c.Client.Write(p)
+	c.mu.Lock()
+	if c.eof {
+		c.lastWrite = time.Now()
+	}
+	c.mu.Unlock()
+	return n, err
+}
+
+// SetDeadline sets both deadlines.
+func (c *clientConn) SetDeadline(t time.Time) error {
+	c.change(func() { c.deadline = t })
+	return c.Client.SetDeadline(t)
+}
+
+// SetReadDeadline sets the deadline of reads, a held EOF included.
+func (c *clientConn) SetReadDeadline(t time.Time) error {
+	c.change(func() { c.deadline = t })
+	return c.Client.SetReadDeadline(t)
+}
+
+// state follows the HTTP server's view of the connection.
+func (c *clientConn) state(st http.ConnState) {
+	c.change(func() {
+		c.active = st == http.StateActive
+		c.hijacked = c.hijacked || st == http.StateHijacked
+	})
+	if st == http.StateClosed {
+		c.letGo()
+	}
+}
+
+func (c *clientConn) letGo() { c.finish.Do(func() { close(c.finished) }) }
+
+// abort cuts the connection: the client must not take what it got for an answer.
+func (c *clientConn) abort() {
+	c.change(func() { c.aborted = true })
+	_ = c.Client.Reset(tunnel.Aborted)
+}
+
+// willAbort makes the coming Close an abort.
+func (c *clientConn) willAbort() { c.change(func() { c.aborted = true }) }
+
+// Close ends the connection in the way its state asks for. On an upgraded connection that is for Client to judge: clean when both directions
+// have ended. Otherwise HTTP's framing has said that the answer is complete; Serve reads on for a moment and then closes.
+func (c *clientConn) Close() error {
+	var already, aborted, hijacked bool
+	c.change(func() { already, aborted, hijacked, c.closed = c.closed, c.aborted, c.hijacked, true })
+	switch {
+	case already:
+		return nil
+	case aborted:
+		_ = c.Client.Reset(tunnel.Aborted)
+	case hijacked:
+		_ = c.Client.Close()
+	default:
+		_ = c.CloseWrite()
+		_ = c.Client.SetReadDeadline(time.Unix(1, 0)) // ends a read that is under way
+	}
+	if hijacked {
+		c.letGo()
+	}
+	return nil
+}
+
+// linger ends what Close left half-open.
+func (c *clientConn) linger() {
+	c.mu.Lock()
+	cut := c.aborted || c.hijacked
+	c.mu.Unlock()
+	if !cut {
+		_ = c.Client.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Client, lingerBytes)
+	}
+	_ = c.Client.Close()
+}
+
+// RemoteAddr returns the client's address as it was stated.
+func (c *clientConn) RemoteAddr() net.Addr { return statedAddr(c.origin.ClientAddr) }
+
+type statedAddr string
+
+func (statedAddr) Network() string  { return "tcp" }
+func (a statedAddr) String() string { return string(a) }

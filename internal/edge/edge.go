@@ -1,0 +1,187 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Client is a client's connection as it enters the edge. A *tunnel.Stream of a forwarder is one.
+type Client interface {
+	relay.HalfCloser
+	// Accept tells the one who relays the client that bytes will be served; Refuse that they will not.
+	Accept() error
+	Refuse(tunnel.RefuseCode) error
+	// Reset aborts both directions, so that an abort does not look like an end.
+	Reset(tunnel.RefuseCode) error
+}
+
+// Origin is what is known of a client.
+type Origin struct {
+	OperatorID string              // the authenticated operator of the forwarder that relays the client
+	ClientAddr string              // host:port of the client, as the forwarder states it
+	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
+	TraceID    string
+	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
+}
+
+// Agent is the agent that holds an endpoint now. Each bind is another Agent; values are compared.
+type Agent interface {
+	// Endpoint is the endpoint with the attributes that the agent bound it with.
+	Endpoint() *account.Endpoint
+	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the agent is gone.
+	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
+	// Report shows a request on the agent's screen; it does not block.
+	Report(tunnel.RequestLine)
+	// Context is done when the agent no longer holds the endpoint.
+	Context() context.Context
+}
+
+// Meter counts. Implementations are safe for concurrent use.
+type Meter interface {
+	// Request counts a request that was answered with the status; 499 for a client that went away.
+	Request(status int, d time.Duration)
+	// Opened counts a stream to an agent by its outcome: "opened", or why not.
+	Opened(outcome string)
+	// Moved counts bytes to and from agents.
+	Moved(toAgent, fromAgent int)
+}
+
+// Options are what an Edge needs.
+type Options struct {
+	Agent       func(endpointID string) (Agent, error) // CodeEndpointOffline when no agent holds the endpoint
+	Meter       Meter
+	Logger      *slog.Logger
+	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
+}
+
+// Edge serves connections. It is safe for concurrent use.
+type Edge struct {
+	opt  Options
+	log  *slog.Logger
+	http *http.Server
+	in   *handover
+
+	mu       sync.Mutex
+	pools    map[Agent]*pool
+	live     int
+	draining bool
+	closed   bool
+	quiet    chan struct{} // closed while draining and nothing is live
+
+	bg sync.WaitGroup
+}
+
+// New makes an Edge; Close ends it.
+func New(o Options) *Edge {
+	if o.OpenTimeout == 0 {
+		o.OpenTimeout = 5 * time.Second
+	}
+	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), quiet: make(chan struct{})}
+	e.http = e.newHTTPServer()
+	e.bg.Go(func() {
+		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {
+			e.log.Error("the edge's HTTP server ended", "err", err)
+		}
+	})
+	return e
+}
+
+// Serve serves one connection for the endpoint and returns when it has ended. It owns c. The end of ctx cuts the connection and all that it
+// caused.
+func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+	e.enter()
+	defer e.leave()
+	if ep.Scheme == "tcp" {
+		e.serveTCP(ctx, c, ep, o)
+		return
+	}
+	e.serveHTTP(ctx, c, ep, o)
+}
+
+func (e *Edge) enter() {
+	e.mu.Lock()
+	e.live++
+	e.mu.Unlock()
+}
+
+func (e *Edge) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.live--
+	e.noteQuiet()
+}
+
+// noteQuiet closes quiet once, when the last connection has ended while draining. The caller holds mu.
+func (e *Edge) noteQuiet() {
+	if !e.draining || e.live > 0 {
+		return
+	}
+	select {
+	case <-e.quiet:
+	default:
+		close(e.quiet)
+	}
+}
+
+// Live returns the number of connections being served.
+func (e *Edge) Live() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.live
+}
+
+// Drain asks every connection to end: HTTP/1 answers carry "Connection: close", HTTP/2 connections get GOAWAY, idle ones are closed. It returns
+// when nothing is live (nil) or ctx is done. Connections that still come are served the same way.
+func (e *Edge) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	e.draining = true
+	e.noteQuiet()
+	e.mu.Unlock()
+	again := time.NewTicker(200 * time.Millisecond) // connections that became idle, or never sent a request
+	defer again.Stop()
+	for {
+		e.http.SetKeepAlivesEnabled(false)
+		select {
+		case <-e.quiet:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// Close ends the edge at once and waits for what it started. Connections still being served are cut.
+func (e *Edge) Close() {
+	_ = e.in.Close()
+	_ = e.http.Close() // the error is the listener's, which has none
+	for _, p := range e.allPools() {
+		p.transport.CloseIdleConnections()
+	}
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.bg.Wait()
+}
+
+// background runs f and says whether it does: not when the edge is closed.
+func (e *Edge) background(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.bg.Go(f)
+	return true
+}

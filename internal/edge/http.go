@@ -1,0 +1,227 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Limits of what is read from clients.
+const (
+	headerTimeout    = time.Minute
+	clientIdle       = 5 * time.Minute
+	maxRequestHeader = 64 << 10
+	maxHTTP2Streams  = 250
+)
+
+// statusClientGone is what is counted and shown for a request whose client left before the answer.
+const statusClientGone = 499
+
+type connKey struct{}
+
+func (e *Edge) newHTTPServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:                      http.HandlerFunc(e.handle),
+		ReadHeaderTimeout:            headerTimeout,
+		IdleTimeout:                  clientIdle,
+		MaxHeaderBytes:               maxRequestHeader,
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
+		Protocols:                    protocols,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
+		ErrorLog:                     slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			cc, ok := c.(*clientConn)
+			if !ok {
+				return ctx
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			context.AfterFunc(cc.ctx, cancel)
+			return context.WithValue(ctx, connKey{}, cc)
+		},
+		ConnState: func(c net.Conn, st http.ConnState) {
+			if cc, ok := c.(*clientConn); ok {
+				cc.state(st)
+			}
+		},
+	}
+}
+
+// serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the connection.
+func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cc := newClientConn(ctx, c, ep, o)
+	if err := c.Accept(); err != nil {
+		_ = c.Close()
+		return
+	}
+	if !e.in.give(cc) {
+		_ = c.Reset(tunnel.RefusedDraining)
+		return
+	}
+	stop := context.AfterFunc(ctx, cc.abort)
+	<-cc.finished
+	stop()
+	cc.linger()
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	edge   *Edge
+	conn   *clientConn
+	agent  Agent // nil while the endpoint is offline
+	w      http.ResponseWriter
+	r      *http.Request
+	body   *watchedBody
+	start  time.Time
+	status int
+}
+
+// handle serves one request. The endpoint is the connection's; its agent is looked up for every request.
+func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
+	cc, ok := r.Context().Value(connKey{}).(*clientConn)
+	if !ok {
+		panic("edge: a request without its connection")
+	}
+	x := &exchange{edge: e, conn: cc, w: w, r: r, start: time.Now()}
+	whole := false
+	defer func() { x.done(whole) }()
+	x.serve()
+	whole = true
+}
+
+func (x *exchange) serve() {
+	if x.r.Method == http.MethodConnect {
+		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
+		return
+	}
+	agent, err := x.edge.opt.Agent(x.conn.endpoint.ID)
+	if err != nil {
+		x.fail(x.w, x.r, err)
+		return
+	}
+	x.agent = agent
+	if x.r.ContentLength != 0 {
+		x.body = &watchedBody{ReadCloser: x.r.Body}
+		x.r.Body = x.body
+	}
+	if x.r.ProtoMajor == 1 {
+		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
+		dropUpgradeToHTTP2(x.r.Header)
+	}
+	proxy := httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      x.edge.pool(agent),
+		ModifyResponse: x.response,
+		ErrorHandler:   x.fail,
+		BufferPool:     buffers,
+		FlushInterval:  -1, // what an upstream has sent, its client gets
+		ErrorLog:       x.edge.http.ErrorLog,
+	}
+	proxy.ServeHTTP(x.w, x.r)
+}
+
+// response looks at the upstream's answer before it goes to the client.
+func (x *exchange) response(res *http.Response) error {
+	x.status = res.StatusCode
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.report() // its end may be far away
+		return nil
+	}
+	x.keepOrClose()
+	if _, ok := res.Header["Content-Type"]; !ok {
+		x.w.Header()["Content-Type"] = nil // net/http would guess one
+	}
+	return nil
+}
+
+// keepOrClose asks the client to come back over another connection when the forwarder that relays it is about to stop.
+func (x *exchange) keepOrClose() {
+	select {
+	case <-x.conn.origin.Draining:
+		x.w.Header().Set("Connection", "close")
+	default:
+	}
+}
+
+// done closes the books. A response that broke off in the middle becomes an abort.
+func (x *exchange) done(whole bool) {
+	if !whole && x.r.ProtoMajor == 1 {
+		x.conn.willAbort()
+	}
+	if x.status == 0 {
+		x.status = statusClientGone
+	}
+	x.edge.opt.Meter.Request(x.status, time.Since(x.start))
+	if x.status != http.StatusSwitchingProtocols {
+		x.report()
+	}
+}
+
+const maxReportedPath = 512
+
+// report shows the request on the agent's screen. The query stays out: it often holds secrets.
+func (x *exchange) report() {
+	if x.agent == nil {
+		return
+	}
+	path := x.r.URL.EscapedPath()
+	x.agent.Report(tunnel.RequestLine{
+		EndpointID: x.conn.endpoint.ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
+		Status: x.status, Duration: time.Since(x.start), At: x.start,
+	})
+}
+
+// watchedBody remembers why reading the client's body failed, so that the upstream is not blamed for it.
+type watchedBody struct {
+	io.ReadCloser
+	mu  sync.Mutex
+	err error
+}
+
+// Read reads the client's body.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
+		b.mu.Lock()
+		b.err = err
+		b.mu.Unlock()
+	}
+	return n, err
+}
+
+func (b *watchedBody) broken() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err != nil
+}
+
+// buffers are what bodies are copied through.
+var buffers = bufferPool{}
+
+type bufferPool struct{}
+
+var bufferStore = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// Get takes a buffer.
+func (bufferPool) Get() []byte { return bufferStore.Get().(*[32 << 10]byte)[:] }
+
+// Put gives a buffer back.
+func (bufferPool) Put(b []byte) { bufferStore.Put((*[32 << 10]byte)(b)) }

@@ -1,0 +1,146 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// codeHeader tells programs that an answer is the edge's and not the upstream's.
+const codeHeader = "Fairlead-Error-Code"
+
+// fail answers a request that got no answer from the upstream.
+func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
+	if x.r.Context().Err() != nil || x.body.broken() {
+		x.status = statusClientGone
+		panic(http.ErrAbortHandler)
+	}
+	code := errorCode(err)
+	if code == account.CodeUpstreamBroken {
+		x.edge.log.Debug("an upstream broke off", "endpoint", x.conn.endpoint.ID, "err", err)
+	}
+	x.page(code, sentence(code, x.conn.endpoint.URL))
+}
+
+// errorCode says what a request met on its way.
+func errorCode(err error) account.Code {
+	var refused *tunnel.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		switch refused.Code {
+		case tunnel.RefusedUpstream:
+			return account.CodeUpstreamUnreachable
+		case tunnel.RefusedUnknownEndpoint, tunnel.RefusedOffline, tunnel.RefusedDraining:
+			return account.CodeEndpointOffline
+		}
+		return account.CodeUpstreamBroken
+	case account.CodeOf(err) == account.CodeEndpointOffline:
+		return account.CodeEndpointOffline
+	case errors.Is(err, errSilent):
+		return account.CodeAgentSilent
+	}
+	return account.CodeUpstreamBroken
+}
+
+func sentence(code account.Code, url string) string {
+	switch code {
+	case account.CodeEndpointOffline:
+		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (fairlead http PORT --url %s) and try again.", url, url)
+	case account.CodeUpstreamUnreachable:
+		return fmt.Sprintf("The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address that the agent was given.", url)
+	case account.CodeAgentSilent:
+		return fmt.Sprintf("The agent of %s did not answer in time. Look at the agent's machine and its network.", url)
+	}
+	return fmt.Sprintf("The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The upstream's log may say why.", url)
+}
+
+// page answers with an error of the edge: HTML to those who ask for it, JSON in the API's form to all others.
+func (x *exchange) page(code account.Code, msg string) {
+	x.status = code.Status()
+	x.keepOrClose()
+	h := x.w.Header()
+	h.Set(codeHeader, string(code))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	var body []byte
+	if wantsHTML(x.r.Header) {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		body = htmlPage(x.status, code, msg)
+	} else {
+		h.Set("Content-Type", "application/json")
+		body = jsonPage(x.status, code, msg)
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(x.status)
+	_, _ = x.w.Write(body) // the client may be gone
+}
+
+// wantsHTML says whether the client names HTML: browsers do, programs rarely.
+func wantsHTML(h http.Header) bool {
+	for _, v := range h.Values("Accept") {
+		for part := range strings.SplitSeq(v, ",") {
+			kind, params, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(kind)) {
+			case "text/html", "application/xhtml+xml":
+				return !strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;")
+			case "application/json":
+				return false // it comes first
+			}
+		}
+	}
+	return false
+}
+
+func jsonPage(status int, code account.Code, msg string) []byte {
+	b, err := json.Marshal(struct {
+		ErrorCode  account.Code      `json:"error_code"`
+		StatusCode int               `json:"status_code"`
+		Msg        string            `json:"msg"`
+		Details    map[string]string `json:"details"`
+	}{code, status, msg, map[string]string{}})
+	if err != nil {
+		panic(fmt.Sprintf("edge: encoding an error page: %v", err)) // strings and a number always encode
+	}
+	return append(b, '\n')
+}
+
+var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{{.Status}} {{.Text}}</title>
+<style>
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+main { max-width: 40rem; margin: 15vh auto; padding: 0 1.5rem }
+code { opacity: .75 }
+</style>
+<main>
+<h1>{{.Status}} {{.Text}}</h1>
+<p>{{.Msg}}</p>
+<p><code>{{.Code}}</code></p>
+</main>
+</html>
+`))
+
+func htmlPage(status int, code account.Code, msg string) []byte {
+	var b strings.Builder
+	err := pageTemplate.Execute(&b, struct {
+		Status    int
+		Text, Msg string
+		Code      account.Code
+	}{status, http.StatusText(status), msg, code})
+	if err != nil {
+		panic(fmt.Sprintf("edge: rendering an error page: %v", err)) // a fixed template over strings
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,120 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"time"
+)
+
+const (
+	// maxIdle bounds the streams that a pool keeps between requests.
+	maxIdle = 64
+	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd, uvicorn) close an idle connection, so that a
+	// request hardly ever meets a connection at its end. A new stream costs no round trip.
+	idleTimeout = 4 * time.Second
+	// maxResponseHeader bounds what is read of an upstream's response header, in bytes.
+	maxResponseHeader = 256 << 10
+	// expectTimeout is how long an upstream may think about "Expect: 100-continue" before it gets the body anyway.
+	expectTimeout = time.Second
+)
+
+// pool keeps the streams to one agent for one endpoint. A new bind is a new pool: a stream never serves an agent that has lost the endpoint.
+type pool struct {
+	transport *http.Transport
+	http2     bool
+}
+
+// pool returns the pool of the agent and drops it when the agent no longer holds the endpoint.
+func (e *Edge) pool(agent Agent) *pool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.pools[agent]; p != nil {
+		return p
+	}
+	p := e.newPool(agent)
+	e.pools[agent] = p
+	context.AfterFunc(agent.Context(), func() {
+		e.mu.Lock()
+		delete(e.pools, agent)
+		e.mu.Unlock()
+		p.transport.CloseIdleConnections()
+	})
+	return p
+}
+
+func (e *Edge) allPools() []*pool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.pools))
+}
+
+func (e *Edge) newPool(agent Agent) *pool {
+	ep := agent.Endpoint()
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			st, err := agent.Open(ctx, e.header(ep))
+			if err != nil {
+				e.opt.Meter.Opened("offline")
+				return nil, err
+			}
+			u := e.newUpstream(st, nil, nil)
+			return pooled{u}, nil
+		},
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    maxIdle,
+		IdleConnTimeout:        idleTimeout,
+		ExpectContinueTimeout:  expectTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		Protocols:              new(http.Protocols),
+	}
+	p := &pool{transport: t, http2: ep.UpstreamProtocol == "http2"}
+	if p.http2 {
+		t.Protocols.SetUnencryptedHTTP2(true)
+	} else {
+		t.Protocols.SetHTTP1(true)
+	}
+	return p
+}
+
+// RoundTrip sends a request over a stream of the pool. On HTTP/1 it keeps count of who uses a stream, so that the stream's Close knows an idle
+// one from one that is cut.
+func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.http2 {
+		return p.transport.RoundTrip(r)
+	}
+	var conn pooled
+	trace := &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			conn, _ = info.Conn.(pooled)
+			conn.busy.Add(1)
+		},
+		PutIdleConn: func(err error) {
+			if err == nil {
+				conn.busy.Add(-1)
+			}
+		},
+	}
+	return p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// pooled is an upstream in the hands of a transport.
+type pooled struct{ *upstream }
+
+// Close cuts a stream that is in use and says goodbye on an idle one.
+func (p pooled) Close() error {
+	p.closing.Do(func() {
+		if p.busy.Load() > 0 {
+			_ = p.Stream.Close() // an abort, unless both directions have ended
+			return
+		}
+		p.closeIdle()
+	})
+	return nil
+}

@@ -1,0 +1,66 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// rewrite makes the request to the agent of the client's.
+func (x *exchange) rewrite(p *httputil.ProxyRequest) {
+	ep := x.agent.Endpoint()
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", ep.ID // a name for the pool; streams are not found by it
+	p.Out.URL.RawQuery = p.In.URL.RawQuery           // as it came, also where Go cannot parse it
+	p.Out.Host = upstreamHost(ep, p.In.Host)
+	p.Out.Trailer = p.In.Trailer // filled in while the body is read
+	dropForwarded(p.Out.Header)
+	p.SetXForwarded()
+}
+
+// upstreamHost is the Host that the upstream sees.
+func upstreamHost(ep *account.Endpoint, given string) string {
+	switch ep.HostMode {
+	case account.HostPassthrough, "":
+		if given != "" {
+			return given
+		}
+		return account.EndpointURL{Scheme: ep.Scheme, Host: ep.Host, Port: ep.Port}.HostPort() // HTTP/1.0 without a Host
+	case account.HostRewrite:
+		if u, err := url.Parse(ep.UpstreamURL); err == nil && u.Host != "" {
+			return u.Host
+		}
+		return given
+	}
+	return ep.HostMode
+}
+
+// dropForwarded removes what clients say about hops before us, however they spell it: servers that turn header names into variables do not
+// tell "-" from "_".
+func dropForwarded(h http.Header) {
+	for name := range h {
+		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-") {
+			delete(h, name)
+		}
+	}
+}
+
+// dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry requests that nobody parses. RFC 9113 has
+// dropped that upgrade; clients that offer it go on in HTTP/1.1.
+func dropUpgradeToHTTP2(h http.Header) {
+	for _, v := range h.Values("Upgrade") {
+		for token := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "h2c") {
+				h.Del("Upgrade")
+				h.Del("Http2-Settings")
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// errSilent says that the agent did not answer an opened stream in time.
+var errSilent = errors.New("the agent did not answer in time")
+
+// goodbye is how long a stream that is closed while idle waits for the agent's side to end too.
+const goodbye = 2 * time.Second
+
+// upstream is the edge's end of a stream to an agent. Writes go out at once; the first read waits for the agent's answer, at most until the
+// deadline that the agent was told.
+type upstream struct {
+	*tunnel.Stream
+	edge     *Edge
+	deadline time.Time
+	accepted func() error // called once, when the agent has answered OPENED; may be nil
+	refused  func(error)  // called once, when it has not; may be nil
+
+	answer    sync.Once
+	answerErr error
+	busy      atomic.Int32 // requests that use it; only a pool counts
+	closing   sync.Once
+}
+
+func (e *Edge) newUpstream(st *tunnel.Stream, accepted func() error, refused func(error)) *upstream {
+	return &upstream{Stream: st, edge: e, deadline: time.Now().Add(e.opt.OpenTimeout), accepted: accepted, refused: refused}
+}
+
+// opened waits for the agent's answer; every call returns the same.
+func (u *upstream) opened() error {
+	u.answer.Do(func() {
+		ctx, cancel := context.WithDeadline(context.Background(), u.deadline)
+		defer cancel()
+		err := u.Stream.WaitOpened(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = errSilent
+			_ = u.Stream.Reset(tunnel.Aborted)
+		}
+		u.edge.opt.Meter.Opened(outcome(err))
+		switch {
+		case err == nil && u.accepted != nil:
+			err = u.accepted()
+		case err != nil && u.refused != nil:
+			u.refused(err)
+		}
+		u.answerErr = err
+	})
+	return u.answerErr
+}
+
+func outcome(err error) string {
+	var refused *tunnel.RefusedError
+	switch {
+	case err == nil:
+		return "opened"
+	case errors.As(err, &refused):
+		return refused.Code.String()
+	case errors.Is(err, errSilent):
+		return "silent"
+	}
+	return "broken"
+}
+
+// Read waits for the agent's answer first.
+func (u *upstream) Read(p []byte) (int, error) {
+	if err := u.opened(); err != nil {
+		return 0, err
+	}
+	n, err := u.Stream.Read(p)
+	u.edge.opt.Meter.Moved(0, n)
+	return n, err
+}
+
+// WaitReadable is Read's wait without the bytes.
+func (u *upstream) WaitReadable() error {
+	if err := u.opened(); err != nil {
+		return err
+	}
+	return u.Stream.WaitReadable()
+}
+
+// Write does not wait. Where it fails because the agent refused, it says so.
+func (u *upstream) Write(p []byte) (int, error) {
+	n, err := u.Stream.Write(p)
+	u.edge.opt.Meter.Moved(n, 0)
+	if err != nil {
+		if refusal := u.opened(); refusal != nil {
+			err = refusal
+		}
+	}
+	return n, err
+}
+
+// closeIdle ends a stream between two requests: the agent's upstream sees an ordinary end of connection, no abort.
+func (u *upstream) closeIdle() {
+	if err := u.CloseWrite(); err != nil {
+		_ = u.Stream.Close()
+		return
+	}
+	_ = u.SetReadDeadline(time.Now().Add(goodbye))
+	started := u.edge.background(func() {
+		_, _ = io.Copy(io.Discard, u.Stream)
+		_ = u.Stream.Close()
+	})
+	if !started {
+		_ = u.Stream.Close()
+	}
+}

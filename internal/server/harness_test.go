@@ -1,0 +1,424 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what has to happen at once.
+const patience = 60 * time.Second
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// receive waits for a value.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("no %s within %s", what, patience)
+		panic("unreachable")
+	}
+}
+
+// logBuffer collects a service's log.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// running is a whole service in this process.
+type running struct {
+	t        *testing.T
+	opt      Options
+	at       Addresses
+	log      *logBuffer
+	stop     context.CancelFunc
+	hurry    chan struct{}
+	finished chan error
+
+	apiKey, authtoken, operator string
+}
+
+// start runs a service on ports of its own. Its stop at the test's end must be orderly.
+func start(t *testing.T, change ...func(*Options)) *running {
+	t.Helper()
+	r := &running{t: t, log: &logBuffer{}, hurry: make(chan struct{}), finished: make(chan error, 1)}
+	up := make(chan Addresses, 1)
+	r.opt = Options{
+		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", BaseURL: "", DataDir: filepath.Join(t.TempDir(), "data"),
+		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
+		Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Hurry:  r.hurry, Up: func(a Addresses) { up <- a },
+	}
+	for _, f := range change {
+		f(&r.opt)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.finished <- Run(ctx, r.opt)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if t.Failed() {
+			t.Logf("the service's log:\n%s", r.log)
+		}
+	})
+	select {
+	case r.at = <-up:
+	case err := <-r.finished:
+		t.Fatalf("the service did not start: %v", err)
+	case <-time.After(patience):
+		t.Fatal("the service did not come up")
+	}
+	r.readSecrets()
+	return r
+}
+
+func (r *running) readSecrets() {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.opt.DataDir, bootstrapFileName))
+	if err != nil {
+		return // a test that bootstraps in its own way
+	}
+	r.apiKey = regexp.MustCompile(`flk_[\w-]+`).FindString(string(b))
+	r.authtoken = regexp.MustCompile(`flt_[\w-]+`).FindString(string(b))
+}
+
+// admin opens the store beside the running service, as the commands do.
+func (r *running) admin() *store.Store {
+	r.t.Helper()
+	st, err := store.Open(within(r.t), store.Options{DataDir: r.opt.DataDir})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// api calls the account API and returns the status; out may be nil.
+func (r *running) api(method, path string, in, out any) int {
+	r.t.Helper()
+	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	defer tr.CloseIdleConnections()
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(within(r.t), method, "https://"+r.at.Service.String()+path, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.apiKey)
+	req.Header.Set("Service-Version", "2")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if out != nil {
+		if err := json.NewDecoder(res.Body).Decode(out); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return res.StatusCode
+}
+
+// client runs a tunnel client until the test ends; ended gets what Run returned.
+func (r *running) client(cfg tunnel.ClientConfig) (c *tunnel.Client, stop func(), ended <-chan error) {
+	r.t.Helper()
+	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cfg.Address, cfg.TLS, cfg.MaxBackoff = r.at.Service.String(), tlsConfig, 300*time.Millisecond
+	c = tunnel.NewClient(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	result, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		result <- c.Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	r.t.Cleanup(stop)
+	return c, stop, result
+}
+
+// agent is what internal/agent will be, as small as it can be.
+type agent struct {
+	*tunnel.Client
+	stop  func()
+	ended <-chan error
+	bound chan tunnel.Bound
+	lines chan tunnel.RequestLine
+}
+
+// agent binds one endpoint and serves its streams to the upstream's address.
+func (r *running) agent(b tunnel.Bind, upstream string) *agent {
+	return r.agentWith(r.authtoken, b, func(ctx context.Context, st *tunnel.Stream) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
+		if err != nil {
+			_ = st.Refuse(tunnel.RefusedUpstream)
+			return
+		}
+		if err := st.Accept(); err != nil {
+			_ = conn.Close()
+			return
+		}
+		_, _ = relay.Join(ctx, st, conn.(*net.TCPConn), relay.Options{})
+	})
+}
+
+func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Context, *tunnel.Stream)) *agent {
+	r.t.Helper()
+	a := &agent{bound: make(chan tunnel.Bound, 16), lines: make(chan tunnel.RequestLine, 256)}
+	var mu sync.Mutex
+	resume := b.ResumeSecret
+	a.Client, a.stop, a.ended = r.client(tunnel.ClientConfig{
+		Hello: func() tunnel.Hello {
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux", InstanceID: "test"}
+		},
+		OnUp: func(ctx context.Context, s *tunnel.Session) error {
+			mu.Lock()
+			defer mu.Unlock()
+			b := b
+			b.ResumeSecret = resume
+			got, err := s.Bind(ctx, b)
+			if err != nil {
+				return err
+			}
+			resume = got.ResumeSecret
+			a.bound <- got
+			return nil
+		},
+		OnStream:      func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { serve(ctx, st) },
+		OnRequestLine: func(l tunnel.RequestLine) { a.lines <- l },
+	})
+	return a
+}
+
+// forwarder is what internal/forwarder does with a pod's connection, without the pod.
+type forwarder struct {
+	*tunnel.Client
+	t     *testing.T
+	ended <-chan error
+}
+
+func (r *running) forwarder() *forwarder {
+	r.t.Helper()
+	if r.operator == "" {
+		var op struct {
+			ID string `json:"id"`
+		}
+		status := r.api("POST", "/kubernetes_operators", map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
+		if status != http.StatusCreated {
+			r.t.Fatalf("registering an operator: status %d", status)
+		}
+		r.operator = op.ID
+	}
+	return r.forwarderOf(r.authtoken, r.operator)
+}
+
+func (r *running) forwarderOf(token, operator string) *forwarder {
+	f := &forwarder{t: r.t}
+	f.Client, _, f.ended = r.client(tunnel.ClientConfig{
+		Connections: 1, // so that what is sent first arrives first, across streams
+		Hello: func() tunnel.Hello {
+			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}
+		},
+	})
+	return f
+}
+
+const podAddr = "10.1.2.3:45678"
+
+// headerOf is the header that a forwarder sends for an endpoint.
+func headerOf(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
+	t.Helper()
+	_, hostport, _ := strings.Cut(b.URL, "://")
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host, port = hostport, "80"
+	}
+	n, err := net.LookupPort("tcp", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tunnel.OpenHeader{EndpointID: b.EndpointID, Host: host, Port: n, ClientAddr: podAddr}
+}
+
+func (f *forwarder) open(h tunnel.OpenHeader) *tunnel.Stream {
+	f.t.Helper()
+	s, err := f.Wait(within(f.t))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	st, err := s.Open(within(f.t), h)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// refusal opens a stream that must be refused and returns why.
+func (f *forwarder) refusal(h tunnel.OpenHeader) tunnel.RefuseCode {
+	f.t.Helper()
+	err := f.open(h).WaitOpened(within(f.t))
+	var refused *tunnel.RefusedError
+	if !errors.As(err, &refused) {
+		f.t.Fatalf("opening a stream gave %v, want a refusal", err)
+	}
+	return refused.Code
+}
+
+// transport is a pod's HTTP client: each connection is a stream.
+func (f *forwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)) *http.Transport {
+	f.t.Helper()
+	h := headerOf(f.t, b)
+	tr := &http.Transport{
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			s, err := f.Wait(ctx)
+			if err != nil {
+				return nil, err
+			}
+			st, err := s.Open(ctx, h)
+			if err != nil {
+				return nil, err
+			}
+			return gentle{st}, nil
+		},
+	}
+	if len(protocols) > 0 {
+		tr.Protocols = new(http.Protocols)
+		for _, p := range protocols {
+			p(tr.Protocols)
+		}
+	}
+	f.t.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// gentle closes a stream as a kernel closes a socket.
+type gentle struct{ *tunnel.Stream }
+
+func (g gentle) Close() error {
+	_ = g.CloseWrite()
+	return g.Stream.Close()
+}
+
+func (f *forwarder) do(tr *http.Transport, method, url string, body io.Reader, header http.Header) *http.Response {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(within(f.t), method, url, body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if h := req.Header.Get("Host"); h != "" {
+		req.Host = h
+	}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+// text reads a body to its end.
+func text(t *testing.T, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// tcpServer serves each connection to a port of its own.
+func tcpServer(t *testing.T, serve func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		conns.Wait()
+	})
+	return l.Addr().String()
+}

@@ -1,0 +1,183 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Options of the service. Field names in errors are those of the flags.
+type Options struct {
+	Addr           string   // where API, agents and forwarders connect; host:port
+	BaseURL        string   // how clients reach the API; "" = https://<host name>:<port of Addr>
+	TunnelURL      string   // how agents and forwarders reach the service, when that differs from BaseURL
+	DataDir        string   // database, authority, lock
+	TLSCert        string   // PEM files; both or none
+	TLSKey         string   //
+	TLSNames       []string // further names and addresses for the service's own certificate
+	VersionHeaders []string // names that the API accepts beside Service-Version
+	MetricsAddr    string   // health and metrics; "" = none
+	DrainTimeout   time.Duration
+	EndpointGrace  time.Duration
+
+	BootstrapFile string    // where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
+	Terminal      io.Writer // a terminal that a person looks at, or nil
+	APIKeyFile    string    // files whose secrets are made valid at every start; "" = none
+	AuthtokenFile string    //
+
+	Logger *slog.Logger
+	// Hurry is closed when somebody asks a second time to stop: the drain ends at once. May be nil.
+	Hurry <-chan struct{}
+	// Up is called when the service is ready, with the addresses it listens on. May be nil.
+	Up func(Addresses)
+
+	openTimeout time.Duration // of streams to agents; 0 = the edge's default; tests shorten it
+}
+
+// Addresses are those of the listeners.
+type Addresses struct {
+	Service, Metrics net.Addr // Metrics is nil when there is none
+	BaseURL          string
+	CAFingerprint    string // "" with certificate files
+}
+
+// Limits of durations that make sense.
+const (
+	maxDrain = time.Hour
+	maxGrace = 30 * 24 * time.Hour
+)
+
+// Validate checks the options before anything is opened or written, and lists every broken rule.
+func (o *Options) Validate() error {
+	var broken []account.FieldError
+	note := func(err error) { broken = append(broken, account.FieldsOf(err)...) }
+	note(checkListen("--addr", o.Addr))
+	if o.MetricsAddr != "" {
+		note(checkListen("--metrics-addr", o.MetricsAddr))
+	}
+	if o.BaseURL != "" {
+		_, err := account.ParseServerURL("--base-url", o.BaseURL)
+		note(err)
+	}
+	if o.TunnelURL != "" {
+		_, err := account.ParseServerURL("--tunnel-url", o.TunnelURL)
+		note(err)
+	}
+	if o.DataDir == "" {
+		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		note(account.Invalid("--tls-cert", o.TLSCert, "give --tls-cert and --tls-key together, or neither"))
+	}
+	if o.TLSCert != "" && len(o.TLSNames) > 0 {
+		note(account.Invalid("--tls-san", strings.Join(o.TLSNames, ","), "only for the service's own certificate; leave it out with --tls-cert"))
+	}
+	for _, name := range o.TLSNames {
+		if !validName(name) {
+			note(account.Invalid("--tls-san", name, "must be a host name or an IP address"))
+		}
+	}
+	for _, name := range o.VersionHeaders {
+		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)) {
+			note(account.Invalid("--version-header", name, "must be the name of an HTTP header that has no other meaning"))
+		}
+	}
+	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
+	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
+	if len(broken) > 0 {
+		return account.InvalidAll(broken)
+	}
+	return nil
+}
+
+// reservedHeaders cannot carry the API's version.
+var reservedHeaders = []string{"Authorization", "Content-Type", "Content-Length", "Host"}
+
+func checkListen(field, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return account.Invalid(field, addr, "must be HOST:PORT or :PORT, for example :8443 or [::1]:8443")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		return account.Invalid(field, addr, "the port must be a number from 0 to 65535")
+	}
+	if host != "" && !validName(host) {
+		return account.Invalid(field, addr, "the host must be a host name or an IP address, or be left out for all addresses")
+	}
+	return nil
+}
+
+func checkDuration(field string, d, low, high time.Duration) error {
+	if d < low || d > high {
+		return account.Invalid(field, d.String(), fmt.Sprintf("must lie between %s and %s", low, high))
+	}
+	return nil
+}
+
+// validName says whether s can stand in a certificate as host name or IP address. A leading "*." is a wildcard.
+func validName(s string) bool {
+	if net.ParseIP(s) != nil {
+		return true
+	}
+	s = strings.TrimPrefix(s, "*.")
+	if len(s) == 0 || len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if len(label) == 0 || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {
+			return false
+		}
+		for _, c := range label {
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// baseURL returns the URL of the API, from the option or from the host's name and the port that is listened on.
+func (o *Options) baseURL(listening net.Addr) (*url.URL, error) {
+	if o.BaseURL != "" {
+		return account.ParseServerURL("--base-url", o.BaseURL)
+	}
+	host, err := os.Hostname()
+	if err != nil || !validName(host) {
+		host = "localhost"
+	}
+	_, port, err := net.SplitHostPort(listening.String())
+	if err != nil {
+		return nil, fmt.Errorf("reading the listener's address %s: %w", listening, err)
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(strings.ToLower(host), port)}, nil
+}
+
+// certificateNames are the names under which clients reach the service.
+func (o *Options) certificateNames(base *url.URL) []string {
+	names := append([]string{base.Hostname(), "localhost", "127.0.0.1", "::1"}, o.TLSNames...)
+	if u, err := account.ParseServerURL("--tunnel-url", o.TunnelURL); err == nil {
+		names = append(names, u.Hostname())
+	}
+	if host, err := os.Hostname(); err == nil && validName(host) {
+		names = append(names, host)
+	}
+	if host, _, err := net.SplitHostPort(o.Addr); err == nil && host != "" && !net.ParseIP(host).IsUnspecified() {
+		names = append(names, host)
+	}
+	return names
+}

@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// sweepEvery is how often the store may do what time brings.
+const sweepEvery = time.Second
+
+// run serves until ctx is done, and stops.
+func (s *service) run(ctx context.Context) error {
+	// What is served outlives ctx by the drain; stopping then ends it.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	api, stopAPI := context.WithCancel(serving)
+	defer stopServing()
+	defer stopAPI()
+	s.api.BaseContext = func(net.Listener) context.Context { return api }
+
+	s.tasks.Go(func() { s.certs.Run(serving) })
+	s.tasks.Go(func() { s.sessions.Run(serving) })
+	s.tasks.Go(func() { s.sweep(serving) })
+	s.tasks.Go(func() { s.door.serve(serving) })
+	failed := make(chan error, 2)
+	serve := func(srv *http.Server, l net.Listener) {
+		s.tasks.Go(func() {
+			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	serve(s.api, s.door.http)
+	if s.health != nil {
+		serve(s.health, s.healthAt)
+	}
+	s.announce()
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		s.log.Error("a listener ended", "err", err)
+	}
+	s.drain()
+	stopAPI() // ends watches
+	s.stop(stopServing)
+	return err
+}
+
+// announce says that the service is up, and what clients need to trust it.
+func (s *service) announce() {
+	a := Addresses{Service: s.door.listener.Addr(), BaseURL: s.base.String(), CAFingerprint: s.fingerprint()}
+	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "store", s.store.StoreID()}
+	if s.healthAt != nil {
+		a.Metrics = s.healthAt.Addr()
+		args = append(args, "metrics_addr", a.Metrics.String())
+	}
+	if a.CAFingerprint != "" {
+		args = append(args, "ca_sha256", a.CAFingerprint)
+	}
+	s.log.Info("fairlead-server is up", args...)
+	if s.opt.Up != nil {
+		s.opt.Up(a)
+	}
+}
+
+// drain lets live traffic end: API writes get 503, forwarders hold what is new, requests under way are answered. It returns when nothing is
+// live, the time is up, or somebody is in a hurry.
+func (s *service) drain() {
+	s.draining.Store(true)
+	started := time.Now()
+	s.log.Info("stopping", "drain_timeout", s.opt.DrainTimeout, "connections", s.edge.Live())
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.opt.Hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	s.sessions.Drain(tunnel.RoleForwarder, s.opt.DrainTimeout)
+	if err := s.edge.Drain(ctx); err != nil {
+		s.log.Warn("connections are cut: they did not end in time", "connections", s.edge.Live(), "after", time.Since(started))
+	}
+	s.sessions.Drain(tunnel.RoleAgent, 0)
+}
+
+// stopTimeout bounds what remains after the drain: answers of the API and closing handshakes.
+const stopTimeout = 2 * time.Second
+
+// stop ends everything that is still served and waits for it.
+func (s *service) stop(stopServing context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	_ = s.door.listener.Close()
+	if err := s.api.Shutdown(ctx); err != nil {
+		_ = s.api.Close()
+	}
+	_ = s.door.http.Close()
+	stopServing()
+	s.door.conns.Wait() // sessions go down and mark their endpoints offline
+	s.sessions.Wait()
+	s.edge.Close()
+	if s.health != nil {
+		_ = s.health.Close()
+	}
+	s.tasks.Wait()
+	s.log.Info("stopped")
+}
+
+// sweep lets the store do what time brings.
+func (s *service) sweep(ctx context.Context) {
+	failing := false
+	for wait(ctx, sweepEvery) {
+		err := s.store.Sweep(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.Error("sweeping the store", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its successor takes them.
+func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.draining.Load() || r.Method == http.MethodGet || r.Method == http.MethodHead {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(struct { // the client may be gone
+			ErrorCode  account.Code      `json:"error_code"`
+			StatusCode int               `json:"status_code"`
+			Msg        string            `json:"msg"`
+			Details    map[string]string `json:"details"`
+		}{account.CodeUnavailable, http.StatusServiceUnavailable, "the server is about to stop; try again in a moment", map[string]string{}})
+	})
+}

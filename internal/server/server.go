@@ -1,0 +1,211 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/pki"
+	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+	"github.com/fairlead-dev/fairlead/internal/tunnelserver"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// Limits of the API's connections.
+const (
+	apiHeaderTimeout = 10 * time.Second
+	apiIdleTimeout   = 2 * time.Minute
+	apiMaxHeader     = 64 << 10
+)
+
+// service is every part of a running fairlead-server.
+type service struct {
+	opt      Options
+	log      *slog.Logger
+	base     *url.URL
+	store    *store.Store
+	certs    *pki.Source
+	metrics  *metrics
+	edge     *edge.Edge
+	sessions *tunnelserver.Server
+	door     *frontDoor
+	api      *http.Server
+	health   *http.Server // nil without --metrics-addr
+	healthAt net.Listener
+
+	draining atomic.Bool
+	tasks    sync.WaitGroup
+	undo     []func() // what open has opened, to be closed in reverse
+}
+
+// Run runs the service until ctx is done, and then stops it: live traffic may end within Options.DrainTimeout. The error is a sentence for
+// whoever started it; nil after an orderly stop.
+func Run(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	s := &service{opt: o, log: o.Logger, metrics: newMetrics()}
+	defer s.close()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.wire()
+	return s.run(ctx)
+}
+
+// open opens everything that may be refused, before anything is served.
+func (s *service) open(ctx context.Context) error {
+	listener, err := listen("--addr", s.opt.Addr)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() { _ = listener.Close() })
+	if s.opt.MetricsAddr != "" {
+		if s.healthAt, err = listen("--metrics-addr", s.opt.MetricsAddr); err != nil {
+			return err
+		}
+		s.onClose(func() { _ = s.healthAt.Close() })
+	}
+	if s.base, err = s.opt.baseURL(listener.Addr()); err != nil {
+		return err
+	}
+	if err := s.openData(ctx); err != nil {
+		return err
+	}
+	s.door = &frontDoor{listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()), log: s.log}
+	return nil
+}
+
+// openData opens what lies in the data directory.
+func (s *service) openData(ctx context.Context) error {
+	release, err := store.LockServer(s.opt.DataDir)
+	if err != nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := release(); err != nil {
+			s.log.Error("the data directory's lock could not be released", "err", err)
+		}
+	})
+	s.store, err = store.Open(ctx, store.Options{DataDir: s.opt.DataDir, Grace: s.opt.EndpointGrace})
+	if err != nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := s.store.Close(); err != nil {
+			s.log.Error("the store could not be closed", "err", err)
+		}
+	})
+	if err := s.store.ServerStart(ctx); err != nil {
+		return fmt.Errorf("starting on the store: %w", err)
+	}
+	s.certs, err = pki.Open(pki.Options{
+		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.base), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	return bootstrap(ctx, s.store, &s.opt, welcome{BaseURL: s.base.String(), CAFingerprint: s.fingerprint(), DataDir: s.opt.DataDir})
+}
+
+func listen(field, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s %q: the port is in use; stop the program that listens there, or choose another port", field, addr)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%s %q: this user may not listen there; choose a port above 1023", field, addr)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%s %q: no network interface of this machine has the address; choose another", field, addr)
+	case err != nil:
+		return nil, fmt.Errorf("listening on %s %s: %w", field, addr, err)
+	}
+	return l, nil
+}
+
+// wire constructs the parts that serve, and joins them.
+func (s *service) wire() {
+	s.edge = edge.New(edge.Options{
+		Agent: func(endpointID string) (edge.Agent, error) {
+			h, err := s.sessions.Holder(endpointID)
+			if err != nil {
+				return nil, err // not h: a nil *Holding is no nil Agent
+			}
+			return h, nil
+		},
+		Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
+	})
+	s.sessions = tunnelserver.New(tunnelserver.Options{
+		Auth: s.store, Binder: s.store, Sessions: s.store, Endpoints: s.store, Operators: s.store,
+		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
+		Serve: s.serveStream, OnOpen: s.metrics.incoming, OnHello: s.metrics.hello, Logger: s.log,
+	})
+	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Logger: s.log})
+	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
+	s.metrics.watch(s.sessions.Stats, s.edge.Live)
+	s.api = &http.Server{
+		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
+			Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store, Auth: s.store,
+			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log,
+		})),
+		ReadHeaderTimeout: apiHeaderTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiMaxHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if s.healthAt != nil {
+		s.health = healthServer(s.metrics.registry, s.ready)
+		s.health.ErrorLog = s.api.ErrorLog
+	}
+}
+
+// serveStream hands a forwarder's stream to the edge.
+func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
+	h := in.Stream.Header()
+	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
+		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Draining: in.Draining,
+	})
+}
+
+// ready says what keeps the service from taking traffic.
+func (s *service) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return errors.New("stopping")
+	}
+	if err := s.store.Ping(ctx); err != nil {
+		return errors.New("the store does not answer")
+	}
+	return nil
+}
+
+func (s *service) fingerprint() string {
+	if ca := s.certs.CA(); ca != nil {
+		return trust.Fingerprint(ca)
+	}
+	return ""
+}
+
+func (s *service) onClose(f func()) { s.undo = append(s.undo, f) }
+
+// close gives back what open has opened.
+func (s *service) close() {
+	for len(s.undo) > 0 {
+		last := s.undo[len(s.undo)-1]
+		s.undo = s.undo[:len(s.undo)-1]
+		last()
+	}
+}

@@ -1,0 +1,386 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestAnUpgradedConnectionEchoesAndHalfCloses(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
+			http.Error(w, "no upgrade", http.StatusBadRequest)
+			return
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		_, _ = io.Copy(c, rw)
+		_, _ = io.WriteString(c, "bye")
+	})
+	st := p.forwarder.open(headerOf(t, p.bound))
+	_, _ = io.WriteString(st, "GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+	in := bufio.NewReader(st)
+	res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-WebSocket-Accept") != "x" {
+		t.Fatalf("answer %v %v", res, err)
+	}
+	if line := receive(t, p.agent.lines, "request line"); line.Status != 101 || line.Path != "/chat" {
+		t.Errorf("request line %+v, want it while the connection lives", line)
+	}
+	for i := range 3 {
+		msg := fmt.Sprintf("message %d\n", i)
+		_, _ = io.WriteString(st, msg)
+		if got, err := in.ReadString('\n'); err != nil || got != msg {
+			t.Fatalf("echo %q %v", got, err)
+		}
+	}
+	if err := st.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if rest := text(t, in); rest != "bye" {
+		t.Errorf("after the half-close came %q", rest)
+	}
+}
+
+func TestServerSentEventsArriveOneByOne(t *testing.T) {
+	t.Parallel()
+	next := make(chan struct{})
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+	})
+	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/events", nil, nil)
+	in := bufio.NewReader(res.Body)
+	for i := range 3 {
+		line, err := in.ReadString('\n')
+		if err != nil || line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatalf("event %q %v", line, err)
+		}
+		_, _ = in.ReadString('\n')
+		next <- struct{}{}
+	}
+}
+
+func TestTrailersPassBothWays(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"http1", "http2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan http.Header, 1)
+			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				got <- r.Trailer
+				w.Header().Set("Trailer", "X-Announced")
+				_, _ = io.WriteString(w, "body")
+				w.Header().Set("X-Announced", "one")
+				w.Header().Set(http.TrailerPrefix+"X-Late", "two")
+			}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
+			tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+				ps.SetHTTP1(protocol == "http1")
+				ps.SetUnencryptedHTTP2(protocol == "http2")
+			})
+			req, err := http.NewRequestWithContext(within(t), "POST", "http://hello.demo/", io.MultiReader(strings.NewReader("chunked")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Trailer = http.Header{"X-Request-Sum": {"three"}}
+			res, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if body := text(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" || res.Trailer.Get("X-Late") != "two" {
+				t.Errorf("body %q, trailers %v", body, res.Trailer)
+			}
+			if sum := receive(t, got, "request").Get("X-Request-Sum"); sum != "three" {
+				t.Errorf("the upstream got trailer %q", sum)
+			}
+		})
+	}
+}
+
+func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/no" {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusExpectationFailed)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	ask := func(path string) (*tunnel.Stream, *bufio.Reader, string) {
+		st := p.forwarder.open(headerOf(t, p.bound))
+		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", path)
+		in := bufio.NewReader(st)
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st, in, strings.TrimSpace(line)
+	}
+	if _, _, status := ask("/no"); status != "HTTP/1.1 417 Expectation Failed" {
+		t.Errorf("an upstream that does not want the body: %s", status)
+	}
+	st, in, status := ask("/yes")
+	if status != "HTTP/1.1 100 Continue" {
+		t.Fatalf("an upstream that wants the body: %s", status)
+	}
+	_, _ = in.ReadString('\n')
+	_, _ = io.WriteString(st, "body")
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got := text(t, res.Body); got != "body" {
+		t.Errorf("echo %q", got)
+	}
+}
+
+// noise is size bytes that differ everywhere, hashed as they are read.
+func noise(size int64, h hash.Hash) io.Reader {
+	return io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), h)
+}
+
+func TestLargeBodiesPassBothWaysAtOnceAndWhole(t *testing.T) {
+	t.Parallel()
+	for protocol, large := range map[string]int64{"http1": 64 << 20, "http2": 16 << 20} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			// An echo: the answer begins long before the request has ended.
+			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.ProtoMajor == 1 {
+					_ = http.NewResponseController(w).EnableFullDuplex()
+				}
+				_, _ = io.Copy(w, r.Body)
+			}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
+			tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) {
+				ps.SetHTTP1(protocol == "http1")
+				ps.SetUnencryptedHTTP2(protocol == "http2")
+			})
+			sent, got := sha256.New(), sha256.New()
+			res := p.forwarder.do(tr, "POST", "http://hello.demo/", noise(large, sent), nil)
+			n, err := io.Copy(got, res.Body)
+			if err != nil || n != large || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+				t.Errorf("%d of %d bytes came back, equal %v, %v", n, large, bytes.Equal(sent.Sum(nil), got.Sum(nil)), err)
+			}
+		})
+	}
+}
+
+func TestAClientThatHasClosedItsSendingSideGetsItsAnswer(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	gone := make(chan error, 1)
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/slow" {
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		gone <- r.Context().Err()
+		_, _ = io.WriteString(w, "the answer")
+	})
+	for _, request := range []string{
+		"GET /slow HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
+		"GET /slow HTTP/1.0\r\n\r\n",
+		"POST /slow HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\n\r\nbody",
+	} {
+		st := p.forwarder.open(headerOf(t, p.bound))
+		_, _ = io.WriteString(st, request)
+		if err := st.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // whole exchanges behind it on the same tunnel connection: the half-close has arrived
+			if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/quick", nil, nil); res.StatusCode != 200 {
+				t.Fatalf("quick request: %d", res.StatusCode)
+			}
+		}
+		release <- struct{}{}
+		if err := receive(t, gone, "upstream's view"); err != nil {
+			t.Errorf("%q: the upstream saw its client leave: %v", request[:13], err)
+		}
+		answer, err := io.ReadAll(st)
+		if err != nil || !strings.HasSuffix(string(answer), "the answer") {
+			t.Errorf("%q: got %q, %v", request[:13], answer, err)
+		}
+	}
+}
+
+func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	const part = "a part of it"
+	cut := make(chan struct{})
+	upstream := tcpServer(t, func(c *net.TCPConn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		length := ""
+		if r.URL.Path == "/length" {
+			length = "Content-Length: 100\r\n"
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+length+"\r\n"+part)
+		select {
+		case <-cut:
+		case <-t.Context().Done():
+		}
+		if r.URL.Path != "/length" { // only a reset tells it from a whole answer
+			_ = c.SetLinger(0)
+		}
+	})
+	p := pathTo(t, start(t), upstream)
+	for _, request := range []string{
+		"GET /length HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
+		"GET /length HTTP/1.0\r\n\r\n",
+		"GET /close HTTP/1.1\r\nHost: hello.demo\r\n\r\n",
+		"GET /close HTTP/1.0\r\n\r\n",
+	} {
+		st := p.forwarder.open(headerOf(t, p.bound))
+		_ = st.SetReadDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(st, request)
+		var got bytes.Buffer
+		for b := make([]byte, 512); !strings.Contains(got.String(), part); {
+			n, err := st.Read(b)
+			if err != nil {
+				t.Fatalf("%q: %v after %q", request, err, got.String())
+			}
+			got.Write(b[:n])
+		}
+		cut <- struct{}{}
+		rest, err := io.ReadAll(st)
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q: the client read %q and then %v, want an abort", request, rest, err)
+		}
+	}
+}
+
+func TestAClientThatLeavesEndsTheRequestUpstream(t *testing.T) {
+	t.Parallel()
+	began, ended := make(chan struct{}, 1), make(chan error, 1)
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		began <- struct{}{}
+		<-r.Context().Done()
+		ended <- r.Context().Err()
+	})
+	for _, cut := range []func(*tunnel.Stream){
+		func(st *tunnel.Stream) { _ = st.Reset(tunnel.Aborted) },
+		func(st *tunnel.Stream) { _ = st.Session().Close() }, // the forwarder dies
+	} {
+		st := p.forwarder.open(headerOf(t, p.bound))
+		_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
+		receive(t, began, "request")
+		if _, err := st.Read(make([]byte, 1)); err != nil { // the answer's header is on its way
+			t.Fatal(err)
+		}
+		cut(st)
+		if err := receive(t, ended, "end of the request"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if line := receive(t, p.agent.lines, "request line"); line.Status != 200 {
+			t.Errorf("request line %+v", line)
+		}
+	}
+}
+
+func TestHTTP2InPodsReachesHTTP2Upstreams(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		// A conversation, as gRPC has them: each line is answered before the next is sent.
+		in := bufio.NewReader(r.Body)
+		_ = http.NewResponseController(w).Flush()
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintf(w, "%s %s", r.Proto, line)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}, func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
+	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	r, w := io.Pipe()
+	res := p.forwarder.do(tr, "POST", "http://hello.demo/", r, nil)
+	in := bufio.NewReader(res.Body)
+	for i := range 3 {
+		_, _ = fmt.Fprintf(w, "line %d\n", i)
+		if got, err := in.ReadString('\n'); err != nil || got != fmt.Sprintf("HTTP/2.0 line %d\n", i) {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	_ = w.Close()
+	if rest := text(t, in); rest != "" || res.ProtoMajor != 2 {
+		t.Errorf("rest %q, protocol %s", rest, res.Proto)
+	}
+}
+
+func TestAnAgentThatIsGoneAnswersHTTP2WithAPage(t *testing.T) {
+	t.Parallel()
+	p := pathTo(t, start(t), closedPort(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
+	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	res := p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
+	checkJSONPage(t, res, 502, "ERR_FL_3002", "could not connect")
+	p.agent.stop()
+	res = p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
+	checkJSONPage(t, res, 503, "ERR_FL_3001", "is offline")
+}
+
+func TestAForwarderThatStopsHasItsClientsComeBackElsewhere(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.Close || text(t, res.Body) != "ok" {
+		t.Error("a connection was closed without need")
+	}
+	s, err := p.forwarder.Wait(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain(0); err != nil {
+		t.Fatal(err)
+	}
+	// The drain message travels on another stream than the request.
+	for deadline := within(t); ; {
+		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
+		if text(t, res.Body) != "ok" {
+			t.Fatal("a draining forwarder's request was not served")
+		}
+		if res.Close {
+			return
+		}
+		if deadline.Err() != nil {
+			t.Fatal("no answer carried Connection: close")
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Bind gives the session the endpoint it asks for, or says why not.
+func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
+	t := s.session(ts.ID())
+	if t == nil || t.hello.Role != tunnel.RoleAgent {
+		return tunnel.Bound{}, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	}
+	result, err := s.bind(ctx, t, b)
+	if err != nil {
+		return tunnel.Bound{}, s.refusal(err)
+	}
+	s.hold(t, result)
+	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account", t.accountID,
+		"resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
+	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
+}
+
+func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.BindResult, error) {
+	req, err := bindRequest(t, b)
+	if err != nil {
+		return nil, err
+	}
+	if !t.token.MayBind(req.URL.String()) {
+		return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.token.ID, req.URL)
+	}
+	if err := s.limit(ctx, t.token.ID, b.ResumeSecret != ""); err != nil {
+		return nil, err
+	}
+	return s.opt.Binder.Bind(ctx, req)
+}
+
+// bindRequest checks every field of a bind and lists all broken rules.
+func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
+	r := account.BindRequest{
+		AccountID: t.accountID, CredentialID: t.token.ID, SessionID: t.id, Binding: b.Binding,
+		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
+		HostMode: b.HostMode, ResumeSecret: b.ResumeSecret,
+	}
+	if r.Binding == "" {
+		r.Binding = account.BindingKubernetes
+	}
+	if r.HostMode == "" {
+		r.HostMode = account.HostPassthrough
+	}
+	var err error
+	r.URL, err = account.ParseEndpointURL(b.URL)
+	broken := account.FieldsOf(err)
+	for _, f := range account.FieldsOf(r.Validate()) {
+		if f.Field != "url" { // said already, in the words of the parser
+			broken = append(broken, f)
+		}
+	}
+	if b.PoolingEnabled {
+		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true", Rule: "this version has no endpoint pools; leave it out"})
+	}
+	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
+	broken = append(broken, account.FieldsOf(checkHTTPOnly(r))...)
+	if len(broken) > 0 {
+		return account.BindRequest{}, account.InvalidAll(broken)
+	}
+	return r, nil
+}
+
+func checkUpstream(raw string) error {
+	if u, err := url.Parse(raw); err != nil || u.User != nil {
+		return account.Invalid("upstream_url", "(not shown)", "must be a URL without user name and password")
+	}
+	return nil
+}
+
+// checkHTTPOnly checks the fields that only an http endpoint has.
+func checkHTTPOnly(r account.BindRequest) error {
+	tcp := r.URL.Scheme == "tcp"
+	switch {
+	case tcp && r.UpstreamProtocol != "":
+		return account.Invalid("upstream_protocol", r.UpstreamProtocol, "a tcp endpoint has none; leave it out")
+	case tcp && r.HostMode != account.HostPassthrough:
+		return account.Invalid("host_mode", r.HostMode, "a tcp endpoint has none; leave it out")
+	case !validHostMode(r.HostMode):
+		return account.Invalid("host_mode", account.Shorten(r.HostMode), "must be passthrough, rewrite, or a host name with an optional port")
+	}
+	return nil
+}
+
+// validHostMode says whether the value is a mode or can stand in a Host header.
+func validHostMode(v string) bool {
+	if v == account.HostPassthrough || v == account.HostRewrite {
+		return true
+	}
+	host := v
+	if h, port, err := net.SplitHostPort(v); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+		host = h
+	}
+	if net.ParseIP(host) != nil {
+		return true
+	}
+	outside := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
+	}
+	return host != "" && len(host) <= 253 && !strings.ContainsFunc(host, outside)
+}
+
+// Unbind gives an endpoint back: its agent said goodbye.
+func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID string) error {
+	t := s.session(ts.ID())
+	if t == nil || t.hello.Role != tunnel.RoleAgent {
+		return &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	}
+	if !s.release(t, endpointID) {
+		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound), Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
+	}
+	if err := s.opt.Binder.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
+		return s.refusal(err)
+	}
+	s.log.Info("endpoint unbound", "endpoint", endpointID, "session", t.id, "account", t.accountID)
+	return nil
+}

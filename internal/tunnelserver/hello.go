@@ -1,0 +1,190 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// storeTimeout bounds what a session asks of the store outside a peer's own request.
+const storeTimeout = 10 * time.Second
+
+// Hello authenticates a session's first connection. An agent's token needs a bind rule; a forwarder's needs a connect rule for its operator,
+// which must be registered in the token's account.
+func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
+	t, err := s.authenticate(ctx, h)
+	if err != nil {
+		refusal := s.refusal(err)
+		s.opt.OnHello(h.Role, string(refusal.Code))
+		s.log.Debug("hello refused", "role", h.Role, "ip", hostOf(remote), "code", refusal.Code)
+		return tunnel.Welcome{}, refusal
+	}
+	t.ip = hostOf(remote)
+	s.mu.Lock()
+	if s.draining {
+		s.mu.Unlock()
+		s.opt.OnHello(h.Role, string(tunnel.CodeDraining))
+		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeDraining, Msg: "the server is about to stop; try again in a moment"}
+	}
+	s.sessions[t.id] = t
+	s.mu.Unlock()
+	s.opt.OnHello(h.Role, "accepted")
+	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID, ServerVersion: s.opt.Version}, nil
+}
+
+func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
+	token, err := s.opt.Auth.AuthtokenBySecret(ctx, h.Token)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, token: token, hello: h, accepted: now}
+	t.hello.Token = ""
+	if err := checkTexts(h); err != nil {
+		return nil, err
+	}
+	switch h.Role {
+	case tunnel.RoleAgent:
+		if !slices.ContainsFunc(token.ACL, func(rule string) bool { return strings.HasPrefix(rule, "bind:") }) {
+			return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule: an agent needs one, such as bind:*", token.ID)
+		}
+	case tunnel.RoleForwarder:
+		if err := s.checkOperator(ctx, token, h.OperatorID); err != nil {
+			return nil, err
+		}
+		t.operatorID = h.OperatorID
+	default:
+		return nil, account.Invalid("role", string(h.Role), "must be agent or forwarder")
+	}
+	return t, nil
+}
+
+// checkTexts refuses what the store and other people's terminals should not see.
+func checkTexts(h tunnel.Hello) error {
+	probe := account.TunnelSession{
+		ID: account.NewID(account.PrefixTunnelSession, time.Time{}), AgentVersion: h.ClientVersion, OS: h.OS, InstanceID: h.InstanceID, Metadata: h.Metadata,
+	}
+	return probe.Validate()
+}
+
+func (s *Server) checkOperator(ctx context.Context, token *account.Authtoken, operatorID string) error {
+	if !account.ValidID(account.PrefixOperator, operatorID) {
+		return account.Invalid("operator_id", account.Shorten(operatorID), "a forwarder names the operator that it belongs to, by its id op-…")
+	}
+	if !token.MayConnect(operatorID) {
+		return account.Errorf(account.CodeScope, "authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
+			token.ID, operatorID)
+	}
+	if _, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID); err != nil {
+		if account.CodeOf(err) == account.CodeNotFound {
+			return unregistered(operatorID)
+		}
+		return err
+	}
+	return nil
+}
+
+// unregistered is not final: the operator's manager registers again by itself.
+func unregistered(operatorID string) *tunnel.Error {
+	return &tunnel.Error{
+		Code: tunnel.CodeUnavailable, Detail: string(account.CodeNotFound),
+		Msg: fmt.Sprintf("operator %s is not registered in this account; its manager has to register first", operatorID),
+	}
+}
+
+// Up records an agent's session, before its first bind.
+func (s *Server) Up(ts *tunnel.Session) {
+	s.mu.Lock()
+	t, draining := s.sessions[ts.ID()], s.draining
+	if t != nil {
+		t.tun = ts
+	}
+	s.mu.Unlock()
+	switch {
+	case t == nil: // forgotten, because it took too long between hello and up
+		s.stop(ts, tunnel.CodeUnavailable, "the session took too long to start")
+		return
+	case draining: // its hello came just before
+		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
+	}
+	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.token.ID, "operator", t.operatorID,
+		"ip", t.ip, "version", t.hello.ClientVersion)
+	if t.hello.Role != tunnel.RoleAgent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	err := s.opt.Sessions.StartSession(ctx, account.TunnelSession{
+		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.token.ID}, IP: t.ip,
+		Metadata: t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
+		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
+	})
+	if err != nil {
+		refusal := s.refusal(err)
+		s.stop(ts, refusal.Code, refusal.Msg)
+	}
+}
+
+// Down forgets a session: what it held is offline.
+func (s *Server) Down(ts *tunnel.Session, cause error) {
+	s.mu.Lock()
+	t := s.sessions[ts.ID()]
+	delete(s.sessions, ts.ID())
+	for id, h := range s.holdings {
+		if h.session == t {
+			delete(s.holdings, id)
+			h.cancel()
+		}
+	}
+	s.mu.Unlock()
+	if t == nil {
+		return
+	}
+	s.log.Info("session down", "session", t.id, "role", t.hello.Role, "account", t.accountID, "cause", cause)
+	if t.hello.Role != tunnel.RoleAgent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := s.opt.Binder.Lose(ctx, t.accountID, t.id); err != nil {
+		s.log.Error("the endpoints of a lost session could not be marked offline", "session", t.id, "err", err)
+	}
+}
+
+// stop tells a session to end.
+func (s *Server) stop(ts *tunnel.Session, code tunnel.Code, msg string) {
+	s.mu.Lock()
+	if t := s.sessions[ts.ID()]; t != nil {
+		t.stopping = true
+	}
+	s.mu.Unlock()
+	ts.Stop(code, msg)
+}
+
+// close ends a session at once, without waiting for that; Wait does.
+func (s *Server) close(ts *tunnel.Session) {
+	s.closing.Go(func() { _ = ts.Close() })
+}
+
+// Wait returns when every session that the server closes is closed.
+func (s *Server) Wait() { s.closing.Wait() }
+
+func hostOf(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}

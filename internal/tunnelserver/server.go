@@ -1,0 +1,144 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// OperatorReader finds the operator that a forwarder says it belongs to.
+type OperatorReader interface {
+	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
+}
+
+// Incoming is a forwarder's stream that passed the checks. The receiver accepts or refuses Stream, and ends it.
+type Incoming struct {
+	Stream     *tunnel.Stream
+	Endpoint   *account.Endpoint
+	OperatorID string          // the forwarder's operator, which its authtoken may connect for
+	Draining   <-chan struct{} // closed when the forwarder is about to stop
+}
+
+// Options are what a Server needs; all are required.
+type Options struct {
+	Auth      account.Authenticator
+	Binder    account.Binder
+	Sessions  account.SessionStarter
+	Endpoints account.Endpoints
+	Operators OperatorReader
+	StoreID   string
+	ServerID  string
+	Version   string                             // of this server, for the Welcome
+	Serve     func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
+	OnOpen    func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
+	OnHello   func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
+	Logger    *slog.Logger
+}
+
+// Server implements tunnel.Handler. It is safe for concurrent use.
+type Server struct {
+	opt Options
+	log *slog.Logger
+
+	mu       sync.Mutex
+	sessions map[string]*session // by session id, from the accepted hello on
+	holdings map[string]*Holding // by endpoint id
+	limits   map[string]*bindLimits
+	draining bool
+
+	closing sync.WaitGroup // sessions being closed
+}
+
+var _ tunnel.Handler = (*Server)(nil)
+
+// session is what the service knows of a tunnel session beyond the protocol.
+type session struct {
+	id, accountID, operatorID string
+	token                     *account.Authtoken
+	hello                     tunnel.Hello
+	ip                        string
+	accepted                  time.Time
+	tun                       *tunnel.Session // nil until Up
+	stopping                  bool            // told to stop; its end is on the way
+}
+
+// New makes a Server; Run keeps it honest.
+func New(o Options) *Server {
+	return &Server{
+		opt:      o,
+		log:      o.Logger,
+		sessions: make(map[string]*session),
+		holdings: make(map[string]*Holding),
+		limits:   make(map[string]*bindLimits),
+	}
+}
+
+// Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role that the server stops within d. Live sessions
+// and streams go on. Forwarders are told first: while their last requests are answered, streams to agents are still needed.
+func (s *Server) Drain(role tunnel.Role, d time.Duration) {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	for _, t := range s.up() {
+		if t.hello.Role != role {
+			continue
+		}
+		if err := t.tun.Drain(d); err != nil {
+			s.log.Debug("drain message not sent", "session", t.id, "err", err)
+		}
+	}
+}
+
+func (s *Server) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// Stats are the numbers of the moment.
+type Stats struct {
+	Agents, Forwarders, Endpoints, Streams int
+}
+
+// Stats counts live sessions, held endpoints and live streams.
+func (s *Server) Stats() Stats {
+	var st Stats
+	for _, t := range s.up() {
+		if t.hello.Role == tunnel.RoleAgent {
+			st.Agents++
+		} else {
+			st.Forwarders++
+		}
+		st.Streams += t.tun.Streams()
+	}
+	s.mu.Lock()
+	st.Endpoints = len(s.holdings)
+	s.mu.Unlock()
+	return st
+}
+
+// up returns the sessions that are up.
+func (s *Server) up() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*session, 0, len(s.sessions))
+	for _, t := range s.sessions {
+		if t.tun != nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (s *Server) session(id string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[id]
+}

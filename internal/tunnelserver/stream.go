@@ -1,0 +1,59 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint, with host and port: what does not fit is
+// refused, so a listener that outlived its endpoint never reaches another one's upstream.
+func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
+	t := s.session(ts.ID())
+	if t == nil || t.hello.Role != tunnel.RoleForwarder {
+		s.refuse(st, tunnel.RefusedForbidden)
+		return
+	}
+	if s.isDraining() {
+		s.refuse(st, tunnel.RefusedDraining)
+		return
+	}
+	h := st.Header()
+	ep, err := s.endpoint(ctx, t.accountID, h.EndpointID)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound:
+		s.refuse(st, tunnel.RefusedUnknownEndpoint)
+	case err != nil:
+		s.log.Error("the endpoint of a stream could not be read", "endpoint", h.EndpointID, "err", err)
+		s.refuse(st, tunnel.RefusedInternal)
+	case ep.Host != h.Host || ep.Port != h.Port:
+		s.refuse(st, tunnel.RefusedMismatch)
+	default:
+		s.opt.OnOpen("accepted")
+		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Draining: ts.PeerDraining()})
+	}
+}
+
+// endpoint finds the account's endpoint, the live one first: that costs no query.
+func (s *Server) endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	s.mu.Lock()
+	h := s.holdings[id]
+	s.mu.Unlock()
+	if h != nil && h.session.accountID == accountID {
+		return &h.endpoint, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return s.opt.Endpoints.Endpoint(ctx, accountID, id)
+}
+
+func (s *Server) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {
+	s.opt.OnOpen(code.String())
+	if err := st.Refuse(code); err != nil {
+		s.log.Debug("refusal not sent", "code", code.String(), "err", err)
+	}
+}

@@ -1,0 +1,131 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	// checkEvery keeps the promise that a deleted authtoken or operator ends its sessions and streams within a second.
+	checkEvery = 500 * time.Millisecond
+	// startTimeout is how long a session may take from its accepted hello to up.
+	startTimeout = time.Minute
+	// leaveTime is how long a session without a credential gets to read why, before it is cut.
+	leaveTime = 250 * time.Millisecond
+)
+
+// Run ends the sessions of credentials and operators that are gone, until ctx is done. When the store does not answer, sessions live on.
+func (s *Server) Run(ctx context.Context) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.forgetLimits(time.Now())
+		s.forgetUnstarted(time.Now())
+		err := s.endRevoked(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.Error("revoked credentials cannot be noticed", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+func (s *Server) endRevoked(ctx context.Context) error {
+	live := slices.DeleteFunc(s.up(), func(t *session) bool { return s.stopped(t) })
+	if len(live) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	seen := make(map[string]bool)
+	var ids []string
+	for _, t := range live {
+		if !seen[t.token.ID] {
+			seen[t.token.ID] = true
+			ids = append(ids, t.token.ID)
+		}
+	}
+	alive, err := s.opt.Auth.CredentialsAlive(ctx, ids)
+	if err != nil {
+		return err
+	}
+	operators := make(map[string]bool) // by account and id: gone
+	for _, t := range live {
+		if !alive[t.token.ID] {
+			s.log.Info("session ended: its authtoken was deleted", "session", t.id, "credential", t.token.ID)
+			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted")
+			continue
+		}
+		if t.operatorID == "" {
+			continue
+		}
+		gone, err := s.operatorGone(ctx, operators, t)
+		if err != nil {
+			return err
+		}
+		if gone {
+			s.log.Info("session ended: its operator was deleted", "session", t.id, "operator", t.operatorID)
+			e := unregistered(t.operatorID)
+			s.evict(t, e.Code, e.Msg)
+		}
+	}
+	return nil
+}
+
+// evict tells a session why it ends, and cuts it a moment later whether it listens or not.
+func (s *Server) evict(t *session, code tunnel.Code, msg string) {
+	s.stop(t.tun, code, msg)
+	s.closing.Go(func() {
+		timer := time.NewTimer(leaveTime)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-t.tun.Done():
+		}
+		_ = t.tun.Close()
+	})
+}
+
+func (s *Server) stopped(t *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.stopping
+}
+
+// operatorGone asks the store once for each operator of a round.
+func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *session) (bool, error) {
+	key := t.accountID + " " + t.operatorID
+	if gone, ok := known[key]; ok {
+		return gone, nil
+	}
+	_, err := s.opt.Operators.Operator(ctx, t.accountID, t.operatorID)
+	gone := account.CodeOf(err) == account.CodeNotFound
+	if err != nil && !gone {
+		return false, err
+	}
+	known[key] = gone
+	return gone, nil
+}
+
+// forgetUnstarted drops sessions whose first connection died between hello and up.
+func (s *Server) forgetUnstarted(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, t := range s.sessions {
+		if t.tun == nil && now.Sub(t.accepted) > startTimeout {
+			delete(s.sessions, id)
+		}
+	}
+}

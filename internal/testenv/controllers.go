@@ -19,8 +19,7 @@ import (
 type controllerManager struct {
 	dir   string // kubeconfig and log
 	cmd   *exec.Cmd
-	ended chan struct{}
-	err   error // of Wait; set before ended is closed
+	ended chan struct{} // closed when it has ended
 }
 
 // startControllers runs the named controllers only. They work as the administrator.
@@ -53,7 +52,7 @@ func (m *controllerManager) start(program string, kubeconfig []byte, names []str
 		return err
 	}
 	go func() {
-		m.err = m.cmd.Wait()
+		_ = m.cmd.Wait() // how it ended is in its ProcessState
 		close(m.ended)
 	}()
 	return nil
@@ -65,7 +64,7 @@ func (m *controllerManager) stop() error {
 	select {
 	case <-m.ended:
 		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
-		return fmt.Errorf("the controller manager ended by itself (%w); its log ends with: %s", m.err, log[max(0, len(log)-2000):])
+		return fmt.Errorf("the controller manager ended by itself (%s); its log ends with: %s", m.cmd.ProcessState, log[max(0, len(log)-2000):])
 	default:
 	}
 	_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may end at this moment

@@ -22,7 +22,7 @@ import (
 // startTimeout bounds the start of etcd and of the API server, each. They need two seconds on an idle machine.
 const startTimeout = 2 * time.Minute
 
-// assetsVariable names the folder of the programs; envtest reads it too.
+// assetsVariable names the folder of the programs. An empty value is as none.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
 // Option changes what Start starts.
@@ -81,9 +81,11 @@ func New(opts ...Option) (*Env, error) {
 	}
 	existing := false
 	e := &Env{env: envtest.Environment{
-		UseExistingCluster: &existing, BinaryAssetsDirectory: assets,
+		UseExistingCluster:       &existing,
+		ControlPlane:             envtest.ControlPlane{Etcd: &envtest.Etcd{Path: filepath.Join(assets, "etcd")}},
 		ControlPlaneStartTimeout: startTimeout, ControlPlaneStopTimeout: time.Minute,
 	}}
+	e.env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
 	if o.crds {
 		dir, err := crdDir()
 		if err != nil {

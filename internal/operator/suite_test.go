@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,11 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -56,6 +59,7 @@ var _ = BeforeSuite(func() {
 type release struct {
 	namespace, target string
 	account           *fakeAccount
+	kubernetes        *rest.Config // the manager's, with the rules of config/rbac and no more
 }
 
 func newRelease(ctx context.Context) *release {
@@ -63,8 +67,35 @@ func newRelease(ctx context.Context) *release {
 	r := &release{account: newFakeAccount()}
 	r.namespace, r.target = newNamespace(ctx, "op-"), newNamespace(ctx, "team-")
 	Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
-	Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "anchor"}})).To(Succeed())
+	Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.anchor()}})).To(Succeed())
+	r.kubernetes = r.restricted(ctx)
 	return r
+}
+
+// restricted returns a configuration that may do what config/rbac/manager.yaml says and nothing else.
+func (r *release) restricted(ctx context.Context) *rest.Config {
+	GinkgoHelper()
+	user := "manager-of-" + r.namespace
+	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	for _, doc := range strings.Split(string(raw), "\n---\n") {
+		doc = strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+r.anchor())
+		var role rbacv1.ClusterRole // has all fields of a Role that matter
+		Expect(yaml.Unmarshal([]byte(doc), &role)).To(Succeed())
+		subjects := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}}
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
+		if role.Kind == "ClusterRole" {
+			Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})).To(Succeed())
+			Expect(kube.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects})).To(Succeed())
+			continue
+		}
+		here := metav1.ObjectMeta{Namespace: r.namespace, Name: user}
+		Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: here, Rules: role.Rules})).To(Succeed())
+		Expect(kube.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: here, RoleRef: ref, Subjects: subjects})).To(Succeed())
+	}
+	c := rest.CopyConfig(config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return c
 }
 
 func (r *release) anchor() string { return r.namespace + "-anchor" }
@@ -79,8 +110,8 @@ func newNamespace(ctx context.Context, prefix string) string {
 func (r *release) options() operator.ManagerOptions {
 	return operator.ManagerOptions{
 		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: "anchor", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-		LeaderElect: true, Kubernetes: config, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
+		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: r.anchor(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
 		Account: r.account, Registrar: r.account, Metrics: prometheus.NewRegistry(),
 	}
 }
@@ -111,10 +142,15 @@ func (r *release) bep(ctx context.Context, hostname string) *v1alpha1.BoundEndpo
 	return b
 }
 
+// service returns a Service, nil where there is none.
 func service(ctx context.Context, namespace, name string) func() (*corev1.Service, error) {
 	return func() (*corev1.Service, error) {
 		s := &corev1.Service{}
-		return s, kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
+		err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return s, err
 	}
 }
 
@@ -122,6 +158,7 @@ func service(ctx context.Context, namespace, name string) func() (*corev1.Servic
 type writes struct {
 	mu    sync.Mutex
 	count map[string]int
+	last  int
 }
 
 func (w *writes) wrap(c *rest.Config) *rest.Config {
@@ -137,6 +174,22 @@ func (w *writes) wrap(c *rest.Config) *rest.Config {
 		})
 	})
 	return c
+}
+
+// quiet says whether nothing was written since the last time it was asked. Asked in steps of a polling interval it is patient enough for what
+// is under way.
+func (w *writes) quiet() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	total := 0
+	for what, n := range w.count {
+		if what != "PUT leases" {
+			total += n
+		}
+	}
+	quiet := total == w.last
+	w.last = total
+	return quiet
 }
 
 // take returns what was counted since the last call, without the renewals of the lease.

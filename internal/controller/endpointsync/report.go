@@ -45,7 +45,8 @@ func (r *Reporter) endpoint(p Problem) {
 		r.clear("endpoint " + p.EndpointID)
 		return
 	}
-	r.say("endpoint "+p.EndpointID, v1alpha1.ReasonInvalidEndpoint, fmt.Sprintf("Endpoint %q with URL %q is not projected: %s", p.EndpointID, p.URL, p.Text))
+	endpoint := &corev1.ObjectReference{Kind: "Endpoint", Name: shorten(p.EndpointID, 253)}
+	r.say("endpoint "+p.EndpointID, endpoint, v1alpha1.ReasonInvalidEndpoint, fmt.Sprintf("Endpoint %q with URL %q is not projected: %s", p.EndpointID, p.URL, p.Text))
 }
 
 // Hostname takes the endpoints that do not fit beside the hostname's others; those of an earlier call that are not among them do fit now.
@@ -70,7 +71,7 @@ func (r *Reporter) Hostname(hostname string, refused []Problem) {
 
 // ForeignObject says that somebody else's BoundEndpoint has a hostname's name.
 func (r *Reporter) ForeignObject(o *v1alpha1.BoundEndpoint) {
-	r.say("object "+string(o.UID), v1alpha1.ReasonConflict,
+	r.say("object "+string(o.UID), object(o.Name), v1alpha1.ReasonConflict,
 		fmt.Sprintf("BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted", o.Name, o.Name))
 }
 
@@ -80,7 +81,7 @@ func (r *Reporter) PortsExhausted(hostname string, ports []int32, within PortRan
 		r.clear("ports " + hostname)
 		return
 	}
-	r.say("ports "+hostname, v1alpha1.ReasonPortsExhausted, fmt.Sprintf("No target port from %s is free for %s, ports %v; widen the range", within, hostname, ports))
+	r.say("ports "+hostname, object(hostname), v1alpha1.ReasonPortsExhausted, fmt.Sprintf("No target port from %s is free for %s, ports %v; widen the range", within, hostname, ports))
 }
 
 // Refused says that the API server does not take the object; nil says that it does.
@@ -89,20 +90,31 @@ func (r *Reporter) Refused(hostname string, err error) {
 		r.clear("refused " + hostname)
 		return
 	}
-	r.say("refused "+hostname, v1alpha1.ReasonInvalidEndpoint, fmt.Sprintf("%s is not projected: %v", hostname, err))
+	r.say("refused "+hostname, object(hostname), v1alpha1.ReasonInvalidEndpoint, fmt.Sprintf("%s is not projected: %v", hostname, err))
 }
 
-func (r *Reporter) say(subject, reason, note string) {
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "") + "…"
-	}
+// say emits an event that is related to the given thing: events with one reason about one object would be counted together if nothing told them
+// apart.
+func (r *Reporter) say(subject string, related runtime.Object, reason, note string) {
+	note = shorten(note, maxNote)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.said[subject] == note {
 		return
 	}
 	r.said[subject] = note
-	r.recorder.Eventf(r.about(), nil, corev1.EventTypeWarning, reason, "Project", "%s", note)
+	r.recorder.Eventf(r.about(), related, corev1.EventTypeWarning, reason, "Project", "%s", note)
+}
+
+func object(hostname string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BoundEndpoint", Name: hostname}
+}
+
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit-3], "") + "…"
 }
 
 func (r *Reporter) clear(subject string) {

@@ -1,0 +1,170 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/controller/registration"
+	"github.com/fairlead-dev/fairlead/internal/testenv"
+)
+
+var config *rest.Config
+
+func TestRegistration(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "registration")
+}
+
+var _ = BeforeSuite(func() { config = testenv.Start(GinkgoTB()) })
+
+// fakeAccount answers with err, or registers.
+type fakeAccount struct {
+	err  error
+	last account.Operator
+}
+
+func (a *fakeAccount) UpsertOperator(_ context.Context, o account.Operator) (*account.Operator, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	a.last = o
+	o.ID = "op-1"
+	return &o, nil
+}
+
+var _ = Describe("a heartbeat", func() {
+	var (
+		f     *fixture.Fixture
+		api   *fakeAccount
+		facts registration.Facts
+		r     *registration.Registration
+	)
+	BeforeEach(func(ctx SpecContext) {
+		f, api, facts = fixture.New(ctx, config), &fakeAccount{}, registration.Facts{}
+		r = &registration.Registration{
+			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners, Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
+			Spec:    v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true, EndpointSelector: "ep.port == 80"},
+			Version: "1.2.3", Facts: func() registration.Facts { return facts },
+		}
+	})
+	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
+		GinkgoHelper()
+		k := &v1alpha1.KubernetesOperator{}
+		Expect(f.Live.Get(ctx, client.ObjectKey{Namespace: f.Installation.Namespace, Name: "fairlead"}, k)).To(Succeed())
+		return k
+	}
+	beat := func(ctx context.Context, healthy bool) *v1alpha1.KubernetesOperator {
+		GinkgoHelper()
+		got, err := r.Beat(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(got).To(Equal(healthy))
+		return object(ctx)
+	}
+	expect := func(k *v1alpha1.KubernetesOperator, typ, want, message string) {
+		GinkgoHelper()
+		c := meta.FindStatusCondition(k.Status.Conditions, typ)
+		Expect(c).NotTo(BeNil())
+		Expect(string(c.Status) + " " + c.Reason).To(Equal(want))
+		Expect(c.Message).To(ContainSubstring(message))
+	}
+
+	It("makes the object, registers, and then writes nothing more", func(ctx SpecContext) {
+		facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1"}
+		k := beat(ctx, true)
+		Expect(k.Spec).To(Equal(r.Spec))
+		Expect(k.Status.OperatorID).To(Equal("op-1"))
+		Expect(k.Status.AccountID).To(Equal("ac-1"))
+		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
+		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "answers")
+		Expect(f.Installation.Owns(k)).To(BeTrue())
+		Expect(k.OwnerReferences).To(HaveLen(1))
+		Expect(api.last.Deployment).To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3"}))
+		Expect(api.last.EnabledFeatures).To(Equal([]string{"bindings"}))
+		Expect(api.last.Binding.EndpointSelectors).To(Equal([]string{"ep.port == 80"}))
+		Expect(api.last.ClusterUID).NotTo(BeEmpty())
+		f.Clock.Step(time.Hour)
+		Expect(beat(ctx, true).ResourceVersion).To(Equal(k.ResourceVersion))
+	})
+
+	It("repairs what somebody changed", func(ctx SpecContext) {
+		k := beat(ctx, true)
+		k.Spec.Description, k.OwnerReferences = "stomped", nil
+		Expect(f.Client.Update(ctx, k)).To(Succeed())
+		k = beat(ctx, true)
+		Expect(k.Spec.Description).To(Equal("Rotterdam"))
+		Expect(k.OwnerReferences).To(HaveLen(1))
+		Expect(f.Client.Delete(ctx, k)).To(Succeed())
+		Expect(beat(ctx, true).Status.OperatorID).To(Equal("op-1"))
+	})
+
+	It("keeps what the account said while it is away, whose sentences need no write each", func(ctx SpecContext) {
+		beat(ctx, true)
+		f.Said()
+		api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer", Cause: errors.New("connection refused")}
+		k := beat(ctx, false)
+		expect(k, v1alpha1.ConditionAPIReachable, "False Unreachable", "connection refused")
+		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
+		Expect(k.Status.OperatorID).To(Equal("op-1"))
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning Unreachable")))
+		api.err = errors.New("read tcp 10.0.0.1:49152->10.0.0.2:443: i/o timeout")
+		Expect(beat(ctx, false).ResourceVersion).To(Equal(k.ResourceVersion))
+		api.err = nil
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
+	})
+
+	It("says that the key is wrong, with the account's sentence", func(ctx SpecContext) {
+		api.err = account.Errorf(account.CodeUnknownCredential, "unknown API key")
+		k := beat(ctx, false)
+		expect(k, v1alpha1.ConditionRegistered, "False Unauthorized", "unknown API key")
+		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "")
+	})
+
+	It("says that the server knows no watch", func(ctx SpecContext) {
+		facts.Polling = true
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "no watch")
+	})
+
+	It("counts the hostnames that are projected and ready, and of those only ours", func(ctx SpecContext) {
+		for i, name := range []string{"a.demo", "b.demo", "c.demo", "d.demo"} {
+			b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: name}}
+			b.Spec = v1alpha1.BoundEndpointSpec{Service: name[:1], Namespace: "demo", ProjectionID: name, Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000}}}
+			if name == "c.demo" {
+				b.Spec.State = v1alpha1.StateReleased
+			}
+			if name != "d.demo" {
+				f.Installation.Mark(b)
+			}
+			Expect(f.Client.Create(ctx, b)).To(Succeed())
+			if i == 0 {
+				meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady})
+				Expect(f.Client.Status().Update(ctx, b)).To(Succeed())
+			}
+		}
+		k := beat(ctx, true)
+		Expect(k.Status.BoundEndpoints).To(BeEquivalentTo(2))
+		Expect(k.Status.ReadyEndpoints).To(BeEquivalentTo(1))
+	})
+
+	It("registers no feature and no binding with binding.enabled=false", func(ctx SpecContext) {
+		r.Spec = v1alpha1.KubernetesOperatorSpec{}
+		beat(ctx, true)
+		Expect(api.last.EnabledFeatures).To(And(BeEmpty(), Not(BeNil())))
+		Expect(api.last.Binding).To(BeNil())
+	})
+})

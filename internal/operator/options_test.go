@@ -1,0 +1,103 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func file(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
+	t.Parallel()
+	key := file(t, "flk_x\n")
+	good := func() ManagerOptions {
+		return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: key, VersionHeader: "Service-Version", Namespace: "fairlead", Release: "fairlead",
+			RemovalDelay: 30 * time.Second, PortRange: "10000-32767", AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
+			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
+	}
+	o := good()
+	if err := o.Validate(); err != nil {
+		t.Fatalf("good options: %v", err)
+	}
+	for _, tc := range []struct {
+		flag, value, remedy string
+		set                 func(*ManagerOptions)
+	}{
+		{"--api-url", "http://s", "https", func(o *ManagerOptions) { o.APIURL = "http://s" }},
+		{"--api-url", "https://s/path", "https://HOST", func(o *ManagerOptions) { o.APIURL = "https://s/path" }},
+		{"--api-key-file", "/nowhere", "can be read", func(o *ManagerOptions) { o.APIKeyFile = "/nowhere" }},
+		{"--api-key-file", "", "empty", func(o *ManagerOptions) { o.APIKeyFile = file(t, " \n") }},
+		{"--ca-file", "", "PEM", func(o *ManagerOptions) { o.CAFile = file(t, "no certificate") }},
+		{"--version-header", "a b", "Service-Version", func(o *ManagerOptions) { o.VersionHeader = "a b" }},
+		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
+		{"--release", "", "lower case", func(o *ManagerOptions) { o.Release = "" }},
+		{"--anchor-cluster-role", "a/b", "name", func(o *ManagerOptions) { o.AnchorClusterRole = "a/b" }},
+		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.AnchorRole = "" }},
+		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
+		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},
+		{"--description", "", "255", func(o *ManagerOptions) { o.Description = strings.Repeat("ä", 128) }},
+		{"--removal-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.RemovalDelay = -time.Second }},
+		{"--metrics-addr", "8080", ":PORT", func(o *ManagerOptions) { o.MetricsAddr = "8080" }},
+		{"--health-addr", ":99999", ":PORT", func(o *ManagerOptions) { o.HealthAddr = ":99999" }},
+		{"--port-range", "5", "FIRST-LAST", func(o *ManagerOptions) { o.PortRange = "5" }},
+		{"--cluster-domain", "_", "cluster.local", func(o *ManagerOptions) { o.ClusterDomain = "_" }},
+		{"--endpoint-selector", "ep.port == 1 &&\n ep.color == ''", "line 2, column 4", func(o *ManagerOptions) { o.EndpointSelector = "ep.port == 1 &&\n ep.color == ''" }},
+	} {
+		o := good()
+		tc.set(&o)
+		var e *account.Error
+		if err := o.Validate(); !errors.As(err, &e) || len(e.Fields) != 1 {
+			t.Errorf("%s %q: got %v", tc.flag, tc.value, err)
+			continue
+		}
+		if f := e.Fields[0]; f.Field != tc.flag || !strings.Contains(f.Value, tc.value) || !strings.Contains(f.Rule, tc.remedy) {
+			t.Errorf("%s %q: got %s", tc.flag, tc.value, f)
+		}
+	}
+}
+
+func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
+	t.Parallel()
+	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead", Release: "fairlead", PodIP: "fd00::1"}
+	if err := o.Validate(); err != nil {
+		t.Fatalf("good options: %v", err)
+	}
+	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIP: "x", MetricsAddr: "x", HealthAddr: "x", DrainTimeout: -1}
+	err := o.Validate()
+	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IP", "--metrics-addr", "--health-addr", "--drain-timeout"} {
+		if err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s is not named: %v", flag, err)
+		}
+	}
+}
+
+func TestClusterDomain(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ given, resolv, want string }{
+		{"example.org", "search demo.svc.cluster.local svc.cluster.local cluster.local", "example.org"},
+		{"", "nameserver 10.96.0.10\nsearch demo.svc.corp.example. svc.corp.example. corp.example.\noptions ndots:5\n", "corp.example"},
+		{"", "search lan\n", "cluster.local"},
+		{"", "", "cluster.local"},
+	} {
+		got, err := clusterDomain(tc.given, file(t, tc.resolv))
+		if err != nil || got != tc.want {
+			t.Errorf("%q, %q: got %q, %v, want %q", tc.given, tc.resolv, got, err, tc.want)
+		}
+	}
+}

@@ -86,8 +86,8 @@ func New(opt Options) (*Client, error) {
 	}
 	config.NextProtos = []string{"http/1.1"}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout,
-		MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSClientConfig: config,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{opt: opt, base: base, http: &http.Client{Transport: transport, CheckRedirect: never}}, nil

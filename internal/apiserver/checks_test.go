@@ -17,45 +17,41 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-func TestChecksComeInOrder(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t, func(o *apiserver.Options) { o.VersionHeaders = []string{"Other-Version"} })
-	reader := a.key(a.AccountID, account.ScopeRead)
-	operator := a.key(a.AccountID, account.ScopeOperator)
-	_, token, err := a.Store.CreateAuthtoken(t.Context(), a.AccountID, "", nil)
-	storetest.Must(t, err)
-	soon := a.Clock.Now().Add(time.Minute)
-	_, expired, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "", nil, &soon)
-	storetest.Must(t, err)
-	a.Clock.Step(time.Hour)
+// checkKeys are the secrets that the table uses.
+type checkKeys struct{ admin, reader, operator, token, expired string }
+
+// check is a request, by default GET /endpoints with the admin key, and its answer.
+type check struct {
+	method, path, key, body string
+	change                  func(http.Header)
+	status                  int
+	code                    account.Code
+}
+
+func checks(k checkKeys) map[string]check {
 	version := func(values ...string) func(http.Header) {
 		return func(h http.Header) { h["Service-Version"] = values }
 	}
-	for name, c := range map[string]struct {
-		method, path, key, body string
-		change                  func(http.Header)
-		status                  int
-		code                    account.Code
-	}{
+	return map[string]check{
 		"no key":                           {change: func(h http.Header) { h.Del("Authorization") }, status: 401, code: account.CodeNoCredential},
 		"no bearer":                        {change: func(h http.Header) { h.Set("Authorization", "Basic eDp5") }, status: 401, code: account.CodeNoCredential},
 		"empty bearer":                     {key: " ", status: 401, code: account.CodeNoCredential},
 		"unknown key before all else":      {key: "flk_x", path: "/none", change: version(), status: 401, code: account.CodeUnknownCredential},
-		"an authtoken":                     {key: token, status: 401, code: account.CodeWrongKind},
-		"an expired key":                   {key: expired, status: 401, code: account.CodeExpired},
+		"an authtoken":                     {key: k.token, status: 401, code: account.CodeWrongKind},
+		"an expired key":                   {key: k.expired, status: 401, code: account.CodeExpired},
 		"no version before the route":      {path: "/none", change: version(), status: 400, code: account.CodeVersionHeader},
 		"wrong version":                    {change: version("3"), status: 400, code: account.CodeVersionHeader},
 		"conflicting versions":             {change: version("2", "3"), status: 400, code: account.CodeVersionHeader},
 		"conflict with another name":       {change: func(h http.Header) { h.Set("Other-Version", "1") }, status: 400, code: account.CodeVersionHeader},
 		"agreeing versions":                {change: func(h http.Header) { h.Set("Other-Version", "2") }, status: 200},
 		"another name alone":               {change: func(h http.Header) { h.Del("Service-Version"); h.Set("Other-Version", "2") }, status: 200},
-		"lower-case bearer":                {change: func(h http.Header) { h.Set("Authorization", "bearer "+a.admin) }, status: 200},
-		"scope before a wrong method":      {key: reader, method: "DELETE", status: 403, code: account.CodeScope},
-		"scope before an unknown route":    {key: operator, path: "/none", status: 403, code: account.CodeScope},
-		"a reader may not register":        {key: reader, method: "POST", path: "/kubernetes_operators", body: "{}", status: 403, code: account.CodeScope},
-		"an operator sees no sessions":     {key: operator, path: "/tunnel_sessions", status: 403, code: account.CodeScope},
-		"an operator reads endpoints":      {key: operator, status: 200},
-		"a reader reads sessions":          {key: reader, path: "/tunnel_sessions", status: 200},
+		"lower-case bearer":                {change: func(h http.Header) { h.Set("Authorization", "bearer "+k.admin) }, status: 200},
+		"scope before a wrong method":      {key: k.reader, method: "DELETE", status: 403, code: account.CodeScope},
+		"scope before an unknown route":    {key: k.operator, path: "/none", status: 403, code: account.CodeScope},
+		"a reader may not register":        {key: k.reader, method: "POST", path: "/kubernetes_operators", body: "{}", status: 403, code: account.CodeScope},
+		"an operator sees no sessions":     {key: k.operator, path: "/tunnel_sessions", status: 403, code: account.CodeScope},
+		"an operator reads endpoints":      {key: k.operator, status: 200},
+		"a reader reads sessions":          {key: k.reader, path: "/tunnel_sessions", status: 200},
 		"unknown route":                    {path: "/endpoint", status: 404, code: account.CodeNoRoute},
 		"the root":                         {path: "/", status: 404, code: account.CodeNoRoute},
 		"a trailing slash":                 {path: "/endpoints/", status: 404, code: account.CodeNoRoute},
@@ -66,7 +62,21 @@ func TestChecksComeInOrder(t *testing.T) {
 		"unknown id":                       {path: "/endpoints/ep-x", status: 404, code: account.CodeNotFound},
 		"an id with a slash":               {path: "/endpoints/ep%2Fx", status: 404, code: account.CodeNotFound},
 		"an id with a NUL":                 {path: "/endpoints/ep%00x", status: 404, code: account.CodeNotFound},
-	} {
+	}
+}
+
+func TestChecksComeInOrder(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, func(o *apiserver.Options) { o.VersionHeaders = []string{"Other-Version"} })
+	k := checkKeys{admin: a.admin, reader: a.key(a.AccountID, account.ScopeRead), operator: a.key(a.AccountID, account.ScopeOperator)}
+	var err error
+	_, k.token, err = a.Store.CreateAuthtoken(t.Context(), a.AccountID, "", nil)
+	storetest.Must(t, err)
+	soon := a.Clock.Now().Add(time.Minute)
+	_, k.expired, err = a.Store.CreateAPIKey(t.Context(), a.AccountID, "", nil, &soon)
+	storetest.Must(t, err)
+	a.Clock.Step(time.Hour)
+	for name, c := range checks(k) {
 		t.Run(name, func(t *testing.T) {
 			if c.method == "" {
 				c.method = "GET"

@@ -286,7 +286,8 @@ func TestBadBodies(t *testing.T) {
 			t.Errorf("%s is not told; only %v", field, rules)
 		}
 	}
-	for _, fine := range []string{`{"description":"\ufffd"}`, `{"description":"` + "\uFFFD" + `"}`, `{"description":"\ud83d\ude00"}`, `{"binding":{}}`, `{"binding":{"endpoint_selectors":null,"csr":null}}`} {
+	for _, fine := range []string{`{"description":"\ufffd"}`, `{"description":"` + "\uFFFD" + `"}`, `{"description":"\ud83d\ude00"}`,
+		`{"binding":{}}`, `{"binding":{"endpoint_selectors":null,"csr":null}}`} {
 		post(fine).want(201)
 	}
 	if got := post(`{"enabled_features":["ingress"]}`).want(400).rules(); !strings.Contains(got["enabled_features[0]"], "bindings") {

@@ -45,11 +45,13 @@ func (m *memory) EndpointEvents(_ context.Context, _ string, v account.ResourceV
 	return some, account.ResourceVersion{Epoch: 1, Seq: int64(last)}, nil
 }
 
-func (m *memory) Subscribe(string) (<-chan struct{}, func()) {
+func (m *memory) Subscribe(accountID string) (<-chan struct{}, func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ch := make(chan struct{}, 1)
-	m.wakes = append(m.wakes, ch)
+	if accountID == "ac-1" {
+		m.wakes = append(m.wakes, ch)
+	}
 	return ch, func() {}
 }
 

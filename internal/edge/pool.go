@@ -25,6 +25,8 @@ const (
 	expectTimeout = time.Second
 )
 
+const protocolHTTP2 = "http2"
+
 // pool keeps the streams to one agent for one endpoint. A new bind is a new pool: a stream never serves an agent that has lost the endpoint.
 type pool struct {
 	transport *http.Transport
@@ -65,6 +67,12 @@ func (e *Edge) newPool(agent Agent) *pool {
 				return nil, err
 			}
 			u := e.newUpstream(st, nil, nil)
+			if ep.UpstreamProtocol == protocolHTTP2 { // its connections serve many requests; the first may wait for the answer, so that a refusal is clear
+				if err := u.opened(); err != nil {
+					_ = st.Close()
+					return nil, err
+				}
+			}
 			return pooled{u}, nil
 		},
 		DisableCompression:     true,
@@ -74,7 +82,7 @@ func (e *Edge) newPool(agent Agent) *pool {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		Protocols:              new(http.Protocols),
 	}
-	p := &pool{transport: t, http2: ep.UpstreamProtocol == "http2"}
+	p := &pool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2}
 	if p.http2 {
 		t.Protocols.SetUnencryptedHTTP2(true)
 	} else {

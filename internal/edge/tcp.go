@@ -24,7 +24,7 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 	header.ClientAddr, header.TraceID, header.Pod = o.ClientAddr, o.TraceID, o.StatedPod
 	st, err := agent.Open(ctx, header)
 	if err != nil {
-		e.opt.Meter.Opened(tunnel.RefusedOffline.String())
+		e.opt.Meter.Opened("offline")
 		e.refuse(c, refuseCode(err))
 		return
 	}

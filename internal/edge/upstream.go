@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -45,9 +46,13 @@ func (u *upstream) opened() error {
 		ctx, cancel := context.WithDeadline(context.Background(), u.deadline)
 		defer cancel()
 		err := u.Stream.WaitOpened(ctx)
-		if err != nil && ctx.Err() != nil {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
 			err = errSilent
 			_ = u.Stream.Reset(tunnel.Aborted)
+		case connectionLost(err): // with the agent, before it had acted
+			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
 		}
 		u.edge.opt.Meter.Opened(outcome(err))
 		switch {
@@ -61,6 +66,13 @@ func (u *upstream) opened() error {
 	return u.answerErr
 }
 
+// connectionLost says that a stream ended with its tunnel connection, and not by anything that the agent did to the stream.
+func connectionLost(err error) bool {
+	var refused *tunnel.RefusedError
+	var reset *tunnel.ResetError
+	return !errors.As(err, &refused) && !errors.As(err, &reset) && !errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 func outcome(err error) string {
 	var refused *tunnel.RefusedError
 	switch {
@@ -70,6 +82,8 @@ func outcome(err error) string {
 		return refused.Code.String()
 	case errors.Is(err, errSilent):
 		return "silent"
+	case account.CodeOf(err) == account.CodeEndpointOffline:
+		return "offline"
 	}
 	return "broken"
 }

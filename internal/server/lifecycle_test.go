@@ -1,0 +1,356 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// health asks the health listener.
+func (r *running) health(path string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(within(r.t), "GET", "http://"+r.at.Metrics.String()+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	tr := &http.Transport{DisableKeepAlives: true}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode, text(r.t, res.Body)
+}
+
+func (r *running) metrics() string {
+	_, body := r.health("/metrics")
+	return body
+}
+
+// stopped asks the service to stop and waits for the end.
+func (r *running) stopped() error {
+	r.stop()
+	return receive(r.t, r.finished, "end of the service")
+}
+
+func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-release
+		_, _ = io.WriteString(w, "answered")
+	})
+	answers := make(chan *http.Response, 1)
+	go func() { answers <- p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil) }()
+	receive(t, began, "request")
+	s, err := p.forwarder.Wait(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	receive(t, s.PeerDraining(), "drain message")
+
+	if status, body := p.health("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
+		t.Errorf("readyz while draining: %d %q", status, body)
+	}
+	if status, _ := p.health("/healthz"); status != 200 {
+		t.Errorf("healthz while draining: %d", status)
+	}
+	var page struct {
+		ErrorCode account.Code `json:"error_code"`
+	}
+	if status := p.api("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 || page.ErrorCode != account.CodeUnavailable {
+		t.Errorf("a write while draining: %d %s", status, page.ErrorCode)
+	}
+	if status := p.api("GET", "/endpoints", nil, nil); status != 200 {
+		t.Errorf("a read while draining: %d", status)
+	}
+	close(release)
+	res := receive(t, answers, "answer")
+	if body := text(t, res.Body); res.StatusCode != 200 || body != "answered" || !res.Close {
+		t.Errorf("the answer under way: %d %q, Connection: close %v", res.StatusCode, body, res.Close)
+	}
+	if err := receive(t, p.finished, "end of the service"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(p *path){
+		"at the time-out": func(p *path) { p.stop() },
+		"in a hurry":      func(p *path) { p.stop(); close(p.hurry) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			timeout := 100 * time.Millisecond
+			if name == "in a hurry" {
+				timeout = time.Hour
+			}
+			r := start(t, func(o *Options) { o.DrainTimeout = timeout })
+			p := pathTo(t, r, tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), func(b *tunnel.Bind) {
+				b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:1", "", ""
+			})
+			st := p.forwarder.open(headerOf(t, p.bound))
+			_, _ = io.WriteString(st, "x")
+			if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			cut(p)
+			if _, err := st.Read(make([]byte, 1)); err == nil || err == io.EOF {
+				t.Errorf("the stream ended with %v, want an abort", err)
+			}
+			if err := receive(t, p.finished, "end of the service"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestARestartKeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
+	t.Parallel()
+	first := start(t)
+	a := first.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t))
+	before := receive(t, a.bound, "bind")
+	a.stop()
+	if err := first.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	second := start(t, func(o *Options) { o.DataDir = first.opt.DataDir })
+	if second.at.CAFingerprint != first.at.CAFingerprint {
+		t.Error("the authority changed")
+	}
+	b := receive(t, second.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t)).bound, "bind")
+	if b.EndpointID != before.EndpointID {
+		t.Errorf("the endpoint is %s, was %s", b.EndpointID, before.EndpointID)
+	}
+	if status := second.api("GET", "/endpoints", nil, nil); status != 200 {
+		t.Errorf("the old API key: status %d", status)
+	}
+}
+
+func TestASecondServerOnTheSameStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	first := start(t)
+	err := Run(within(t), Options{
+		Addr: "127.0.0.1:0", DataDir: first.opt.DataDir, EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+		t.Errorf("error %v", err)
+	}
+	if status, _ := first.health("/readyz"); status != 200 {
+		t.Errorf("the first server is not ready any more: %d", status)
+	}
+}
+
+func TestStartsAreRefusedWithASentence(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Options)
+		texts  []string
+	}{
+		"port in use":         {func(o *Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
+		"metrics port in use": {func(o *Options) { o.MetricsAddr = taken.Addr().String() }, []string{"--metrics-addr", "in use"}},
+		"address":             {func(o *Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
+		"port":                {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
+		"foreign address":     {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
+		"base URL":            {func(o *Options) { o.BaseURL = "http://plain" }, []string{"--base-url", "http://plain", "https"}},
+		"base URL with path":  {func(o *Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
+		"tunnel URL":          {func(o *Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
+		"half a pair":         {func(o *Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
+		"no certificate":      {func(o *Options) { o.TLSCert, o.TLSKey = "/nowhere", "/nowhere" }, []string{"--tls-cert", "/nowhere"}},
+		"SAN":                 {func(o *Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
+		"version header":      {func(o *Options) { o.VersionHeaders = []string{"Host"} }, []string{"--version-header", "Host"}},
+		"drain":               {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
+		"grace":               {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
+		"data dir is a file":  {func(o *Options) { o.DataDir = file }, []string{file}},
+		"no data dir":         {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},
+		"bootstrap file":      {func(o *Options) { o.BootstrapFile = "/nowhere/secrets" }, []string{"--bootstrap-file", "/nowhere/secrets"}},
+		"API key file":        {func(o *Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
+		"two at once":         {func(o *Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+			c.change(&o)
+			ctx, cancel := context.WithCancel(t.Context())
+			o.Up = func(Addresses) { cancel() }
+			err := Run(ctx, o)
+			if err == nil {
+				t.Fatal("it started")
+			}
+			for _, text := range c.texts {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("error %q lacks %q", err, text)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q has several lines", err)
+			}
+		})
+	}
+}
+
+func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("file of the data directory", func(t *testing.T) {
+		t.Parallel()
+		r := start(t)
+		info, err := os.Stat(filepath.Join(r.opt.DataDir, bootstrapFileName))
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("%v %v", info, err)
+		}
+	})
+	t.Run("named file, even with a terminal", func(t *testing.T) {
+		t.Parallel()
+		var terminal bytes.Buffer
+		file := filepath.Join(t.TempDir(), "secrets")
+		r := start(t, func(o *Options) { o.BootstrapFile, o.Terminal = file, &terminal })
+		b, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(b), "flk_") || terminal.Len() > 0 {
+			t.Errorf("file %q, terminal %q, %v", b, terminal.String(), err)
+		}
+		if err := r.stopped(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		start(t, func(o *Options) { o.BootstrapFile, o.DataDir = file, r.opt.DataDir })
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the second start wrote secrets again: %v", err)
+		}
+	})
+	t.Run("terminal", func(t *testing.T) {
+		t.Parallel()
+		var terminal bytes.Buffer
+		r := start(t, func(o *Options) { o.Terminal = &terminal })
+		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080", r.at.BaseURL, r.at.CAFingerprint} {
+			if !strings.Contains(terminal.String(), text) {
+				t.Errorf("the terminal shows no %q:\n%s", text, terminal.String())
+			}
+		}
+		if entries, _ := filepath.Glob(filepath.Join(r.opt.DataDir, "*bootstrap*")); len(entries) > 0 {
+			t.Errorf("files %v were left", entries)
+		}
+	})
+}
+
+func TestSecretsOfBootstrapFilesAreEnsuredAtEveryStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
+	for file, secret := range map[string]string{"key": key, "token": token} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func(o *Options) {
+		o.APIKeyFile, o.AuthtokenFile = filepath.Join(dir, "key"), filepath.Join(dir, "token")
+	}
+	var data string
+	for range 2 {
+		r := start(t, files, func(o *Options) {
+			if data != "" {
+				o.DataDir = data
+			}
+		})
+		data, r.apiKey, r.authtoken = r.opt.DataDir, key, token
+		if status := r.api("GET", "/endpoints", nil, nil); status != 200 {
+			t.Errorf("the key of the file: status %d", status)
+		}
+		r.session(token)
+		if _, err := os.Stat(filepath.Join(data, bootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("other secrets were made: %v", err)
+		}
+		if err := r.stopped(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNoSecretIsEverLogged(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"c=request-secret"}}
+	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
+	wrong := account.NewSecret(account.AuthtokenPrefix)
+	_, _, ended := p.client(tunnel.ClientConfig{Hello: func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleAgent, Token: wrong} }})
+	wantCode(t, "wrong token", receive(t, ended, "refusal"), tunnel.CodeBadToken)
+	second := p.session(p.authtoken)
+	_, err := second.Bind(within(t), tunnel.Bind{URL: p.bound.URL, ResumeSecret: p.bound.ResumeSecret + "x"})
+	wantCode(t, "wrong resume secret", err, tunnel.CodeURLTaken)
+	p.agent.stop()
+	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
+	metrics := p.metrics()
+	key := p.apiKey
+	p.apiKey = "flk_wrong-key-of-somebody"
+	p.api("GET", "/endpoints", nil, nil)
+	if err := p.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	secrets := map[string]string{
+		"API key": key, "authtoken": p.authtoken, "resume secret": p.bound.ResumeSecret, "wrong authtoken": wrong, "request's secret": "request-secret",
+		"wrong API key": "wrong-key-of-somebody",
+	}
+	for name, secret := range secrets {
+		if secret == "" {
+			t.Fatalf("the test has no %s", name)
+		}
+		if strings.Contains(p.log.String(), secret) {
+			t.Errorf("the log holds the %s", name)
+		}
+		if strings.Contains(metrics, secret) {
+			t.Errorf("the metrics hold the %s", name)
+		}
+	}
+	if !strings.Contains(p.log.String(), p.bound.EndpointID) {
+		t.Error("the log was not collected")
+	}
+	if strings.Contains(metrics, p.bound.EndpointID) || strings.Contains(metrics, "hello.demo") {
+		t.Error("metrics name an endpoint")
+	}
+}
+
+func TestMetricsCountWhatHappened(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	_ = text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body)
+	receive(t, p.agent.lines, "request line") // the request is over for the service, too
+	metrics := p.metrics()
+	for _, line := range []string{
+		`fairlead_server_requests_total{code="418"} 1`, `fairlead_server_sessions{role="agent"} 1`, `fairlead_server_sessions{role="forwarder"} 1`,
+		"fairlead_server_endpoints 1", `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`,
+		`fairlead_server_opens_total{hop="agent",outcome="opened"} 1`, `fairlead_server_hellos_total{outcome="accepted",role="agent"} 1`,
+		"fairlead_server_request_duration_seconds_count 1", `fairlead_server_bytes_total{direction="to_agent"}`,
+	} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+}

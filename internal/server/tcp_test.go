@@ -1,0 +1,196 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func newTCPPath(t *testing.T, upstream string) *path {
+	t.Helper()
+	return pathTo(t, start(t), upstream, func(b *tunnel.Bind) {
+		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+upstream, ""
+	})
+}
+
+func TestTCPHalfClosesBothWays(t *testing.T) {
+	t.Parallel()
+	t.Run("the client first", func(t *testing.T) {
+		t.Parallel()
+		p := newTCPPath(t, tcpServer(t, func(c *net.TCPConn) {
+			asked, _ := io.ReadAll(c)
+			_, _ = c.Write(bytes.ToUpper(asked))
+		}))
+		st := p.forwarder.open(headerOf(t, p.bound))
+		_, _ = io.WriteString(st, "question")
+		_ = st.CloseWrite()
+		if got := text(t, st); got != "QUESTION" {
+			t.Errorf("answer %q", got)
+		}
+	})
+	t.Run("the upstream first", func(t *testing.T) {
+		t.Parallel()
+		got := make(chan string, 1)
+		p := newTCPPath(t, tcpServer(t, func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, "all I have to say")
+			_ = c.CloseWrite()
+			rest, _ := io.ReadAll(c)
+			got <- string(rest)
+		}))
+		st := p.forwarder.open(headerOf(t, p.bound))
+		if said := text(t, st); said != "all I have to say" { // it speaks first, and the client has sent nothing
+			t.Errorf("greeting %q", said)
+		}
+		_, _ = io.WriteString(st, "still here")
+		_ = st.CloseWrite()
+		if rest := receive(t, got, "rest"); rest != "still here" {
+			t.Errorf("after its end the upstream got %q", rest)
+		}
+	})
+}
+
+func TestTCPAbortsArriveAsAborts(t *testing.T) {
+	t.Parallel()
+	t.Run("of the upstream", func(t *testing.T) {
+		t.Parallel()
+		cut := make(chan struct{})
+		p := newTCPPath(t, tcpServer(t, func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, "part")
+			select {
+			case <-cut:
+			case <-t.Context().Done():
+			}
+			_ = c.SetLinger(0)
+		}))
+		st := p.forwarder.open(headerOf(t, p.bound))
+		if _, err := io.ReadFull(st, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		close(cut)
+		if rest, err := io.ReadAll(st); err == nil || len(rest) > 0 {
+			t.Errorf("read %q and a clean end", rest)
+		}
+	})
+	t.Run("of the client", func(t *testing.T) {
+		t.Parallel()
+		ended := make(chan error, 1)
+		p := newTCPPath(t, tcpServer(t, func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, "part")
+			_, err := io.ReadAll(c)
+			ended <- err
+		}))
+		st := p.forwarder.open(headerOf(t, p.bound))
+		if _, err := io.ReadFull(st, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		_ = st.Reset(tunnel.Aborted)
+		if err := receive(t, ended, "end"); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the upstream's read ended with %v, want a reset", err)
+		}
+	})
+}
+
+func TestTCPBytesArriveWholeAndBeforeTheAgentHasAnswered(t *testing.T) {
+	t.Parallel()
+	const size = 64 << 20
+	p := newTCPPath(t, tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
+	st := p.forwarder.open(headerOf(t, p.bound))
+	sent, got := sha256.New(), sha256.New()
+	go func() {
+		_, _ = io.Copy(st, noise(size, sent))
+		_ = st.CloseWrite()
+	}()
+	n, err := io.Copy(got, st)
+	if err != nil || n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("%d of %d bytes came back, %v", n, size, err)
+	}
+}
+
+func TestTCPStreamsAreRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	p := newTCPPath(t, closedPort(t))
+	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedUpstream {
+		t.Errorf("an upstream that refuses: %v", code)
+	}
+	p.agent.stop()
+	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedOffline {
+		t.Errorf("an agent that is offline: %v", code)
+	}
+}
+
+func TestATCPAgentThatIsSilentIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(o *Options) { o.openTimeout = 50 * time.Millisecond })
+	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"}, func(ctx context.Context, st *tunnel.Stream) {
+		if d := st.Header().Deadline; d != 50*time.Millisecond {
+			t.Errorf("the agent was told a deadline of %v", d)
+		}
+		_, _ = io.Copy(io.Discard, st)
+	})
+	b := receive(t, a.bound, "bind")
+	f := r.forwarder()
+	if code := f.refusal(headerOf(t, b)); code != tunnel.RefusedUpstream {
+		t.Errorf("refused with %v", code)
+	}
+	st := f.open(headerOf(t, b))
+	_ = st.SetReadDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(st, "client bytes come first")
+	if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading gave %v", err)
+	}
+}
+
+func TestTheAgentLearnsWhoTheClientIs(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	got := make(chan tunnel.OpenHeader, 1)
+	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"}, func(_ context.Context, st *tunnel.Stream) {
+		got <- st.Header()
+		_ = st.Refuse(tunnel.RefusedUpstream)
+	})
+	h := headerOf(t, receive(t, a.bound, "bind"))
+	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl"}
+	r.forwarder().refusal(h)
+	if seen := receive(t, got, "stream"); seen.ClientAddr != podAddr || seen.TraceID != "trace-1" || seen.Pod == nil || seen.Pod.Name != "curl" ||
+		seen.Host != "db.demo" || seen.Port != 5432 {
+		t.Errorf("header %+v", seen)
+	}
+}
+
+func TestAThousandRefusedConnectsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	p := newTCPPath(t, closedPort(t))
+	h := headerOf(t, p.bound)
+	for range 1000 {
+		if code := p.forwarder.refusal(h); code != tunnel.RefusedUpstream {
+			t.Fatal(code)
+		}
+	}
+	metrics := p.metrics()
+	for _, line := range []string{`fairlead_server_opens_total{hop="agent",outcome="the upstream is unreachable"} 1000`, "fairlead_server_connections 0"} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("metrics lack %q", line)
+		}
+	}
+	s, err := p.forwarder.Wait(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Streams(); n > 0 {
+		// The forwarder's own ends are closed when the test ends.
+		t.Logf("%d streams of the forwarder are not closed yet", n)
+	}
+}

@@ -38,11 +38,11 @@ func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, upst
 	return ctrl.Result{RequeueAfter: found.after}, found.err
 }
 
-// tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed.
+// tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a new object is ready at once is no news.
 func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
-		if old != nil && old.Reason == now.Reason {
+		if old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue {
 			continue
 		}
 		kind := corev1.EventTypeNormal

@@ -160,13 +160,17 @@ func TestHandlerOrder(t *testing.T) {
 		return Bound{}, nil
 	}
 	h := newHost(t, overTCP, handler)
-	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
-	s := r.up(t)
-	take(t, "Up before Bind", handler.ups)
+	s := h.connect(ClientConfig{Hello: agentHello}).up(t)
+	far := take(t, "Up before Bind", handler.ups)
+	awaitConnections(t, 2, s, far)
 	go func() { _, _ = s.Bind(context.Background(), Bind{URL: "http://a.b"}) }()
 	take(t, "Bind", binding)
-	h.kill(0)
+	h.kill(0, 1)
 	take(t, "the client's end", s.Done())
+	eventually(t, "no connection to open streams on", func() bool {
+		_, err := far.Open(t.Context(), fullHeader())
+		return err != nil && far.connections() == 0
+	})
 	select {
 	case <-handler.downs:
 		t.Fatal("Down came while a Bind was running")
@@ -343,5 +347,36 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	}
 	if err := open(t, s).WaitOpened(patience(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// endedSide counts the ends of a session.
+type endedSide struct {
+	side
+	n int
+}
+
+func (e *endedSide) ended(*Session, error) { e.n++ }
+
+func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
+	t.Parallel()
+	end := &endedSide{}
+	s := newSession(end, false, Hello{}, Welcome{}, nil)
+	first, second := &link{}, &link{}
+	if err := errors.Join(s.add(first), s.add(second)); err != nil {
+		t.Fatal(err)
+	}
+	s.forget(first)
+	s.forget(second)
+	s.remove(second, io.EOF)
+	if end.n != 0 || s.Err() != nil {
+		t.Fatal("the session ended while a connection's handlers may run")
+	}
+	s.remove(first, io.ErrClosedPipe)
+	if end.n != 1 || !errors.Is(s.Err(), io.ErrClosedPipe) {
+		t.Fatalf("the session ended %d times: %v", end.n, s.Err())
+	}
+	if err := s.add(&link{}); err == nil {
+		t.Error("a connection joined a session that has ended")
 	}
 }

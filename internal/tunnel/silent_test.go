@@ -138,19 +138,33 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 	})
 }
 
-// gate lets bytes through until it is shut: then nothing arrives, and nothing fails.
+// gate lets bytes through until it is shut: then nothing arrives any more, not even a close, and nothing fails.
 type gate struct {
 	net.Conn
 	shut chan struct{}
 }
 
-func (g gate) Write(p []byte) (int, error) {
+func (g gate) isShut() bool {
 	select {
 	case <-g.shut:
-		return len(p), nil
+		return true
 	default:
-		return g.Conn.Write(p)
+		return false
 	}
+}
+
+func (g gate) Write(p []byte) (int, error) {
+	if g.isShut() {
+		return len(p), nil
+	}
+	return g.Conn.Write(p)
+}
+
+func (g gate) Close() error {
+	if g.isShut() {
+		return g.SetReadDeadline(time.Unix(1, 0)) // this side's reader ends all the same
+	}
+	return g.Conn.Close()
 }
 
 func TestVanishedPeerIsFoundByPings(t *testing.T) {
@@ -160,6 +174,9 @@ func TestVanishedPeerIsFoundByPings(t *testing.T) {
 		shut := make(chan struct{})
 		r := h.connect(ClientConfig{Connections: 1, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := h.dial(ctx, network, addr)
+			if err == nil {
+				t.Cleanup(func() { _ = c.Close() })
+			}
 			return gate{c, shut}, err
 		}})
 		s := r.up(t)

@@ -311,6 +311,26 @@ func TestSlowReaderStallsOnlyItself(t *testing.T) {
 	}
 }
 
+func TestThousandsOfStreamsOnOneConnection(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{Connections: 1})
+	s := r.up(t)
+	const n = 2000
+	streams := make([]*Stream, n)
+	for i := range streams { // all of them at once
+		streams[i] = open(t, s)
+	}
+	for i, st := range streams {
+		if err := st.WaitOpened(patience(t)); err != nil {
+			t.Fatalf("stream %d of %d: %v", i, n, err)
+		}
+	}
+	if got := s.Streams(); got != n {
+		t.Errorf("%d streams are counted", got)
+	}
+}
+
 func TestThousandConcurrentShortStreams(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {

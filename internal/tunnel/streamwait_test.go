@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -64,6 +65,29 @@ func TestReadDeadline(t *testing.T) {
 	if total != 4<<20 {
 		t.Fatalf("received %d bytes", total)
 	}
+}
+
+func TestPassedDeadlineTakesNothingFromTheWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const size = 3 << 20 // of a window of 1 MiB
+		s := agentPair(t, overPipe, func(st *Stream) {
+			_ = st.Accept()
+			_, _ = st.Write(make([]byte, size))
+			_ = st.CloseGently(time.Minute)
+		})
+		st := open(t, s)
+		_ = st.SetReadDeadline(time.Now().Add(time.Second))
+		if err := st.WaitReadable(); err != nil {
+			t.Fatal(err)
+		}
+		_ = st.SetReadDeadline(time.Time{})
+		time.Sleep(2 * time.Second)
+		if b, err := io.ReadAll(st); err != nil || len(b) != size {
+			t.Fatalf("received %d bytes, %v", len(b), err)
+		}
+		_ = st.CloseWrite()
+	})
 }
 
 func TestWaitOpenedEndsWithItsContext(t *testing.T) {

@@ -131,7 +131,7 @@ func (c *Client) run(ctx context.Context) error {
 		up, err := c.runSession(ctx, wasUp)
 		wasUp = wasUp || up
 		if ctx.Err() != nil {
-			return nil //nolint:nilerror // ctx ended the session
+			return nil //nolint:nilerr // ctx ended the session
 		}
 		var e *Error
 		if errors.As(err, &e) && e.Code.Final() {
@@ -196,7 +196,7 @@ func (s *Session) closeWhenIdle() {
 // backoff returns a wait between 0 and 0.2 s doubled by every attempt, at most most: "full jitter".
 func backoff(attempt int, most time.Duration) time.Duration {
 	ceiling := min(most, minBackoff<<min(attempt, 10))
-	return rand.N(ceiling) //nolint:gosec // spreads load, keeps no secret
+	return rand.N(ceiling)
 }
 
 // sleep waits for d. It returns false when ctx ended first.

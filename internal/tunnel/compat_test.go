@@ -71,7 +71,7 @@ func TestProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 		if swapped.Load() {
 			return other, nil
 		}
-		return nil, nil //nolint:nilnil // crypto/tls wants it so
+		return nil, nil
 	}
 	r := h.connect(ClientConfig{Connections: 1})
 	first := r.up(t)

@@ -5,7 +5,6 @@ package tunnel
 
 import (
 	"crypto/tls"
-	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -88,7 +87,7 @@ func (c *tunedConn) fill() error {
 	if err := c.raw.Read(c.poll); err != nil {
 		return err
 	}
-	if c.pollErr != nil && c.pollErr != io.EOF {
+	if c.pollErr != nil && !isEnd(c.pollErr) {
 		return &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.pollErr}
 	}
 	return c.pollErr

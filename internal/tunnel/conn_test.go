@@ -137,7 +137,7 @@ func TestReadAheadReturnsItsBuffer(t *testing.T) {
 	if n, err := c.Read(small); n != 2 || err != nil || c.in != nil {
 		t.Fatalf("read %d bytes, %v; an empty connection holds a buffer: %v", n, err, c.in != nil)
 	}
-	if _, err := c.Read(small); err != io.EOF {
+	if _, err := c.Read(small); !errors.Is(err, io.EOF) {
 		t.Fatalf("read %v at the end", err)
 	}
 	_ = near.Close()

@@ -80,7 +80,7 @@ func (s *Stream) WaitReadable() error {
 	if err := s.awaitOpened(); err != nil {
 		return err
 	}
-	if err := s.await(); err != nil && err != io.EOF {
+	if err := s.await(); err != nil && !isEnd(err) {
 		return err
 	}
 	return nil
@@ -134,7 +134,7 @@ func (s *Stream) awaitOpened() error {
 	case err == nil:
 		_ = s.Reset(Aborted)
 		err = fmt.Errorf("stream answered with byte %#02x, which is not OPENED", b[0])
-	case err == io.EOF:
+	case isEnd(err):
 		err = fmt.Errorf("stream ended without OPENED: %w", io.ErrUnexpectedEOF)
 	}
 	s.openErr = err
@@ -173,7 +173,7 @@ func (s *Stream) await() error {
 		_ = s.st.SetReadDeadline(time.Time{})
 	}
 	s.waitMu.Unlock()
-	if err == io.EOF {
+	if isEnd(err) {
 		s.sawEOF.Store(true)
 	}
 	return s.plain(err)
@@ -292,7 +292,7 @@ func (s *Stream) plain(err error) error {
 func plainError(err error) error {
 	var reset *yamux.StreamError
 	switch {
-	case err == nil, err == io.EOF:
+	case err == nil, isEnd(err):
 		return err
 	case err == yamux.ErrTimeout: //nolint:errorlint // its very value, which a broken connection's error may wrap
 		return os.ErrDeadlineExceeded
@@ -304,3 +304,6 @@ func plainError(err error) error {
 		return fmt.Errorf("the tunnel's connection broke: %v", err) //nolint:errorlint // its cause may be io.EOF
 	}
 }
+
+// isEnd reports an ordinary end of input: the bare io.EOF. A broken connection's error may wrap one.
+func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // see above

@@ -77,7 +77,7 @@ type process struct {
 
 func spawn(b *testing.B, role, next, keys string) *process {
 	b.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // this very program
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"="+role, envNext+"="+next, envKey+"="+keys)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

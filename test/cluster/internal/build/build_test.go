@@ -159,18 +159,23 @@ func TestProgressOfALongBuild(t *testing.T) {
 		p.phase("looking what to compile")
 		p.downloaded()
 		time.Sleep(plainInterval + time.Second)
-		p.compiling(4)
-		p.compiled()
+		bin := t.TempDir()
+		p.compiling([]string{"a", "b", "c"}, bin, 2)
+		p.compiled("a")
+		p.compiled("a/program")
 		time.Sleep(plainInterval)
-		p.compiled()
-		p.compiled()
+		p.compiled("b")
+		p.compiled("c")
+		if err := os.WriteFile(filepath.Join(bin, "program"), nil, 0o700); err != nil {
+			t.Error(err)
+		}
 		time.Sleep(plainInterval)
 		p.done()
 		want := `building kubenode: looking what to compile, 0s
 building kubenode: downloading Go modules, 1 so far, 15s
-building kubenode: compiling, 0 of 4 packages (0 %), 16s
-building kubenode: compiling, 1 of 4 packages (25 %), 30s
-building kubenode: linking, 45s
+building kubenode: compiling, 0 of 3 packages (0 %), 16s
+building kubenode: compiling, 1 of 3 packages (33 %), 30s
+building kubenode: linking, 1 of 2 programs, 45s
 built kubenode in 46s
 `
 		if out.String() != want {

@@ -24,12 +24,13 @@ func compile(ctx context.Context, p *progress, src, bin string, packages []strin
 		return err
 	}
 	p.phase("looking what to compile")
-	list := append([]string{"list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, packages...)
+	// Programs are linked whether their package is in Go's build cache or not, so they are not counted here.
+	list := append([]string{"list", "-deps", "-trimpath", "-f", `{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}`}, packages...)
 	var stale bytes.Buffer
 	if err := goCommand(ctx, p, src, &stale, list...); err != nil {
 		return err
 	}
-	p.compiling(bytes.Count(stale.Bytes(), []byte("\n")))
+	p.compiling(strings.Fields(stale.String()), bin, len(packages))
 	args := append([]string{"build", "-ldflags", flags, "-o", bin + "/"}, buildFlags...)
 	return goCommand(ctx, p, src, nil, append(args, packages...)...)
 }
@@ -62,7 +63,7 @@ func goCommand(ctx context.Context, p *progress, src string, stdout io.Writer, a
 		case strings.HasPrefix(line, "go: downloading "):
 			p.downloaded()
 		case isImportPath(line):
-			p.compiled()
+			p.compiled(line)
 		default:
 			said = append(said, line)
 		}

@@ -23,11 +23,14 @@ type progress struct {
 	quit     chan struct{}
 	gone     chan struct{}
 
-	mu                    sync.Mutex
-	step                  string
-	downloads             int
-	total, finished       int
-	compilingNow, stopped bool
+	mu        sync.Mutex
+	step      string
+	downloads int
+	total     int             // packages to compile
+	waiting   map[string]bool // those of them that are not compiled yet
+	bin       string          // where programs appear when they are linked; empty before the compiler's phase
+	programs  int
+	stopped   bool
 
 	outMu sync.Mutex // one line at a time
 }
@@ -78,10 +81,12 @@ func (p *progress) line() string {
 	elapsed := time.Since(p.start).Round(time.Second)
 	step := p.step
 	switch {
-	case p.compilingNow && p.total > 0 && p.finished >= p.total-1, p.compilingNow && p.total == 0:
-		step = "linking"
-	case p.compilingNow:
-		step = fmt.Sprintf("compiling, %d of %d packages (%d %%)", p.finished, p.total, 100*p.finished/p.total)
+	case len(p.waiting) > 0:
+		finished := p.total - len(p.waiting)
+		step = fmt.Sprintf("compiling, %d of %d packages (%d %%)", finished, p.total, 100*finished/p.total)
+	case p.bin != "":
+		linked, _ := os.ReadDir(p.bin) // a wrong number would do no harm
+		step = fmt.Sprintf("linking, %d of %d programs", len(linked), p.programs)
 	case p.downloads > 0:
 		step = fmt.Sprintf("downloading Go modules, %d so far", p.downloads)
 	}
@@ -101,17 +106,21 @@ func (p *progress) downloaded() {
 	p.mu.Unlock()
 }
 
-// compiling begins the compiler's phase, with the number of packages that are not in Go's build cache.
-func (p *progress) compiling(total int) {
+// compiling begins the compiler's phase: the packages that are not in Go's build cache, then programs into bin.
+func (p *progress) compiling(packages []string, bin string, programs int) {
 	p.mu.Lock()
-	p.compilingNow, p.total = true, total
+	p.waiting = map[string]bool{}
+	for _, name := range packages {
+		p.waiting[name] = true
+	}
+	p.total, p.bin, p.programs = len(packages), bin, programs
 	p.mu.Unlock()
 	p.show(p.line())
 }
 
-func (p *progress) compiled() {
+func (p *progress) compiled(name string) {
 	p.mu.Lock()
-	p.finished++
+	delete(p.waiting, name)
 	p.mu.Unlock()
 }
 

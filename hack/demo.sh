@@ -65,6 +65,7 @@ install_operator() {
 }
 
 start_agent() {
+	kubectl apply -f hack/demo.yaml >/dev/null
 	step "a web server on localhost:8080, and: fairlead http 8080 --url $URL --binding kubernetes"
 	background hello "$("$CLUSTER" build --only images --print-dir)/nettool" serve 127.0.0.1:8080
 	wait_for 10 "the web server" run_in curl -fsS http://127.0.0.1:8080/
@@ -74,7 +75,6 @@ start_agent() {
 
 call_it() {
 	step "a pod calls $URL"
-	kubectl apply -f hack/demo.yaml >/dev/null
 	kubectl -n demo wait --for=condition=Ready pod/curl --timeout=60s >/dev/null
 	wait_for 30 "$URL" kubectl -n demo exec curl -- curl -fsS -m 5 "$URL"
 	echo "${dim}\$ kubectl -n demo exec curl -- curl -sS $URL${off}"

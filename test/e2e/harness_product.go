@@ -51,8 +51,9 @@ type Release struct {
 
 // product holds what the tests of a process share: ports, and that the image is loaded once.
 var product struct {
-	ports  atomic.Int32
-	loaded sync.Once
+	ports   atomic.Int32
+	loaded  sync.Once
+	install sync.Mutex // two first releases at once would both bring the CRDs
 }
 
 // binary returns the path of one of the programs that `make build` made.
@@ -113,6 +114,8 @@ func (s *Service) Install(t testing.TB, more ...string) *Release {
 	c := s.c
 	product.loaded.Do(func() { c.Load(t, imageOperator+"="+binary(t, "fairlead-operator")) })
 	r := &Release{c: c, Namespace: c.Namespace(t, "fairlead"), Name: "fairlead-operator", Service: s}
+	product.install.Lock()
+	defer product.install.Unlock()
 	c.Helm(t, r.args("install", more...)...)
 	t.Cleanup(func() {
 		if t.Failed() {

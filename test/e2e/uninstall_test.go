@@ -17,23 +17,28 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
+const bindingDisabled = "binding.enabled=false"
+
 // Promise 8: whatever way an installation goes, it leaves nothing behind but the CRDs, and nothing hangs.
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
-	ways := map[string]func(t *testing.T, r *Release){
-		"helm uninstall":           func(t *testing.T, r *Release) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) },
-		"kubectl delete namespace": func(t *testing.T, r *Release) { c.Kubectl(t, "delete", "namespace", r.Namespace, "--timeout=60s") },
-		"binding.enabled=false":    func(t *testing.T, r *Release) { r.Upgrade(t, "--set", "binding.enabled=false") },
-		"helm uninstall while the service is down": func(t *testing.T, r *Release) {
+	uninstall := func(t *testing.T, r *Release) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
+	ways := []struct {
+		name   string
+		remove func(t *testing.T, r *Release)
+	}{
+		{"helm uninstall", uninstall},
+		{"kubectl delete namespace", func(t *testing.T, r *Release) { c.Kubectl(t, "delete", "namespace", r.Namespace, "--timeout=60s") }},
+		{bindingDisabled, func(t *testing.T, r *Release) { r.Upgrade(t, "--set", "binding.enabled=false") }},
+		{"helm uninstall while the service is down", func(t *testing.T, r *Release) {
 			s.Process.Kill()
-			c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
-			s.Start(t)
-		},
+			uninstall(t, r)
+		}},
 	}
-	for name, remove := range ways {
-		t.Run(name, func(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
 			r := s.Install(t)
 			ns := c.Namespace(t, "gone")
 			s.Agent(t, "http", "8401", "http://web."+ns)
@@ -41,14 +46,15 @@ func TestUninstallLeavesNothing(t *testing.T) {
 			bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 			upstream, target := r.Services(t, bep)
 			start := time.Now()
-			remove(t, r)
+			way.remove(t, r)
 			c.Gone(t, 60*time.Second, target.Namespace, target.Name, &corev1.Service{})
 			c.Gone(t, 30*time.Second, upstream.Namespace, upstream.Name, &corev1.Service{})
-			c.Gone(t, 30*time.Second, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
-			t.Logf("nothing of ours in the cluster %v after %s began", time.Since(start).Round(time.Millisecond), name)
-			if name == "binding.enabled=false" {
-				return // the release is still there
+			t.Logf("no Service of ours in the cluster %v after %s began", time.Since(start).Round(time.Millisecond), way.name)
+			if way.name == bindingDisabled { // the release is still there, and ports rest for a minute
+				c.Gone(t, 90*time.Second, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
+				return
 			}
+			c.Gone(t, 30*time.Second, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
 			c.Eventually(t, 30*time.Second, "the ClusterRoles go", func(ctx context.Context) error { return noClusterRoles(ctx, c, r) })
 			crd := &apiextensionsv1.CustomResourceDefinition{}
 			if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, crd); err != nil {

@@ -164,7 +164,7 @@ func TestAbortOnOneSideIsAnErrorOnTheOther(t *testing.T) {
 					t.Fatal(err)
 				}
 				abort(torn)
-				if _, err := other.Read(buf); err == nil || err == io.EOF {
+				if _, err := other.Read(buf); err == nil || errors.Is(err, io.EOF) {
 					t.Fatalf("the other side read %v after an abort", err)
 				}
 				if out := <-r.result; out.err == nil {
@@ -188,7 +188,7 @@ func TestCancelAbortsBothSides(t *testing.T) {
 			revoked := errors.New("revoked")
 			r.cancel(revoked)
 			for _, c := range []HalfCloser{r.client, r.upstream} {
-				if _, err := c.Read(make([]byte, 1)); err == nil || err == io.EOF {
+				if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 					t.Errorf("a side read %v after the cancel", err)
 				}
 			}

@@ -110,7 +110,8 @@ func (c *Client) publish(s *Session, ended error) {
 }
 
 // Run connects, and connects again with full jitter between 0.2 s and MaxBackoff, until ctx is done (nil) or the server says that it is
-// useless (*Error with a final code). When it returns, every connection is closed and every OnStream has returned.
+// useless (*Error with a final code). When ctx ends, streams are cut, and what was already written gets a second to arrive. When Run returns,
+// every connection is closed and every OnStream has returned.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	err := c.run(ctx)
@@ -157,7 +158,7 @@ func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
 		return false, err
 	}
 	sctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { s.shut(ctx.Err()) })
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	c.running.Go(func() {
 		<-s.Done()
 		stop()

@@ -128,6 +128,8 @@ func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error)
 	}
 	timer := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no welcome within %s", controlTimeout)) })
 	defer timer.Stop()
+	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
+	defer stop()
 	welcome, err := l.greet(ctx, hello)
 	if err != nil {
 		l.close(err)

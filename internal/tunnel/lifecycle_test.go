@@ -239,3 +239,69 @@ func TestBackoffHasFullJitter(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	const size = 800 << 10 // of a window of 1 MiB
+	for name, end := range map[string]func(h *host, r *running, far *Session){
+		"client's context": func(_ *host, r *running, _ *Session) { r.stop() },
+		"client's close":   func(_ *host, r *running, _ *Session) { _ = r.Session().Close() },
+		"after the drain":  func(_ *host, _ *running, far *Session) { _ = far.Drain(time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, transport string) {
+				h := newHost(t, transport, newHandler())
+				written := make(chan struct{})
+				r := h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnStream: func(_ context.Context, _ *Session, st *Stream) {
+					_ = st.Accept()
+					_, _ = io.Copy(io.Discard, onlyReader{st})
+					_, _ = st.Write(make([]byte, size))
+					_ = st.CloseWrite()
+					_ = st.Close()
+					close(written)
+				}})
+				r.up(t)
+				far := take(t, "the session", h.handler.ups)
+				st := open(t, far)
+				_ = st.CloseWrite()
+				<-written
+				end(h, r, far)
+				take(t, "the end", far.Done())
+				if b, err := io.ReadAll(st); err != nil || len(b) != size {
+					t.Errorf("received %d bytes of %d, %v", len(b), size, err)
+				}
+			})
+		})
+	}
+	for name, end := range map[string]func(h *host, far *Session){
+		"server's context": func(h *host, _ *Session) { h.stop() },
+		"server's close":   func(_ *host, far *Session) { _ = far.Close() },
+		"server's stop":    func(_ *host, far *Session) { far.Stop(CodeStop, "enough") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handler := newHandler()
+			written := make(chan struct{})
+			handler.stream = func(_ context.Context, _ *Session, st *Stream) {
+				_ = st.Accept()
+				_, _ = io.Copy(io.Discard, onlyReader{st})
+				_, _ = st.Write(make([]byte, size))
+				_ = st.CloseWrite()
+				_ = st.Close()
+				close(written)
+			}
+			h := newHost(t, overTCP, handler)
+			s := h.connect(ClientConfig{Connections: 1}).up(t)
+			far := take(t, "the session", handler.ups)
+			st := open(t, s)
+			_ = st.CloseWrite()
+			<-written
+			end(h, far)
+			take(t, "the end", s.Done())
+			if b, err := io.ReadAll(st); err != nil || len(b) != size {
+				t.Errorf("received %d bytes of %d, %v", len(b), size, err)
+			}
+		})
+	}
+}

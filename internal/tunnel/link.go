@@ -32,7 +32,7 @@ type link struct {
 	handlers sync.WaitGroup // stream handlers
 }
 
-// newLink starts a multiplexer on c. The client's side opens the control stream, the server's waits for it.
+// newLink starts a multiplexer on c. The link outlives ctx: its owner says how it ends.
 func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, client bool) (*link, error) {
 	l := &link{conn: &muxConn{Conn: Batch(c), budget: helloBudget}, log: log}
 	start := yamux.Server
@@ -44,8 +44,7 @@ func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, client bool) (*
 	if l.mux, err = start(l.conn, muxConfig(log), nil); err != nil {
 		return nil, fmt.Errorf("starting the multiplexer: %w", err)
 	}
-	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	context.AfterFunc(l.ctx, func() { _ = l.mux.Close() })
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l, nil
 }
 
@@ -68,13 +67,14 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 	return nil
 }
 
-// close ends the link and with it its streams. The first reason counts. It does not block for longer than a TLS close.
+// close ends the link at once and with it its streams. The first reason counts. It does not block for longer than a TLS close.
 func (l *link) close(reason error) {
 	l.cancel(reason)
 	_ = l.mux.Close() // closes the connection, too; a connection that is gone has nothing to say
 }
 
-// farewell sends a last message and gives the peer a moment to read it and to hang up. It ends the link.
+// farewell sends a last message and gives the peer a moment to read what was sent, this message last, and to hang up. It ends the link: the
+// multiplexer's own close would throw away what still waits to be written.
 func (l *link) farewell(m *message, reason error) {
 	timer := time.AfterFunc(farewellTime, func() { l.close(reason) })
 	defer timer.Stop()

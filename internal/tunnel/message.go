@@ -89,6 +89,7 @@ const (
 	typeUnbound = "unbound" // server: the answer to unbind
 	typeDrain   = "drain"   // either: the sender stops within the deadline
 	typeStop    = "stop"    // server: the session ends, and why
+	typeBye     = "bye"     // either: the sender has nothing more to send on this connection; the receiver hangs up
 	typeRequest = "request" // server: a line for the agent's screen
 )
 

@@ -116,7 +116,11 @@ func (s *Session) tell(m *message) error {
 
 // take acts on a control message. An error ends the connection.
 func (s *Session) take(l *link, m *message) error {
-	if m.Type != typeDrain {
+	switch m.Type {
+	case typeDrain:
+	case typeBye:
+		return errHungUp
+	default:
 		return s.side.message(l, m)
 	}
 	s.mu.Lock()

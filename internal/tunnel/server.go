@@ -83,13 +83,15 @@ func (s *Server) Sessions() []*Session {
 
 // ServeConn serves one connection whose TLS handshake is done and whose ALPN is fairlead/1; the raw connection should come from TuneConn, and
 // the TLS configuration, one for all connections, should have DynamicRecordSizingDisabled. It blocks until the connection has ended and its
-// stream handlers have returned; ctx ends it. It closes c.
+// stream handlers have returned; it closes c. When ctx ends, streams are cut, and what was already written gets a second to arrive.
 func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
 	l, err := s.greet(ctx, c)
 	if err != nil {
 		_ = c.Close()
 		return fmt.Errorf("greeting %s: %w", c.RemoteAddr(), err)
 	}
+	stop := context.AfterFunc(ctx, func() { l.farewell(&message{Type: typeBye}, context.Cause(ctx)) })
+	defer stop()
 	err = l.serve()
 	l.handlers.Wait()
 	return err
@@ -112,6 +114,8 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	}
 	slow := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no hello within %s", controlTimeout)) })
 	defer slow.Stop()
+	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
+	defer stop()
 	hello, err := l.awaitHello(ctx)
 	if err == nil {
 		err = s.admit(ctx, l, hello)

@@ -171,13 +171,30 @@ func (s *Session) Stop(code Code, msg string) {
 	}
 }
 
-// Close ends the session at once and aborts its streams.
+// Close ends the session and aborts its streams. What was written before arrives, the ends of streams included, if the peer takes it within a
+// second; Close blocks for so long at most. A second Close, and one after Stop, does not wait.
 func (s *Session) Close() error {
-	s.shut(net.ErrClosed)
+	s.mu.Lock()
+	again := s.closing
+	s.closing = true
+	if s.err == nil {
+		s.err = net.ErrClosed
+	}
+	links := slices.Clone(s.links)
+	s.mu.Unlock()
+	if again {
+		s.shut(net.ErrClosed)
+		return nil
+	}
+	var leaving sync.WaitGroup
+	for _, l := range links {
+		leaving.Go(func() { l.farewell(&message{Type: typeBye}, net.ErrClosed) })
+	}
+	leaving.Wait()
 	return nil
 }
 
-// shut ends the session; the first reason counts.
+// shut ends the session at once; the first reason counts.
 func (s *Session) shut(reason error) {
 	s.mu.Lock()
 	s.closing = true

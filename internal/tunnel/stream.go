@@ -147,6 +147,9 @@ func (s *Stream) read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := s.st.Read(p) // does not block: something is there
+	if n > 0 {
+		return n, nil // an error is that of telling the peer of room in the window; if it matters the next read has it, too
+	}
 	return n, s.plain(err)
 }
 

@@ -55,7 +55,7 @@ func TestReadDeadline(t *testing.T) {
 		_ = st.SetReadDeadline(time.Now().Add(50 * time.Microsecond))
 		n, err := st.Read(buf)
 		total += n
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -185,10 +185,10 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 		t.Fatalf("binding: %v", err)
 	}
 	online := time.Now()
-	m.makeByHand(t, ctx, name)
+	m.makeByHand(ctx, t, name)
 	ours, byHand := m.probe.first(ctx, "http://"+name+"."+m.ns), m.probe.first(ctx, "http://"+name+"-hand."+m.ns)
 	var last time.Time
-	for _, service := range []string{m.ns + "/" + name, m.upstreamOf(t, ctx, name, bound.EndpointID)} {
+	for _, service := range []string{m.ns + "/" + name, m.upstreamOf(ctx, t, name, bound.EndpointID)} {
 		select {
 		case at := <-m.appeared(service):
 			if at.After(last) {
@@ -211,7 +211,7 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 }
 
 // upstreamOf names the upstream Service: the endpoint's id, in the operator's namespace.
-func (m *measurement) upstreamOf(t *testing.T, ctx context.Context, name, endpointID string) string {
+func (m *measurement) upstreamOf(ctx context.Context, t *testing.T, name, endpointID string) string {
 	if m.operators == "" {
 		m.c.Eventually(t, time.Minute, "the upstream Service of "+name, func(context.Context) error {
 			list, err := m.client.CoreV1().Services("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + endpointID})
@@ -228,7 +228,7 @@ func (m *measurement) upstreamOf(t *testing.T, ctx context.Context, name, endpoi
 }
 
 // makeByHand makes what the operator makes, for a pod that runs already.
-func (m *measurement) makeByHand(t *testing.T, ctx context.Context, name string) {
+func (m *measurement) makeByHand(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "hand"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}}}

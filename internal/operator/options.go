@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
@@ -86,8 +86,8 @@ func (o *ManagerOptions) parse() (settings, error) {
 	}
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
-	c.name("--anchor-cluster-role", o.AnchorClusterRole, path.IsValidPathSegmentName)
-	c.name("--anchor-role", o.AnchorRole, path.IsValidPathSegmentName)
+	c.name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
+	c.name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
 	c.label("--forwarder-name", o.ForwarderName)
 	c.label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {

@@ -33,8 +33,8 @@ import (
 
 const (
 	heartbeat = time.Minute
-	// retryEvery is the pause while the account or the API server does not answer.
-	retryEvery = 10 * time.Second
+	// every is how often the counts are looked at, and how soon a heartbeat that failed is tried again.
+	every = 10 * time.Second
 	// timeout of one heartbeat.
 	timeout = 20 * time.Second
 )
@@ -72,26 +72,51 @@ type Registration struct {
 	clusterUID string
 }
 
-// Start beats until the context ends. It returns nil.
+// Start beats until the context ends, and counts in between. It returns nil.
 func (r *Registration) Start(ctx context.Context) error {
 	said := ""
-	for ctx.Err() == nil {
+	for due := r.Now(); ctx.Err() == nil; wait(ctx, every*9/10+rand.N(every/5)) {
+		if r.Now().Before(due) {
+			r.log(ctx, &said, r.Count(ctx))
+			continue
+		}
 		beat, cancel := context.WithTimeout(ctx, timeout)
 		healthy, err := r.Beat(beat)
 		cancel()
-		if now := fmt.Sprint(err); err != nil && now != said && ctx.Err() == nil {
-			said = now
-			r.Log.Error(err, "Keeping the KubernetesOperator object; the next try follows")
-		} else if err == nil {
-			said = ""
+		r.log(ctx, &said, err)
+		if healthy && err == nil {
+			due = r.Now().Add(heartbeat - every/2)
 		}
-		pause := heartbeat
-		if !healthy {
-			pause = retryEvery
-		}
-		wait(ctx, pause*9/10+rand.N(pause/5))
 	}
 	return nil
+}
+
+// log logs an error that says something new.
+func (r *Registration) log(ctx context.Context, said *string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		*said = ""
+		return
+	}
+	if err.Error() != *said {
+		*said = err.Error()
+		r.Log.Error(err, "Keeping the KubernetesOperator object; the next try follows")
+	}
+}
+
+// Count brings the object's counts up to date, without asking the account.
+func (r *Registration) Count(ctx context.Context) error {
+	object, err := r.object(ctx)
+	if err != nil {
+		return err
+	}
+	next := object.DeepCopy()
+	if err := r.count(ctx, &next.Status); err != nil {
+		return err
+	}
+	return r.write(ctx, object, next)
 }
 
 // Beat registers once and brings the object up to date; nothing is written where there is no difference. healthy says that the account answered and
@@ -114,13 +139,19 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	if err := r.count(ctx, &next.Status); err != nil {
 		return false, err
 	}
-	if !equality.Semantic.DeepEqual(object.Status, next.Status) {
-		if err := r.Client.Status().Update(ctx, next); err != nil {
-			return false, fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
-		}
-		r.tell(next, object.Status.Conditions)
+	return failure == nil, r.write(ctx, object, next)
+}
+
+// write writes the status where it differs.
+func (r *Registration) write(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+	if equality.Semantic.DeepEqual(object.Status, next.Status) {
+		return nil
 	}
-	return failure == nil, nil
+	if err := r.Client.Status().Update(ctx, next); err != nil {
+		return fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
+	}
+	r.tell(next, object.Status.Conditions)
+	return nil
 }
 
 // object returns the KubernetesOperator, made or repaired where it has to be.

@@ -159,6 +159,13 @@ var _ = Describe("a heartbeat", func() {
 		k := beat(ctx, true)
 		Expect(k.Status.BoundEndpoints).To(BeEquivalentTo(2))
 		Expect(k.Status.ReadyEndpoints).To(BeEquivalentTo(1))
+
+		api.last = account.Operator{}
+		gone := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: "b.demo"}}
+		Expect(f.Client.Delete(ctx, gone)).To(Succeed())
+		Expect(r.Count(ctx)).To(Succeed())
+		Expect(object(ctx).Status.BoundEndpoints).To(BeEquivalentTo(1))
+		Expect(api.last.ClusterUID).To(BeEmpty(), "counting does not ask the account")
 	})
 
 	It("registers no feature and no binding with binding.enabled=false", func(ctx SpecContext) {

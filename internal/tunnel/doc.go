@@ -28,6 +28,7 @@
 //	  | FIN: CloseWrite, reset: everything that is not an ordinary end
 //	  |                                        |
 //	  | <- drain / stop {code}                 |  reconnect while live streams finish / leave
+//	  | <- bye ->                              |  last on a connection: what was written has arrived, hang up
 //
 // A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. Lost connections of a live session are dialled
 // again. Every wait on a peer is bounded: 10 s for a handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not

@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/fairlead-dev/fairlead/internal/operator"
@@ -35,6 +38,8 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
 			}
 			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
+			ctrl.SetLogger(logr.FromSlogHandler(o.Logger.Handler()))
+			klog.SetSlogLogger(o.Logger)
 			return operator.RunManager(cmd.Context(), o)
 		},
 	}

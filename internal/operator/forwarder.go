@@ -21,6 +21,7 @@ import (
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
+// +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
 
 // ForwarderOptions say what a forwarder is to do. Flags are named as in `fairlead-operator forwarder --help`.
 type ForwarderOptions struct {

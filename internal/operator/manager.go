@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,16 +48,25 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 		return err
 	}
 	logger := logr.FromSlogHandler(o.Logger.Handler())
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
 	mgr, err := newManager(o, logger)
 	if err != nil {
 		return err
 	}
-	if err := addParts(ctx, mgr, o, parsed); err != nil {
+	ready := &readiness{}
+	if err := addParts(ctx, mgr, o, parsed, ready); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		if !ready.filled.Load() {
+			return nil // nothing runs yet, and mgr.Start would first wait for an API server that is away
+		}
+		err = <-ended
+	}
+	if err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}
 	return nil
@@ -94,7 +102,7 @@ func orNone(addr string) string {
 }
 
 // addParts is the one list of what the manager runs.
-func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings) error {
+func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings, ready *readiness) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	source, registrar, err := accountOf(o)
 	if err != nil {
@@ -137,7 +145,6 @@ func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s setting
 		set.Disable()
 		runnables = []manager.Runnable{register}
 	}
-	ready := &readiness{}
 	return errors.Join(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(o.Metrics, set, feed),

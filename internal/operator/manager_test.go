@@ -6,17 +6,21 @@ package operator_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -121,6 +125,31 @@ var _ = Describe("the manager", func() {
 		nowUp, nowTarget := r.services(ctx, "ep-1", "api")
 		Expect(nowUp).To(Equal(up))
 		Expect(nowTarget).To(Equal(target))
+	})
+
+	It("starts while the API server is away, and stops in order", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		var away atomic.Bool
+		away.Store(true)
+		o := r.options()
+		o.Kubernetes = rest.CopyConfig(o.Kubernetes)
+		o.Kubernetes.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if away.Load() {
+					return nil, errDown
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		stop := run(o)
+		stop() // while it waits
+
+		o.Metrics = prometheus.NewRegistry()
+		run(o)
+		Consistently(service(ctx, r.target, "api")).WithTimeout(time.Second).Should(BeZero())
+		away.Store(false)
+		r.services(ctx, "ep-1", "api")
 	})
 
 	It("registers the installation with what the values say", func(ctx SpecContext) {

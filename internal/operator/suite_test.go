@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -44,6 +46,7 @@ func TestOperator(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, nil)))
 	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace", "garbagecollector"))
 	scheme := runtime.NewScheme()
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
@@ -129,7 +132,9 @@ func run(o operator.ManagerOptions) (stop func()) {
 		}
 		stopped = true
 		cancel()
-		Eventually(done).Should(Receive(BeNil()))
+		var err error
+		Eventually(done).Should(Receive(&err))
+		Expect(err).NotTo(HaveOccurred())
 	}
 	DeferCleanup(stop)
 	return stop

@@ -160,6 +160,11 @@ func TestANodesLife(t *testing.T) {
 	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	for code := 0; code != 3; code, _ = c.run("status") { // its processes take a moment to end
+		if time.Now().After(deadline.Add(20 * time.Second)) {
+			t.Fatal("a killed node runs on")
+		}
+	}
 	c.want(1, "is not running: start it with", "exec", "true")
 	c.want(3, "not running", "status")
 	c.want(0, "", "down")

@@ -98,7 +98,7 @@ func (c *Cluster) Save() error {
 
 // SetProcess records a process as the node.
 func (c *Cluster) SetProcess(pid int) error {
-	start, _, err := procStat(pid)
+	start, err := startTime(pid)
 	if err != nil {
 		return fmt.Errorf("reading the node's process: %w", err)
 	}
@@ -112,60 +112,77 @@ func (c *Cluster) SetProcess(pid int) error {
 
 // Alive tells whether the recorded process, and no other that got its number, runs.
 func (c *Cluster) Alive() bool {
-	if c == nil || c.PID == 0 {
+	fd, err := c.open()
+	if err != nil {
 		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return !ended(fd, 0)
+}
+
+// open returns a descriptor of the recorded process, which cannot come to mean another. A process that has ended may
+// still be found. (Its state in /proc is no sign: a program that starts itself again from another thread than its first,
+// as the node does, is a zombie there for a moment.)
+func (c *Cluster) open() (fd int, err error) {
+	if c == nil || c.PID == 0 {
+		return 0, unix.ESRCH
+	}
+	if fd, err = unix.PidfdOpen(c.PID, 0); err != nil {
+		return 0, err
 	}
 	boot, err := bootID()
-	if err != nil || boot != c.BootID {
-		return false
+	start, err2 := startTime(c.PID)
+	if err != nil || err2 != nil || boot != c.BootID || start != c.StartTime {
+		_ = unix.Close(fd)
+		return 0, unix.ESRCH
 	}
-	start, status, err := procStat(c.PID)
-	return err == nil && start == c.StartTime && status != 'Z' && status != 'X'
+	return fd, nil
+}
+
+// ended waits for the end of a process, at most for a time.
+func ended(fd int, wait time.Duration) bool {
+	for deadline := time.Now().Add(wait); ; {
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if n > 0 {
+			return true
+		}
+		if !errors.Is(err, unix.EINTR) && left < time.Millisecond {
+			return false
+		}
+	}
 }
 
 // Kill ends the node, and so every process in it, and waits until it is gone, at most ten seconds.
 func (c *Cluster) Kill() error {
-	if !c.Alive() {
+	fd, err := c.open()
+	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(c.PID, 0)
 	if err != nil {
 		return fmt.Errorf("opening the node's process: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !c.Alive() { // it ended, and another process may have got the number, before the descriptor was ours
-		return nil
-	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("ending the node: %w", err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return fmt.Errorf("the node's process %d does not end", c.PID)
-		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
-		if n > 0 {
-			return nil
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("waiting for the node's end: %w", err)
-		}
+	if !ended(fd, 10*time.Second) {
+		return fmt.Errorf("the node's process %d does not end", c.PID)
 	}
+	return nil
 }
 
-// procStat reads a process's start time and its state letter.
-func procStat(pid int) (start uint64, status byte, err error) {
+// startTime reads when a process started, in clock ticks since boot.
+func startTime(pid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
 	if len(f) < 20 {
-		return 0, 0, errors.New("unexpected form of /proc/PID/stat")
+		return 0, errors.New("unexpected form of /proc/PID/stat")
 	}
-	start, err = strconv.ParseUint(f[19], 10, 64)
-	return start, f[0][0], err
+	return strconv.ParseUint(f[19], 10, 64)
 }
 
 func bootID() (string, error) {

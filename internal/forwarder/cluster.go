@@ -9,10 +9,12 @@ import (
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -22,11 +24,12 @@ import (
 
 // clusterSource is the Source that a real cluster is. It only reads.
 type clusterSource struct {
-	bindings  rest.Interface
-	slices    discoveryclient.EndpointSlicesGetter
-	namespace string
-	release   string
-	owns      func(metav1.Object) bool
+	bindings   rest.Interface
+	slices     discoveryclient.EndpointSlicesGetter
+	namespaces coreclient.NamespacesGetter
+	namespace  string
+	release    string
+	owns       func(metav1.Object) bool
 }
 
 func newClusterSource(config *rest.Config, namespace, release string, owns func(metav1.Object) bool) (*clusterSource, error) {
@@ -46,10 +49,14 @@ func newClusterSource(config *rest.Config, namespace, release string, owns func(
 	if err != nil {
 		return nil, fmt.Errorf("making client for EndpointSlices: %w", err)
 	}
+	namespaces, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making client for namespaces: %w", err)
+	}
 	if owns == nil {
 		owns = func(metav1.Object) bool { return true }
 	}
-	return &clusterSource{bindings: bindings, slices: slices, namespace: namespace, release: release, owns: owns}, nil
+	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, namespace: namespace, release: release, owns: owns}, nil
 }
 
 // Watch implements Source. Lists and watches that fail, a CRD that is missing included, are retried with a back-off.
@@ -140,6 +147,18 @@ func (s *clusterSource) Listed(ctx context.Context, podIP string) (bool, error) 
 		}
 		options.Continue = page.Continue
 	}
+}
+
+// Removed implements Source.
+func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
+	namespace, err := s.namespaces.Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+		return true, nil // the ServiceAccount that asks is gone already, or even the namespace
+	case err != nil:
+		return false, fmt.Errorf("reading namespace %s: %w", s.namespace, err)
+	}
+	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
 // names says whether the slice sends connections to the address. An absent condition means ready, as the API has it.

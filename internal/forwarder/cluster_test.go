@@ -127,6 +127,7 @@ func TestRealWatch(t *testing.T) {
 	}
 	k.until("the deletion", func(o Objects) bool { return len(o.BoundEndpoints) == 0 })
 	k.listed()
+	k.removed(config)
 }
 
 // listed checks which EndpointSlices count as sending connections here.
@@ -154,6 +155,39 @@ func (k *cluster) listed() {
 	}
 }
 
+// removed checks what counts as a namespace that is being deleted. Nothing ends namespaces here, so this one stays Terminating.
+func (k *cluster) removed(config *rest.Config) {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	source := func(config *rest.Config, namespace string) *clusterSource {
+		s, err := newClusterSource(config, namespace, "release-1", nil)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		return s
+	}
+	stranger := rest.CopyConfig(config)
+	stranger.Impersonate.UserName = "system:serviceaccount:fairlead:default"
+	deleted := rest.AnonymousClientConfig(config)
+	deleted.BearerToken = "of-a-service-account-that-is-gone"
+	check := func(name string, s *clusterSource, want, known bool) {
+		k.t.Helper()
+		if got, err := s.Removed(ctx); got != want || (err == nil) != known {
+			k.t.Errorf("%s: removed %v, %v; want %v", name, got, err, want)
+		}
+	}
+	check("a namespace that stays", k.source, false, true)
+	check("no ServiceAccount any more", source(deleted, "fairlead"), true, true)
+	check("no namespace any more", source(config, "never-was"), true, true)
+	if err := k.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fairlead"}}); err != nil {
+		k.t.Fatal(err)
+	}
+	check("a namespace that is being deleted", k.source, true, true)
+	check("the other namespace", source(config, "fairlead-other"), false, true)
+	check("a namespace that must not be read", source(stranger, "fairlead"), false, false)
+}
+
 // A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the same.
 func TestWatchWaitsForTheCluster(t *testing.T) {
 	t.Parallel()
@@ -168,5 +202,8 @@ func TestWatchWaitsForTheCluster(t *testing.T) {
 	}
 	if _, err := source.Listed(context.Background(), "10.0.0.7"); err == nil {
 		t.Error("EndpointSlices of a cluster that is away were read")
+	}
+	if removed, err := source.Removed(context.Background()); removed || err == nil {
+		t.Errorf("a cluster that is away said of the namespace: removed %v, %v", removed, err)
 	}
 }

@@ -31,7 +31,7 @@ type forwarder struct {
 }
 
 // Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no longer come, waits for its connections, at most
-// DrainTimeout, and returns nil. An error says that it could not start, or that one of its own listen addresses failed.
+// DrainTimeout, and returns nil. When its namespace is being deleted, it leaves at once. An error says that it could not start, or that one of its own listen addresses failed.
 func Run(ctx context.Context, o Options) error {
 	f, err := newForwarder(o, defaultTiming())
 	if err != nil {
@@ -81,12 +81,13 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return f.edge.run(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error {
+		var drain time.Duration
 		select {
 		case <-ctx.Done():
-			f.leave(parts)
-		case <-parts.Done():
+			drain = f.leave(parts)
+		case <-parts.Done(): // a part of this process failed: there is nothing to wait for
 		}
-		f.finish()
+		f.finish(drain)
 		stop()
 		return nil
 	})

@@ -137,10 +137,15 @@ type fakeSource struct {
 	updates chan Objects
 	applied chan struct{}
 	listed  func() (bool, error)
+	removed func(context.Context) (bool, error)
 }
 
 func newFakeSource() *fakeSource {
-	return &fakeSource{updates: make(chan Objects), applied: make(chan struct{}), listed: func() (bool, error) { return false, nil }}
+	return &fakeSource{
+		updates: make(chan Objects), applied: make(chan struct{}),
+		listed:  func() (bool, error) { return false, nil },
+		removed: func(context.Context) (bool, error) { return false, nil },
+	}
 }
 
 func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
@@ -156,6 +161,8 @@ func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
 }
 
 func (s *fakeSource) Listed(context.Context, string) (bool, error) { return s.listed() }
+
+func (s *fakeSource) Removed(ctx context.Context) (bool, error) { return s.removed(ctx) }
 
 // say makes the forwarder know these objects; it returns when the forwarder acts on them.
 func (s *fakeSource) say(o Objects) {

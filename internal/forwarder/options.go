@@ -45,6 +45,7 @@ type Options struct {
 	// leaves that listener out.
 	HealthAddr, MetricsAddr string
 	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer come. It needs up to LeaveTimeout before that.
+	// When the namespace is being deleted, it waits for at most 2 s in all.
 	DrainTimeout time.Duration
 	// Logger is for the people who run the cluster. Optional.
 	Logger *slog.Logger
@@ -69,6 +70,8 @@ type Source interface {
 	Watch(ctx context.Context, update func(Objects)) error
 	// Listed reports whether an EndpointSlice of the namespace names the address as ready.
 	Listed(ctx context.Context, podIP string) (bool, error)
+	// Removed reports whether the namespace is being deleted, or the ServiceAccount of the forwarder is gone. With an error, nobody knows.
+	Removed(ctx context.Context) (bool, error)
 }
 
 // timing are the durations that the design fixes. Tests shorten them.
@@ -85,6 +88,8 @@ type timing struct {
 	slicesBlind  time.Duration // how long it goes on when it cannot read them
 	settle       time.Duration // how long kube-proxy needs after the EndpointSlices are right
 	leaveTimeout time.Duration
+	removedAsk   time.Duration // how long the answer may take whether the namespace is being deleted
+	removedDrain time.Duration // how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone within about 5 s
 }
 
 func defaultTiming() timing {
@@ -92,6 +97,7 @@ func defaultTiming() timing {
 		hold: 3 * time.Second, open: 5 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
 		listenRetry: 100 * time.Millisecond, listenMax: 10 * time.Second, edgeRetry: 10 * time.Second,
 		slicesEvery: 2 * time.Second, slicesBlind: 30 * time.Second, settle: 10 * time.Second, leaveTimeout: LeaveTimeout,
+		removedAsk: time.Second, removedDrain: 2 * time.Second,
 	}
 }
 

@@ -4,11 +4,13 @@
 package forwarder
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,6 +35,7 @@ type bubble struct {
 	serve  func(connection)
 	stop   context.CancelFunc
 	done   chan error
+	logged bytes.Buffer // complete once done
 }
 
 func inBubble(t *testing.T, drain time.Duration) *bubble {
@@ -45,6 +48,7 @@ func inBubble(t *testing.T, drain time.Duration) *bubble {
 	var err error
 	b.forwarder, err = newForwarder(Options{
 		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, PodIP: "10.0.0.7", Source: b.source, DrainTimeout: drain,
+		Logger: slog.New(slog.NewTextHandler(&b.logged, nil)),
 	}, defaultTiming())
 	if err != nil {
 		t.Fatal(err)

@@ -162,32 +162,33 @@ func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := start(t, e, quick())
-	// A fixed port: a new listener must get the very port that the old one had.
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	// A fixed port: a new listener must get the very port that the old one had. On an address of its own, no other test can get it in between.
+	const host = "127.0.9.1"
+	probe, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	port := probe.Addr().(*net.TCPAddr).Port
 	_ = probe.Close()
 	r.listeners.listen = func(ctx context.Context, p int) (net.Listener, error) {
-		return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+		return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(p)))
 	}
-	who := func(host, id string) Objects {
-		return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep(host, "demo", "http", 80, int32(port), id)}}
+	who := func(name, id string) Objects {
+		return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep(name, "demo", "http", 80, int32(port), id)}}
 	}
 	for i := range 20 {
-		host, id := "host"+strconv.Itoa(i), "ep-"+strconv.Itoa(i)
-		r.source.say(who(host, id))
-		c := dial(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		name, id := "host"+strconv.Itoa(i), "ep-"+strconv.Itoa(i)
+		r.source.say(who(name, id))
+		c := dial(t, net.JoinHostPort(host, strconv.Itoa(port)))
 		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
 			t.Fatalf("got %s", res.Status)
 		}
-		if h := await(t, e.streams, "a stream"); h.EndpointID != id || h.Host != host+".demo" {
-			t.Errorf("a connection for %s went to %s of %s", host, h.EndpointID, h.Host)
+		if h := await(t, e.streams, "a stream"); h.EndpointID != id || h.Host != name+".demo" {
+			t.Errorf("a connection for %s went to %s of %s", name, h.EndpointID, h.Host)
 		}
 	}
 	r.source.say(Objects{OperatorID: "ko-1"})
-	if c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+	if c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
 		_ = c.Close()
 		t.Error("somebody still listens on a port without owner")
 	}

@@ -64,7 +64,7 @@ func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				about := fmt.Sprintf("API key %s of account %s made, for %s; it expires: %s.", key.ID, a.Name, joinScopes(key.Scopes), dateOr(key.ExpiresAt, "never"))
+				about := fmt.Sprintf("API key %s of account %s made, for %s; it expires: %s.", key.ID, a.Name, joinScopes(key.Scopes), dateOrNever(key.ExpiresAt))
 				return out.made(c, toAPIKeyJSON(*key, secret), secret, about)
 			})
 		},
@@ -101,7 +101,7 @@ func newAPIKeyList(c console, dataDir *string) *cobra.Command {
 				values, rows := []apiKeyJSON{}, [][]string{}
 				for _, k := range all {
 					values = append(values, toAPIKeyJSON(k, ""))
-					rows = append(rows, []string{k.ID, joinScopes(k.Scopes), date(k.CreatedAt), dateOr(k.ExpiresAt, "never"), dateOr(k.LastUsedAt, "never"), orDash(k.Description)})
+					rows = append(rows, []string{k.ID, joinScopes(k.Scopes), date(k.CreatedAt), dateOrNever(k.ExpiresAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
 				}
 				return out.list(c.out, values, "ID\tSCOPES\tCREATED (UTC)\tEXPIRES\tLAST USED\tDESCRIPTION", rows)
 			})

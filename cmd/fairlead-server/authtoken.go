@@ -110,7 +110,7 @@ func newAuthtokenList(c console, dataDir *string) *cobra.Command {
 				values, rows := []authtokenJSON{}, [][]string{}
 				for _, k := range all {
 					values = append(values, toAuthtokenJSON(k, ""))
-					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOr(k.LastUsedAt, "never"), orDash(k.Description)})
+					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
 				}
 				return out.list(c.out, values, "ID\tRULES\tCREATED (UTC)\tLAST USED\tDESCRIPTION", rows)
 			})

@@ -63,9 +63,9 @@ func (o *output) made(c console, value any, secret, about string) error {
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
-func dateOr(t *time.Time, never string) string {
+func dateOrNever(t *time.Time) string {
 	if t == nil {
-		return never
+		return "never"
 	}
 	return date(*t)
 }

@@ -5,6 +5,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -40,6 +41,7 @@ type clientConn struct {
 	mu        sync.Mutex
 	wake      chan struct{} // closed and replaced when what a held EOF waits for may have changed
 	eof       bool          // the client has closed its sending side
+	deaf      bool          // nothing more is read
 	active    bool          // a request is being answered
 	hijacked  bool
 	aborted   bool
@@ -64,8 +66,11 @@ func (c *clientConn) change(f func()) {
 // Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves while its request is being answered.
 func (c *clientConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
-	eof := c.eof
+	eof, deaf := c.eof, c.deaf
 	c.mu.Unlock()
+	if deaf {
+		return 0, errDeaf
+	}
 	if !eof {
 		n, err := c.Client.Read(p)
 		if n > 0 || err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
@@ -78,6 +83,12 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	}
 	return 0, c.holdEOF()
 }
+
+// errDeaf is no io.EOF: the HTTP server must not take the client's body for complete.
+var errDeaf = errors.New("the rest of the client's input is not wanted")
+
+// readNoMore makes the request that is being answered the connection's last: what the client still sends is not taken for another.
+func (c *clientConn) readNoMore() { c.change(func() { c.deaf = true }) }
 
 // holdEOF returns io.EOF when the answer is complete or nothing of it has moved for halfClosedIdle, and the deadline's error at the deadline.
 func (c *clientConn) holdEOF() error {

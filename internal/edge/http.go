@@ -5,12 +5,10 @@ package edge
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -117,6 +115,7 @@ func (x *exchange) serve() {
 	x.agent = agent
 	if x.r.ContentLength != 0 {
 		x.body = &watchedBody{ReadCloser: x.r.Body}
+		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
 		x.r.Body = x.body
 	}
 	if x.r.ProtoMajor == 1 {
@@ -160,8 +159,12 @@ func (x *exchange) keepOrClose() {
 
 // done closes the books. A response that broke off in the middle becomes an abort.
 func (x *exchange) done(whole bool) {
-	if !whole && x.r.ProtoMajor == 1 {
+	switch {
+	case x.r.ProtoMajor != 1:
+	case !whole:
 		x.conn.willAbort()
+	case x.status != http.StatusSwitchingProtocols:
+		x.finishBody()
 	}
 	if x.status == 0 {
 		x.status = statusClientGone
@@ -185,43 +188,3 @@ func (x *exchange) report() {
 		Status: x.status, Duration: time.Since(x.start), At: x.start,
 	})
 }
-
-// watchedBody remembers why reading the client's body failed, so that the upstream is not blamed for it.
-type watchedBody struct {
-	io.ReadCloser
-	mu  sync.Mutex
-	err error
-}
-
-// Read reads the client's body.
-func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
-		b.mu.Lock()
-		b.err = err
-		b.mu.Unlock()
-	}
-	return n, err
-}
-
-func (b *watchedBody) broken() bool {
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err != nil
-}
-
-// buffers are what bodies are copied through.
-var buffers = bufferPool{}
-
-type bufferPool struct{}
-
-var bufferStore = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// Get takes a buffer.
-func (bufferPool) Get() []byte { return bufferStore.Get().(*[32 << 10]byte)[:] }
-
-// Put gives a buffer back.
-func (bufferPool) Put(b []byte) { bufferStore.Put((*[32 << 10]byte)(b)) }

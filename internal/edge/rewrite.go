@@ -30,7 +30,7 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 		if given != "" {
 			return given
 		}
-		return account.EndpointURL{Scheme: ep.Scheme, Host: ep.Host, Port: ep.Port}.HostPort() // HTTP/1.0 without a Host
+		return ep.HostPort // HTTP/1.0 without a Host
 	case account.HostRewrite:
 		if u, err := url.Parse(ep.UpstreamURL); err == nil && u.Host != "" {
 			return u.Host

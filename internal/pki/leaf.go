@@ -40,12 +40,13 @@ func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certific
 		return current, nil
 	}
 	if current == nil {
-		stored, err := l.load()
+		file, err := os.ReadFile(filepath.Join(l.dir, leafFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return nil, fmt.Errorf("reading the server's certificate: %w", err)
 		}
-		if err == nil && stored != nil && l.good(stored.Leaf, now) {
-			return stored, nil
+		// What is damaged counts as absent: the leaf can always be issued again.
+		if stored, err := tls.X509KeyPair(file, file); err == nil && l.good(stored.Leaf, now) {
+			return &stored, nil
 		}
 	}
 	return l.issue(now)
@@ -57,19 +58,6 @@ func (l *leafStore) good(leaf *x509.Certificate, now time.Time) bool {
 	return now.Before(renewAt) && now.After(leaf.NotBefore) &&
 		slices.Equal(certificateNames(leaf), l.names) &&
 		leaf.CheckSignatureFrom(l.authority.cert) == nil
-}
-
-// load reads the stored pair. What is damaged counts as absent (nil): the leaf can always be issued again.
-func (l *leafStore) load() (*tls.Certificate, error) {
-	b, err := os.ReadFile(filepath.Join(l.dir, leafFile))
-	if err != nil {
-		return nil, fmt.Errorf("reading the server's certificate: %w", err)
-	}
-	pair, err := tls.X509KeyPair(b, b)
-	if err != nil {
-		return nil, nil
-	}
-	return &pair, nil
 }
 
 // issue makes a leaf with a fresh key. The chain it presents includes the CA, so that clients can pin the CA by its key.

@@ -42,6 +42,9 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w welcome) erro
 	if err != nil || !created {
 		return err
 	}
+	if dir, err := filepath.Abs(w.DataDir); err == nil {
+		w.DataDir = dir // the commands may be run elsewhere
+	}
 	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+made.Account.ID
 	if err := out.write(w.text()); err != nil {
 		return fmt.Errorf("showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`): %w", err)
@@ -82,7 +85,7 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
 		return "", err

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -15,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -253,137 +251,6 @@ func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Cont
 		OnRequestLine: func(l tunnel.RequestLine) { a.lines <- l },
 	})
 	return a
-}
-
-// forwarder is what internal/forwarder does with a pod's connection, without the pod.
-type forwarder struct {
-	*tunnel.Client
-	t     *testing.T
-	ended <-chan error
-}
-
-func (r *running) forwarder() *forwarder {
-	r.t.Helper()
-	if r.operator == "" {
-		var op struct {
-			ID string `json:"id"`
-		}
-		status := r.api("POST", "/kubernetes_operators", map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
-		if status != http.StatusCreated {
-			r.t.Fatalf("registering an operator: status %d", status)
-		}
-		r.operator = op.ID
-	}
-	return r.forwarderOf(r.authtoken, r.operator)
-}
-
-func (r *running) forwarderOf(token, operator string) *forwarder {
-	f := &forwarder{t: r.t}
-	f.Client, _, f.ended = r.client(tunnel.ClientConfig{
-		Connections: 1, // so that what is sent first arrives first, across streams
-		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}
-		},
-	})
-	return f
-}
-
-const podAddr = "10.1.2.3:45678"
-
-// headerOf is the header that a forwarder sends for an endpoint.
-func headerOf(t *testing.T, b tunnel.Bound) tunnel.OpenHeader {
-	t.Helper()
-	_, hostport, _ := strings.Cut(b.URL, "://")
-	host, port, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host, port = hostport, "80"
-	}
-	n, err := net.LookupPort("tcp", port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tunnel.OpenHeader{EndpointID: b.EndpointID, Host: host, Port: n, ClientAddr: podAddr}
-}
-
-func (f *forwarder) open(h tunnel.OpenHeader) *tunnel.Stream {
-	f.t.Helper()
-	s, err := f.Wait(within(f.t))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	st, err := s.Open(within(f.t), h)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = st.Close() })
-	return st
-}
-
-// refusal opens a stream that must be refused and returns why.
-func (f *forwarder) refusal(h tunnel.OpenHeader) tunnel.RefuseCode {
-	f.t.Helper()
-	err := f.open(h).WaitOpened(within(f.t))
-	var refused *tunnel.RefusedError
-	if !errors.As(err, &refused) {
-		f.t.Fatalf("opening a stream gave %v, want a refusal", err)
-	}
-	return refused.Code
-}
-
-// transport is a pod's HTTP client: each connection is a stream.
-func (f *forwarder) transport(b tunnel.Bound, protocols ...func(*http.Protocols)) *http.Transport {
-	f.t.Helper()
-	h := headerOf(f.t, b)
-	tr := &http.Transport{
-		DisableCompression: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			s, err := f.Wait(ctx)
-			if err != nil {
-				return nil, err
-			}
-			st, err := s.Open(ctx, h)
-			if err != nil {
-				return nil, err
-			}
-			return gentle{st}, nil
-		},
-	}
-	if len(protocols) > 0 {
-		tr.Protocols = new(http.Protocols)
-		for _, p := range protocols {
-			p(tr.Protocols)
-		}
-	}
-	f.t.Cleanup(tr.CloseIdleConnections)
-	return tr
-}
-
-// gentle closes a stream as a kernel closes a socket.
-type gentle struct{ *tunnel.Stream }
-
-func (g gentle) Close() error {
-	_ = g.CloseWrite()
-	return g.Stream.Close()
-}
-
-func (f *forwarder) do(tr *http.Transport, method, url string, body io.Reader, header http.Header) *http.Response {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(within(f.t), method, url, body)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
-	if h := req.Header.Get("Host"); h != "" {
-		req.Host = h
-	}
-	res, err := tr.RoundTrip(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = res.Body.Close() })
-	return res
 }
 
 // text reads a body to its end.

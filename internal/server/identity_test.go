@@ -256,7 +256,7 @@ func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
 	deleted := time.Now()
 	wantCode(t, "agent", receive(t, a.ended, "end of the agent"), tunnel.CodeTokenRevoked, "deleted")
 	wantCode(t, "forwarder", receive(t, f.ended, "end of the forwarder"), tunnel.CodeTokenRevoked, "deleted")
-	if _, err := stream.Read(make([]byte, 1)); err == nil || err == io.EOF {
+	if _, err := stream.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the forwarder's open stream read %v", err)
 	}
 	took := time.Since(deleted)
@@ -348,26 +348,15 @@ func TestAnotherAccountsEndpointDoesNotExist(t *testing.T) {
 	wantCode(t, "another account's operator", receive(t, down, "refusal"), tunnel.CodeUnavailable, "not registered")
 }
 
-func TestBindsAreLimitedAndResumesAreNot(t *testing.T) {
+func TestResumesAreNotLimited(t *testing.T) { // binds are; internal/tunnelserver has the test, with a clock of its own
 	t.Parallel()
 	r := start(t)
 	s := r.session(r.authtoken)
-	var limited error
-	var last tunnel.Bound
-	for i := range 200 {
-		b, err := s.Bind(within(t), tunnel.Bind{URL: fmt.Sprintf("http://n%d.demo", i)})
-		if err != nil {
-			limited = err
-			break
-		}
-		last = b
-	}
-	wantCode(t, "too many binds", limited, tunnel.CodeRateLimited, "20 a second")
+	b, err := s.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"})
 	for range 50 {
-		b, err := s.Bind(within(t), tunnel.Bind{URL: last.URL, ResumeSecret: last.ResumeSecret})
 		if err != nil {
-			t.Fatalf("a resume: %v", err)
+			t.Fatal(err)
 		}
-		last = b
+		b, err = s.Bind(within(t), tunnel.Bind{URL: b.URL, ResumeSecret: b.ResumeSecret})
 	}
 }

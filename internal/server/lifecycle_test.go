@@ -4,8 +4,10 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -51,11 +54,20 @@ func (r *running) stopped() error {
 func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) {
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "OPTIONS" {
+			return
+		}
 		close(began)
 		<-release
 		_, _ = io.WriteString(w, "answered")
 	})
+	idle := p.forwarder.open(headerOf(t, p.bound))
+	_, _ = io.WriteString(idle, "OPTIONS * HTTP/1.1\r\nHost: hello.demo\r\n\r\n")
+	in := bufio.NewReader(idle)
+	if res, err := http.ReadResponse(in, nil); err != nil || res.Close || text(t, res.Body) != "" {
+		t.Fatalf("an ordinary answer: %v %v", res, err)
+	}
 	answers := make(chan *http.Response, 1)
 	go func() { answers <- p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil) }()
 	receive(t, began, "request")
@@ -80,6 +92,9 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	}
 	if status := p.api("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("a read while draining: %d", status)
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("an idle connection ended with %q and %v, want a clean end", rest, err)
 	}
 	close(release)
 	res := receive(t, answers, "answer")
@@ -113,7 +128,7 @@ func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			cut(p)
-			if _, err := st.Read(make([]byte, 1)); err == nil || err == io.EOF {
+			if _, err := st.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("the stream ended with %v, want an abort", err)
 			}
 			if err := receive(t, p.finished, "end of the service"); err != nil {
@@ -352,5 +367,47 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		if !strings.Contains(metrics, line) {
 			t.Errorf("metrics lack %s", line)
 		}
+	}
+}
+
+func TestAStopEndsWatchesCleanly(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	tlsConfig, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	defer tr.CloseIdleConnections()
+	get := func(query string) *http.Response {
+		req, err := http.NewRequestWithContext(within(t), "GET", "https://"+r.at.Service.String()+"/endpoints"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+r.apiKey)
+		req.Header.Set("Service-Version", "2")
+		res, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	var list struct {
+		ResourceVersion string `json:"resource_version"`
+	}
+	if err := json.NewDecoder(get("").Body).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	watch := get("?watch=true&resource_version=" + list.ResourceVersion)
+	if watch.StatusCode != 200 || watch.ProtoMajor != 2 {
+		t.Fatalf("watch: status %d over %s", watch.StatusCode, watch.Proto)
+	}
+	r.stop()
+	if _, err := io.ReadAll(watch.Body); err != nil {
+		t.Errorf("the watch ended with %v", err)
+	}
+	if err := receive(t, r.finished, "end of the service"); err != nil {
+		t.Error(err)
 	}
 }

@@ -71,13 +71,13 @@ func Run(ctx context.Context, o Options) error {
 
 // open opens everything that may be refused, before anything is served.
 func (s *service) open(ctx context.Context) error {
-	listener, err := listen("--addr", s.opt.Addr)
+	listener, err := listen(ctx, "--addr", s.opt.Addr)
 	if err != nil {
 		return err
 	}
 	s.onClose(func() { _ = listener.Close() })
 	if s.opt.MetricsAddr != "" {
-		if s.healthAt, err = listen("--metrics-addr", s.opt.MetricsAddr); err != nil {
+		if s.healthAt, err = listen(ctx, "--metrics-addr", s.opt.MetricsAddr); err != nil {
 			return err
 		}
 		s.onClose(func() { _ = s.healthAt.Close() })
@@ -124,8 +124,8 @@ func (s *service) openData(ctx context.Context) error {
 	return bootstrap(ctx, s.store, &s.opt, welcome{BaseURL: s.base.String(), CAFingerprint: s.fingerprint(), DataDir: s.opt.DataDir})
 }
 
-func listen(field, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
+func listen(ctx context.Context, field, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s %q: the port is in use; stop the program that listens there, or choose another port", field, addr)

@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// The whole way, over real tunnels, is tested in internal/server. Here are the rules that can be told apart without one.
+
+// eofClient has closed its sending side.
+type eofClient struct{ net.Conn }
+
+func (eofClient) Read([]byte) (int, error)        { return 0, io.EOF }
+func (eofClient) Write(p []byte) (int, error)     { return len(p), nil }
+func (eofClient) CloseWrite() error               { return nil }
+func (eofClient) Accept() error                   { return nil }
+func (eofClient) Refuse(tunnel.RefuseCode) error  { return nil }
+func (eofClient) Reset(tunnel.RefuseCode) error   { return nil }
+func (eofClient) SetReadDeadline(time.Time) error { return nil }
+func (eofClient) Close() error                    { return nil }
+
+func answering() *clientConn {
+	c := newClientConn(context.Background(), eofClient{}, nil, Origin{})
+	c.state(http.StateActive)
+	return c
+}
+
+// watch reads as net/http watches a client while its request is answered.
+func watch(c *clientConn) <-chan error {
+	got := make(chan error, 1)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		got <- err
+	}()
+	return got
+}
+
+func TestAHeldEndIsLetGo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		do    func(*clientConn)
+		want  error
+		after time.Duration
+	}{
+		"when nothing moves for a minute": {func(*clientConn) {}, io.EOF, halfClosedIdle},
+		"later when something moves": {func(c *clientConn) {
+			time.Sleep(halfClosedIdle / 2)
+			_, _ = c.Write([]byte("x"))
+		}, io.EOF, halfClosedIdle * 3 / 2},
+		"when the answer is complete": {func(c *clientConn) { time.Sleep(time.Second); c.state(http.StateIdle) }, io.EOF, time.Second},
+		"when the connection is closed": {func(c *clientConn) {
+			time.Sleep(time.Second)
+			_ = c.Close()
+		}, io.EOF, time.Second},
+		"at the deadline": {func(c *clientConn) {
+			time.Sleep(time.Second)
+			_ = c.SetReadDeadline(time.Unix(1, 0))
+		}, os.ErrDeadlineExceeded, time.Second},
+		"at a later deadline": {func(c *clientConn) { _ = c.SetReadDeadline(time.Now().Add(2 * time.Second)) }, os.ErrDeadlineExceeded, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				conn, began := answering(), time.Now()
+				got := watch(conn)
+				synctest.Wait()
+				c.do(conn)
+				if err := <-got; !errors.Is(err, c.want) || time.Since(began) != c.after {
+					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), c.want, c.after)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyTheWatchOfARequestIsHeld(t *testing.T) {
+	t.Parallel()
+	c := answering()
+	if _, err := c.Read(make([]byte, 4096)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading a body that breaks off: %v", err)
+	}
+	c.state(http.StateIdle)
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading between requests: %v", err)
+	}
+}
+
+func TestWhoGetsHTML(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"": false, "*/*": false, "application/json": false, "text/html": true, "TEXT/HTML; charset=utf-8": true, "application/xhtml+xml": true,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true, "application/json, text/html;q=0.5": false, "text/html;q=0, */*": false,
+		"text/html; q=0, */*": false, "text/html;q=0.5": true, "text/plain, text/html": true,
+	} {
+		if got := wantsHTML(http.Header{"Accept": {accept}}); got != want {
+			t.Errorf("Accept %q: %v, want %v", accept, got, want)
+		}
+	}
+}
+
+func TestCodesOfWhatHappened(t *testing.T) {
+	t.Parallel()
+	refused := func(c tunnel.RefuseCode) error { return fmt.Errorf("reading: %w", &tunnel.RefusedError{Code: c}) }
+	gone := &account.Error{Code: account.CodeEndpointOffline}
+	for _, c := range []struct {
+		err    error
+		page   account.Code
+		refuse tunnel.RefuseCode
+	}{
+		{gone, account.CodeEndpointOffline, tunnel.RefusedOffline},
+		{refused(tunnel.RefusedUpstream), account.CodeUpstreamUnreachable, tunnel.RefusedUpstream},
+		{refused(tunnel.RefusedUnknownEndpoint), account.CodeEndpointOffline, tunnel.RefusedOffline},
+		{refused(tunnel.RefusedDraining), account.CodeEndpointOffline, tunnel.RefusedOffline},
+		{refused(tunnel.RefusedInternal), account.CodeUpstreamBroken, tunnel.RefusedInternal},
+		{errSilent, account.CodeAgentSilent, tunnel.RefusedUpstream},
+		{io.ErrUnexpectedEOF, account.CodeUpstreamBroken, tunnel.RefusedInternal},
+	} {
+		if got := errorCode(c.err); got != c.page {
+			t.Errorf("%v: page %s, want %s", c.err, got, c.page)
+		}
+		if got := refuseCode(c.err); got != c.refuse {
+			t.Errorf("%v: refused with %v, want %v", c.err, got, c.refuse)
+		}
+	}
+}
+
+func TestHostOfAnHTTP10Request(t *testing.T) {
+	t.Parallel()
+	ep := &account.Endpoint{Scheme: "http", Host: "hello.demo", Port: 8080, HostPort: "hello.demo:8080", HostMode: account.HostPassthrough}
+	if got := upstreamHost(ep, ""); got != "hello.demo:8080" {
+		t.Errorf("host %q", got)
+	}
+	ep.HostMode = account.HostRewrite // but no upstream URL is known
+	if got := upstreamHost(ep, "given"); got != "given" {
+		t.Errorf("host %q", got)
+	}
+}

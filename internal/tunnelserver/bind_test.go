@@ -1,0 +1,71 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestHostModesThatCanStandInARequest(t *testing.T) {
+	t.Parallel()
+	for mode, ok := range map[string]bool{
+		"passthrough": true, "rewrite": true, "example.com": true, "example.com:8080": true, "my_host": true, "10.0.0.1": true, "10.0.0.1:80": true, "[::1]:80": true,
+		"": false, "a b": false, "a/b": false, "a:b": false, "a:0": false, "a:70000": false, "a\r\nb": false, "ä.example": false, "http://a": false,
+		strings.Repeat("a", 254): false,
+	} {
+		if got := validHostMode(mode); got != ok {
+			t.Errorf("%q: %v, want %v", mode, got, ok)
+		}
+	}
+}
+
+func FuzzBindRequest(f *testing.F) {
+	f.Add("http://a.b", "kubernetes", "name", "text", "http://localhost:8080", "http1", "passthrough")
+	f.Add("tcp://a.b:1", "", "", "", "", "", "a\nb")
+	f.Fuzz(func(t *testing.T, url, binding, name, text, upstream, protocol, hostMode string) {
+		r, err := bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{
+			URL: url, Binding: binding, Name: name, Description: text, Metadata: text, UpstreamURL: upstream, UpstreamProtocol: protocol, HostMode: hostMode,
+		})
+		if err != nil {
+			if len(account.FieldsOf(err)) == 0 {
+				t.Errorf("%v names no field", err)
+			}
+			return
+		}
+		if err := r.Validate(); err != nil {
+			t.Errorf("accepted, but the store would refuse it: %v", err)
+		}
+		if r.HostMode != "passthrough" && r.URL.Scheme == "tcp" || strings.ContainsAny(r.HostMode, " \r\n") {
+			t.Errorf("accepted host mode %q for %s", r.HostMode, r.URL)
+		}
+	})
+}
+
+func TestRefusalsShowNoCause(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	secret := errors.New("password=hunter2")
+	for _, c := range []struct {
+		err  error
+		code tunnel.Code
+	}{
+		{secret, tunnel.CodeInternal},
+		{&account.Error{Code: account.CodeUnavailable, Msg: "the store does not answer", Cause: secret}, tunnel.CodeUnavailable},
+		{&account.Error{Code: account.CodeInternal, Msg: "something", Cause: secret}, tunnel.CodeInternal},
+		{&account.Error{Code: account.CodeURLTaken, Msg: "taken"}, tunnel.CodeURLTaken},
+		{&account.Error{Code: account.CodeTooMany, Msg: "too many"}, tunnel.CodeRateLimited},
+		{&tunnel.Error{Code: tunnel.CodeLimit, Msg: "own words"}, tunnel.CodeLimit},
+	} {
+		got := s.refusal(c.err)
+		if got.Code != c.code || strings.Contains(got.Error(), "hunter2") || got.Msg == "" {
+			t.Errorf("%v became %+v", c.err, got)
+		}
+	}
+}

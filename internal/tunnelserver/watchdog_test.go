@@ -1,0 +1,76 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func TestTheIntervalsKeepThePromiseOfOneSecond(t *testing.T) {
+	t.Parallel()
+	if worst := checkEvery + leaveTime; worst > 900*time.Millisecond {
+		t.Errorf("a revoked session may live for %v, which leaves no time for the store", worst)
+	}
+}
+
+func TestBindLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{})
+		allowed := 0
+		for range 100 {
+			if s.limit(t.Context(), "cr-1", false) == nil {
+				allowed++
+			}
+		}
+		if allowed != bindsPerSecond {
+			t.Errorf("%d binds at once were allowed, want %d", allowed, bindsPerSecond)
+		}
+		if err := s.limit(t.Context(), "cr-1", false); account.CodeOf(err) != account.CodeTooMany {
+			t.Errorf("one more: %v", err)
+		}
+		if err := s.limit(t.Context(), "cr-2", false); err != nil {
+			t.Errorf("another token: %v", err)
+		}
+		began := time.Now()
+		for range 5 * resumesPerSecond {
+			if err := s.limit(t.Context(), "cr-1", true); err != nil {
+				t.Fatalf("a resume: %v", err)
+			}
+		}
+		if took := time.Since(began); took < 3*time.Second || took > 5*time.Second {
+			t.Errorf("5000 resumes took %v: they queue at a pace, and none is refused", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.limit(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
+			t.Errorf("a resume that nobody waits for: %v", err)
+		}
+		time.Sleep(time.Minute)
+		s.forgetLimits(time.Now())
+		if len(s.limits) != 0 {
+			t.Errorf("%d limits are kept for tokens that do nothing", len(s.limits))
+		}
+	})
+}
+
+func TestASessionThatNeverComesUpIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := New(Options{})
+	now := time.Now()
+	s.sessions["ts-1"] = &session{accepted: now}
+	s.forgetUnstarted(now.Add(startTimeout))
+	if len(s.sessions) != 1 {
+		t.Error("forgotten too early")
+	}
+	s.forgetUnstarted(now.Add(startTimeout + time.Second))
+	if len(s.sessions) != 0 {
+		t.Error("not forgotten")
+	}
+}

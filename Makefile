@@ -10,6 +10,7 @@ TOOLS   := $(BIN)/tools
 CLUSTER := $(BIN)/cluster
 CRDS    := charts/fairlead-operator/files/crds
 LDFLAGS := -s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$(VERSION)
+CA_CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
 PROGRAMS := fairlead fairlead-server fairlead-operator
 
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
@@ -103,10 +104,17 @@ helm: cluster ## Build the helm program of the chart's tests
 	@$(CLUSTER) build --only helm
 
 .PHONY: image
-image: build ## OCI archives of operator and server in dist/, without a container engine
-	@mkdir -p dist
-	go run -C test/cluster ./cmd/mkimage -o $(CURDIR)/dist/fairlead-operator.tar fairlead.dev/fairlead-operator:$(VERSION)=$(BIN)/fairlead-operator
-	go run -C test/cluster ./cmd/mkimage -o $(CURDIR)/dist/fairlead-server.tar fairlead.dev/fairlead-server:$(VERSION)=$(BIN)/fairlead-server
+image: image-operator image-server ## OCI archives of operator and server in dist/, without a container engine
+
+.PHONY: image-operator image-server
+image-operator image-server: image-%: build
+	@rm -rf dist/rootfs-$* && mkdir -p dist/rootfs-$*/etc/ssl/certs
+	@cp $(BIN)/fairlead-$* dist/rootfs-$*/
+	@cp $(CA_CERTIFICATES) dist/rootfs-$*/etc/ssl/certs/
+	@cd test/cluster && CGO_ENABLED=0 go run ./cmd/mkimage -o $(CURDIR)/dist/fairlead-$*.tar -entrypoint /fairlead-$* \
+		ghcr.io/fairlead-dev/fairlead-$*:$(VERSION)=$(CURDIR)/dist/rootfs-$*
+	@rm -rf dist/rootfs-$*
+	@ls -l dist/fairlead-$*.tar
 
 .PHONY: chart
 chart: manifests helm ## Package the chart into dist/

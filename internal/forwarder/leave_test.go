@@ -56,6 +56,7 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 				if !b.connect() {
 					t.Fatal("not accepting")
 				}
+				synctest.Wait() // the connection is served: one that is not yet is reset when the listener closes
 				begun := time.Now()
 				b.source.removed = func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) }
 				b.stop()

@@ -247,8 +247,13 @@ func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Cont
 			a.bound <- got
 			return nil
 		},
-		OnStream:      func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { serve(ctx, st) },
-		OnRequestLine: func(l tunnel.RequestLine) { a.lines <- l },
+		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { serve(ctx, st) },
+		OnRequestLine: func(l tunnel.RequestLine) {
+			select {
+			case a.lines <- l:
+			default:
+			}
+		},
 	})
 	return a
 }

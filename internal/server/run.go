@@ -69,6 +69,9 @@ func (s *service) announce() {
 		args = append(args, "ca_sha256", a.CAFingerprint)
 	}
 	s.log.Info("fairlead-server is up", args...)
+	if err := s.certs.Leaf().VerifyHostname(s.base.Hostname()); err != nil {
+		s.log.Warn("clients will not trust the certificate under the base URL", "base_url", a.BaseURL, "err", err)
+	}
 	if s.opt.Up != nil {
 		s.opt.Up(a)
 	}

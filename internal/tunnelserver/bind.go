@@ -125,12 +125,13 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	if t == nil || t.hello.Role != tunnel.RoleAgent {
 		return &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
 	}
-	if !s.release(t, endpointID) {
+	if !s.holds(t, endpointID) {
 		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound), Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
 	}
 	if err := s.opt.Binder.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
 		return s.refusal(err)
 	}
+	s.release(t, endpointID)
 	s.log.Info("endpoint unbound", "endpoint", endpointID, "session", t.id, "account", t.accountID)
 	return nil
 }

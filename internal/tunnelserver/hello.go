@@ -153,10 +153,33 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 	if t.hello.Role != tunnel.RoleAgent {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	if err := s.lose(context.Background(), t); err != nil {
+		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id, "err", err)
+		s.mu.Lock()
+		s.lost = append(s.lost, t)
+		s.mu.Unlock()
+	}
+}
+
+func (s *Server) lose(ctx context.Context, t *session) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err := s.opt.Binder.Lose(ctx, t.accountID, t.id); err != nil {
-		s.log.Error("the endpoints of a lost session could not be marked offline", "session", t.id, "err", err)
+	return s.opt.Binder.Lose(ctx, t.accountID, t.id)
+}
+
+// loseAgain tries what Down could not do: until it is done, the URLs of a lost session are taken.
+func (s *Server) loseAgain(ctx context.Context) {
+	s.mu.Lock()
+	lost := s.lost
+	s.lost = nil
+	s.mu.Unlock()
+	for i, t := range lost {
+		if s.lose(ctx, t) != nil {
+			s.mu.Lock()
+			s.lost = append(s.lost, lost[i:]...)
+			s.mu.Unlock()
+			return
+		}
 	}
 }
 

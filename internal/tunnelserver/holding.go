@@ -69,17 +69,21 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	}
 }
 
-// release takes the endpoint from the session and says whether it held it.
-func (s *Server) release(t *session, endpointID string) bool {
+func (s *Server) holds(t *session, endpointID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.holdings[endpointID]
-	if h == nil || h.session != t {
-		return false
+	return h != nil && h.session == t
+}
+
+// release takes the endpoint from the session.
+func (s *Server) release(t *session, endpointID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.holdings[endpointID]; h != nil && h.session == t {
+		delete(s.holdings, endpointID)
+		h.cancel()
 	}
-	delete(s.holdings, endpointID)
-	h.cancel()
-	return true
 }
 
 func offline(endpointID string, cause error) error {

@@ -51,6 +51,7 @@ type Server struct {
 	sessions map[string]*session // by session id, from the accepted hello on
 	holdings map[string]*Holding // by endpoint id
 	limits   map[string]*bindLimits
+	lost     []*session // ended, and still online in the store, which did not answer
 	draining bool
 
 	closing sync.WaitGroup // sessions being closed

@@ -21,7 +21,7 @@ const (
 	leaveTime = 250 * time.Millisecond
 )
 
-// Run ends the sessions of credentials and operators that are gone, until ctx is done. When the store does not answer, sessions live on.
+// Run ends the sessions of credentials and operators that are gone, and does what the store could not do when it was asked, until ctx is done. When the store does not answer, sessions live on.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -34,6 +34,7 @@ func (s *Server) Run(ctx context.Context) {
 		}
 		s.forgetLimits(time.Now())
 		s.forgetUnstarted(time.Now())
+		s.loseAgain(ctx)
 		err := s.endRevoked(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("revoked credentials cannot be noticed", "err", err)

@@ -5,11 +5,13 @@ package tunnelserver
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestTheIntervalsKeepThePromiseOfOneSecond(t *testing.T) {
@@ -72,5 +74,35 @@ func TestASessionThatNeverComesUpIsForgotten(t *testing.T) {
 	s.forgetUnstarted(now.Add(startTimeout + time.Second))
 	if len(s.sessions) != 0 {
 		t.Error("not forgotten")
+	}
+}
+
+// moodyBinder fails as often as it is told.
+type moodyBinder struct {
+	account.Binder
+	failures int
+	lost     []string
+}
+
+func (b *moodyBinder) Lose(_ context.Context, _, sessionID string) error {
+	if b.failures--; b.failures >= 0 {
+		return account.Errorf(account.CodeUnavailable, "the store does not answer")
+	}
+	b.lost = append(b.lost, sessionID)
+	return nil
+}
+
+func TestALostSessionIsMarkedOfflineWhenTheStoreIsBack(t *testing.T) {
+	t.Parallel()
+	binder := &moodyBinder{failures: 2}
+	s := New(Options{Binder: binder, Logger: slog.New(slog.DiscardHandler)})
+	ended := &tunnel.Session{} // its id is ""
+	s.sessions[""] = &session{id: "ts-1", hello: tunnel.Hello{Role: tunnel.RoleAgent}, tun: ended}
+	s.Down(ended, nil)
+	for range 3 {
+		s.loseAgain(t.Context())
+	}
+	if len(binder.lost) != 1 || binder.lost[0] != "ts-1" || len(s.lost) != 0 {
+		t.Errorf("lost %v, still to do %v", binder.lost, s.lost)
 	}
 }

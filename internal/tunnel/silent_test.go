@@ -138,7 +138,7 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 	})
 }
 
-// gate lets bytes through until it is shut: then nothing arrives any more, not even a close, and nothing fails.
+// gate is one end of a cable. Once it is shut nothing comes through any more, not even a close, and nothing fails.
 type gate struct {
 	net.Conn
 	shut chan struct{}
@@ -172,12 +172,13 @@ func TestVanishedPeerIsFoundByPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
 		shut := make(chan struct{})
-		r := h.connect(ClientConfig{Connections: 1, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := h.dial(ctx, network, addr)
-			if err == nil {
-				t.Cleanup(func() { _ = c.Close() })
-			}
-			return gate{c, shut}, err
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		r := h.connect(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+			h.serve(ctx, gate{far, shut})
+			return gate{near, shut}, nil
 		}})
 		s := r.up(t)
 		time.Sleep(time.Hour) // idle, but alive

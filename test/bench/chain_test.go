@@ -5,6 +5,7 @@ package bench
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -101,7 +102,7 @@ func fetch(addr string, n int, buf []byte) error {
 	for {
 		m, err := c.Read(buf)
 		got += m
-		if err == io.EOF && got == n {
+		if errors.Is(err, io.EOF) && got == n {
 			return nil
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/fairlead-dev/fairlead/internal/operator"
@@ -33,6 +34,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 				return fmt.Errorf("finding the Kubernetes cluster (run in a pod, or set KUBECONFIG): %w", err)
 			}
 			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
+			klog.SetSlogLogger(o.Logger)
 			return operator.RunForwarder(cmd.Context(), o)
 		},
 	}

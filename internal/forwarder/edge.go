@@ -44,7 +44,7 @@ func newEdge(o *Options, retry time.Duration) *edge {
 		renewed: make(chan struct{}), changed: make(chan struct{}), wasUp: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
-		Address: o.EdgeAddress, TLS: o.TLS, Hello: e.hello, MaxBackoff: 2 * time.Second,
+		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
 		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, Logger: o.Logger,
 	}
 	e.client = tunnel.NewClient(e.config)

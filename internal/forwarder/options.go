@@ -24,6 +24,8 @@ type Options struct {
 	EdgeAddress string
 	// TLS verifies the edge; see internal/trust. The tunnel sets server name and protocol.
 	TLS *tls.Config
+	// Dial reaches EdgeAddress. Optional: without it, a net.Dialer does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart. While it is empty or unreadable, the last good
 	// token stays in use.
 	AuthtokenFile string

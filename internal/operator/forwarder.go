@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead-dev/fairlead/internal/connectproxy"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
 	"github.com/fairlead-dev/fairlead/internal/trust"
@@ -72,9 +74,13 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading the authorities to trust for the edge: %w", err)
 	}
+	dial, err := connectproxy.Dialer(os.Getenv, nil)
+	if err != nil {
+		return fmt.Errorf("reading HTTPS_PROXY: %w", err)
+	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{
-		EdgeAddress: o.EdgeAddress, TLS: tls, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
+		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIP: o.PodIP,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Logger: o.Logger,
 	})

@@ -46,6 +46,9 @@ const (
 	CodeAgentSilent         Code = "ERR_FL_3006"
 )
 
+// CodeHeader is the response header by which programs tell a page of Fairlead's from an answer of the upstream: it carries the Code.
+const CodeHeader = "Fairlead-Error-Code"
+
 // CodeInfo is one row of the table of codes.
 type CodeInfo struct {
 	Code   Code

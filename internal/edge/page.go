@@ -16,9 +16,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// codeHeader tells programs that an answer is the edge's and not the upstream's.
-const codeHeader = "Fairlead-Error-Code"
-
 // fail answers a request that got no answer from the upstream.
 func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	if x.r.Context().Err() != nil || x.body.broken() {
@@ -69,7 +66,7 @@ func (x *exchange) page(code account.Code, msg string) {
 	x.status = code.Status()
 	x.keepOrClose()
 	h := x.w.Header()
-	h.Set(codeHeader, string(code))
+	h.Set(account.CodeHeader, string(code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	var body []byte

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 const (
@@ -101,8 +103,8 @@ func page(head []byte, why *failure) []byte {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
-		status, http.StatusText(status), contentType, len(body))
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+		status, http.StatusText(status), account.CodeHeader, why.code, contentType, len(body))
 	if method != http.MethodHead {
 		b.Write(body)
 	}

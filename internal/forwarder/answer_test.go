@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.StatusCode != 503 || !res.Close || res.Header.Get("Content-Type") != tt.contentType {
+			if res.StatusCode != 503 || !res.Close || res.Header.Get(account.CodeHeader) != "ERR_FL_3004" || res.Header.Get("Content-Type") != tt.contentType {
 				t.Errorf("got %s, close %v, %s", res.Status, res.Close, res.Header.Get("Content-Type"))
 			}
 			switch {

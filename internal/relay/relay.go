@@ -78,12 +78,15 @@ type joint struct {
 	idle  int   // how often in a row it saw no difference
 }
 
-// fail aborts both ends. Only the first error counts.
+// fail aborts both ends at the same time: the abort of a stream may have to wait for its tunnel. Only the first error counts.
 func (j *joint) fail(err error) {
-	if j.err.CompareAndSwap(nil, &err) {
-		abort(j.a)
-		abort(j.b)
+	if !j.err.CompareAndSwap(nil, &err) {
+		return
 	}
+	var other sync.WaitGroup
+	other.Go(func() { abort(j.a) })
+	abort(j.b)
+	other.Wait()
 }
 
 // copy moves bytes one way until the input ends or something fails.

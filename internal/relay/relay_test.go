@@ -5,11 +5,9 @@ package relay
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"syscall"
@@ -21,92 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// rig is a Join between two connections: client <-> a, b <-> upstream.
-type rig struct {
-	client, upstream HalfCloser
-	result           chan outcome
-	cancel           context.CancelCauseFunc
-}
-
-type outcome struct {
-	Result
-	err error
-}
-
-func start(t *testing.T, client, a, b, upstream HalfCloser, opt Options) *rig {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	r := &rig{client: client, upstream: upstream, result: make(chan outcome, 1), cancel: cancel}
-	go func() {
-		res, err := Join(ctx, a, b, opt)
-		r.result <- outcome{res, err}
-		close(r.result)
-	}()
-	t.Cleanup(func() {
-		cancel(nil)
-		_ = client.Close()
-		_ = upstream.Close()
-		for range r.result { // until Join has returned
-		}
-	})
-	return r
-}
-
-// overTCP joins two TCP connections on loopback.
-func overTCP(t *testing.T, opt Options) *rig {
-	client, a := tcpPair(t)
-	b, upstream := tcpPair(t)
-	return start(t, client, a, b, upstream, opt)
-}
-
-// overPipes joins two connections in memory.
-func overPipes(t *testing.T, opt Options) *rig {
-	client, a := memoryPair()
-	b, upstream := memoryPair()
-	return start(t, client, a, b, upstream, opt)
-}
-
-func tcpPair(t *testing.T) (*net.TCPConn, *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	dialed, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dialed.(*net.TCPConn), accepted.(*net.TCPConn)
-}
-
-// memoryConn is a connection in memory with half-close and abort.
-type memoryConn struct {
-	net.Conn // deadlines and addresses; nil, as nobody asks
-	in       *io.PipeReader
-	out      *io.PipeWriter
-}
-
-var errTorn = errors.New("torn")
-
-func memoryPair() (*memoryConn, *memoryConn) {
-	r1, w1 := io.Pipe()
-	r2, w2 := io.Pipe()
-	return &memoryConn{in: r1, out: w2}, &memoryConn{in: r2, out: w1}
-}
-
-func (c *memoryConn) Read(p []byte) (int, error)  { return c.in.Read(p) }
-func (c *memoryConn) Write(p []byte) (int, error) { return c.out.Write(p) }
-func (c *memoryConn) CloseWrite() error           { return c.out.Close() }
-func (c *memoryConn) Close() error                { return errors.Join(c.in.Close(), c.out.Close()) }
-func (c *memoryConn) Abort() error {
-	return errors.Join(c.in.CloseWithError(errTorn), c.out.CloseWithError(errTorn))
-}
 
 var transports = map[string]func(*testing.T, Options) *rig{"tcp": overTCP, "memory": overPipes}
 
@@ -209,6 +121,37 @@ func TestAbortOfTCPIsAReset(t *testing.T) {
 	abort(r.client)
 	if _, err := r.upstream.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("upstream read %v, want a reset connection", err)
+	}
+}
+
+// stuckConn is an end whose abort waits.
+type stuckConn struct {
+	*memoryConn
+	release chan struct{}
+}
+
+func (c stuckConn) Abort() error {
+	<-c.release
+	return c.memoryConn.Abort()
+}
+
+func TestAnAbortThatWaitsDoesNotDelayTheOther(t *testing.T) {
+	t.Parallel()
+	for _, first := range []bool{true, false} {
+		client, a := memoryPair()
+		b, upstream := memoryPair()
+		release := make(chan struct{})
+		var r *rig
+		if first {
+			r = start(t, client, stuckConn{a, release}, b, upstream, Options{})
+		} else {
+			r = start(t, upstream, b, stuckConn{a, release}, client, Options{})
+		}
+		r.cancel(errTorn)
+		if _, err := upstream.Read(make([]byte, 1)); !errors.Is(err, errTorn) {
+			t.Errorf("read %v", err)
+		}
+		close(release)
 	}
 }
 
@@ -359,36 +302,4 @@ func (c *readyConn) WaitReadable() error {
 		c.t.Error("holds a buffer while it waits")
 	}
 	return nil
-}
-
-type onlyReader struct{ io.Reader }
-type onlyWriter struct{ io.Writer }
-
-func random(seed uint64, n int64) io.Reader {
-	var s [32]byte
-	s[0] = byte(seed)
-	return io.LimitReader(rand.NewChaCha8(s), n)
-}
-
-func send(t *testing.T, c io.Writer, s string) {
-	t.Helper()
-	if _, err := io.WriteString(c, s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func mustClose(t *testing.T, c HalfCloser) {
-	t.Helper()
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func receive(t *testing.T, c io.Reader) string {
-	t.Helper()
-	b, err := io.ReadAll(onlyReader{c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }

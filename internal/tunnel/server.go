@@ -39,7 +39,8 @@ type Handler interface {
 type ServerConfig struct {
 	Handler Handler
 	Logger  *slog.Logger // default: none
-	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 256.
+	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 1024. How many a
+	// single address may have is for the listener to say.
 	MaxPending int
 }
 
@@ -62,7 +63,7 @@ type hosted struct {
 // NewServer makes a Server.
 func NewServer(cfg ServerConfig) *Server {
 	if cfg.MaxPending <= 0 {
-		cfg.MaxPending = 256
+		cfg.MaxPending = 1024
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

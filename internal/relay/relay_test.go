@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
-	"net"
 	"runtime"
 	"syscall"
 	"testing"

@@ -86,7 +86,8 @@ func (c *Client) keepConnections(ctx context.Context, s *Session) {
 	}
 }
 
-// wants waits until the session has fewer connections than want. It returns false when it will need no more.
+// wants waits until the session has fewer connections than want, but one at least: a session without any is at its end, and a connection that is dialled
+// for it is cut in its handshake, which costs a TLS ticket. It returns false when the session will need no more.
 func (s *Session) wants(ctx context.Context, want int) bool {
 	for {
 		select {
@@ -96,7 +97,7 @@ func (s *Session) wants(ctx context.Context, want int) bool {
 			return false
 		default:
 		}
-		if s.connections() < want {
+		if n := s.connections(); n > 0 && n < want {
 			return true
 		}
 		select {

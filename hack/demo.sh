@@ -69,8 +69,8 @@ start_agent() {
 	step "a web server on localhost:8080, and: fairlead http 8080 --url $URL --binding kubernetes"
 	background hello "$("$CLUSTER" build --only images --print-dir)/nettool" serve 127.0.0.1:8080
 	wait_for 10 "the web server" run_in curl -fsS http://127.0.0.1:8080/
-	background agent env FAIRLEAD_AUTHTOKEN="$AUTHTOKEN" HOME="$STATE" XDG_CONFIG_HOME="$STATE" XDG_STATE_HOME="$STATE" \
-		"$BIN/fairlead" http 8080 --url "$URL" --binding kubernetes --server "$SERVER" --ca-file "$STATE/ca.crt"
+	XDG_CONFIG_HOME="$STATE" "$BIN/fairlead" config add-authtoken - --server "$SERVER" --ca-file "$STATE/ca.crt" <<<"$AUTHTOKEN" >/dev/null
+	background agent env XDG_CONFIG_HOME="$STATE" XDG_STATE_HOME="$STATE" "$BIN/fairlead" http 8080 --url "$URL" --binding kubernetes
 }
 
 call_it() {

@@ -85,7 +85,8 @@ call_it() {
 
 up() {
 	preflight
-	trap 'echo; echo "demo: stopped; run make demo to go on, or make demo-down to remove it"; exit 130' INT TERM
+	exec 3>&1 # also where a command's output goes to a file, a person reads what the trap says
+	trap 'echo >&3; echo "demo: stopped; run make demo to go on, or make demo-down to remove it" >&3; exit 130' INT TERM
 	step "programs and a Kubernetes from Go modules"
 	make build cluster-build
 	step "a single-node cluster"

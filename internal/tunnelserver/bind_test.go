@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/account/accounttest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -22,6 +23,31 @@ func TestHostModesThatCanStandInARequest(t *testing.T) {
 	} {
 		if got := validHostMode(mode); got != ok {
 			t.Errorf("%q: %v, want %v", mode, got, ok)
+		}
+	}
+}
+
+// The URL table, at the tunnel's bind: what an agent of somebody else's making sends is refused with the code, the field and the rule.
+func TestBindTakesAndRefusesTheURLTable(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	bind := func(url string) (account.BindRequest, error) {
+		return bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1"})
+	}
+	for _, url := range accounttest.SameURLs() {
+		if r, err := bind(url); err != nil || r.URL.String() != "http://a.b" {
+			t.Errorf("%q became %s, %v; want http://a.b", url, r.URL, err)
+		}
+	}
+	for _, row := range accounttest.RefusedURLs() {
+		_, err := bind(row.URL)
+		if err == nil {
+			t.Errorf("%q was accepted", row.URL)
+			continue
+		}
+		fields, told := account.FieldsOf(err), s.refusal(err)
+		if len(fields) == 0 || fields[0].Field != "url" || told.Code != tunnel.CodeInvalid || !strings.Contains(told.Msg, row.Names) {
+			t.Errorf("%q: the agent is told %s %q, which does not name %q of field url", row.URL, told.Code, told.Msg, row.Names)
 		}
 	}
 }

@@ -30,7 +30,7 @@ background() {
 	local name=$1
 	shift
 	if [ -s "$STATE/$name.pid" ] && kill -0 "$(cat "$STATE/$name.pid")" 2>/dev/null; then return; fi
-	setsid "$CLUSTER" exec --name demo -- "$@" >>"$STATE/$name.log" 2>&1 </dev/null &
+	setsid "$CLUSTER" exec --name demo -- "$@" >>"$STATE/$name.log" 2>&1 </dev/null 3>&- &
 	echo $! >"$STATE/$name.pid"
 }
 

@@ -25,6 +25,9 @@ type console struct {
 	hurry       <-chan struct{} // closed at the second signal
 }
 
+// exitKilled is the exit code of a process that a third signal ends.
+const exitKilled = 130
+
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	hurry := make(chan struct{})
@@ -35,7 +38,8 @@ func main() {
 		cancel()
 		<-signals
 		close(hurry)
-		signal.Stop(signals) // a third one ends the process at once
+		<-signals
+		os.Exit(exitKilled) // giving the signals back would not do: a background process inherits an ignored SIGINT
 	}()
 	code := run(ctx, os.Args[1:], console{
 		out: os.Stdout, err: os.Stderr, env: os.Getenv, hurry: hurry,

@@ -9,12 +9,11 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"golang.org/x/term"
 
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/interrupt"
 )
 
 // console is what a command sees of the process around it.
@@ -28,8 +27,7 @@ type console struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := interrupt.Context(context.Background())
 	code := run(ctx, os.Args[1:], processConsole())
 	stop()
 	os.Exit(code)

@@ -4,7 +4,7 @@
 // Package e2e tests the whole product on a real Kubernetes. This part of it, the harness, owns the cluster: tests ask
 // Shared for it and get clients, commands, pods and background processes, each of which ends with its test.
 //
-// The cluster is the one of test/cluster, named "e2e": it is started when the first test asks and taken down at the end
+// The cluster is the one of test/cluster, named "e2e" or as FAIRLEAD_E2E_CLUSTER says: it is started when the first test asks and taken down at the end
 // of the suite, unless it ran before. FAIRLEAD_CLUSTER_BIN names its program (`make e2e` sets it); without root the suite
 // is skipped. FAIRLEAD_E2E_CONTEXT names a context of a kubeconfig to use instead: kubectl and helm then go there, other
 // commands run on this machine, and the images of the tests must have been loaded.
@@ -14,6 +14,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,9 +50,9 @@ const (
 	// ImageCurl holds curl, bash and sleep.
 	ImageCurl = "fairlead.test/curl:1"
 
-	clusterName     = "e2e"
 	variableBin     = "FAIRLEAD_CLUSTER_BIN"
 	variableContext = "FAIRLEAD_E2E_CONTEXT"
+	variableCluster = "FAIRLEAD_E2E_CLUSTER"
 	bootTimeout     = 15 * time.Minute // the first time, Kubernetes is compiled
 )
 
@@ -117,6 +118,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
+func clusterName() string { return cmp.Or(os.Getenv(variableCluster), "e2e") }
+
 func whySkip() string {
 	switch {
 	case os.Getenv(variableContext) != "":
@@ -177,7 +180,7 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 		return err
 	}
 	ranBefore := st.Running
-	up := exec.CommandContext(ctx, c.bin, "up", "--name", clusterName)
+	up := exec.CommandContext(ctx, c.bin, "up", "--name", clusterName())
 	up.Stdout, up.Stderr = os.Stderr, os.Stderr
 	up.Cancel = func() error { return up.Process.Signal(syscall.SIGINT) } // it cleans up
 	if err := up.Run(); err != nil {
@@ -186,7 +189,7 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 	if !ranBefore {
 		removeLogs := c.close
 		c.close = func() error {
-			down := exec.CommandContext(context.WithoutCancel(ctx), c.bin, "down", "--name", clusterName)
+			down := exec.CommandContext(context.WithoutCancel(ctx), c.bin, "down", "--name", clusterName())
 			down.Stdout, down.Stderr = os.Stderr, os.Stderr
 			return errors.Join(down.Run(), removeLogs())
 		}
@@ -214,7 +217,7 @@ type status struct {
 
 func (c *Cluster) status(ctx context.Context) (status, error) {
 	var st status
-	cmd := exec.CommandContext(ctx, c.bin, "status", "--name", clusterName, "--output", "json")
+	cmd := exec.CommandContext(ctx, c.bin, "status", "--name", clusterName(), "--output", "json")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output() // the exit code is 3 where none runs
 	if jsonErr := json.Unmarshal(out, &st); jsonErr != nil {

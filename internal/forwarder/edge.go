@@ -25,6 +25,7 @@ type edge struct {
 	authtokenFile string
 	instanceID    string
 	retry         time.Duration
+	statusChanged func()
 
 	mu         sync.Mutex
 	client     *tunnel.Client // runs once; the next one takes its place
@@ -35,12 +36,13 @@ type edge struct {
 	tokenErr   error
 	drainUntil time.Time // when this forwarder stops; zero while it does not
 	lastErr    string
+	since      time.Time     // when the session came up, or went
 	wasUp      chan struct{} // closed once a session has been up
 }
 
-func newEdge(o *Options, retry time.Duration) *edge {
+func newEdge(o *Options, retry time.Duration, statusChanged func()) *edge {
 	e := &edge{
-		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry,
+		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged, since: time.Now(),
 		renewed: make(chan struct{}), changed: make(chan struct{}), wasUp: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
@@ -108,6 +110,36 @@ func (e *edge) run(ctx context.Context) error {
 	}
 }
 
+// follow notes when sessions come and go.
+func (e *edge) follow(ctx context.Context) error {
+	for {
+		session, err := e.Wait(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // ctx is done
+		}
+		e.turned()
+		select {
+		case <-session.Done():
+		case <-session.PeerDraining():
+		case <-ctx.Done():
+			return nil
+		}
+		for e.session() == session { // the client takes note a moment later
+			if !sleep(ctx, time.Millisecond) {
+				return nil
+			}
+		}
+		e.turned()
+	}
+}
+
+func (e *edge) turned() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.since = time.Now()
+	e.statusChanged()
+}
+
 // ready says whether there is an operator id and a token to come with.
 func (e *edge) ready() (bool, <-chan struct{}) {
 	e.mu.Lock()
@@ -171,6 +203,7 @@ func (e *edge) setOperatorID(id string) {
 	}
 	old := e.operatorID
 	e.operatorID = id
+	e.statusChanged()
 	close(e.changed)
 	e.changed = make(chan struct{})
 	e.mu.Unlock()
@@ -205,24 +238,27 @@ func (e *edge) note(err error) {
 func (e *edge) setErr(text string) {
 	if text != e.lastErr {
 		e.log.Warn("no session with the edge", "error", text)
+		e.statusChanged()
 	}
 	e.lastErr = text
 }
 
 // SessionStatus is the way to the edge as /status shows it.
 type SessionStatus struct {
-	Up         bool   `json:"up"`
-	ID         string `json:"id,omitempty"`
-	OperatorID string `json:"operator_id,omitempty"`
-	AccountID  string `json:"account_id,omitempty"`
-	Error      string `json:"error,omitempty"` // why it is not up
+	Up         bool      `json:"up"`
+	Since      time.Time `json:"since"`   // when it came up, or went
+	Address    string    `json:"address"` // of the edge
+	ID         string    `json:"id,omitempty"`
+	OperatorID string    `json:"operator_id,omitempty"`
+	AccountID  string    `json:"account_id,omitempty"`
+	Error      string    `json:"error,omitempty"` // why it is not up
 }
 
 func (e *edge) status() SessionStatus {
 	session := e.session()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	st := SessionStatus{Up: session != nil, OperatorID: e.operatorID, Error: e.lastErr}
+	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address, OperatorID: e.operatorID, Error: e.lastErr}
 	if session != nil {
 		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
 	}

@@ -25,6 +25,9 @@ type forwarder struct {
 	connCtx  context.Context // of the connections: outlives the order to stop by the drain
 	cutConns context.CancelFunc
 
+	changes beacon // lit when the status is another
+	watches atomic.Int32
+
 	synced   chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
 	ready    atomic.Bool
 	draining atomic.Bool
@@ -45,8 +48,8 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
 	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{})}
-	f.edge = newEdge(&o, t.edgeRetry)
-	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, byPort: map[int]*listener{}}
+	f.edge = newEdge(&o, t.edgeRetry, f.changes.light)
+	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, changed: f.changes.light, byPort: map[int]*listener{}}
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.metrics.gauge("fairlead_forwarder_session_up", "1 while there is a session with the edge.", func() float64 {
 		if f.edge.session() != nil {
@@ -79,6 +82,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return metrics.run(parts) })
 	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
 	group.Go(func() error { return f.edge.run(parts) })
+	group.Go(func() error { return f.edge.follow(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error {
 		var drain time.Duration
@@ -125,5 +129,6 @@ func (f *forwarder) becomeReady(ctx context.Context) error {
 		return nil
 	}
 	f.ready.Store(true)
+	f.changes.light()
 	return nil
 }

@@ -5,21 +5,12 @@ package forwarder
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 )
-
-// Status is what /status answers.
-type Status struct {
-	Ready     bool             `json:"ready"`
-	Draining  bool             `json:"draining"`
-	Session   SessionStatus    `json:"session"`
-	Listeners []ListenerStatus `json:"listeners"`
-}
 
 func (f *forwarder) healthHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -31,10 +22,7 @@ func (f *forwarder) healthHandler() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(f.status()) // the client may be gone
-	})
+	mux.HandleFunc("GET /status", f.serveStatus)
 	return mux
 }
 
@@ -45,10 +33,6 @@ func (f *forwarder) notReady() string {
 	default:
 		return "BoundEndpoints are not listed yet"
 	}
-}
-
-func (f *forwarder) status() Status {
-	return Status{Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(), Listeners: f.listeners.status()}
 }
 
 // server is one of the forwarder's own HTTP listeners. A nil server is left out.
@@ -79,9 +63,11 @@ func newServer(ctx context.Context, addr string, h http.Handler) (*server, error
 	if err != nil {
 		return nil, err
 	}
-	return &server{ln: ln, http: &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-	}}, nil
+	return &server{ln: ln, http: httpServer(h)}, nil
+}
+
+func httpServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
 }
 
 // run serves until ctx is done.

@@ -14,6 +14,7 @@ import (
 // way. When the namespace is being deleted, leave returns as soon as it knows: nothing will come any more, and the namespace waits for this pod.
 func (f *forwarder) leave(ctx context.Context) time.Duration {
 	f.draining.Store(true)
+	f.changes.light()
 	f.edge.drain(f.timing.leaveTimeout + f.options.DrainTimeout)
 	ctx, cancel := context.WithTimeout(ctx, f.timing.leaveTimeout)
 	defer cancel()

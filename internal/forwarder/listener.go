@@ -33,10 +33,12 @@ func listen(ctx context.Context, port int) (net.Listener, error) {
 // listeners are the open ports. All methods are safe for concurrent use.
 type listeners struct {
 	listen func(ctx context.Context, port int) (net.Listener, error)
-	serve  func(c connection, to claim, stats *hostStats) // blocks until the connection has ended
+	serve  func(c connection, to claim, stats *portStats) // blocks until the connection has ended
 	stats  *metrics
 	log    *slog.Logger
 	timing timing
+	// changed is called when the status of a listener is another.
+	changed func()
 
 	mu     sync.Mutex
 	byPort map[int]*listener
@@ -50,7 +52,7 @@ type listener struct {
 	owner owner
 	port  int
 	claim atomic.Pointer[claim]
-	stats *hostStats
+	stats portStats
 	ctx   context.Context
 	stop  context.CancelFunc
 
@@ -86,11 +88,13 @@ func (s *listeners) apply(claims map[int]claim) {
 		hosts[c.host] = struct{}{}
 	}
 	s.stats.keep(hosts)
+	s.changed()
 }
 
 func (s *listeners) open(port int, c claim) *listener {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &listener{set: s, owner: c.owner, port: port, stats: s.stats.host(c.host), ctx: ctx, stop: stop}
+	l := &listener{set: s, owner: c.owner, port: port, ctx: ctx, stop: stop}
+	l.stats.hostStats = s.stats.host(c.host)
 	l.claim.Store(&c)
 	if l.try() {
 		s.log.Info("listening", "port", port, "url", c.url())
@@ -155,6 +159,7 @@ func (l *listener) run() {
 		if l.try() {
 			l.set.log.Info("listening", "port", l.port, "url", l.owner.url())
 		}
+		l.set.changed()
 	}
 	l.accept(l.current())
 }
@@ -172,7 +177,7 @@ func (l *listener) accept(ln net.Listener) {
 		case l.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default:
-			l.stats.fail(reasonAccept)
+			l.stats.failed(reasonAccept, err.Error())
 			if pause == first {
 				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.owner.url(), "error", err)
 			}
@@ -196,22 +201,13 @@ func (l *listener) take(accepted net.Conn) {
 		return
 	}
 	to := *l.claim.Load()
-	l.set.conns.Go(func() { l.set.serve(c, to, l.stats) })
+	l.set.conns.Go(func() { l.set.serve(c, to, &l.stats) })
 }
 
 func (l *listener) current() net.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ln
-}
-
-// ListenerStatus is one port as /status shows it.
-type ListenerStatus struct {
-	Port      int    `json:"port"`
-	URL       string `json:"url"`
-	Endpoint  string `json:"endpoint,omitempty"` // empty while no endpoint has the URL
-	Listening bool   `json:"listening"`
-	Error     string `json:"error,omitempty"`
 }
 
 func (s *listeners) status() []ListenerStatus {
@@ -227,7 +223,11 @@ func (s *listeners) status() []ListenerStatus {
 func (l *listener) status() ListenerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := ListenerStatus{Port: l.port, URL: l.owner.url(), Endpoint: l.claim.Load().endpointID, Listening: l.ln != nil}
+	st := ListenerStatus{
+		Port: l.port, Hostname: l.owner.host, ServicePort: l.owner.port, Scheme: l.owner.scheme, URL: l.owner.url(),
+		Endpoint: l.claim.Load().endpointID, Listening: l.ln != nil,
+	}
+	l.stats.into(&st)
 	if l.err != nil {
 		st.Error = fmt.Sprintf("listening on port %d: %v", l.port, l.err)
 	}

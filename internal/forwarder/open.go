@@ -23,16 +23,17 @@ type failure struct {
 }
 
 // serve relays one accepted connection. It owns c.
-func (f *forwarder) serve(c connection, to claim, stats *hostStats) {
+func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	stats.begin()
 	defer stats.end()
 	var kept early
 	st, failed := f.open(f.connCtx, c, to, &kept)
 	if failed != nil {
-		stats.fail(failed.reason)
+		stats.failed(failed.reason, failed.msg)
 		f.refuse(c, to, &kept, failed)
 		return
 	}
+	stats.opened()
 	sent := int64(len(kept.buf))
 	kept = early{}
 	result, err := relay.Join(f.connCtx, c, st, relay.Options{})

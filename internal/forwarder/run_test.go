@@ -47,14 +47,14 @@ func inBubble(t *testing.T, drain time.Duration) *bubble {
 	}
 	var err error
 	b.forwarder, err = newForwarder(Options{
-		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, PodIP: "10.0.0.7", Source: b.source, DrainTimeout: drain,
+		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, InstanceID: "pod-1", PodIP: "10.0.0.7", Source: b.source, DrainTimeout: drain,
 		Logger: slog.New(slog.NewTextHandler(&b.logged, nil)),
 	}, defaultTiming())
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.listeners.listen = func(context.Context, int) (net.Listener, error) { return b.ln, nil }
-	b.listeners.serve = func(c connection, _ claim, _ *hostStats) { b.serve(c) }
+	b.listeners.serve = func(c connection, _ claim, _ *portStats) { b.serve(c) }
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	go func() { b.done <- b.run(ctx) }()

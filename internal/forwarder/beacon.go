@@ -1,0 +1,31 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import "sync"
+
+// beacon tells any number of waiters that something has changed. The zero value is ready for use.
+type beacon struct {
+	mu sync.Mutex
+	c  chan struct{}
+}
+
+// next returns a channel that is closed by the next call of light.
+func (b *beacon) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c == nil {
+		b.c = make(chan struct{})
+	}
+	return b.c
+}
+
+func (b *beacon) light() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c != nil {
+		close(b.c)
+		b.c = nil
+	}
+}

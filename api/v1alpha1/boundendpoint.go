@@ -3,7 +3,10 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // BoundEndpointState says where in its life a BoundEndpoint is.
 //
@@ -97,6 +100,17 @@ type BoundEndpointStatus struct {
 	EndpointCount int32 `json:"endpointCount,omitempty"`
 	// Forwarders says how many forwarders listen, of how many: "2/2".
 	Forwarders string `json:"forwarders,omitempty"`
+	// Services are those made for this hostname. A Service with a recorded UID is known again when it has lost one of its marks.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Services []ServiceRef `json:"services,omitempty"`
+}
+
+// ServiceRef names one very Service: another of the same name has another UID.
+type ServiceRef struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
 }
 
 // BoundEndpoint is one hostname of the account, projected into this cluster. It is made by the operator; people only read it.

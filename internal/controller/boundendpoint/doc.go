@@ -12,4 +12,8 @@
 // How Services are written: the first write is a Create, so that nothing can be overwritten; a repair is a full Update of what is ours, with its
 // resourceVersion; a deletion carries UID and resourceVersion. A Service that is not ours is never written nor deleted. Server-side apply would take
 // over a foreign Service when forced, and leave added ports when not.
+//
+// Whose a Service is (ownership.go): ours if it carries both marks of internal/controller/installation, label and place. One that has lost a mark, or had
+// it changed, is still ours if it is the very object that the BoundEndpoint's status records by UID; a copy, and a Service made by hand, has another UID.
+// One that lost both marks, or carries those of another installation, was given away and is left alone from then on, as every foreign Service is.
 package boundendpoint

@@ -102,7 +102,7 @@ func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next.Labels = merged(live.Labels, desired.Labels)
 	next.Annotations = merged(live.Annotations, desired.Annotations)
 	next.Spec = *desired.Spec.DeepCopy()
-	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" {
+	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
 		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs, live.Spec.IPFamilies
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)

@@ -84,50 +84,70 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if b.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
-	upstream, found := r.act(ctx, b)
+	now, found := r.act(ctx, b)
 	if found != nil && found.stale {
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
-	return r.report(ctx, b, upstream, found)
+	return r.report(ctx, b, now, found)
+}
+
+// outcome is what act made, and which Services there are now.
+type outcome struct {
+	upstream *corev1.Service // nil where there is none, or none that is known to be good
+	services []v1alpha1.ServiceRef
 }
 
 // act makes or removes the Services.
-func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (*corev1.Service, *problem) {
+func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcome, *problem) {
 	if b.Spec.State == v1alpha1.StateReleased {
-		if err := r.removeAll(ctx, b.Name); err != nil {
-			return nil, problemOf(err)
-		}
-		return nil, nil
+		return r.clear(ctx, b, nil)
+	}
+	if refused := r.refused(b.Spec.Namespace); refused != nil {
+		return r.clear(ctx, b, refused)
 	}
 	owners, err := r.Owners(ctx)
 	if err != nil {
-		return nil, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
 	}
-	desiredUpstream, desiredTarget := r.Layout.upstream(b, owners.Local), r.Layout.target(b, owners.Cluster)
-	upstream, found := r.ensure(ctx, b, desiredUpstream)
-	if found != nil {
-		return nil, found
-	}
-	keep := []client.ObjectKey{client.ObjectKeyFromObject(desiredUpstream)}
-	found = r.namespace(ctx, b.Spec.Namespace)
+	upstream, target := r.Layout.upstream(b, owners.Local), r.Layout.target(b, owners.Cluster)
+	madeUpstream, found := r.ensure(ctx, b, upstream)
+	var madeTarget *corev1.Service
 	if found == nil {
-		_, found = r.ensure(ctx, b, desiredTarget)
+		found = r.namespace(ctx, b.Spec.Namespace)
 	}
-	if found == nil || found.reason != v1alpha1.ReasonNamespaceNotAllowed {
-		keep = append(keep, client.ObjectKeyFromObject(desiredTarget))
+	if found == nil {
+		madeTarget, found = r.ensure(ctx, b, target)
 	}
-	// what an earlier projection id or place left behind
-	if err := r.removeAll(ctx, b.Name, keep...); err != nil && found == nil {
+	services := append(remembered(b, upstream, madeUpstream), remembered(b, target, madeTarget)...)
+	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
+		return outcome{madeUpstream, services}, found // what an earlier projection id has stays until its successor stands
+	}
+	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream), client.ObjectKeyFromObject(target))
+	if err != nil && found == nil {
 		found = problemOf(err)
 	}
-	return upstream, found
+	return outcome{madeUpstream, append(services, left...)}, found
+}
+
+// clear removes the Services of a BoundEndpoint that is to have none.
+func (r *Reconciler) clear(ctx context.Context, b *v1alpha1.BoundEndpoint, because *problem) (outcome, *problem) {
+	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
+	if err != nil {
+		because = problemOf(err)
+	}
+	return outcome{services: left}, because
+}
+
+// refused says whether the target namespace gets no Services, whatever it is.
+func (r *Reconciler) refused(name string) *problem {
+	if r.Denied(name) {
+		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "no endpoints are projected into namespace %s", name)
+	}
+	return nil
 }
 
 // namespace says what about the target namespace is in the way.
 func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
-	if r.Denied(name) {
-		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "no endpoints are projected into namespace %s", name)
-	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
@@ -144,7 +164,7 @@ func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
 
 // orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose hostname the account does not have.
 func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result, error) {
-	services, err := r.owned(ctx, hostname)
+	services, err := r.owned(ctx, hostname, nil)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -158,7 +178,8 @@ func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result,
 	if wait := r.OrphanDelay - r.Now().Sub(r.orphanedSince(hostname)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	return ctrl.Result{}, r.removeAll(ctx, hostname)
+	_, err = r.removeAll(ctx, hostname, nil)
+	return ctrl.Result{}, err
 }
 
 func (r *Reconciler) orphanedSince(hostname string) time.Time {

@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -46,52 +45,6 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		Expect(w.target(ctx, b).ResourceVersion).To(Equal(target.ResourceVersion))
 		Expect(w.Said()).To(BeEmpty())
 	})
-
-	DescribeTable("are repaired when somebody changes them, and keep address and others' marks", func(ctx SpecContext, drift func(up, target *corev1.Service)) {
-		b := w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080}, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
-		w.reconcile(ctx, b)
-		goodUp, goodTarget := w.upstream(ctx, b), w.target(ctx, b)
-		up, target := goodUp.DeepCopy(), goodTarget.DeepCopy()
-		up.Annotations["theirs"], target.Labels["theirs"] = "stays", "stays"
-		drift(up, target)
-		Expect(w.Client.Update(ctx, up)).To(Succeed())
-		Expect(w.Client.Update(ctx, target)).To(Succeed())
-		w.reconcile(ctx, b)
-		w.reconcile(ctx, b)
-		nowUp, nowTarget := w.upstream(ctx, b), w.target(ctx, b)
-		Expect(nowUp.Spec).To(Equal(goodUp.Spec))
-		Expect(nowTarget.Spec).To(Equal(goodTarget.Spec))
-		Expect(nowUp.UID).To(Equal(goodUp.UID))
-		Expect(nowUp.OwnerReferences).To(Equal(goodUp.OwnerReferences))
-		Expect(nowUp.Annotations).To(HaveKeyWithValue("theirs", "stays"))
-		Expect(nowTarget.Labels).To(HaveKeyWithValue("theirs", "stays"))
-		Expect(w.Installation.Owns(nowUp)).To(BeTrue())
-	},
-		Entry("ports", func(up, target *corev1.Service) {
-			up.Spec.Ports = append(up.Spec.Ports, corev1.ServicePort{Name: "more", Port: 9})
-			target.Spec.Ports = target.Spec.Ports[:1]
-		}),
-		Entry("selector", func(up, _ *corev1.Service) { up.Spec.Selector["app"] = "other" }),
-		Entry("external addresses", func(up, _ *corev1.Service) { up.Spec.ExternalIPs = []string{"192.0.2.1"} }),
-		Entry("affinity", func(up, _ *corev1.Service) { up.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }),
-		Entry("traffic policy", func(up, _ *corev1.Service) {
-			up.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
-			up.Spec.PublishNotReadyAddresses = true
-		}),
-		Entry("node port", func(up, _ *corev1.Service) { up.Spec.Type = corev1.ServiceTypeNodePort }),
-		Entry("load balancer", func(up, _ *corev1.Service) {
-			up.Spec.Type = corev1.ServiceTypeLoadBalancer
-			up.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-		}),
-		Entry("external name", func(_, target *corev1.Service) { target.Spec.ExternalName = "example.net" }),
-		Entry("target made a ClusterIP", func(_, target *corev1.Service) {
-			target.Spec.Type, target.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
-		}),
-		Entry("our labels and owners", func(up, target *corev1.Service) {
-			up.OwnerReferences, target.OwnerReferences = nil, nil
-			delete(up.Labels, "app.kubernetes.io/managed-by")
-		}),
-	)
 
 	It("come back with their address when somebody deletes them", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)

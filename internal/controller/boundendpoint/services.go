@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
 // ensure makes the Service what is desired, or says what is in the way.
@@ -31,7 +31,7 @@ func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desi
 	if err != nil {
 		return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	if !r.ours(live, b.Name) {
+	if !r.ours(live, b) {
 		r.takeover.conflict(key)
 		return nil, conflict(key, ownerOf(live))
 	}
@@ -40,11 +40,6 @@ func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desi
 		return nil, &problem{reason: v1alpha1.ReasonAPIError, message: fmt.Sprintf("Service %s is being deleted", key)}
 	}
 	return r.repair(ctx, live, desired)
-}
-
-// ours says whether the Service is this installation's and the hostname's.
-func (r *Reconciler) ours(s *corev1.Service, hostname string) bool {
-	return r.Layout.Installation.Owns(s) && s.Annotations[installation.AnnotationHostname] == hostname
 }
 
 // create creates the Service, or returns the one that already has its name.
@@ -70,55 +65,53 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 	return made, err
 }
 
-// repair updates our Service where it differs. One that cannot be updated (a type that somebody changed to one that has no way back) is deleted; its
-// deletion is an event that creates it anew.
+// repair updates our Service where it differs. One without a way back (it was made headless) is deleted; its deletion is an event that creates it anew.
 func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
 	next, different := repaired(live, desired)
 	if !different {
 		return live, nil
 	}
+	key := client.ObjectKeyFromObject(live)
+	if headless(live) && desired.Spec.Type == corev1.ServiceTypeClusterIP {
+		if err := r.remove(ctx, live); err != nil {
+			return nil, problemOf(err)
+		}
+		return nil, &problem{stale: true}
+	}
 	err := r.Client.Update(ctx, next)
-	if apierrors.IsInvalid(err) && next.Spec.ClusterIP != desired.Spec.ClusterIP {
-		return nil, problemOf(errors.Join(err, r.remove(ctx, live)))
+	if apierrors.IsInvalid(err) && next.Spec.ClusterIP != live.Spec.ClusterIP {
+		// the address that it had before has been given to another
+		next, _ = repaired(live, desired)
+		next.Spec.ClusterIP = ""
+		err = r.Client.Update(ctx, next)
 	}
 	if err != nil {
-		return nil, problemOf(fmt.Errorf("repairing Service %s: %w", client.ObjectKeyFromObject(live), err))
+		return nil, problemOf(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
-	log.FromContext(ctx).Info("Repaired Service", "service", client.ObjectKeyFromObject(live))
+	log.FromContext(ctx).Info("Repaired Service", "service", key)
 	return next, nil
 }
 
-// removeAll deletes every Service of ours that the hostname has, besides those kept: both, even when one of them is gone or cannot be deleted.
-func (r *Reconciler) removeAll(ctx context.Context, hostname string, keep ...client.ObjectKey) error {
-	services, err := r.owned(ctx, hostname)
+func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
+
+// removeAll deletes every Service of ours that the hostname has, besides those kept: both, even when one of them is gone or cannot be deleted. It
+// returns those that are left.
+func (r *Reconciler) removeAll(ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey) ([]v1alpha1.ServiceRef, error) {
+	services, err := r.owned(ctx, hostname, known)
 	if err != nil {
-		return err
+		return known, err
 	}
+	var left []v1alpha1.ServiceRef
 	var errs []error
 	for i := range services {
-		if !contains(keep, client.ObjectKeyFromObject(&services[i])) {
-			errs = append(errs, r.remove(ctx, &services[i]))
+		if slices.Contains(keep, client.ObjectKeyFromObject(&services[i])) {
+			continue
+		}
+		if err := r.remove(ctx, &services[i]); err != nil {
+			left, errs = append(left, refOf(&services[i])), append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
-}
-
-func contains(keys []client.ObjectKey, key client.ObjectKey) bool {
-	for _, k := range keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
-
-// owned lists the Services of ours that belong to the hostname, from the cache.
-func (r *Reconciler) owned(ctx context.Context, hostname string) ([]corev1.Service, error) {
-	var list corev1.ServiceList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
-		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
-	}
-	return list.Items, nil
+	return left, errors.Join(errs...)
 }
 
 // remove deletes exactly this Service of ours, in exactly this version.

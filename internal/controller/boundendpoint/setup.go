@@ -40,10 +40,10 @@ const (
 // Index adds the indexes that a Reconciler's Client needs.
 func Index(ctx context.Context, indexer client.FieldIndexer, own installation.Installation) error {
 	byHostname := func(o client.Object) []string {
-		if !own.Owns(o) || o.GetAnnotations()[installation.AnnotationHostname] == "" {
+		if !own.Owns(o) {
 			return nil
 		}
-		return []string{o.GetAnnotations()[installation.AnnotationHostname]}
+		return []string{hostnameOf(own, o)}
 	}
 	byUpstream := func(o client.Object) []string {
 		return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)}
@@ -127,17 +127,17 @@ func (r *Reconciler) concerned(ctx context.Context, service client.Object) []rec
 	named := func(hostname string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: own.Namespace, Name: hostname}}
 	}
-	if hostname := service.GetAnnotations()[installation.AnnotationHostname]; own.Owns(service) && hostname != "" {
-		requests := []reconcile.Request{named(hostname)}
-		if service.GetNamespace() == own.Namespace {
-			requests = append(requests, r.requests(ctx, indexUpstream, service.GetName())...)
+	if service.GetNamespace() == own.Namespace {
+		requests := r.requests(ctx, indexUpstream, service.GetName())
+		if hostname := hostnameOf(own, service); own.Owns(service) && hostname != "" {
+			requests = append(requests, named(hostname))
 		}
 		return requests
 	}
-	if service.GetNamespace() == own.Namespace {
-		return r.requests(ctx, indexUpstream, service.GetName())
+	request := named(hostnameOf(own, service))
+	if own.Owns(service) {
+		return []reconcile.Request{request}
 	}
-	request := named(service.GetName() + "." + service.GetNamespace())
 	if err := r.Client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
 		return nil // nobody's hostname
 	}

@@ -21,9 +21,9 @@ import (
 )
 
 // report writes the status once, where it differs, and tells of a new reason by an event.
-func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, upstream *corev1.Service, found *problem) (ctrl.Result, error) {
+func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem) (ctrl.Result, error) {
 	next := b.DeepCopy()
-	next.Status = r.status(b, upstream, found)
+	next.Status = r.status(b, now, found)
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
 		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return ctrl.Result{RequeueAfter: again}, nil
@@ -55,11 +55,12 @@ func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) 
 }
 
 // status computes the whole status from what was found.
-func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, upstream *corev1.Service, found *problem) v1alpha1.BoundEndpointStatus {
+func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *problem) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
-	if upstream != nil {
-		s.ClusterIP = upstream.Spec.ClusterIP
+	if now.upstream != nil {
+		s.ClusterIP = now.upstream.Spec.ClusterIP
 	}
+	s.Services = now.services
 	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
 	bound, leaving := urls(b)

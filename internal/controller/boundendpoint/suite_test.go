@@ -50,18 +50,52 @@ type world struct {
 	*fixture.Fixture
 	account    *fakeAccount
 	reconciler *boundendpoint.Reconciler
+	counter    *counter
+}
+
+// counter is a client that remembers the Services and objects that were written through it.
+type counter struct {
+	client.Client
+	writes []string
+}
+
+func (c *counter) note(verb string, o client.Object) {
+	c.writes = append(c.writes, verb+" "+o.GetNamespace()+"/"+o.GetName())
+}
+
+func (c *counter) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	c.note("create", o)
+	return c.Client.Create(ctx, o, opts...)
+}
+
+func (c *counter) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	c.note("update", o)
+	return c.Client.Update(ctx, o, opts...)
+}
+
+func (c *counter) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	c.note("delete", o)
+	return c.Client.Delete(ctx, o, opts...)
+}
+
+// took returns the writes since the last call, in order.
+func (c *counter) took() []string {
+	writes := c.writes
+	c.writes = nil
+	return writes
 }
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
 	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1}}
+	w.counter = &counter{Client: w.Client}
 	w.restart()
 	return w
 }
 
 func (w *world) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
-		Client: w.Client, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Recorder: w.Events, Now: w.Clock.Now,
+		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Recorder: w.Events, Now: w.Clock.Now,
 		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
 		Denied:        boundendpoint.DeniedByDefault(w.Installation.Namespace),
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,

@@ -20,15 +20,15 @@ const (
 	managedBy     = "app.kubernetes.io/managed-by"
 )
 
-// Trim keeps of the Services of others only what a conflict message names, so that the cache of a large cluster stays small. Our own keep all but
-// managedFields.
+// Trim keeps of the Services of others only what a conflict message names, so that the cache of a large cluster stays small. Those with a mark of ours
+// keep all but managedFields.
 func Trim(own installation.Installation) toolscache.TransformFunc {
 	return func(o any) (any, error) {
 		s, ok := o.(*corev1.Service)
 		if !ok {
 			return o, nil // a tombstone
 		}
-		if own.Owns(s) {
+		if own.Marked(s) {
 			s.ManagedFields = nil
 			return s, nil
 		}

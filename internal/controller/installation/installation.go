@@ -6,7 +6,8 @@
 // endpointsync, boundendpoint and registration.
 //
 // An object is ours if it carries the installation's label, a hash of namespace and release so that a re-installation adopts what an earlier
-// one left, and an annotation that equals its own place, so that a copy of it is not ours.
+// one left, and an annotation that equals its own place, so that a copy of it is not ours. One that has lost one of the two is known again only by
+// its UID, which internal/controller/boundendpoint records: nothing else tells it from a copy. One that has lost both was given away.
 package installation
 
 import (
@@ -51,6 +52,11 @@ func (i Installation) ID() string {
 // Owns says whether the object is ours.
 func (i Installation) Owns(o metav1.Object) bool {
 	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o)
+}
+
+// Marked says whether the object carries a mark of ours at all: the label, or its place together with our name. It is no proof, as a copy may.
+func (i Installation) Marked(o metav1.Object) bool {
+	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == place(o) && o.GetAnnotations()[AnnotationInstallation] == i.String()
 }
 
 // Mark makes the object ours. Other labels and annotations stay.

@@ -1,0 +1,89 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// ours says whether the Service, which stands where one of the hostname's is to be, is this installation's and the hostname's.
+func (r *Reconciler) ours(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
+	own := r.Layout.Installation
+	if slices.Contains(b.Status.Services, refOf(s)) {
+		return own.Marked(s)
+	}
+	hostname := hostnameOf(own, s)
+	return own.Owns(s) && (hostname == b.Name || hostname == "")
+}
+
+// hostnameOf returns the hostname that a Service of ours belongs to: a target's place says it, an upstream's annotation.
+func hostnameOf(own installation.Installation, service client.Object) string {
+	if service.GetNamespace() == own.Namespace {
+		return service.GetAnnotations()[installation.AnnotationHostname]
+	}
+	return service.GetName() + "." + service.GetNamespace()
+}
+
+// owned lists the Services of ours that belong to the hostname, from the cache: those that say so, and those known from the status.
+func (r *Reconciler) owned(ctx context.Context, hostname string, known []v1alpha1.ServiceRef) ([]corev1.Service, error) {
+	var list corev1.ServiceList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
+		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
+	}
+	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool { return r.anothers(ctx, &s, hostname) })
+	for _, ref := range known {
+		if slices.ContainsFunc(all, func(s corev1.Service) bool { return s.UID == ref.UID }) {
+			continue
+		}
+		s := corev1.Service{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading Service %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		if err == nil && s.UID == ref.UID && r.Layout.Installation.Marked(&s) {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// anothers says whether the Service is in the upstream's place of another hostname, whatever its annotation says.
+func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname string) bool {
+	if s.Namespace != r.Layout.Installation.Namespace {
+		return false
+	}
+	for _, request := range r.requests(ctx, indexUpstream, s.Name) {
+		if request.Name != hostname {
+			return true
+		}
+	}
+	return false
+}
+
+func refOf(s *corev1.Service) v1alpha1.ServiceRef {
+	return v1alpha1.ServiceRef{Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+}
+
+// remembered returns the reference of the Service made, or where it could not be seen to, what was known of its place.
+func remembered(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
+	if made != nil {
+		return []v1alpha1.ServiceRef{refOf(made)}
+	}
+	var known []v1alpha1.ServiceRef
+	for _, ref := range b.Status.Services {
+		if ref.Namespace == desired.Namespace && ref.Name == desired.Name {
+			known = append(known, ref)
+		}
+	}
+	return known
+}

@@ -47,8 +47,12 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 25m -v ./test/e2e/...
 
 .PHONY: bench
-bench: ## The chain against raw TLS, side by side in one run
-	go test -run '^$$' -bench . -benchtime 1x ./test/bench/...
+bench: bench-scale ## The chain against raw TLS, side by side in one run; and bench-scale
+	go test -run '^$$' -bench . -benchtime 1x ./test/bench
+
+.PHONY: bench-scale
+bench-scale: envtest-assets ## The manager with 1, 1,000 and 10,000 endpoints beside a bare client (half an hour)
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" go test -run '^$$' -bench . -benchtime 1x -v -timeout 90m ./test/bench/scale
 
 .PHONY: fuzz
 FUZZTIME ?= 30s

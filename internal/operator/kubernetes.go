@@ -60,9 +60,10 @@ func cacheOptions(own installation.Installation) cache.Options {
 	}
 }
 
-// clientConfig lets a burst of new endpoints through: 50 of them are 200 writes.
+// clientConfig leaves fairness to the API server, which has priority levels for it and answers 429 with the time to come back: a limit here would only
+// make the first thousands of endpoints slower than the server is.
 func clientConfig(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = 200, 400
+	c.QPS, c.Burst = -1, 0
 	return rest.AddUserAgent(c, "fairlead-operator")
 }

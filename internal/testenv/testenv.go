@@ -29,8 +29,9 @@ const assetsVariable = "KUBEBUILDER_ASSETS"
 type Option func(*options)
 
 type options struct {
-	controllers []string
-	crds        bool
+	controllers  []string
+	crds         bool
+	serviceRange string
 }
 
 // WithControllers also runs Kubernetes's controller manager with the named controllers, such as "namespace",
@@ -38,6 +39,9 @@ type options struct {
 func WithControllers(names ...string) Option {
 	return func(o *options) { o.controllers = append(o.controllers, names...) }
 }
+
+// WithServiceRange gives Services their ClusterIPs from a range such as "10.0.0.0/16". The default holds about 250.
+func WithServiceRange(cidr string) Option { return func(o *options) { o.serviceRange = cidr } }
 
 // WithoutCRDs leaves this project's CRDs out.
 func WithoutCRDs() Option { return func(o *options) { o.crds = false } }
@@ -86,6 +90,9 @@ func New(opts ...Option) (*Env, error) {
 		ControlPlaneStartTimeout: startTimeout, ControlPlaneStopTimeout: time.Minute,
 	}}
 	e.env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
+	if o.serviceRange != "" {
+		e.env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", o.serviceRange)
+	}
 	if o.crds {
 		dir, err := crdDir()
 		if err != nil {

@@ -67,6 +67,7 @@ type Cluster struct {
 	bin     string // the cluster program; empty with a context
 	context string // of a kubeconfig; empty with the cluster program
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	listen  func(ctx context.Context, addr string) (net.Listener, error) // TCP, in the node's network
 	logDir  string
 	close   func() error
 }
@@ -170,6 +171,9 @@ func (c *Cluster) useContext() error {
 	}
 	c.Config.QPS, c.Config.Burst = -1, 0
 	c.dial = (&net.Dialer{}).DialContext
+	c.listen = func(ctx context.Context, addr string) (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	}
 	return nil
 }
 
@@ -201,6 +205,9 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 		return err
 	}
 	if c.dial, err = dialerIn(st.PID); err != nil {
+		return err
+	}
+	if c.listen, err = listenerIn(st.PID); err != nil {
 		return err
 	}
 	c.Config.Dial = c.dial

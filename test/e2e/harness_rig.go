@@ -1,0 +1,246 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// rig is an installation of its own with two agents, all behind one faultProxy, and a long connection through it.
+type rig struct {
+	c         *Cluster
+	proxy     *faultProxy
+	release   *Release
+	ns        string // of the target Services
+	agents    []*Process
+	web, echo string // URLs of the endpoints
+
+	long      *Process
+	longStdin *os.File
+	longSaid  int
+}
+
+// newRig installs an operator that reaches the service through a proxy and admits the endpoints of its own namespace only. The agents' upstreams are given.
+func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
+	t.Helper()
+	c := direct.c
+	g := &rig{c: c, ns: c.Namespace(t, "rig")}
+	var via *Service
+	g.proxy, via = direct.startFaultProxy(t)
+	g.release = via.Install(t, "--set", "manager.replicas=1", "--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m",
+		"--set-string", "binding.endpointSelector=ep.namespace == '"+g.ns+"'")
+	g.web, g.echo = "http://web."+g.ns, "tcp://echo."+g.ns+":7000"
+	g.agents = []*Process{via.Agent(t, "http", webPort, g.web), via.Agent(t, "tcp", echoPort, g.echo)}
+	for _, host := range []string{"web.", "echo."} {
+		g.release.BoundEndpoint(t, host+g.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	}
+	return g
+}
+
+// connect begins a long connection from the pod to the echo endpoint.
+func (g *rig) connect(t testing.TB, pod *corev1.Pod) {
+	t.Helper()
+	g.long, g.longStdin = g.c.startPiped(t, "long", "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--",
+		"/nettool", "tcp", strings.TrimPrefix(g.echo, "tcp://"))
+	g.c.Eventually(t, 20*time.Second, "an answer on the long connection", g.speak)
+}
+
+// speak sends a line on the long connection and waits for it to come back.
+func (g *rig) speak(ctx context.Context) error {
+	g.longSaid++
+	line := fmt.Sprintf("line %d\n", g.longSaid)
+	if _, err := g.longStdin.WriteString(line); err != nil {
+		return err
+	}
+	for ctx.Err() == nil && !strings.Contains(g.long.Output(), line) {
+		select {
+		case <-g.long.Ended():
+			return fmt.Errorf("the long connection ended: %s", g.long.Output())
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return ctx.Err()
+}
+
+// objects are the Services of the installation and its BoundEndpoints: what an outage must not change.
+func (g *rig) objects(ctx context.Context) (map[string]string, error) {
+	found := map[string]string{}
+	for _, ns := range []string{g.ns, g.release.Namespace} {
+		var services corev1.ServiceList
+		if err := g.c.Client.List(ctx, &services, client.InNamespace(ns)); err != nil {
+			return nil, err
+		}
+		for _, s := range services.Items {
+			found["Service "+ns+"/"+s.Name] = fmt.Sprintf("uid %s, version %s, ClusterIP %s", s.UID, s.ResourceVersion, s.Spec.ClusterIP)
+		}
+	}
+	var bound v1alpha1.BoundEndpointList
+	if err := g.c.Client.List(ctx, &bound, client.InNamespace(g.release.Namespace)); err != nil {
+		return nil, err
+	}
+	for _, b := range bound.Items {
+		found["BoundEndpoint "+b.Name] = "uid " + string(b.UID)
+	}
+	return found, nil
+}
+
+// unchanged says what has become of objects that were there before.
+func (g *rig) unchanged(ctx context.Context, before map[string]string) error {
+	now, err := g.objects(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now[name] != before[name] {
+			errs = append(errs, fmt.Errorf("%s was %q and is %q", name, before[name], now[name]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pods returns the installation's running pods.
+func (g *rig) pods(ctx context.Context) ([]corev1.Pod, error) {
+	return g.release.pods(ctx)
+}
+
+func (r *Release) pods(ctx context.Context, components ...string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := r.c.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/instance": r.Name})
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || len(components) > 0 && !slices.Contains(components, p.Labels["app.kubernetes.io/name"])
+	}), err
+}
+
+// forwarders returns what /status of each forwarder says.
+func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, error) {
+	pods, err := r.pods(ctx, "fairlead-forwarder")
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]forwarderStatus{}
+	for _, p := range pods {
+		st, err := r.forwarder(ctx, p.Status.PodIP)
+		if err != nil {
+			return nil, fmt.Errorf("reading the status of %s: %w", p.Name, err)
+		}
+		said[p.Name] = st
+	}
+	return said, nil
+}
+
+func (r *Release) forwarder(ctx context.Context, podIP string) (st forwarderStatus, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+podIP+":8081/status", nil)
+	if err != nil {
+		return st, err
+	}
+	resp, err := r.c.HTTPClient().Do(req)
+	if err != nil {
+		return st, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return st, json.NewDecoder(resp.Body).Decode(&st) // the document, or the first of a stream of them
+}
+
+type forwarderStatus struct {
+	Session struct {
+		Up bool   `json:"up"`
+		ID string `json:"id"`
+	} `json:"session"`
+}
+
+// usage is what a pod holds.
+type usage struct{ goroutines, bytes int }
+
+var (
+	goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\S+)$`)
+	residentLine   = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
+)
+
+// usages asks every pod's metrics.
+func (g *rig) usages(ctx context.Context) (map[string]usage, error) {
+	pods, err := g.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]usage{}
+	for _, p := range pods {
+		_, body, err := g.c.get(ctx, "http://"+p.Status.PodIP+":8080/metrics")
+		if err != nil {
+			return nil, err
+		}
+		found[p.Name] = usage{metric(goroutinesLine, body), metric(residentLine, body)}
+	}
+	return found, nil
+}
+
+func metric(re *regexp.Regexp, body string) int {
+	m := re.FindStringSubmatch(body)
+	if m == nil {
+		return -1
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		return -1
+	}
+	return int(v)
+}
+
+// said is what each pod has logged since a time.
+func (g *rig) said(ctx context.Context, since time.Time) (map[string]string, error) {
+	pods, err := g.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]string{}
+	for _, p := range pods {
+		out, err := g.c.Exec(ctx, "kubectl", "--namespace", p.Namespace, "logs", p.Name, "--since-time="+since.UTC().Format(time.RFC3339))
+		if err != nil {
+			return nil, err
+		}
+		said[p.Name] = out
+	}
+	return said, nil
+}
+
+// steady says that nobody was started again.
+func (g *rig) steady(ctx context.Context) error {
+	pods, err := g.pods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		for _, s := range p.Status.ContainerStatuses {
+			if s.RestartCount > 0 {
+				return fmt.Errorf("pod %s was started again %d times", p.Name, s.RestartCount)
+			}
+		}
+	}
+	for _, a := range g.agents {
+		select {
+		case <-a.Ended():
+			return fmt.Errorf("an agent ended: %s", a.Output())
+		default:
+		}
+	}
+	return nil
+}

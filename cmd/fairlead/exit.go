@@ -44,6 +44,9 @@ func (e *reported) Unwrap() error { return e.error }
 // report prints the error as one line and returns the exit code.
 func report(c console, err error) int {
 	code := exitCode(err)
+	if errors.Is(err, errBroken) {
+		return code // the report has said it
+	}
 	var r *reported
 	if errors.As(err, &r) && r.json {
 		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed", "cause": err.Error(), "exit_code": code})

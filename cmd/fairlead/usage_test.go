@@ -91,6 +91,12 @@ func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
 		"unknown flag":            {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
 		"flag without value":      {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
 		"token as an argument":    {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
+		"no URL to doctor":        {[]string{"doctor"}, "fairlead doctor needs one argument, the endpoint's URL"},
+		"bad URL to doctor":       {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
+		"doctor's output":         {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
+		"doctor's pod":            {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"}, `--from-pod "--x/y": give NAMESPACE/POD`},
+		"doctor's namespace":      {[]string{"doctor", "http://a.b", "--operator-namespace", "-A"}, `--operator-namespace "-A"`},
+		"doctor's key":            {[]string{"doctor", "http://a.b", "--api-key-file", blocked, "--server", "https://s"}, "the file is empty"},
 		"unknown command":         {[]string{"htp"}, "did you mean `fairlead http`?"},
 		"unknown subcommand":      {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
 		"no authtoken to add":     {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
@@ -189,7 +195,7 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

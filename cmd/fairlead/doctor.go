@@ -1,0 +1,171 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/doctor"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+const envAPIKey = "FAIRLEAD_API_KEY"
+
+const doctorHelp = `Walk along the path of a call to an endpoint, from the pod to the upstream, and name the hop that is broken.
+
+The cluster is asked through your own kubectl, with your rights; nothing is changed, and the upstream is never connected to. What you may
+not look at is shown as unknown. With an API key the account is asked too; without one, the operator's word is taken for it.
+
+Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
+
+const doctorExample = `  fairlead doctor http://hello.demo
+  fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
+  fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
+  fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
+
+// errBroken ends the command with exit code 1 when its report has said all there is to say.
+var errBroken = errors.New("a hop is broken")
+
+type diagnose struct {
+	console    console
+	settings   agentconfig.Flags
+	o          doctor.Options
+	apiKeyFile string
+	output     string
+	verbose    bool
+}
+
+func newDoctor(c console) *cobra.Command {
+	d := &diagnose{console: c}
+	cmd := &cobra.Command{
+		Use:     "doctor URL",
+		Short:   "Find the broken hop between a pod and an endpoint's upstream",
+		Long:    doctorHelp,
+		Example: doctorExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return usagef("%s needs one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo", cmd.CommandPath(), len(args))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&d.o.Context, "context", "", "`CONTEXT` of the kubeconfig; default kubectl's current one")
+	flags.StringVar(&d.o.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's")
+	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "", "`NAMESPACE` of the operator; default: it is looked for in all")
+	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that is to resolve the hostname, with kubectl exec")
+	flags.StringVar(&d.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
+	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
+	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
+	addSettings(cmd, &d.settings)
+	return cmd
+}
+
+func (d *diagnose) run(ctx context.Context, raw string) error {
+	if err := d.check(raw); err != nil {
+		return err
+	}
+	client, err := d.account()
+	if err != nil {
+		return err
+	}
+	if client != nil {
+		defer client.CloseIdle()
+		d.o.Endpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
+			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url})
+			if err != nil {
+				return "", nil, err
+			}
+			return all.AccountID, all.Endpoints, nil
+		}
+	}
+	d.o.Kubectl = doctor.Exec("kubectl")
+	report := doctor.Run(ctx, d.o)
+	if ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
+	if err := d.print(report); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	if !report.OK {
+		return errBroken
+	}
+	return nil
+}
+
+var podName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)
+
+// check reads the arguments. What begins with a dash would be a flag of kubectl's.
+func (d *diagnose) check(raw string) error {
+	u, err := account.ParseEndpointURL(raw)
+	if err != nil {
+		return err
+	}
+	d.o.URL = u
+	switch {
+	case d.output != "table" && d.output != "json":
+		return usagef("--output %q: must be table or json", d.output)
+	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):
+		return usagef("--from-pod %q: give NAMESPACE/POD", d.o.FromPod)
+	case strings.HasPrefix(d.o.OperatorNamespace, "-"):
+		return usagef("--operator-namespace %q: give the name of a namespace", d.o.OperatorNamespace)
+	}
+	return nil
+}
+
+func (d *diagnose) print(r doctor.Report) error {
+	if d.output == "json" {
+		enc := json.NewEncoder(d.console.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(r)
+	}
+	return doctor.Print(d.console.out, r, doctor.PrintOptions{Color: d.console.color, Verbose: d.verbose})
+}
+
+// account makes a client of the account's API, nil when there is no API key.
+func (d *diagnose) account() (*apiclient.Client, error) {
+	key := d.console.env(envAPIKey)
+	if d.apiKeyFile != "" {
+		text, err := os.ReadFile(d.apiKeyFile)
+		if err != nil {
+			return nil, usagef("--api-key-file: %v", err)
+		}
+		key = string(text)
+	}
+	key = strings.TrimSpace(key)
+	if key == "" {
+		if d.apiKeyFile != "" {
+			return nil, usagef("--api-key-file %q: the file is empty", d.apiKeyFile)
+		}
+		return nil, nil
+	}
+	s, err := loadSettings(d.settings, d.console)
+	if err != nil {
+		return nil, err
+	}
+	if s.ServerURL.Text == "" {
+		return nil, usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s", agentconfig.EnvServerURL)
+	}
+	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
+	if err != nil {
+		return nil, usagef("%s: %v", trustSource(s), err)
+	}
+	return apiclient.New(apiclient.Options{
+		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) { return key, nil }, UserAgent: "fairlead doctor", Timeout: 10 * time.Second,
+	})
+}

@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// lookAtDNS looks at the cluster's DNS servers and, where a pod is named, lets that pod resolve the hostname.
+func (w *walk) lookAtDNS(ctx context.Context) Hop {
+	h := w.dnsServers(ctx)
+	if w.o.FromPod == "" || h.Status == Broken {
+		return h
+	}
+	fromPod := w.resolveIn(ctx)
+	fromPod.Evidence = append(append(fromPod.Evidence, h.Detail), h.Evidence...)
+	return fromPod
+}
+
+// dnsServers looks at what the usual Service of the cluster's DNS leads to.
+func (w *walk) dnsServers(ctx context.Context) Hop {
+	const where = "EndpointSlices labelled k8s-app=kube-dns in kube-system"
+	var slices list[endpointSlice]
+	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l", "k8s-app=kube-dns")
+	if err != nil {
+		return refused("the cluster's DNS ("+where+")", err)
+	}
+	if len(slices.Items) == 0 {
+		return unknown("there are no %s, so this cluster's DNS is elsewhere; --from-pod NAMESPACE/POD asks from a pod", where)
+	}
+	addresses, _ := readyEndpoints(slices.Items)
+	if len(addresses) == 0 {
+		return broken("see why its pods are not ready:\n"+w.command("--namespace kube-system get pods -l k8s-app=kube-dns"),
+			"the cluster's DNS has no ready server (%s)", where)
+	}
+	h := ok("the cluster's DNS has ready servers: %d", len(addresses)).with(where + ": " + strings.Join(addresses, ", "))
+	if w.o.FromPod == "" {
+		h.Detail += "; no pod was asked (--from-pod)"
+	}
+	return h
+}
+
+// readyEndpoints returns the addresses of ready endpoints, and the pods behind them.
+func readyEndpoints(slices []endpointSlice) (addresses []string, pods map[string]bool) {
+	pods = map[string]bool{}
+	for _, s := range slices {
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			if name := e.TargetRef.Name; name != "" && !pods[name] {
+				pods[name] = true
+				addresses = append(addresses, e.Addresses...)
+			}
+		}
+	}
+	return addresses, pods
+}
+
+// resolveIn runs the first resolver that the pod has.
+func (w *walk) resolveIn(ctx context.Context) Hop {
+	ns, name, _ := strings.Cut(w.o.FromPod, "/")
+	host, domain := w.o.URL.Host, "cluster.local"
+	if _, _, d := parseExternalName(w.target.Spec.ExternalName); d != "" {
+		domain = d
+	}
+	full := host + ".svc." + domain + "."
+	for _, tool := range [][]string{
+		{"getent", "ahosts", host},
+		{"nslookup", full}, // many do not search the domains of resolv.conf
+		{"python3", "-c", "import socket; print(socket.getaddrinfo('" + host + "', None)[0][4][0])"},
+		{"busybox", "nslookup", full},
+	} {
+		out, err := w.k.call(ctx, append([]string{"exec", "--namespace", ns, name, "--"}, tool...)...)
+		switch {
+		case err == nil:
+			return w.resolved(tool, string(out))
+		case err.kind == forbidden:
+			return refused("the inside of pod "+w.o.FromPod, err)
+		case err.kind == missing:
+			return unknown("pod %s does not exist: %s", w.o.FromPod, err.words)
+		case lacksProgram(err.words):
+			continue
+		case strings.Contains(err.words, "command terminated with exit code"):
+			return broken("CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's /etc/resolv.conf and dnsPolicy",
+				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
+		}
+		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.words)
+	}
+	return unknown("pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one", w.o.FromPod)
+}
+
+// lacksProgram tells a program that the container does not have from one that failed.
+func lacksProgram(words string) bool {
+	for _, text := range []string{"executable file not found", "no such file or directory", "exit code 126", "exit code 127"} {
+		if strings.Contains(words, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// resolved compares what the pod resolved with the addresses of the upstream Service.
+func (w *walk) resolved(tool []string, out string) Hop {
+	host, says := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod, strings.Join(strings.Fields(out), " "))
+	if w.upstream == nil {
+		return ok("pod %s resolves %s", w.o.FromPod, host).with(says)
+	}
+	want := map[string]bool{w.upstream.Spec.ClusterIP: true}
+	for _, ip := range w.upstream.Spec.ClusterIPs {
+		want[ip] = true
+	}
+	var got []string
+	for _, field := range strings.Fields(out) {
+		ip, err := netip.ParseAddr(strings.Trim(field, ",()[]"))
+		if err != nil {
+			continue
+		}
+		if want[ip.String()] {
+			return ok("pod %s resolves %s to %s", w.o.FromPod, host, ip).with(says)
+		}
+		got = append(got, ip.String())
+	}
+	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
+		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP, joined(", ", got...)).with(says)
+}

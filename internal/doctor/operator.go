@@ -1,0 +1,144 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// lookAtOperator looks at the installation: whether there is one, and what the account says to it.
+func (w *walk) lookAtOperator(ctx context.Context) Hop {
+	switch {
+	case w.operatorsErr != nil:
+		return refused("KubernetesOperators "+w.where, w.operatorsErr)
+	case len(w.operators) == 0:
+		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
+			"no Fairlead operator is installed: there is no KubernetesOperator %s", w.where)
+	case w.operator == nil:
+		return broken("install it again, or delete what it left behind",
+			"the operator that made these objects (%s) is not among those %s (%s)", w.madeBy(), w.where, w.operatorNames())
+	}
+	o, place := w.operator, w.operator.Metadata.place()
+	conditions := o.Status.Conditions
+	h := ok("%s is registered and reads the account", place)
+	for _, c := range []struct{ typ, bad, fix string }{
+		{"AccountChanged", "True", "set binding.acceptAccount to the account's id, if it is meant to change"},
+		{"Registered", "False", "give the release an API key of the account that may register operators (credentials.apiKey)"},
+		{"APIReachable", "False", "see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
+	} {
+		if found := conditions.of(c.typ); found.Status == c.bad {
+			h = broken(c.fix, "%s: %s (%s)", place, found.Message, joined(", ", c.typ+"="+found.Status, found.Reason))
+			break
+		}
+	}
+	switch {
+	case h.Status == Broken:
+	case !o.Spec.BindingEnabled:
+		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false", place)
+	case conditions.of("Registered").Status == "":
+		h = unknown("%s has not registered yet", place)
+		h.Fix = "see whether its manager runs:\n" + w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
+	default:
+		h = w.manager(ctx, h)
+	}
+	for _, c := range conditions {
+		h = h.with(fmt.Sprintf("KubernetesOperator %s: %s=%s %s: %s", place, c.Type, c.Status, c.Reason, c.Message))
+	}
+	if len(w.operators) > 1 {
+		h = h.with("KubernetesOperators " + w.where + ", " + w.operatorNames())
+	}
+	return h
+}
+
+// madeBy names the installation that made what was found.
+func (w *walk) madeBy() string {
+	if w.ours() {
+		return w.target.Metadata.Annotations[annotationInstallation]
+	}
+	if w.bound != nil {
+		return w.bound.Metadata.Annotations[annotationInstallation]
+	}
+	return "unknown"
+}
+
+// manager looks whether the manager runs: without it conditions are old, while what is projected goes on working.
+func (w *walk) manager(ctx context.Context, h Hop) Hop {
+	ns := w.operator.Metadata.Namespace
+	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + w.operator.Metadata.Name
+	var pods list[pod]
+	_, err := w.k.get(ctx, &pods, "pods", "--namespace", ns, "-l", selector)
+	if err != nil {
+		return h.with("the manager's pods cannot be looked at: " + err.words)
+	}
+	why := "there is none"
+	for _, p := range pods.Items {
+		if p.ready() {
+			return h
+		}
+		why = p.Metadata.Name + ": " + p.why()
+	}
+	return broken("see why:\n"+w.command("--namespace %s get pods -l %s", ns, selector),
+		"no manager of %s is ready, so nothing new is projected: %s", w.operator.Metadata.place(), why)
+}
+
+// selector is the operator's, for people.
+func (w *walk) selector() string {
+	if w.operator == nil || w.operator.Spec.EndpointSelector == "" {
+		return ""
+	}
+	return fmt.Sprintf("its selector is %q", account.Shorten(w.operator.Spec.EndpointSelector))
+}
+
+// lookAtBoundEndpoint looks at what the operator made of the account's endpoints.
+func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
+	name := w.o.URL.Host
+	switch {
+	case w.boundErr != nil:
+		return refused("BoundEndpoint "+name, w.boundErr)
+	case w.bound == nil && (w.is(HopOperator, Broken) || w.is(HopOperator, Unknown)):
+		return Hop{Status: Skipped, Detail: "there is none"}
+	case w.bound == nil:
+		return broken("", "there is no BoundEndpoint %s", name).asSymptom()
+	case w.bound.Spec.State == "Released":
+		return broken("", "the BoundEndpoint is Released: its Services are deleted").asSymptom()
+	}
+	var h Hop
+	services, ready := w.bound.Status.Conditions.of("ServicesReady"), w.bound.Status.Conditions.of("Ready")
+	switch {
+	case services.Status == "False":
+		h = broken(remedy(services.Reason), "%s (%s)", services.Message, services.Reason)
+	case w.boundPort() == 0:
+		h = broken("", "BoundEndpoint %s has no port %d", w.bound.Metadata.place(), w.o.URL.Port).asSymptom()
+	case services.Status == "":
+		h = unknown("BoundEndpoint %s has no conditions yet", w.bound.Metadata.place())
+	default:
+		h = ok("%s: Ready=%s (%s)", w.bound.Metadata.place(), ready.Status, ready.Reason)
+	}
+	for _, c := range w.bound.Status.Conditions {
+		h = h.with(w.boundSays(c.Type)...)
+	}
+	return h
+}
+
+// boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when there is none.
+func (w *walk) boundURL() string {
+	if w.bound == nil {
+		return ""
+	}
+	for _, e := range w.bound.Spec.Endpoints {
+		if u, err := account.ParseEndpointURL(e.URL); err == nil && u.HostPort() == w.o.URL.HostPort() {
+			return e.URL
+		}
+	}
+	return ""
+}
+
+// start is how an agent for the URL is started.
+func (w *walk) start() string {
+	return strings.Join([]string{"fairlead", w.o.URL.Scheme, "PORT", "--url", w.url}, " ")
+}

@@ -1,0 +1,169 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// PrintOptions say how a report is shown.
+type PrintOptions struct {
+	Color bool
+	// Verbose shows the evidence under each hop.
+	Verbose bool
+}
+
+const (
+	columns     = 80
+	labelColumn = 2
+	textColumn  = 20
+)
+
+// label is the name of a hop for people.
+func label(hop string) string {
+	switch hop {
+	case HopService:
+		return "target Service"
+	case HopUpstreamService:
+		return "upstream Service"
+	case HopDNS:
+		return "DNS"
+	case HopEdge:
+		return "edge session"
+	case HopBoundEndpoint:
+		return "BoundEndpoint"
+	}
+	return hop
+}
+
+// Print writes the report for people: a line for each hop, under a broken one its remedy, and the verdict.
+func Print(out io.Writer, r Report, o PrintOptions) error {
+	p := &printer{color: o.Color}
+	for _, h := range r.Hops {
+		p.hop(h, o.Verbose)
+	}
+	p.line("")
+	p.verdict(r)
+	_, err := io.WriteString(out, p.b.String())
+	return err
+}
+
+type printer struct {
+	b     strings.Builder
+	color bool
+}
+
+// The marks and their colours.
+var marks = map[Status]struct{ sign, code string }{
+	OK: {"✓", "32"}, Broken: {"✗", "31"}, Unknown: {"?", "33"}, Skipped: {"-", "2"},
+}
+
+func (p *printer) paint(status Status, text string) string {
+	if !p.color {
+		return text
+	}
+	return "\x1b[" + marks[status].code + "m" + text + "\x1b[0m"
+}
+
+func (p *printer) line(text string) { p.b.WriteString(strings.TrimRight(text, " ") + "\n") }
+
+func (p *printer) hop(h Hop, verbose bool) {
+	lead := fmt.Sprintf("%s%-*s", p.paint(h.Status, marks[h.Status].sign)+strings.Repeat(" ", labelColumn-1), textColumn-labelColumn, label(h.Name))
+	indent := strings.Repeat(" ", textColumn)
+	for i, text := range wrap(clean(h.Detail), columns-textColumn) {
+		if i > 0 {
+			lead = indent
+		}
+		p.line(lead + text)
+	}
+	if h.Fix != "" {
+		p.fix(h, indent)
+	}
+	if !verbose {
+		return
+	}
+	for _, e := range h.Evidence {
+		for i, text := range wrap(clean(e), columns-textColumn-2) {
+			p.line(indent + map[bool]string{true: "· ", false: "  "}[i == 0] + text)
+		}
+	}
+}
+
+// fix shows the remedy. Its commands stay whole, to be copied.
+func (p *printer) fix(h Hop, indent string) {
+	sentence, commands, _ := strings.Cut(h.Fix, "\n")
+	lead := ""
+	if h.Status == Broken {
+		lead = "fix: "
+	}
+	for i, text := range wrap(lead+clean(sentence), columns-textColumn) {
+		if i == 0 && lead != "" {
+			text = p.paint(Broken, "fix:") + strings.TrimPrefix(text, "fix:")
+		}
+		p.line(indent + text)
+	}
+	if commands != "" {
+		for c := range strings.Lines(commands) {
+			p.line("    " + clean(strings.TrimSuffix(c, "\n")))
+		}
+	}
+}
+
+func (p *printer) verdict(r Report) {
+	var unknown []string
+	for _, h := range r.Hops {
+		if h.Status == Unknown {
+			unknown = append(unknown, label(h.Name))
+		}
+	}
+	switch {
+	case !r.OK:
+		p.line(p.paint(Broken, "broken: "+label(r.Broken)))
+	case len(unknown) > 0:
+		for _, text := range wrap("nothing broken was found; not known: "+strings.Join(unknown, ", "), columns) {
+			p.line(p.paint(Unknown, text))
+		}
+	default:
+		p.line(p.paint(OK, "every hop is in order"))
+	}
+}
+
+// wrap breaks a text between words into lines of at most width characters; a longer word stays whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = joined(" ", line, word)
+	}
+	return append(lines, line)
+}
+
+const maxText = 600 // characters of a text from the cluster
+
+// clean makes a text that came from the cluster fit for a terminal.
+func clean(s string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > maxText {
+			b.WriteString("…")
+			break
+		}
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}

@@ -1,0 +1,85 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+// Status is what was found about a hop.
+type Status string
+
+// The statuses. Unknown: it could not be found out. Skipped: not looked at, because an earlier hop is broken.
+const (
+	OK      Status = "ok"
+	Broken  Status = "broken"
+	Unknown Status = "unknown"
+	Skipped Status = "skipped"
+)
+
+// The hops, in the order of the walk. Their names are stable, for programs.
+const (
+	HopCluster         = "cluster"
+	HopNamespace       = "namespace"
+	HopService         = "service"
+	HopUpstreamService = "upstream-service"
+	HopDNS             = "dns"
+	HopForwarders      = "forwarders"
+	HopListener        = "listener"
+	HopEdge            = "edge"
+	HopOperator        = "operator"
+	HopBoundEndpoint   = "boundendpoint"
+	HopEndpoint        = "endpoint"
+	HopAgent           = "agent"
+	HopUpstream        = "upstream"
+)
+
+// Hop is one step of the walk.
+type Hop struct {
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	// Detail is what was found, a sentence or a part of one.
+	Detail string `json:"detail"`
+	// Fix is the remedy of a broken hop, or the next step for an unknown one. Lines after the first are commands.
+	Fix string `json:"fix,omitempty"`
+	// Evidence is what was looked at and what it said.
+	Evidence []string `json:"evidence,omitempty"`
+
+	symptom bool // broken because of a later hop, which is the one to repair
+}
+
+// Report is what the walk found.
+type Report struct {
+	URL     string `json:"url"`
+	Context string `json:"context,omitempty"` // of kubectl
+	// OK: no hop is broken. Some may be unknown.
+	OK bool `json:"ok"`
+	// Broken names the hop to repair first; empty when OK.
+	Broken string `json:"broken,omitempty"`
+	Hops   []Hop  `json:"hops"`
+}
+
+// Hop returns the hop of this name.
+func (r *Report) Hop(name string) (Hop, bool) {
+	for _, h := range r.Hops {
+		if h.Name == name {
+			return h, true
+		}
+	}
+	return Hop{}, false
+}
+
+// conclude fills in OK and Broken: the first broken hop that is no mere symptom of a later one.
+func (r *Report) conclude() {
+	first := ""
+	for _, h := range r.Hops {
+		if h.Status != Broken {
+			continue
+		}
+		if first == "" {
+			first = h.Name
+		}
+		if !h.symptom {
+			r.Broken = h.Name
+			return
+		}
+	}
+	r.Broken, r.OK = first, first == ""
+}

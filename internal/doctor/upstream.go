@@ -1,0 +1,71 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// lookAtUpstream tells what became of the last call. The upstream is never connected to.
+func (w *walk) lookAtUpstream(context.Context) Hop {
+	known, why := w.asked()
+	var success, failure time.Time
+	var reason, message string
+	counted := false
+	for _, f := range known {
+		l := f.status.listener(w.targetPort)
+		if l == nil {
+			continue
+		}
+		counted = counted || l.Connections != nil
+		if l.LastSuccess.After(success) {
+			success = l.LastSuccess
+		}
+		if l.LastFailure != nil && l.LastFailure.At.After(failure) {
+			failure, reason, message = l.LastFailure.At, l.LastFailure.Reason, l.LastFailure.Message
+		}
+	}
+	switch {
+	case len(known) == 0:
+		h := w.notAsked(why)
+		h.Fix = w.tryIt()
+		return h
+	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
+		return broken("start the upstream, or give the agent the port where it listens",
+			"the last connection, %s, ended with %s: the agent could not reach %s", w.ago(failure), reason, w.upstreamName()).with(message)
+	case failure.After(success):
+		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)
+		h.Fix = w.tryIt()
+		return h
+	case !success.IsZero():
+		return ok("the last connection, %s, got through", w.ago(success))
+	}
+	h := unknown("no pod has called it yet")
+	if !counted {
+		h.Detail = "the forwarders do not tell of past connections"
+	}
+	h.Fix = w.tryIt()
+	return h
+}
+
+// upstreamName is the upstream as the account has it.
+func (w *walk) upstreamName() string {
+	for _, e := range w.atAccount {
+		if e.UpstreamURL != "" {
+			return e.UpstreamURL
+		}
+	}
+	return "the upstream"
+}
+
+// tryIt is a command that calls the URL from a pod.
+func (w *walk) tryIt() string {
+	const run = "run fairlead-call --rm -i --restart=Never --namespace %s --image="
+	if w.o.URL.Scheme == "tcp" {
+		return "try:\n" + w.command(run+"busybox -- nc -zv %s %d", w.o.URL.Namespace(), w.o.URL.Host, w.o.URL.Port)
+	}
+	return "try:\n" + w.command(run+"curlimages/curl -- curl -sS %s", w.o.URL.Namespace(), w.url)
+}

@@ -1,0 +1,131 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/doctor"
+)
+
+// doctor runs `fairlead doctor URL …` with the real kubectl.
+func (c *Cluster) doctor(ctx context.Context, t testing.TB, environment []string, url string, more ...string) (doctor.Report, error) {
+	t.Helper()
+	home := t.TempDir()
+	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home}, environment...)
+	args = append(append(args, binary(t, "fairlead"), "doctor", url, "-o", "json"), more...)
+	if c.context != "" {
+		args = append(args, "--context", c.context)
+	}
+	out, err := c.Exec(ctx, args...)
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		return doctor.Report{}, err
+	}
+	var r doctor.Report
+	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil {
+		return r, errors.Join(jsonErr, err)
+	}
+	if (err == nil) != r.OK {
+		return r, fmt.Errorf("ok is %v with exit error %w", r.OK, err)
+	}
+	return r, nil
+}
+
+// broken waits until the doctor names this hop, and returns it. Every status is a moment old.
+func (c *Cluster) broken(t testing.TB, hop, url string, more ...string) doctor.Hop {
+	t.Helper()
+	var found doctor.Hop
+	c.Eventually(t, 30*time.Second, "doctor names "+hop, func(ctx context.Context) error {
+		r, err := c.doctor(ctx, t, nil, url, more...)
+		if err == nil && r.Broken != hop {
+			err = fmt.Errorf("broken is %q: %+v", r.Broken, r.Hops)
+		}
+		found, _ = r.Hop(r.Broken)
+		return err
+	})
+	t.Logf("%s: %s; fix: %s", hop, found.Detail, strings.ReplaceAll(found.Fix, "\n", " "))
+	if found.Detail == "" || found.Fix == "" {
+		t.Errorf("a broken hop without words: %+v", found)
+	}
+	return found
+}
+
+// Promise 5: the doctor names the hop that is broken. One installation sees every scenario.
+func TestDoctorNamesTheBrokenHop(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	s := c.StartService(t)
+	ns := c.Namespace(t, "doctor")
+	pod := c.CurlPod(t, ns)
+	c.Start(t, "hello", "nettool", "serve", "127.0.0.1:8501").WaitOutput(t, 10*time.Second, "serving")
+	url := "http://api." + ns
+
+	c.broken(t, doctor.HopOperator, url, "--operator-namespace", ns)
+
+	r := s.Install(t)
+	c.broken(t, doctor.HopEndpoint, url, "--operator-namespace", r.Namespace)
+	agent := s.Agent(t, "http", "8501", url)
+	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	c.CurlUntil(t, 30*time.Second, pod, url, 200)
+	c.wellThen(t, s, url, ns+"/"+pod.Name)
+
+	s.Agent(t, "http", "8501", "http://web.no-"+ns)
+	c.broken(t, doctor.HopNamespace, "http://web.no-"+ns)
+
+	c.Apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: theirs, namespace: %s, labels: {app.kubernetes.io/managed-by: their-team}}
+spec: {type: ExternalName, externalName: example.invalid}
+`, ns))
+	s.Agent(t, "http", "8501", "http://theirs."+ns)
+	if h := c.broken(t, doctor.HopService, "http://theirs."+ns); !strings.Contains(h.Detail, "their-team") {
+		t.Errorf("the owner is not named: %q", h.Detail)
+	}
+
+	if err := agent.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.broken(t, doctor.HopAgent, url)
+	if out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns); !strings.Contains(out, v1alpha1.ReasonAgentOffline) {
+		t.Errorf("kubectl describe bep does not say why:\n%s", out)
+	}
+
+	s.Agent(t, "http", "8501", url)
+	r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	s.Process.Kill()
+	c.broken(t, doctor.HopEdge, url)
+}
+
+// wellThen checks that nothing is broken, with the account's own word too.
+func (c *Cluster) wellThen(t *testing.T, s *Service, url, pod string) {
+	t.Helper()
+	for _, way := range [][]string{nil, {"FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL, "FAIRLEAD_CA_FILE=" + s.CAFile}} {
+		start := time.Now()
+		report, err := c.doctor(t.Context(), t, way, url, "--from-pod", pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d hops in %v", len(report.Hops), time.Since(start).Round(time.Millisecond))
+		for _, h := range report.Hops {
+			t.Logf("%-16s %-8s %s", h.Name, h.Status, h.Detail)
+			if h.Status != doctor.OK && h.Name != doctor.HopUpstream && h.Name != doctor.HopDNS {
+				t.Errorf("%s is %s: %s %q", h.Name, h.Status, h.Detail, h.Evidence)
+			}
+		}
+		if !report.OK {
+			t.Errorf("broken is %q", report.Broken)
+		}
+	}
+}

@@ -5,21 +5,17 @@ package chart
 
 import (
 	"encoding/json"
-	"encoding/pem"
-	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
+	"golang.org/x/net/http/httpproxy"
 	corev1 "k8s.io/api/core/v1"
 )
 
 // expand replaces $(NAME) and $$ as the kubelet does in arguments and in the values of variables: an unknown $(NAME) stays.
-func expand(text string, known map[string]string) string {
+func expand(text string, known ...map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		if text[i] != '$' || i+1 == len(text) {
@@ -32,12 +28,13 @@ func expand(text string, known map[string]string) string {
 		case text[i] == '$':
 			b.WriteByte('$')
 		case text[i] == '(' && end > 0:
-			name := text[i+1 : i+end]
-			if value, ok := known[name]; ok {
-				b.WriteString(value)
-			} else {
-				b.WriteString("$(" + name + ")")
+			value := "$" + text[i:i+end+1]
+			for _, variables := range known {
+				if v, ok := variables[text[i+1:i+end]]; ok {
+					value = v
+				}
 			}
+			b.WriteString(value)
 			i += end
 		default:
 			b.WriteString("$" + text[i:i+1])
@@ -46,13 +43,18 @@ func expand(text string, known map[string]string) string {
 	return b.String()
 }
 
+const kubernetesHost = "10.96.0.1"
+
 // environment returns the container's variables as the process will see them.
 func environment(c corev1.Container) map[string]string {
 	known := map[string]string{}
+	kubernetes := map[string]string{"KUBERNETES_SERVICE_HOST": kubernetesHost} // the kubelet's own, for references only
 	for _, v := range c.Env {
 		switch {
 		case v.ValueFrom == nil:
-			known[v.Name] = expand(v.Value, known)
+			known[v.Name] = expand(v.Value, known, kubernetes)
+		case v.ValueFrom.SecretKeyRef != nil:
+			known[v.Name] = "http://user:password@proxy.example:3128"
 		case v.ValueFrom.FieldRef != nil:
 			known[v.Name] = map[string]string{"metadata.namespace": namespace, "metadata.name": "pod-1", "status.podIP": "10.0.0.7"}[v.ValueFrom.FieldRef.FieldPath]
 		}
@@ -82,7 +84,7 @@ func TestTextsReachTheManagerExactly(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			all := render(t, good().set("binding.endpointSelector", text).set("description", text))
+			all := render(t, good().set("binding.endpointSelector", text).set("description", text).set("clusterName", text))
 			env := environment(manager(t, all).Spec.Template.Spec.Containers[0])
 			if got := env["FAIRLEAD_ENDPOINT_SELECTOR"]; got != text {
 				t.Errorf("selector %q became %q", text, got)
@@ -90,7 +92,33 @@ func TestTextsReachTheManagerExactly(t *testing.T) {
 			if got := env["FAIRLEAD_DESCRIPTION"]; got != text {
 				t.Errorf("description %q became %q", text, got)
 			}
+			if got := env["FAIRLEAD_CLUSTER_NAME"]; got != text {
+				t.Errorf("cluster name %q became %q", text, got)
+			}
 		})
+	}
+}
+
+// client-go honours HTTPS_PROXY as well, and a proxy that knows the way to the Kubernetes API is rare.
+func TestTheProxyIsForTheServiceOnly(t *testing.T) {
+	t.Parallel()
+	all := render(t, good().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128", "noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
+	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0], forwarder(t, all).Spec.Template.Spec.Containers[0]} {
+		env := environment(c)
+		if want := kubernetesHost + ",.corp.example,192.0.2.0/24,a$(POD_NAME)"; env["NO_PROXY"] != want {
+			t.Errorf("%s: NO_PROXY is %q, want %q", c.Name, env["NO_PROXY"], want)
+		}
+		proxyFor := (&httpproxy.Config{HTTPSProxy: env["HTTPS_PROXY"], NoProxy: env["NO_PROXY"]}).ProxyFunc()
+		for host, want := range map[string]bool{"fairlead.example.com": true, kubernetesHost + ":443": false, "a.corp.example": false, "192.0.2.7:8443": false} {
+			if proxy, err := proxyFor(&url.URL{Scheme: "https", Host: host}); err != nil || (proxy != nil) != want {
+				t.Errorf("%s: %s goes through %v, %v", c.Name, host, proxy, err)
+			}
+		}
+	}
+	for _, o := range all {
+		if b, _ := json.Marshal(o.Object); o.GetKind() != "Secret" && strings.Contains(string(b), "user:password") {
+			t.Errorf("%s %s holds the proxy's password", o.GetKind(), o.GetName())
+		}
 	}
 }
 
@@ -120,73 +148,6 @@ func TestGracePeriodCoversTheDrain(t *testing.T) {
 			t.Errorf("%s: grace period %v, want %d", drain, got, want)
 		}
 	}
-}
-
-// The program itself reads every argument and variable that the chart writes, finds nothing to object to and goes on to look for a cluster, which
-// is not there.
-func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
-	t.Parallel()
-	program := filepath.Join(t.TempDir(), "fairlead-operator")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/fairlead-operator").CombinedOutput(); err != nil {
-		t.Fatalf("building fairlead-operator: %v\n%s", err, out)
-	}
-	mounts := mountedFiles(t)
-	run := func(c corev1.Container, more ...string) string {
-		args := append(arguments(c), more...)
-		for i := range args {
-			args[i] = strings.Replace(args[i], "=/etc/fairlead/", "="+mounts+"/", 1)
-		}
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = []string{"HOME=" + mounts}
-		for name, value := range environment(c) {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			t.Errorf("%v ended well without a cluster", args)
-		}
-		return string(out)
-	}
-	const accepted = "finding the Kubernetes cluster"
-	inputs, _ := filepath.Glob("testdata/*.in.yaml")
-	for _, input := range inputs {
-		text, err := template(t, nil, "--values", input)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := parse(t, text)
-		for _, o := range all {
-			if o.GetKind() != "Deployment" {
-				continue
-			}
-			c := get[appsv1.Deployment](t, all, "Deployment", o.GetName()).Spec.Template.Spec.Containers[0]
-			if out := run(c); !strings.Contains(out, accepted) {
-				t.Errorf("%s: %s %v: %s", input, o.GetName(), c.Args, out)
-			}
-			if out := run(c, "--no-such-flag"); strings.Contains(out, accepted) {
-				t.Errorf("%s: an unknown flag passes, so this test proves nothing", input)
-			}
-		}
-	}
-}
-
-// mountedFiles writes what the pods find below /etc/fairlead.
-func mountedFiles(t *testing.T) string {
-	t.Helper()
-	server := httptest.NewTLSServer(nil)
-	defer server.Close()
-	dir := t.TempDir()
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x", "ca/ca.crt": string(authority)} {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // Arguments can be read by everybody on the node, and Secrets only by those who mount them.

@@ -132,6 +132,7 @@ func TestChangedCredentialsRollThePodsThatHaveThem(t *testing.T) {
 		"authority": {good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\nx\n"), true, true},
 		"selector":  {good().set("binding.endpointSelector", "true"), true, false},
 		"edge":      {good().set("edge.address", "edge:1"), false, true},
+		"proxy":     {good().set("proxy.httpsProxy", "http://proxy.example"), true, true},
 		"nothing":   {good(), false, false},
 	} {
 		m, f := pod(tt.values)

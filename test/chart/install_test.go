@@ -170,7 +170,9 @@ func (c *cluster) rightsHold() {
 // A second release in another namespace works, and neither takes the CRDs over nor takes them away.
 func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
 	c.t.Helper()
-	c.install(release, "second", "--set", "crds.keep=false")
+	if notes := c.install(release, "second", "--set", "crds.keep=false"); !strings.Contains(notes, "they belong to the release "+release+" in "+namespace) {
+		c.t.Errorf("the notes do not say whose the CRDs are:\n%s", notes)
+	}
 	c.uninstall(release, "second")
 	crd, err := c.crd()
 	if err != nil {
@@ -179,7 +181,37 @@ func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
 	if owner := crd.Annotations["meta.helm.sh/release-namespace"]; owner != namespace {
 		c.t.Errorf("the CRD belongs to %q", owner)
 	}
-	c.install(release, namespace, "--set", "manager.replicas=1") // its own CRDs do not hinder an upgrade
+	if notes := c.install(release, namespace, "--set", "manager.replicas=1"); strings.Contains(notes, "CRDs were there before") { // its own do not hinder an upgrade
+		c.t.Errorf("the notes disown the CRDs:\n%s", notes)
+	}
+	c.handOver()
+}
+
+// handOver does what the notes of a release say that found the CRDs to be another's, and back.
+func (c *cluster) handOver() {
+	c.t.Helper()
+	c.install("other", "third")
+	for _, to := range []client.ObjectKey{{Namespace: "third", Name: "other"}, {Namespace: namespace, Name: release}} {
+		for _, name := range []string{"boundendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev"} {
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
+				c.t.Fatal(err)
+			}
+			crd.Annotations["meta.helm.sh/release-namespace"], crd.Annotations["meta.helm.sh/release-name"] = to.Namespace, to.Name
+			if err := c.Update(context.Background(), crd); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+		c.install(to.Name, to.Namespace)
+		crd, err := c.crd()
+		if owner := crd.Labels["app.kubernetes.io/instance"]; err != nil || owner != to.Name {
+			c.t.Errorf("the upgraded release did not take the CRDs: they are %q's, %v", owner, err)
+		}
+	}
+	c.uninstall("other", "third")
+	if _, err := c.crd(); err != nil {
+		c.t.Errorf("the CRDs went with a release that had handed them over: %v", err)
+	}
 }
 
 // everythingGoes: the CRDs stay by default, a later release finds them, and they go when that is asked for.

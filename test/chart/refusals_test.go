@@ -62,33 +62,99 @@ func TestRefusals(t *testing.T) {
 		"delay with an octal": {set("binding.removalDelay", "010s"), "is no duration"},
 		"long delay":          {set("binding.removalDelay", "25h"), `binding.removalDelay "25h" is too long: give at most 24h`},
 		"drain":               {set("forwarder.drainTimeout", "15 min"), `forwarder.drainTimeout "15 min" is no duration`},
+		"long cluster name":   {set("clusterName", strings.Repeat("ü", 127)), "clusterName has 254 bytes: shorten it to at most 253"},
+		"number as a label":   {set("manager.podLabels", map[string]any{"a": 1}), "'/manager/podLabels/a': got number, want string"},
 		"long drain":          {set("forwarder.drainTimeout", "86401s"), "is too long"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			out, err := template(t, tt.values)
-			if err == nil {
-				t.Fatalf("rendered:\n%s", out)
-			}
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("said %q; want %q", err, tt.want)
-			}
-			if strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "flk_secret") || strings.Contains(err.Error(), "flt_secret") {
-				t.Errorf("shows a secret: %s", err)
-			}
-		})
+		refused(t, name, tt.values, tt.want)
 	}
+}
+
+func TestRefusalsOfPods(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return good().set(path, value) }
+	text := func(name, value string) map[string]any { return map[string]any{name: value} }
+	for name, tt := range map[string]struct {
+		values values
+		want   string
+	}{
+		"version header":     {set("api.versionHeader", "Service Version"), `api.versionHeader "Service Version" is no name of a header`},
+		"no version header":  {set("api.versionHeader", ""), `api.versionHeader "" is no name of a header`},
+		"range":              {set("binding.portRange", "10000"), `binding.portRange "10000": give the first and the last port as FIRST-LAST`},
+		"range backwards":    {set("binding.portRange", "20000-10000"), "give the first and the last port as FIRST-LAST"},
+		"range too low":      {set("binding.portRange", "1000-2000"), "both from 1024 to 65535"},
+		"range too high":     {set("binding.portRange", "60000-70000"), "both from 1024 to 65535"},
+		"range, octal":       {set("binding.portRange", "010000-20000"), "FIRST-LAST"},
+		"range with health":  {set("binding.portRange", "8000-9000"), `binding.portRange "8000-9000" holds port 8081`},
+		"range with metrics": {set("binding.portRange", "8080-8080"), `metrics.port 8080 lies within binding.portRange "8080-8080"`},
+		"metrics in range":   {set("metrics.port", 10000), "metrics.port 10000 lies within"},
+		"metrics on health":  {set("metrics.port", 8081), "metrics.port 8081 is where the pods' health is asked for"},
+		"metrics, low":       {set("metrics.port", 80), "'/metrics/port': minimum: got 80, want 1,024"},
+		"monitor alone":      {set("metrics", map[string]any{"enabled": false, "podMonitor": map[string]any{"enabled": true}}), "metrics.podMonitor.enabled needs metrics"},
+		"monitor's interval": {set("metrics.podMonitor.interval", "30"), `metrics.podMonitor.interval "30" is no duration`},
+		"monitor's label":    {set("metrics.podMonitor.labels", text("helm.sh/chart", "x")), `metrics.podMonitor.labels holds "helm.sh/chart", which the chart sets itself`},
+
+		"proxy":             {set("proxy.httpsProxy", "proxy.example:3128"), "proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT]"},
+		"proxy with TLS":    {set("proxy.httpsProxy", "https://u:secret-of-the-proxy@proxy.example"), "with the scheme http only"},
+		"proxy with path":   {set("proxy.httpsProxy", "http://u:secret-of-the-proxy@proxy.example/x"), "proxy.httpsProxy: give it as"},
+		"exceptions alone":  {set("proxy.noProxy", "a.example"), `proxy.noProxy "a.example" has no effect without a proxy`},
+		"exceptions, space": {set("proxy", map[string]any{"httpsProxy": "http://p", "noProxy": "a, b"}), `proxy.noProxy "a, b" holds spaces`},
+
+		"image with a tag":    {set("image.repository", "registry:5000/x:1"), `image.repository "registry:5000/x:1" holds a tag: give it in image.tag`},
+		"image with a digest": {set("image.repository", "x@sha256:00"), `image.repository "x@sha256:00" is no name of an image`},
+		"tag":                 {set("image.tag", "a b"), `image.tag "a b" is no tag`},
+		"digest":              {set("image.digest", "sha256:00"), `image.digest "sha256:00" is no digest: give it as sha256: and 64 hexadecimal digits`},
+
+		"priority class":   {set("manager.priorityClassName", "High Priority"), `manager.priorityClassName "High Priority" is no name of a PriorityClass`},
+		"label taken":      {set("forwarder.podLabels", text("app.kubernetes.io/name", "x")), `forwarder.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
+		"label's value":    {set("manager.podLabels", text("team", "a b")), `manager.podLabels: "a b" is no value of the label "team"`},
+		"annotation taken": {set("forwarder.podAnnotations", text("checksum/ca", "x")), `forwarder.podAnnotations holds "checksum/ca", which the chart sets itself`},
+		"toleration":       {set("manager.tolerations", []any{text("effect", "Never")}), "'/manager/tolerations/0/effect': value must be one of"},
+		"affinity":         {set("manager.affinity", map[string]any{"node": map[string]any{}}), "additional properties 'node' not allowed"},
+		"spread":           {set("forwarder.topologySpreadConstraints", []any{text("topologyKey", "zone")}), "missing properties 'maxSkew', 'whenUnsatisfiable'"},
+	} {
+		refused(t, name, tt.values, tt.want)
+	}
+}
+
+// refused renders the chart, which must say want.
+func refused(t *testing.T, name string, v values, want string) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		out, err := template(t, v)
+		if err == nil {
+			t.Fatalf("rendered:\n%s", out)
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("said %q; want %q", err, want)
+		}
+		if strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "flk_secret") || strings.Contains(err.Error(), "flt_secret") {
+			t.Errorf("shows a secret: %s", err)
+		}
+	})
 }
 
 func TestRefusedSurroundings(t *testing.T) {
 	t.Parallel()
+	const versions = "chart requires kubeVersion: >=1.30.0-0 <2.0.0-0 which is incompatible with Kubernetes "
 	for want, args := range map[string][]string{
-		"chart requires kubeVersion: >=1.30.0-0":      {release, "--kube-version", "1.29.9"},
+		versions + "v1.29.9":                          {release, "--kube-version", "1.29.9"},
+		versions + "v2.0.0":                           {release, "--kube-version", "2.0.0"},
 		"has 41 characters: choose one of at most 40": {strings.Repeat("r", 41), "--kube-version", kubeVersion},
 	} {
 		all := append([]string{"template", args[0], chartDir, "--namespace", namespace}, args[1:]...)
 		if out, err := helm(t, os.DevNull, good(), all...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v\n%s\nwant %q", err, out, want)
+		}
+	}
+}
+
+// Both ends of the range of Kubernetes versions, and versions as managed clusters have them.
+func TestKubernetesVersions(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"1.30.0", "1.30.0-gke.1", "1.31.4-eks-a5df82a", kubeVersion, "1.99.0"} {
+		if _, err := helm(t, os.DevNull, good(), "template", release, chartDir, "--namespace", namespace, "--kube-version", version); err != nil {
+			t.Errorf("%s: %v", version, err)
 		}
 	}
 }
@@ -107,6 +173,11 @@ func TestAccepted(t *testing.T) {
 		"no limits":         good().set("manager.resources", map[string]any{}),
 		"extended resource": good().set("forwarder.resources.limits", map[string]any{"example.com/nic": 1}),
 		"long description":  good().set("description", strings.Repeat("x", 255)),
+		"one port":          good().set("binding.portRange", "10000-10000"),
+		"all high ports":    good().set("binding.portRange", "8082-65535"),
+		"IPv6 proxy":        good().set("proxy.httpsProxy", "http://[fd00::1]:3128"),
+		"tag and digest":    good().set("image", map[string]any{"tag": "v1", "digest": "sha256:" + strings.Repeat("0", 64)}),
+		"port of registry":  good().set("image.repository", "localhost:5000/x"),
 	} {
 		if _, err := template(t, v); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -125,7 +196,7 @@ func TestSchemaIsClosed(t *testing.T) {
 	if err := json.Unmarshal(b, &schema); err != nil {
 		t.Fatal(err)
 	}
-	open := map[string]bool{"/properties/global": true, "/$defs/quantities": true}
+	open := map[string]bool{"/properties/global": true, "/$defs/quantities": true, "/$defs/texts": true, "/$defs/term": true}
 	var walk func(path string, node any)
 	walk = func(path string, node any) {
 		object, ok := node.(map[string]any)
@@ -140,4 +211,41 @@ func TestSchemaIsClosed(t *testing.T) {
 		}
 	}
 	walk("", schema)
+}
+
+// Every value says what it is, where it stands or where it refers to.
+func TestEveryValueIsDescribed(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node struct {
+		Description string
+		Ref         string `json:"$ref"`
+		Properties  map[string]*node
+		Defs        map[string]*node `json:"$defs"`
+	}
+	var schema node
+	if err := json.Unmarshal(b, &schema); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range documented(t) {
+		at, walked := &schema, ""
+		for part := range strings.SplitSeq(path, ".") {
+			walked += "." + part
+			if name, ok := strings.CutPrefix(at.Ref, "#/$defs/"); ok {
+				at = schema.Defs[name]
+			}
+			if at.Properties == nil { // a name that the value's user chooses, such as a resource's
+				break
+			}
+			if at = at.Properties[part]; at == nil {
+				t.Fatalf("%s is not in the schema", path)
+			}
+			if at.Description == "" && (at.Ref == "" || schema.Defs[strings.TrimPrefix(at.Ref, "#/$defs/")].Description == "") {
+				t.Errorf("%s: %s has no description", path, walked[1:])
+			}
+		}
+	}
 }

@@ -35,15 +35,15 @@ func granted(t *testing.T, all rendered) []string {
 	var rights []string
 	for _, who := range []string{"manager", "forwarder"} {
 		role := get[rbacv1.Role](t, all, "Role", release+"-"+who)
-		rights = append(rights, flatten(who, false, role.Rules)...)
+		rights = append(rights, flattenRules(who, false, role.Rules)...)
 	}
 	role := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-manager")
-	rights = append(rights, flatten("manager", true, role.Rules)...)
+	rights = append(rights, flattenRules("manager", true, role.Rules)...)
 	slices.Sort(rights)
 	return slices.Compact(rights)
 }
 
-func flatten(who string, cluster bool, rules []rbacv1.PolicyRule) []string {
+func flattenRules(who string, cluster bool, rules []rbacv1.PolicyRule) []string {
 	var rights []string
 	for _, rule := range rules {
 		names := rule.ResourceNames
@@ -102,7 +102,7 @@ func ofMarker(who, text string) []string {
 			names[i] = namespace + "." + name
 		}
 	}
-	return flatten(who, cluster, []rbacv1.PolicyRule{{
+	return flattenRules(who, cluster, []rbacv1.PolicyRule{{
 		APIGroups: fields["groups"], Resources: fields["resources"], ResourceNames: names, Verbs: fields["verbs"],
 	}})
 }

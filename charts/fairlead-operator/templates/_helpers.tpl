@@ -37,8 +37,16 @@ app.kubernetes.io/name: {{ index . 1 }}
 {{ include "fairlead-operator.commonLabels" (index . 0) }}
 {{- end -}}
 
+{{/* REPOSITORY:TAG, REPOSITORY@DIGEST, or with both REPOSITORY:TAG@DIGEST, where the tag is for people. */}}
 {{- define "fairlead-operator.image" -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- $image := .Values.image -}}
+{{- $image.repository -}}
+{{- if or $image.tag (not $image.digest) -}}
+{{- printf ":%s" ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- with $image.digest -}}
+{{- printf "@%s" . -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The Secret with the keys api-key and authtoken. */}}
@@ -80,90 +88,11 @@ and $$ in both.
 {{- . | replace "$" "$$" | toJson -}}
 {{- end -}}
 
-{{- define "fairlead-operator.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{/* The first and the last of the forwarders' ports. */}}
+{{- define "fairlead-operator.firstPort" -}}
+{{- regexFind "^[0-9]+" .Values.binding.portRange -}}
 {{- end -}}
 
-{{- define "fairlead-operator.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-capabilities:
-  drop: [ALL]
-{{- end -}}
-
-{{/* Ports and probes, the same for manager and forwarder. */}}
-{{- define "fairlead-operator.probes" -}}
-ports:
-  - name: metrics
-    containerPort: 8080
-  - name: health
-    containerPort: 8081
-livenessProbe:
-  httpGet:
-    path: /healthz
-    port: health
-  periodSeconds: 10
-  failureThreshold: 6
-readinessProbe:
-  httpGet:
-    path: /readyz
-    port: health
-  periodSeconds: 2
-{{- end -}}
-
-{{/* Pods of one component go to different nodes where there are any: call with (list . "fairlead-manager"). */}}
-{{- define "fairlead-operator.spread" -}}
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    matchLabelKeys: [pod-template-hash]
-    labelSelector:
-      matchLabels:
-        {{- include "fairlead-operator.selectorLabels" . | nindent 8 }}
-{{- end -}}
-
-{{/*
-Volumes of one component: call with (list . "api-key") or (list . "authtoken"). A component sees its own credential only.
-*/}}
-{{- define "fairlead-operator.volumes" -}}
-{{- $root := index . 0 -}}
-volumes:
-  - name: credentials
-    secret:
-      secretName: {{ include "fairlead-operator.secretName" $root }}
-      defaultMode: 0440
-      items:
-        - key: {{ index . 1 }}
-          path: {{ index . 1 }}
-  {{- if $root.Values.api.caBundle }}
-  - name: ca
-    configMap:
-      name: {{ include "fairlead-operator.fullname" $root }}-ca
-  {{- end }}
-{{- end -}}
-
-{{- define "fairlead-operator.volumeMounts" -}}
-volumeMounts:
-  - name: credentials
-    mountPath: /etc/fairlead/credentials
-    readOnly: true
-  {{- if .Values.api.caBundle }}
-  - name: ca
-    mountPath: /etc/fairlead/ca
-    readOnly: true
-  {{- end }}
-{{- end -}}
-
-{{/* Pods start anew when what they read at their start changes: call with (list . .Values.credentials.apiKey). */}}
-{{- define "fairlead-operator.checksums" -}}
-{{- $root := index . 0 -}}
-checksum/credential: {{ printf "%s/%s" $root.Values.credentials.existingSecret (index . 1) | sha256sum }}
-checksum/ca: {{ $root.Values.api.caBundle | sha256sum }}
+{{- define "fairlead-operator.lastPort" -}}
+{{- regexFind "[0-9]+$" .Values.binding.portRange -}}
 {{- end -}}

@@ -6,6 +6,12 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validateAddresses" . -}}
 {{- include "fairlead-operator.validateCredentials" . -}}
 {{- include "fairlead-operator.validateTexts" . -}}
+{{- include "fairlead-operator.validateImage" . -}}
+{{- include "fairlead-operator.validatePorts" . -}}
+{{- include "fairlead-operator.validateProxy" . -}}
+{{- include "fairlead-operator.validatePods" (list . "manager" .Values.manager) -}}
+{{- include "fairlead-operator.validatePods" (list . "forwarder" .Values.forwarder) -}}
+{{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
 {{- end -}}
 
 {{- define "fairlead-operator.validateName" -}}
@@ -28,6 +34,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- fail (printf "edge.address %q: give it as HOST:PORT, or leave it empty for the host and port of api.url" $edge) -}}
 {{- end -}}
 {{- include "fairlead-operator.validatePort" (list "edge.address" $edge) -}}
+{{- if not (regexMatch "^[A-Za-z0-9_-]+$" .Values.api.versionHeader) -}}
+{{- fail (printf "api.versionHeader %q is no name of a header: use letters, digits, '-' and '_', as in Service-Version" .Values.api.versionHeader) -}}
+{{- end -}}
 {{- $ca := .Values.api.caBundle -}}
 {{- if contains "PRIVATE KEY-----" $ca -}}
 {{- fail "api.caBundle holds a private key: give only the certificates of the authority, and consider that key as known to others" -}}
@@ -76,11 +85,15 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if gt (len .Values.description) 255 -}}
 {{- fail (printf "description has %d bytes: shorten it to at most 255" (len .Values.description)) -}}
 {{- end -}}
+{{- if gt (len .Values.clusterName) 253 -}}
+{{- fail (printf "clusterName has %d bytes: shorten it to at most 253" (len .Values.clusterName)) -}}
+{{- end -}}
 {{- if and .Values.clusterDomain (not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .Values.clusterDomain)) -}}
 {{- fail (printf "clusterDomain %q is no DNS domain: give it as cluster.local, without a dot at the end, or leave it empty" .Values.clusterDomain) -}}
 {{- end -}}
 {{- include "fairlead-operator.validateDuration" (list "binding.removalDelay" .Values.binding.removalDelay 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "forwarder.drainTimeout" .Values.forwarder.drainTimeout 86400) -}}
+{{- include "fairlead-operator.validateDuration" (list "metrics.podMonitor.interval" .Values.metrics.podMonitor.interval 86400) -}}
 {{- end -}}
 
 {{- define "fairlead-operator.validateDuration" -}}

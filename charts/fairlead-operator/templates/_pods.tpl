@@ -1,0 +1,153 @@
+{{/*
+What the pods of manager and forwarder have in common. "component" below is (list . "fairlead-manager" .Values.manager), or the forwarder's.
+*/}}
+
+{{- define "fairlead-operator.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "fairlead-operator.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Ports and probes, the same for manager and forwarder. */}}
+{{- define "fairlead-operator.probes" -}}
+ports:
+  {{- if .Values.metrics.enabled }}
+  - name: metrics
+    containerPort: {{ .Values.metrics.port }}
+  {{- end }}
+  - name: health
+    containerPort: 8081
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: health
+  periodSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: health
+  periodSeconds: 2
+{{- end -}}
+
+{{/* The addresses that both listen on. */}}
+{{- define "fairlead-operator.listeners" -}}
+- --metrics-addr={{ if .Values.metrics.enabled }}:{{ .Values.metrics.port }}{{ end }}
+- --health-addr=:8081
+{{- end -}}
+
+{{/* Where a component's pods go: to different nodes where there are any, unless the values say otherwise. */}}
+{{- define "fairlead-operator.scheduling" -}}
+{{- $values := index . 2 -}}
+{{- $selector := dict "matchLabels" (include "fairlead-operator.selectorLabels" . | fromYaml) -}}
+{{- $spread := list -}}
+{{- range $values.topologySpreadConstraints -}}
+{{- if hasKey . "labelSelector" -}}
+{{- $spread = append $spread . -}}
+{{- else -}}
+{{- $spread = append $spread (merge (dict "labelSelector" $selector) .) -}}
+{{- end -}}
+{{- else -}}
+{{- $spread = list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" "matchLabelKeys" (list "pod-template-hash") "labelSelector" $selector) -}}
+{{- end -}}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- toYaml $spread | nindent 2 }}
+{{- end -}}
+
+{{/* Labels of a component's pods. */}}
+{{- define "fairlead-operator.podLabels" -}}
+{{- $own := include "fairlead-operator.componentLabels" . | fromYaml -}}
+{{- toYaml (merge $own (index . 2).podLabels) -}}
+{{- end -}}
+
+{{/*
+Annotations of a component's pods, which start anew when what they read at their start changes: call with the component and its credential.
+*/}}
+{{- define "fairlead-operator.podAnnotations" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict "kubectl.kubernetes.io/default-container" (trimPrefix "fairlead-" (index . 1)) -}}
+{{- if and $root.Values.metrics.enabled (not $root.Values.metrics.podMonitor.enabled) -}}
+{{- $own = merge $own (dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString $root.Values.metrics.port) "prometheus.io/path" "/metrics") -}}
+{{- end -}}
+{{- $own = mergeOverwrite $own (index . 2).podAnnotations -}}
+{{- $_ := set $own "checksum/credential" (printf "%s/%s" $root.Values.credentials.existingSecret (index . 3) | sha256sum) -}}
+{{- $_ := set $own "checksum/ca" ($root.Values.api.caBundle | sha256sum) -}}
+{{- with $root.Values.proxy.httpsProxy -}}
+{{- $_ := set $own "checksum/proxy" (. | sha256sum) -}}
+{{- end -}}
+{{- toYaml $own -}}
+{{- end -}}
+
+{{/*
+The proxy's variables. Its address may hold a password, so it is in a Secret. client-go honours the proxy too: the Kubernetes API is excepted by the address
+that the kubelet gives every pod.
+*/}}
+{{- define "fairlead-operator.proxy" -}}
+{{- if .Values.proxy.httpsProxy -}}
+- name: HTTPS_PROXY
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "fairlead-operator.fullname" . }}-proxy
+      key: https-proxy
+- name: NO_PROXY
+  value: {{ prepend (.Values.proxy.noProxy | replace "$" "$$" | splitList "," | compact) "$(KUBERNETES_SERVICE_HOST)" | join "," | toJson }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Volumes of one component: call with (list . "api-key") or (list . "authtoken"). A component sees its own credential only.
+*/}}
+{{- define "fairlead-operator.volumes" -}}
+{{- $root := index . 0 -}}
+volumes:
+  - name: credentials
+    secret:
+      secretName: {{ include "fairlead-operator.secretName" $root }}
+      defaultMode: 0440
+      items:
+        - key: {{ index . 1 }}
+          path: {{ index . 1 }}
+  {{- if $root.Values.api.caBundle }}
+  - name: ca
+    configMap:
+      name: {{ include "fairlead-operator.fullname" $root }}-ca
+  {{- end }}
+{{- end -}}
+
+{{- define "fairlead-operator.volumeMounts" -}}
+volumeMounts:
+  - name: credentials
+    mountPath: /etc/fairlead/credentials
+    readOnly: true
+  {{- if .Values.api.caBundle }}
+  - name: ca
+    mountPath: /etc/fairlead/ca
+    readOnly: true
+  {{- end }}
+{{- end -}}

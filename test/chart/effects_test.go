@@ -1,0 +1,231 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// effect is a case of one value of the chart: what it is set to, on top of other values where it needs them.
+type effect struct {
+	path  string
+	value any
+	with  values
+}
+
+// effects has a case for every value of values.yaml, in its order.
+func effects() []effect {
+	texts := map[string]any{"example.com/name": "text"}
+	monitored := good().set("metrics.podMonitor.enabled", true)
+	proxied := good().set("proxy.httpsProxy", "http://proxy.example:3128")
+	all := []effect{
+		{"description", "production", nil},
+		{"clusterName", "eu-1", nil},
+		{"binding.enabled", false, nil},
+		{"binding.endpointSelector", "ep.port == 80", nil},
+		{"binding.removalDelay", "5m", nil},
+		{"binding.portRange", "20000-20999", good().set("networkPolicy.enabled", true)},
+		{"credentials.apiKey", "flk_other", nil},
+		{"credentials.authtoken", "flt_other", nil},
+		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"}, "credentials": map[string]any{"existingSecret": "theirs"}}},
+		{"api.url", "https://other.example.com:8443", nil},
+		{"api.caBundle", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", nil},
+		{"api.versionHeader", "X-Version", nil},
+		{"edge.address", "edge.example.com:9443", nil},
+		{"proxy.httpsProxy", "http://user:password@proxy.example:3128", nil},
+		{"proxy.noProxy", ".corp.example,192.0.2.0/24", proxied},
+		{"clusterDomain", "corp.example", nil},
+		{"image.repository", "registry.example.com:5000/mirror/fairlead-operator", nil},
+		{"image.tag", "v9.9.9", nil},
+		{"image.digest", "sha256:" + strings.Repeat("0a", 32), nil},
+		{"image.pullPolicy", "Always", nil},
+		{"imagePullSecrets", []any{map[string]any{"name": "registry"}}, nil},
+		{"metrics.enabled", false, nil},
+		{"metrics.port", 9090, monitored},
+		{"metrics.podMonitor.enabled", true, nil},
+		{"metrics.podMonitor.interval", "1m", monitored},
+		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
+		{"networkPolicy.enabled", true, nil},
+		{"crds.install", false, nil},
+		{"crds.keep", false, nil},
+		{"forwarder.drainTimeout", "2h", nil},
+	}
+	for _, component := range []string{"manager", "forwarder"} {
+		all = append(all,
+			effect{component + ".replicas", 5, nil},
+			effect{component + ".resources.requests.cpu", "1", nil},
+			effect{component + ".resources.requests.memory", "1Gi", nil},
+			effect{component + ".resources.limits.memory", "2Gi", nil},
+			effect{component + ".priorityClassName", "system-cluster-critical", nil},
+			effect{component + ".nodeSelector", texts, nil},
+			effect{component + ".tolerations", []any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
+			effect{component + ".affinity", map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+				"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+			}}}, nil},
+			effect{component + ".topologySpreadConstraints", []any{
+				map[string]any{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
+				map[string]any{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": map[string]any{"matchLabels": texts}},
+			}, nil},
+			effect{component + ".podLabels", texts, nil},
+			effect{component + ".podAnnotations", map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"}, nil},
+		)
+	}
+	return all
+}
+
+// Every value changes what is installed, in the way that testdata/effects.out.txt shows, and the program accepts the result. A value without a case fails.
+func TestEveryValueHasAnEffect(t *testing.T) {
+	t.Parallel()
+	cases := effects()
+	covered := make([]string, len(cases))
+	for i, e := range cases {
+		covered[i] = e.path
+	}
+	if diff := cmp.Diff(documented(t), slices.Sorted(slices.Values(covered))); diff != "" {
+		t.Fatalf("values of values.yaml (-) against cases of effects (+): add a case and run `go test ./test/chart -update`:\n%s", diff)
+	}
+	program := &checker{mounts: mountedFiles(t)}
+	results := make([]string, len(cases))
+	t.Run("values", func(t *testing.T) {
+		for i, e := range cases {
+			t.Run(e.path, func(t *testing.T) {
+				t.Parallel()
+				with := e.with
+				if with == nil {
+					with = good()
+				}
+				after := render(t, with.set(e.path, e.value))
+				changes := difference(flatten(render(t, with)), flatten(after))
+				if len(changes) == 0 {
+					t.Errorf("%s changes nothing", e.path)
+				}
+				value, _ := json.Marshal(e.value)
+				results[i] = fmt.Sprintf("%s: %s\n  %s\n", e.path, value, strings.Join(changes, "\n  "))
+				program.check(t, after)
+			})
+		}
+	})
+	got, file := strings.Join(results, "\n"), "testdata/effects.out.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" || err != nil {
+		t.Errorf("%s differs (-want +got, %v); `go test ./test/chart -update` writes it anew:\n%s", file, err, diff)
+	}
+}
+
+// documented are the paths of all values of values.yaml, sorted. An empty map or list is a value too.
+func documented(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root map[string]any
+	if err := yaml.Unmarshal(b, &root); err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	var walk func(prefix string, node map[string]any)
+	walk = func(prefix string, node map[string]any) {
+		for name, child := range node {
+			if group, ok := child.(map[string]any); ok && len(group) > 0 {
+				walk(prefix+name+".", group)
+				continue
+			}
+			paths = append(paths, prefix+name)
+		}
+	}
+	walk("", root)
+	slices.Sort(paths)
+	return paths
+}
+
+// flat is a rendered chart as lines: object -> path within it -> value.
+type flat map[string]map[string]string
+
+// flatten leaves the CRDs' schemas out.
+func flatten(all rendered) flat {
+	result := flat{}
+	for _, o := range all {
+		object := o.Object
+		if o.GetKind() == "CustomResourceDefinition" {
+			object = map[string]any{"metadata": object["metadata"]}
+		}
+		lines := map[string]string{}
+		flattenNode(lines, "", object)
+		result[o.GetKind()+" "+o.GetName()] = lines
+	}
+	return result
+}
+
+// flattenNode names elements of lists by their name or their text where they have one, so that a further one moves nobody.
+func flattenNode(lines map[string]string, path string, node any) {
+	switch n := node.(type) {
+	case map[string]any:
+		for key, child := range n {
+			flattenNode(lines, path+"."+key, child)
+		}
+	case []any:
+		for i, child := range n {
+			index := fmt.Sprint(i)
+			if text, ok := child.(string); ok {
+				index = text
+			} else if name, ok, _ := unstructured.NestedString(asMap(child), "name"); ok {
+				index = name
+			}
+			flattenNode(lines, path+"["+index+"]", child)
+		}
+	default:
+		text := fmt.Sprintf("%#v", n)
+		if strings.Contains(path, "checksum/") {
+			text = text[:9] + `…"`
+		}
+		lines[path] = text
+	}
+}
+
+func asMap(node any) map[string]any {
+	m, _ := node.(map[string]any)
+	return m
+}
+
+// difference lists what goes (-) and what comes (+). An object that goes is one line.
+func difference(before, after flat) []string {
+	var changes []string
+	for object, lines := range before {
+		if after[object] == nil {
+			changes = append(changes, object+" -")
+			continue
+		}
+		for path, value := range lines {
+			if after[object][path] != value {
+				changes = append(changes, fmt.Sprintf("%s %s -%s", object, path, value))
+			}
+		}
+	}
+	for object, lines := range after {
+		for _, path := range slices.Collect(maps.Keys(lines)) {
+			if before[object][path] != lines[path] {
+				changes = append(changes, fmt.Sprintf("%s %s +%s", object, path, lines[path]))
+			}
+		}
+	}
+	slices.Sort(changes)
+	return changes
+}

@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// accepted is what the program says when it has read all flags, variables and files and then finds no cluster.
+const accepted = "finding the Kubernetes cluster"
+
+// operator is the program that the chart runs, built once for all tests.
+var operator struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if operator.dir != "" {
+		_ = os.RemoveAll(operator.dir)
+	}
+	os.Exit(code)
+}
+
+func build() {
+	if operator.dir, operator.err = os.MkdirTemp("", "fairlead-chart-"); operator.err != nil {
+		return
+	}
+	if out, err := exec.Command("go", "build", "-o", operator.dir+"/", "../../cmd/fairlead-operator").CombinedOutput(); err != nil {
+		operator.err = fmt.Errorf("building fairlead-operator: %w: %s", err, out)
+	}
+}
+
+// program returns the path of fairlead-operator.
+func program(t *testing.T) string {
+	t.Helper()
+	operator.once.Do(build)
+	if operator.err != nil {
+		t.Fatal(operator.err)
+	}
+	return filepath.Join(operator.dir, "fairlead-operator")
+}
+
+// command prepares the program as the container would run it, with the pod's mounts below the folder.
+func command(t *testing.T, c corev1.Container, mounts string, more ...string) *exec.Cmd {
+	t.Helper()
+	args := append(arguments(c), more...)
+	for i := range args {
+		args[i] = strings.Replace(args[i], "=/etc/fairlead/", "="+mounts+"/", 1)
+	}
+	cmd := exec.CommandContext(t.Context(), program(t), args...)
+	cmd.Env = []string{"HOME=" + mounts}
+	for name, value := range environment(c) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// checker gives the program what the chart rendered, each command line once. It may be used from several goroutines.
+type checker struct {
+	mounts string
+	seen   sync.Map
+}
+
+// check runs the program for every Deployment; it must find nothing to object to.
+func (c *checker) check(t *testing.T, all rendered) {
+	t.Helper()
+	for _, o := range all {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		container := get[appsv1.Deployment](t, all, "Deployment", o.GetName()).Spec.Template.Spec.Containers[0]
+		key, _ := json.Marshal([]any{arguments(container), environment(container)})
+		if _, seen := c.seen.LoadOrStore(string(key), true); seen {
+			continue
+		}
+		if out, err := command(t, container, c.mounts).CombinedOutput(); err == nil || !strings.Contains(string(out), accepted) {
+			t.Errorf("%s %v: %s (%v)", o.GetName(), container.Args, out, err)
+		}
+	}
+}
+
+// The program itself reads every argument and variable that the chart writes, finds nothing to object to and goes on to look for a cluster, which
+// is not there. TestEveryValueHasAnEffect does the same for every single value.
+func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
+	t.Parallel()
+	c := &checker{mounts: mountedFiles(t)}
+	inputs, _ := filepath.Glob("testdata/*.in.yaml")
+	for _, input := range inputs {
+		text, err := template(t, nil, "--values", input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.check(t, parse(t, text))
+	}
+	container := manager(t, render(t, good())).Spec.Template.Spec.Containers[0]
+	if out, _ := command(t, container, c.mounts, "--no-such-flag").CombinedOutput(); strings.Contains(string(out), accepted) {
+		t.Error("an unknown flag passes, so this test proves nothing")
+	}
+}
+
+// mountedFiles writes what the pods find below /etc/fairlead.
+func mountedFiles(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	dir := t.TempDir()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x", "ca/ca.crt": string(authority)} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

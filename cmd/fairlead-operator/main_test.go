@@ -30,6 +30,7 @@ func TestRun(t *testing.T) {
 		{"selector of the environment", []string{"manager"}, map[string]string{"FAIRLEAD_ENDPOINT_SELECTOR": "true &&\n\tep.\"ä"}, exitUsage, "--endpoint-selector \"true &&\\n\\tep.\\\"ä\": line 2"},
 		{"flag before environment", []string{"manager", "--endpoint-selector=ep.a"}, map[string]string{"FAIRLEAD_ENDPOINT_SELECTOR": "ep.b"}, exitUsage, "undefined field 'a'"},
 		{"description of the environment", []string{"manager"}, map[string]string{"FAIRLEAD_DESCRIPTION": strings.Repeat("x", 300)}, exitUsage, "--description"},
+		{"cluster name of the environment", []string{"manager"}, map[string]string{"FAIRLEAD_CLUSTER_NAME": strings.Repeat("x", 300)}, exitUsage, "--cluster-name"},
 	} {
 		var out bytes.Buffer
 		code := run(context.Background(), tc.args, func(name string) string { return tc.env[name] }, &out, &out)

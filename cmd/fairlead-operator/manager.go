@@ -24,11 +24,12 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manager",
 		Short: "Watch the account's endpoints and keep their Services",
-		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION and FAIRLEAD_ENDPOINT_SELECTOR stand in for " +
-			"--description and --endpoint-selector, so that any text passes unchanged.",
+		Long: "Watch the account's endpoints and keep their Services.\n\nFAIRLEAD_DESCRIPTION, FAIRLEAD_CLUSTER_NAME and " +
+			"FAIRLEAD_ENDPOINT_SELECTOR stand in for the flags of these names, so that any text passes unchanged.",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Description = orEnv(cmd.Flags(), "description", o.Description, getenv("FAIRLEAD_DESCRIPTION"))
+			o.ClusterName = orEnv(cmd.Flags(), "cluster-name", o.ClusterName, getenv("FAIRLEAD_CLUSTER_NAME"))
 			o.EndpointSelector = orEnv(cmd.Flags(), "endpoint-selector", o.EndpointSelector, getenv("FAIRLEAD_ENDPOINT_SELECTOR"))
 			if err := o.Validate(); err != nil {
 				return err
@@ -55,6 +56,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
 	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
+	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: what people call this cluster, shown in the account")
 	f.BoolVar(&o.BindingEnabled, "binding-enabled", true, "project endpoints; false registers the installation and removes what was projected")
 	f.StringVar(&o.EndpointSelector, "endpoint-selector", "", "CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
 	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second, "how long the Services of an endpoint stay after its agent said goodbye")

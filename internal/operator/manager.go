@@ -138,7 +138,7 @@ func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s setting
 	register := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners, Recorder: recorder, Now: time.Now,
 		Spec:    v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled, EndpointSelector: o.EndpointSelector},
-		Version: version.String(), Facts: factsOf(feed), Log: mgr.GetLogger().WithName("registration"),
+		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed), Log: mgr.GetLogger().WithName("registration"),
 	}
 	runnables := []manager.Runnable{register, feed}
 	if !o.BindingEnabled {

@@ -32,6 +32,7 @@ type ManagerOptions struct {
 	Namespace        string
 	Release          string
 	Description      string
+	ClusterName      string // what people call the cluster
 	BindingEnabled   bool
 	EndpointSelector string
 	RemovalDelay     time.Duration
@@ -92,6 +93,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {
 		c.wrong("--description", o.Description[:32]+"…", fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
+	}
+	if len(o.ClusterName) > account.MaxShortText {
+		c.wrong("--cluster-name", o.ClusterName[:32]+"…", fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
 	}
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
 		c.wrong("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")

@@ -52,6 +52,7 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},
 		{"--description", "", "255", func(o *ManagerOptions) { o.Description = strings.Repeat("ä", 128) }},
+		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},
 		{"--removal-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.RemovalDelay = -time.Second }},
 		{"--metrics-addr", "8080", ":PORT", func(o *ManagerOptions) { o.MetricsAddr = "8080" }},
 		{"--health-addr", ":99999", ":PORT", func(o *ManagerOptions) { o.HealthAddr = ":99999" }},

@@ -63,6 +63,8 @@ type Registration struct {
 	Owners       func(context.Context) (installation.Owners, error)
 	Spec         v1alpha1.KubernetesOperatorSpec
 	Version      string
+	// ClusterName is what people call this cluster; the account shows it.
+	ClusterName string
 	// Facts returns what is known of the account now.
 	Facts    func() Facts
 	Recorder events.EventRecorder
@@ -189,9 +191,11 @@ func (r *Registration) operator(clusterUID string) account.Operator {
 	return account.Operator{
 		Description:     r.Spec.Description,
 		EnabledFeatures: r.features(),
-		Deployment:      account.OperatorDeployment{Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version},
-		Binding:         r.binding(),
-		ClusterUID:      clusterUID,
+		Deployment: account.OperatorDeployment{
+			Name: r.Installation.Release, Namespace: r.Installation.Namespace, Version: r.Version, ClusterName: r.ClusterName,
+		},
+		Binding:    r.binding(),
+		ClusterUID: clusterUID,
 	}
 }
 

@@ -60,7 +60,7 @@ var _ = Describe("a heartbeat", func() {
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners, Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
 			Spec:    v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true, EndpointSelector: "ep.port == 80"},
-			Version: "1.2.3", Facts: func() registration.Facts { return facts },
+			Version: "1.2.3", ClusterName: "eu-1", Facts: func() registration.Facts { return facts },
 		}
 	})
 	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
@@ -94,7 +94,7 @@ var _ = Describe("a heartbeat", func() {
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "answers")
 		Expect(f.Installation.Owns(k)).To(BeTrue())
 		Expect(k.OwnerReferences).To(HaveLen(1))
-		Expect(api.last.Deployment).To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3"}))
+		Expect(api.last.Deployment).To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3", ClusterName: "eu-1"}))
 		Expect(api.last.EnabledFeatures).To(Equal([]string{"bindings"}))
 		Expect(api.last.Binding.EndpointSelectors).To(Equal([]string{"ep.port == 80"}))
 		Expect(api.last.ClusterUID).NotTo(BeEmpty())

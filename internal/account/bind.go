@@ -21,6 +21,7 @@ type BindRequest struct {
 	UpstreamURL      string
 	UpstreamProtocol string // "http1", "http2" or "" for tcp
 	HostMode         string
+	PoolingEnabled   bool   // share the URL with others that do; the row is then that of Name, or of the session's instance id
 	ResumeSecret     string // from the previous bind of this endpoint by this process; empty at its start
 }
 
@@ -34,7 +35,8 @@ type BindResult struct {
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
 type Binder interface {
 	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret fits. CodeURLTaken otherwise,
-	// naming the holder.
+	// naming the holder. In a pool each member has a row of its own, and nobody adopts another's. A URL is shared by all or by
+	// nobody: CodeURLTaken for one that does not pool where others do, and the reverse.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error

@@ -22,22 +22,25 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	result := &account.BindResult{ResumeSecret: account.NewSecret(account.ResumePrefix)}
 	var row *endpointRow
 	err := s.write(ctx, "binding an endpoint", func(t *tx) error {
-		region, err := t.sessionRegion(r.AccountID, r.SessionID)
+		region, instanceID, err := t.liveSession(r.AccountID, r.SessionID)
 		if err != nil {
 			return err
 		}
 		if err := t.refuseOtherScheme(r); err != nil {
 			return err
 		}
-		row, err = t.endpointWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5`,
-			r.AccountID, r.Binding, r.URL.Host, r.URL.Port, "")
+		slot, err := slotOf(r, instanceID)
+		if err != nil {
+			return err
+		}
+		row, err = t.rowFor(r, slot, memberSlot(r.Name, instanceID))
 		if err != nil {
 			return err
 		}
 		kind, before := account.Modified, account.Endpoint{}
 		if row == nil {
 			kind = account.Added
-			row, err = t.newEndpoint(r)
+			row, err = t.newEndpoint(r, slot)
 		} else {
 			before = row.e
 			result.TookFrom, err = t.mayHold(row, r)
@@ -45,6 +48,7 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		if err != nil {
 			return err
 		}
+		row.slot = slot
 		row.hold(r, region, result.ResumeSecret, t.now)
 		if kind == account.Modified && !differs(before, row.e) {
 			return t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
@@ -60,13 +64,13 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	return result, nil
 }
 
-// sessionRegion returns the region of a live session. A session that has ended cannot bind: nobody would ever lose its endpoint.
-func (t *tx) sessionRegion(accountID, sessionID string) (region string, err error) {
-	err = t.row(`SELECT region FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).Scan(&region)
+// liveSession returns region and instance id of a live session. A session that has ended cannot bind: nobody would ever lose its endpoint.
+func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string, err error) {
+	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).Scan(&region, &instanceID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
+		return "", "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
 	}
-	return region, err
+	return region, instanceID, err
 }
 
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
@@ -86,7 +90,7 @@ func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 }
 
 // newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot and its hostname.
-func (t *tx) newEndpoint(r account.BindRequest) (*endpointRow, error) {
+func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, error) {
 	var count int
 	if err := t.row(`SELECT COUNT(*) FROM endpoints WHERE account_id = $1`, r.AccountID).Scan(&count); err != nil {
 		return nil, err
@@ -94,7 +98,7 @@ func (t *tx) newEndpoint(r account.BindRequest) (*endpointRow, error) {
 	if count >= t.s.opt.MaxEndpoints {
 		return nil, account.Errorf(account.CodeLimit, "the account has %d endpoints, which is its limit; end some of them first", count)
 	}
-	id, err := t.slotID(r)
+	id, err := t.slotID(r, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +114,11 @@ func (t *tx) newEndpoint(r account.BindRequest) (*endpointRow, error) {
 }
 
 // slotID returns the id reserved for the slot and ends the reservation, or makes an id.
-func (t *tx) slotID(r account.BindRequest) (string, error) {
+func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
 	var id string
 	var expires int64
 	err := t.row(`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
-		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, "").Scan(&id, &expires)
+		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Scan(&id, &expires)
 	if err == nil && expires > micros(t.now) {
 		return id, nil
 	}
@@ -141,7 +145,7 @@ func (t *tx) mayHold(row *endpointRow, r account.BindRequest) (tookFrom string, 
 	}
 	holder := idOf(row.e.TunnelSession)
 	if len(row.resumeHash) == 0 || subtle.ConstantTimeCompare(row.resumeHash, account.HashSecret(r.ResumeSecret)) != 1 {
-		return "", t.urlTaken(row, holder)
+		return "", t.urlTaken(row, holder, r.PoolingEnabled)
 	}
 	if holder == r.SessionID {
 		return "", nil
@@ -149,7 +153,7 @@ func (t *tx) mayHold(row *endpointRow, r account.BindRequest) (tookFrom string, 
 	return holder, nil
 }
 
-func (t *tx) urlTaken(row *endpointRow, holder string) error {
+func (t *tx) urlTaken(row *endpointRow, holder string, pooling bool) error {
 	var ip string
 	err := t.row(`SELECT ip FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, holder, row.e.AccountID).Scan(&ip)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -161,7 +165,7 @@ func (t *tx) urlTaken(row *endpointRow, holder string) error {
 	since := row.onlineSince.Format(time.RFC3339)
 	return &account.Error{
 		Code:    account.CodeURLTaken,
-		Msg:     fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; stop that agent, or choose another URL", row.e.URL, holder, ip, since),
+		Msg:     fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; %s", row.e.URL, holder, ip, since, remedy(row.e.PoolingEnabled, pooling)),
 		Details: map[string]string{"endpoint_id": row.e.ID, "session_id": holder, "ip": ip, "since": since},
 	}
 }
@@ -173,6 +177,7 @@ func (row *endpointRow) hold(r account.BindRequest, region, resumeSecret string,
 		row.onlineSince = now
 	}
 	e.Name, e.Description, e.Metadata = r.Name, r.Description, r.Metadata
+	e.PoolingEnabled = r.PoolingEnabled
 	e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region = r.UpstreamURL, r.UpstreamProtocol, r.HostMode, region
 	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID), refTo(r.CredentialID)
 	row.graceFrom, row.resumeHash = time.Time{}, account.HashSecret(resumeSecret)

@@ -18,7 +18,7 @@ import (
 // endpointRow is an endpoint with what only the store knows of it.
 type endpointRow struct {
 	e           account.Endpoint
-	slot        string // "" without pooling
+	slot        string // "" without pooling, else the member of the pool: see memberSlot
 	resumeHash  []byte // of the secret that takes the row over while it is online
 	onlineSince time.Time
 	graceFrom   time.Time // when the grace of an offline row began
@@ -60,7 +60,7 @@ func (t *tx) saveEndpoint(r *endpointRow) error {
 	e := &r.e
 	return t.exec(`INSERT INTO endpoints (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
 		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
-		ON CONFLICT (id) DO UPDATE SET name = excluded.name, description = excluded.description, metadata = excluded.metadata,
+		ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name, description = excluded.description, metadata = excluded.metadata,
 		pooling_enabled = excluded.pooling_enabled, upstream_url = excluded.upstream_url, upstream_protocol = excluded.upstream_protocol,
 		host_mode = excluded.host_mode, region = excluded.region, online = excluded.online, session_id = excluded.session_id,
 		credential_id = excluded.credential_id, resume_hash = excluded.resume_hash, online_since = excluded.online_since,

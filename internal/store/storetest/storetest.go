@@ -21,7 +21,7 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, reservations, events, times, operators, credentials, isolation, concurrency} {
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, reservations, events, times, operators, credentials, isolation, concurrency} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -112,9 +112,20 @@ func (f *Fixture) Session() string { f.T.Helper(); return f.SessionIn(f.AccountI
 // SessionIn starts a session in an account.
 func (f *Fixture) SessionIn(accountID string) string {
 	f.T.Helper()
+	return f.startSession(accountID, "")
+}
+
+// SessionOf starts a session of an agent with this instance id in the first account.
+func (f *Fixture) SessionOf(instanceID string) string {
+	f.T.Helper()
+	return f.startSession(f.AccountID, instanceID)
+}
+
+func (f *Fixture) startSession(accountID, instanceID string) string {
+	f.T.Helper()
 	id := account.NewID(account.PrefixTunnelSession, f.Clock.Now())
 	Must(f.T, f.Store.StartSession(f.ctx(), account.TunnelSession{ID: id, AccountID: accountID, Credential: account.Ref{ID: f.TokenID},
-		IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls"}))
+		IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls", InstanceID: instanceID}))
 	return id
 }
 
@@ -133,6 +144,22 @@ func (f *Fixture) Bind(session, url string) *account.BindResult {
 	got, err := f.Store.Bind(f.ctx(), f.Request(session, url))
 	Must(f.T, err)
 	return got
+}
+
+// Join binds url with pooling and fails the test when it is refused.
+func (f *Fixture) Join(session, url string) *account.BindResult {
+	f.T.Helper()
+	r := f.Request(session, url)
+	r.PoolingEnabled = true
+	got, err := f.Store.Bind(f.ctx(), r)
+	Must(f.T, err)
+	return got
+}
+
+// Lose ends a session of the first account, as a lost connection does.
+func (f *Fixture) Lose(session string) {
+	f.T.Helper()
+	Must(f.T, f.Store.Lose(f.ctx(), f.AccountID, session))
 }
 
 // Endpoint reads an endpoint of the first account.

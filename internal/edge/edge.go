@@ -35,9 +35,9 @@ type Origin struct {
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
 }
 
-// Agent is the agent that holds an endpoint now. Each bind is another Agent; values are compared.
+// Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
 type Agent interface {
-	// Endpoint is the endpoint with the attributes that the agent bound it with.
+	// Endpoint is the endpoint with the attributes that the agent bound it with. In a pool it may be another than the one that was asked for.
 	Endpoint() *account.Endpoint
 	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the agent is gone.
 	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
@@ -45,6 +45,8 @@ type Agent interface {
 	Report(tunnel.RequestLine)
 	// Context is done when the agent no longer holds the endpoint.
 	Context() context.Context
+	// Release says that the connection or request that the agent was chosen for has ended. It is called once for each choice.
+	Release()
 }
 
 // Meter counts. Implementations are safe for concurrent use.
@@ -59,7 +61,8 @@ type Meter interface {
 
 // Options are what an Edge needs.
 type Options struct {
-	Agent       func(endpointID string) (Agent, error) // CodeEndpointOffline when no agent holds the endpoint
+	// Agent chooses who serves a connection, or a request, to the endpoint's URL; CodeEndpointOffline when no agent holds it.
+	Agent       func(*account.Endpoint) (Agent, error)
 	Meter       Meter
 	Logger      *slog.Logger
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s

@@ -89,7 +89,7 @@ type exchange struct {
 	status int
 }
 
-// handle serves one request. The endpoint is the connection's; its agent is looked up for every request.
+// handle serves one request. The URL is the connection's; the agent is chosen for every request.
 func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	cc, ok := r.Context().Value(connKey{}).(*clientConn)
 	if !ok {
@@ -107,11 +107,12 @@ func (x *exchange) serve() {
 		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
 		return
 	}
-	agent, err := x.edge.opt.Agent(x.conn.endpoint.ID)
+	agent, err := x.edge.opt.Agent(x.conn.endpoint)
 	if err != nil {
 		x.fail(x.w, x.r, err)
 		return
 	}
+	defer agent.Release()
 	x.agent = agent
 	if x.r.ContentLength != 0 {
 		x.body = &watchedBody{ReadCloser: x.r.Body}
@@ -184,7 +185,7 @@ func (x *exchange) report() {
 	}
 	path := x.r.URL.EscapedPath()
 	x.agent.Report(tunnel.RequestLine{
-		EndpointID: x.conn.endpoint.ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
+		EndpointID: x.agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
 		Status: x.status, Duration: time.Since(x.start), At: x.start,
 	})
 }

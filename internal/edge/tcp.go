@@ -15,12 +15,13 @@ import (
 // serveTCP joins the client to a stream of the agent. The client's bytes follow the stream's header at once; the client is accepted when the
 // agent has answered, and refused with the agent's reason.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
-	agent, err := e.opt.Agent(ep.ID)
+	agent, err := e.opt.Agent(ep)
 	if err != nil {
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	header := e.header(ep)
+	defer agent.Release()
+	header := e.header(agent.Endpoint())
 	header.ClientAddr, header.TraceID, header.Pod = o.ClientAddr, o.TraceID, o.StatedPod
 	st, err := agent.Open(ctx, header)
 	if err != nil {
@@ -31,7 +32,7 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 	up := e.newUpstream(st, c.Accept, func(err error) { e.refuse(c, refuseCode(err)) })
 	moved, err := relay.Join(ctx, c, up, relay.Options{})
 	if err != nil {
-		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
+		e.log.Debug("a connection broke", "endpoint", header.EndpointID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 	hold, cancel := context.WithTimeout(ctx, f.timing.hold)
 	defer cancel()
 	header := tunnel.OpenHeader{
-		EndpointID: to.endpointID, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Deadline: f.timing.open,
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Deadline: f.timing.open,
 	}
 	for {
 		session, err := f.edge.Wait(hold)

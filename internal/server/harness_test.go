@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what has to happen at once.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func within(t *testing.T) context.Context {
 	t.Helper()
@@ -211,7 +211,11 @@ type agent struct {
 
 // agent binds one endpoint and serves its streams to the upstream's address.
 func (r *running) agent(b tunnel.Bind, upstream string) *agent {
-	return r.agentWith(r.authtoken, b, func(ctx context.Context, st *tunnel.Stream) {
+	return r.agentWith(r.authtoken, b, toUpstream(upstream))
+}
+
+func toUpstream(upstream string) func(context.Context, *tunnel.Stream) {
+	return func(ctx context.Context, st *tunnel.Stream) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
 		if err != nil {
 			_ = st.Refuse(tunnel.RefusedUpstream)
@@ -222,7 +226,7 @@ func (r *running) agent(b tunnel.Bind, upstream string) *agent {
 			return
 		}
 		_, _ = relay.Join(ctx, st, conn.(*net.TCPConn), relay.Options{})
-	})
+	}
 }
 
 func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Context, *tunnel.Stream)) *agent {

@@ -126,7 +126,7 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 	}{
 		"public binding":   {tunnel.Bind{URL: ok, Binding: "public"}, []string{"binding", "public", "kubernetes"}},
 		"internal binding": {tunnel.Bind{URL: ok, Binding: "internal"}, []string{"binding", "internal"}},
-		"pooling":          {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"pooling_enabled"}},
+		"nameless member":  {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}}, // the session tells no instance id
 		"long description": {tunnel.Bind{URL: ok, Description: strings.Repeat("x", 300)}, []string{"description", "255"}},
 		"long metadata":    {tunnel.Bind{URL: ok, Metadata: strings.Repeat("x", 5000)}, []string{"metadata", "4096"}},
 		"NUL":              {tunnel.Bind{URL: ok, Name: "a\x00b"}, []string{"name", "NUL"}},
@@ -184,7 +184,7 @@ func TestATakenURLNamesItsHolder(t *testing.T) {
 	}
 	second := r.session(r.authtoken)
 	_, err := second.Bind(within(t), tunnel.Bind{URL: "http://hello.demo"})
-	wantCode(t, "a second agent", err, tunnel.CodeURLTaken, first.ID(), "127.0.0.1", "since 20")
+	wantCode(t, "a second agent", err, tunnel.CodeURLTaken, first.ID(), "127.0.0.1", "since 20", "--pooling-enabled")
 	_, err = second.Bind(within(t), tunnel.Bind{URL: "http://hello.demo", ResumeSecret: "guess"})
 	wantCode(t, "a guessed resume secret", err, tunnel.CodeURLTaken)
 	if first.Err() != nil {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/pki"
@@ -142,8 +143,8 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.edge = edge.New(edge.Options{
-		Agent: func(endpointID string) (edge.Agent, error) {
-			h, err := s.sessions.Holder(endpointID)
+		Agent: func(ep *account.Endpoint) (edge.Agent, error) {
+			h, err := s.sessions.Choose(ep)
 			if err != nil {
 				return nil, err // not h: a nil *Holding is no nil Agent
 			}

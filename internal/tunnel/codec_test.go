@@ -19,7 +19,7 @@ import (
 
 func fullHeader() OpenHeader {
 	return OpenHeader{
-		EndpointID: "ep_1", Host: "api.demo", Port: 8080, ClientAddr: "[fd00::7]:41234", TraceID: "t-1", Deadline: 5 * time.Second,
+		EndpointID: "ep_1", Scheme: "http", Host: "api.demo", Port: 8080, ClientAddr: "[fd00::7]:41234", TraceID: "t-1", Deadline: 5 * time.Second,
 		Pod: &PodIdentity{Namespace: "demo", Name: "curl", ServiceAccount: "default"},
 	}
 }

@@ -18,6 +18,7 @@ type OpenHeader struct {
 	EndpointID string        // required, at most 128 bytes
 	Host       string        // of the endpoint's URL, at most 255 bytes
 	Port       int           // of the endpoint's URL
+	Scheme     string        // of the endpoint's URL, at most 16 bytes; "" = the opener does not say
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = it does not say
@@ -40,6 +41,7 @@ const (
 	identityLimit   = 253
 	shortValueLimit = 128
 	hostLimit       = 255
+	schemeLimit     = 16
 )
 
 // The fields' tags. Unknown ones are skipped.
@@ -53,6 +55,7 @@ const (
 	tagPodNamespace
 	tagPodName
 	tagPodServiceAccount
+	tagScheme
 	tagEnd // one past the last that this version knows
 )
 
@@ -71,6 +74,7 @@ func (h *OpenHeader) texts() []textField {
 		{tagHost, "host", hostLimit, &h.Host},
 		{tagClientAddr, "client address", shortValueLimit, &h.ClientAddr},
 		{tagTraceID, "trace id", shortValueLimit, &h.TraceID},
+		{tagScheme, "scheme", schemeLimit, &h.Scheme},
 	}
 	if h.Pod != nil {
 		fields = append(fields,

@@ -125,17 +125,32 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 	}
 }
 
+// CanOpen says whether Open would find a connection at this moment. It costs next to nothing and does not wait.
+func (s *Session) CanOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool { return l.ctx.Err() == nil && !l.mux.IsClosed() })
+}
+
+// closedFor says why no stream can be opened. The caller holds mu.
+func (s *Session) closedFor() error {
+	switch {
+	case s.closing || len(s.links) == 0:
+		return s.endedError()
+	case s.peerSaid:
+		return &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
+	case s.draining && !s.client:
+		return &Error{Code: CodeDraining, Msg: "the server is about to stop"}
+	}
+	return nil
+}
+
 // pick chooses a connection for a new stream and counts the stream in.
 func (s *Session) pick() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closing || len(s.links) == 0:
-		return nil, s.endedError()
-	case s.peerSaid:
-		return nil, &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
-	case s.draining && !s.client:
-		return nil, &Error{Code: CodeDraining, Msg: "the server is about to stop"}
+	if err := s.closedFor(); err != nil {
+		return nil, err
 	}
 	best := s.links[0]
 	queued := best.conn.queued.Load()

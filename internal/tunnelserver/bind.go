@@ -27,7 +27,7 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	}
 	s.hold(t, result)
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account", t.accountID,
-		"resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
+		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
 }
 
@@ -50,7 +50,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r := account.BindRequest{
 		AccountID: t.accountID, CredentialID: t.token.ID, SessionID: t.id, Binding: b.Binding,
 		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-		HostMode: b.HostMode, ResumeSecret: b.ResumeSecret,
+		HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
 	}
 	if r.Binding == "" {
 		r.Binding = account.BindingKubernetes
@@ -65,9 +65,6 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		if f.Field != "url" { // said already, in the words of the parser
 			broken = append(broken, f)
 		}
-	}
-	if b.PoolingEnabled {
-		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true", Rule: "this version has no endpoint pools; leave it out"})
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
 	broken = append(broken, account.FieldsOf(checkHTTPOnly(r))...)

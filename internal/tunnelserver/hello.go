@@ -139,10 +139,9 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 	s.mu.Lock()
 	t := s.sessions[ts.ID()]
 	delete(s.sessions, ts.ID())
-	for id, h := range s.holdings {
+	for _, h := range s.holdings {
 		if h.session == t {
-			delete(s.holdings, id)
-			h.cancel()
+			s.drop(h)
 		}
 	}
 	s.mu.Unlock()

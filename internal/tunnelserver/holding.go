@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -14,10 +15,15 @@ import (
 // Holding is an endpoint in the hands of a live session. A new bind of the endpoint makes a new Holding, so the pointer tells one bind from
 // the next.
 type Holding struct {
+	server   *Server
 	endpoint account.Endpoint
 	session  *session
 	ctx      context.Context
 	cancel   context.CancelFunc
+
+	// guarded by Server.mu
+	open   int    // connections that Choose gave it and that are not released
+	chosen uint64 // when Choose took it last, in turns of the server; 0 = never
 }
 
 // Endpoint returns the endpoint as its agent bound it. Callers do not change it.
@@ -41,27 +47,18 @@ func (h *Holding) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.S
 // Report shows a request on the agent's screen; it never blocks.
 func (h *Holding) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
-// Holder returns who holds the endpoint now; CodeEndpointOffline when nobody does, or only an agent that is about to stop.
-func (s *Server) Holder(endpointID string) (*Holding, error) {
-	s.mu.Lock()
-	h := s.holdings[endpointID]
-	s.mu.Unlock()
-	if h == nil || drainsNow(h.session.tun) {
-		return nil, offline(endpointID, nil)
-	}
-	return h, nil
-}
-
 // hold enters the result of a bind. The previous holder loses the endpoint at once; the session that it was taken from is closed, without a
 // STOP: it is an earlier life of the process that resumes.
 func (s *Server) hold(t *session, r *account.BindResult) {
-	h := &Holding{endpoint: r.Endpoint, session: t}
+	h := &Holding{server: s, endpoint: r.Endpoint, session: t}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	if old := s.holdings[r.Endpoint.ID]; old != nil {
-		old.cancel()
+		s.drop(old)
 	}
 	s.holdings[r.Endpoint.ID] = h
+	at := placeOf(&h.endpoint)
+	s.places[at] = append(s.places[at], h)
 	from := s.sessions[r.TookFrom]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
@@ -81,20 +78,21 @@ func (s *Server) release(t *session, endpointID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h := s.holdings[endpointID]; h != nil && h.session == t {
-		delete(s.holdings, endpointID)
-		h.cancel()
+		s.drop(h)
 	}
+}
+
+// drop ends a holding. The caller holds mu.
+func (s *Server) drop(h *Holding) {
+	delete(s.holdings, h.endpoint.ID)
+	at := placeOf(&h.endpoint)
+	s.places[at] = slices.DeleteFunc(s.places[at], func(o *Holding) bool { return o == h })
+	if len(s.places[at]) == 0 {
+		delete(s.places, at)
+	}
+	h.cancel()
 }
 
 func offline(endpointID string, cause error) error {
 	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", endpointID), Cause: cause}
-}
-
-func drainsNow(t *tunnel.Session) bool {
-	select {
-	case <-t.PeerDraining():
-		return true
-	default:
-		return false
-	}
 }

@@ -48,8 +48,10 @@ type Server struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
-	sessions map[string]*session // by session id, from the accepted hello on
-	holdings map[string]*Holding // by endpoint id
+	sessions map[string]*session  // by session id, from the accepted hello on
+	holdings map[string]*Holding  // by endpoint id
+	places   map[place][]*Holding // the same, by URL: one, or the members of a pool
+	turns    uint64               // how often Choose has chosen
 	limits   map[string]*bindLimits
 	lost     []*session // ended, and still online in the store, which did not answer
 	draining bool
@@ -77,6 +79,7 @@ func New(o Options) *Server {
 		log:      o.Logger,
 		sessions: make(map[string]*session),
 		holdings: make(map[string]*Holding),
+		places:   make(map[place][]*Holding),
 		limits:   make(map[string]*bindLimits),
 	}
 }

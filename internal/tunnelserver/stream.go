@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint, with host and port: what does not fit is
-// refused, so a listener that outlived its endpoint never reaches another one's upstream.
+// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint and that one's URL: what does not fit is
+// refused, so a listener that outlived its endpoint never reaches another one's upstream. Who serves it is chosen by the URL.
 func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
@@ -23,14 +23,14 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 		return
 	}
 	h := st.Header()
-	ep, err := s.endpoint(ctx, t.accountID, h.EndpointID)
+	ep, err := s.endpoint(ctx, t.accountID, h)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
 	case err != nil:
 		s.log.Error("the endpoint of a stream could not be read", "endpoint", h.EndpointID, "err", err)
 		s.refuse(st, tunnel.RefusedInternal)
-	case ep.Host != h.Host || ep.Port != h.Port:
+	case ep.Host != h.Host || ep.Port != h.Port || h.Scheme != "" && ep.Scheme != h.Scheme:
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
 		s.opt.OnOpen("accepted")
@@ -38,17 +38,24 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	}
 }
 
-// endpoint finds the account's endpoint, the live one first: that costs no query.
-func (s *Server) endpoint(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+// endpoint finds the account's endpoint that the header names, the live one first: that costs no query. A member of a pool may be gone for good
+// while a forwarder still names it: then the others stand for the URL, if the header has it whole.
+func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
 	s.mu.Lock()
-	h := s.holdings[id]
+	h := s.holdings[header.EndpointID]
 	s.mu.Unlock()
 	if h != nil && h.session.accountID == accountID {
 		return &h.endpoint, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return s.opt.Endpoints.Endpoint(ctx, accountID, id)
+	ep, err := s.opt.Endpoints.Endpoint(ctx, accountID, header.EndpointID)
+	if account.CodeOf(err) == account.CodeNotFound {
+		if other := s.anyAt(place{accountID, account.BindingKubernetes, header.Scheme, header.Host, header.Port}); other != nil {
+			return other, nil
+		}
+	}
+	return ep, err
 }
 
 func (s *Server) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {

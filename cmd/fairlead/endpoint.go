@@ -18,6 +18,7 @@ import (
 // endpointFlags say what to bind.
 type endpointFlags struct {
 	url, binding, name, description, metadata string
+	pooling                                   bool
 }
 
 func (f *endpointFlags) add(cmd *cobra.Command, example string) {
@@ -27,11 +28,14 @@ func (f *endpointFlags) add(cmd *cobra.Command, example string) {
 	flags.StringVar(&f.name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
 	flags.StringVar(&f.description, "description", "", fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
 	flags.StringVar(&f.metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
+	flags.BoolVar(&f.pooling, "pooling-enabled", false, "share the URL with every other agent that was started with this flag: each new call\n"+
+		"goes to the agent that serves the fewest. --name, or else an id that each agent keeps in\n"+
+		"its state directory, tells the members of such a pool apart")
 }
 
 // endpoint checks the flags. scheme is the command's.
 func (f *endpointFlags) endpoint(scheme string) (agent.Endpoint, error) {
-	e := agent.Endpoint{Binding: f.binding, Name: f.name, Description: f.description, Metadata: f.metadata}
+	e := agent.Endpoint{Binding: f.binding, Name: f.name, Description: f.description, Metadata: f.metadata, Pooling: f.pooling}
 	if f.url == "" {
 		example := map[string]string{"http": "http://hello.demo", "tcp": "tcp://postgres.demo:5432"}[scheme]
 		return e, usagef("--url is missing: give the URL at which pods call the endpoint, e.g. --url %s", example)

@@ -145,6 +145,26 @@ func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
 	}
 }
 
+func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "it is shared by a pool; join it with --pooling-enabled"))
+	for _, command := range [][]string{{"http", "8080", "--url", "http://a.b"}, {"tcp", "5432", "--url", "tcp://a.b:5432"}} {
+		for want, flags := range map[bool][]string{true: {"--pooling-enabled"}, false: {"--pooling-enabled=false"}} {
+			args := append(append([]string{}, command...), append(flags, "--name", "east", "--server", svc.url, "--ca-file", svc.caFile)...)
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", args...)
+			if r.code != exitURLTaken || !strings.HasSuffix(r.err, "join it with --pooling-enabled\n") {
+				t.Errorf("got %+v", r)
+			}
+			if b := <-svc.binds; b.PoolingEnabled != want || b.Name != "east" {
+				t.Errorf("%v: bind %+v", args, b)
+			}
+		}
+		if r := fairlead(t, nil, "", command[0], "--help"); !strings.Contains(r.out, "Several agents serve one URL when all of them were started with --pooling-enabled") {
+			t.Errorf("the help of %s does not tell of pools", command[0])
+		}
+	}
+}
+
 func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, refusal(tunnel.CodeStop, "enough"), nil)

@@ -15,12 +15,16 @@ TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://HOS
 https upstream is verified against the system's authorities (SSL_CERT_FILE names others).
 
 Requests appear on the screen. When the upstream is down, callers get a 502 until it is back; when the service is out of reach, the
-agent reconnects for as long as it takes and keeps the endpoint's id. Ctrl-C removes the endpoint. Exit codes: fairlead --help.`
+agent reconnects for as long as it takes and keeps the endpoint's id. Ctrl-C removes the endpoint. Exit codes: fairlead --help.
+
+Several agents serve one URL when all of them were started with --pooling-enabled: requests then go to the agent that has the fewest open,
+and to the others when one is gone.`
 
 const httpExample = `  fairlead http 8080 --url http://hello.demo                      # pods call http://hello.demo
   fairlead http http://10.0.0.7:3000 --url http://wiki.tools:8080  # another machine; pods call http://wiki.tools:8080
   fairlead http https://intranet.corp --url http://intranet.corp   # TLS from here to the upstream
   fairlead http '[::1]:50051' --url http://grpc.demo --upstream-protocol http2
+  fairlead http 8080 --url http://hello.demo --pooling-enabled      # here and on other machines: they share the calls
   fairlead http 8080 --url http://hello.demo --log-format json | jq .`
 
 func newHTTP(c console) *cobra.Command {

@@ -29,6 +29,7 @@ type service struct {
 	helloErr, bindErr error
 	hellos            chan tunnel.Hello
 	bound             chan *tunnel.Session
+	binds             chan tunnel.Bind
 	unbound           chan string
 	holdGoodbye       atomic.Bool // unbinds are answered only after release was closed
 	release           chan struct{}
@@ -51,7 +52,7 @@ func newService(t *testing.T, helloErr, bindErr error) *service {
 	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
 	defer https.Close()
 	svc := &service{caFile: writeCA(t), fingerprint: trust.Fingerprint(https.Certificate()), helloErr: helloErr, bindErr: bindErr,
-		hellos: make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100), unbound: make(chan string, 100), release: make(chan struct{})}
+		hellos: make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100), binds: make(chan tunnel.Bind, 100), unbound: make(chan string, 100), release: make(chan struct{})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ func (svc *service) Hello(_ context.Context, h tunnel.Hello, _ net.Addr) (tunnel
 func (svc *service) Up(*tunnel.Session) {}
 
 func (svc *service) Bind(_ context.Context, s *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
+	svc.binds <- b
 	if svc.bindErr != nil {
 		return tunnel.Bound{}, svc.bindErr
 	}

@@ -9,7 +9,10 @@ const tcpHelp = `Serve any TCP server of this machine, or one that this machine 
 
 TARGET is a PORT of this machine or HOST:PORT. Connections appear on the screen when they open and when they have ended. When the
 upstream is down, callers' connections are closed; when the service is out of reach, the agent reconnects for as long as it takes and
-keeps the endpoint's id. Ctrl-C removes the endpoint. Exit codes: fairlead --help.`
+keeps the endpoint's id. Ctrl-C removes the endpoint. Exit codes: fairlead --help.
+
+Several agents serve one URL when all of them were started with --pooling-enabled: new connections then go to the agent that has the
+fewest, and to the others when one is gone. Connections stay where they are.`
 
 const tcpExample = `  fairlead tcp 5432 --url tcp://postgres.demo:5432                # pods connect to postgres.demo:5432
   fairlead tcp db.intern:5432 --url tcp://orders.db:5432 --description "orders, staging"

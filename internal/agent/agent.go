@@ -31,6 +31,7 @@ type Endpoint struct {
 	Name        string
 	Description string
 	Metadata    string
+	Pooling     bool // share the URL with the account's other agents that do
 }
 
 // Options are what an agent needs. Fields without a comment about a default are required.

@@ -35,7 +35,7 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 	e := a.Endpoint
 	bound, err := s.Bind(ctx, tunnel.Bind{
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
-		UpstreamURL: a.Upstream.String(), UpstreamProtocol: a.Upstream.Protocol, ResumeSecret: secret,
+		UpstreamURL: a.Upstream.String(), UpstreamProtocol: a.Upstream.Protocol, PoolingEnabled: e.Pooling, ResumeSecret: secret,
 	})
 	if err == nil && bound.EndpointID == "" {
 		err = fmt.Errorf("binding %s: the server named no endpoint", e.URL)

@@ -74,7 +74,7 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 		t.Errorf("hello: %+v", h)
 	}
 	want := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m",
-		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http2"}
+		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http2", PoolingEnabled: true}
 	if b := receive(t, svc.binds, "bind"); b != want {
 		t.Errorf("bind: %+v", b)
 	}

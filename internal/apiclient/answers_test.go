@@ -161,6 +161,10 @@ func TestWhatIsNoWatch(t *testing.T) {
 	if _, err := open(saying(200, "application/json", goodPage)); !errors.Is(err, apiclient.ErrWatchUnsupported) {
 		t.Errorf("a list: %v", err)
 	}
+	for _, broken := range []string{"", goodPage[:len(goodPage)/2], `{"error_code":"ERR_FL_1099"}`} {
+		_, err := open(saying(200, "application/json", broken))
+		storetest.MustCode(t, err, account.CodeBadAnswer)
+	}
 	_, err := open(saying(200, "text/html", ""))
 	storetest.MustCode(t, err, account.CodeBadAnswer)
 	_, err = open(saying(410, "application/json", `{"error_code":"ERR_FL_1070","msg":"x"}`))
@@ -199,17 +203,17 @@ func TestWhatIsNoWatch(t *testing.T) {
 
 func TestSilentServersAreGivenUp(t *testing.T) {
 	t.Parallel()
-	silent := func(header bool) http.HandlerFunc {
+	silent := func(status int, kind string) http.HandlerFunc { // status 0: without a head
 		return func(w http.ResponseWriter, r *http.Request) {
-			if header {
-				w.Header().Set("Content-Type", "application/x-ndjson")
-				w.WriteHeader(200)
+			if status != 0 {
+				w.Header().Set("Content-Type", kind)
+				w.WriteHeader(status)
 				_ = http.NewResponseController(w).Flush()
 			}
 			<-r.Context().Done()
 		}
 	}
-	c := serve(t, silent(false), func(o *apiclient.Options) { o.Timeout = 50 * time.Millisecond })
+	c := serve(t, silent(0, ""), func(o *apiclient.Options) { o.Timeout = 50 * time.Millisecond })
 	_, err := c.ListEndpoints(t.Context(), account.EndpointFilter{})
 	storetest.MustCode(t, err, account.CodeUnreachable)
 	_, err = c.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
@@ -217,7 +221,12 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 	if !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("error %v", err)
 	}
-	talker := serve(t, silent(true), func(o *apiclient.Options) { o.WatchSilence = 50 * time.Millisecond })
+	for _, status := range []int{200, 500} {
+		half := serve(t, silent(status, "application/json"), func(o *apiclient.Options) { o.Timeout = 50 * time.Millisecond })
+		_, err = half.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
+		storetest.MustCode(t, err, account.CodeUnreachable)
+	}
+	talker := serve(t, silent(200, "application/x-ndjson"), func(o *apiclient.Options) { o.WatchSilence = 50 * time.Millisecond })
 	w, err := talker.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
 	storetest.Must(t, err)
 	_, err = w.Next()

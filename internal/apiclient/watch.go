@@ -41,28 +41,33 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host}
 	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)               // for the beginning
 	res, err := c.send(ctx, http.MethodGet, "/endpoints", query, nil) //nolint:bodyclose // Watch.Close does
+	if err == nil {
+		w.res = res
+		err = checkWatch(res)
+	}
 	w.timer.Stop()
 	if err != nil {
-		cancel()
-		if w.silent.Load() {
-			err = unreachable(c.base.Host, fmt.Errorf("no answer within %s", c.opt.Timeout))
-		}
-		return nil, err
-	}
-	w.res = res
-	if err := checkWatch(res); err != nil {
 		w.Close()
+		if w.silent.Load() {
+			err = unreachable(c.base.Host, fmt.Errorf("no whole answer within %s", c.opt.Timeout))
+		}
 		return nil, err
 	}
 	w.lines = bufio.NewReaderSize(res.Body, 16<<10)
 	return w, nil
 }
 
+// checkWatch looks at the beginning of an answer. Only a whole list says that there is no watch: a document that breaks off is an outage, after which a
+// client that had taken to listing would be late for a minute.
 func checkWatch(res *http.Response) error {
 	switch kind := contentType(res); {
 	case res.StatusCode != http.StatusOK:
 		return readError(res)
 	case kind == "application/json":
+		var list listPage
+		if err := decode(res.Body, &list); err != nil || list.Endpoints == nil {
+			return badAnswer(res, err, "instead of a watch or a list")
+		}
 		return ErrWatchUnsupported
 	case kind != "application/x-ndjson":
 		return badAnswer(res, nil, "instead of a watch")
@@ -79,7 +84,9 @@ func (w *Watch) timedOut() {
 func (w *Watch) Close() {
 	w.cancel()
 	w.timer.Stop()
-	_ = w.res.Body.Close()
+	if w.res != nil {
+		_ = w.res.Body.Close()
+	}
 }
 
 // Next waits for the next event; BOOKMARK is one. After an error the watch is over: errors.Is(err, io.EOF) when the service ended it,

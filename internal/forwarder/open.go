@@ -44,11 +44,13 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 }
 
 // open returns the connection's stream once the edge has opened it. Without a session it waits for one; what the edge did not act on, because it is
-// about to stop, it sends again to its successor.
+// about to stop, it sends again to its successor. All of that together is bounded.
 func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *early) (*tunnel.Stream, *failure) {
 	if to.endpointID == "" {
 		return nil, offline(to)
 	}
+	ctx, cancel := context.WithTimeout(ctx, f.timing.open)
+	defer cancel()
 	hold, cancel := context.WithTimeout(ctx, f.timing.hold)
 	defer cancel()
 	header := tunnel.OpenHeader{
@@ -77,8 +79,6 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 
 // attempt opens one stream and waits for the edge's answer.
 func (f *forwarder) attempt(ctx context.Context, s *tunnel.Session, h tunnel.OpenHeader, c net.Conn, kept *early) (*tunnel.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.timing.open)
-	defer cancel()
 	st, err := s.Open(ctx, h)
 	if err != nil {
 		return nil, &notOpenedError{err}

@@ -79,7 +79,7 @@ type Source interface {
 // timing are the durations that the design fixes. Tests shorten them.
 type timing struct {
 	hold         time.Duration // how long a connection waits for a session with the edge
-	open         time.Duration // how long it waits for the edge's answer to its stream
+	open         time.Duration // how long it waits for the edge's answer to its stream, the wait for a session included; with head it is 5 s
 	head         time.Duration // how long a request's head may take before it is answered with a page
 	linger       time.Duration // how long input is read and dropped after that page
 	trying       time.Duration // how long the edge may stay away before the forwarder is ready without it
@@ -96,7 +96,7 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		hold: 3 * time.Second, open: 5 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
+		hold: 3 * time.Second, open: 4 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
 		listenRetry: 100 * time.Millisecond, listenMax: 10 * time.Second, edgeRetry: 10 * time.Second,
 		slicesEvery: 2 * time.Second, slicesBlind: 30 * time.Second, settle: 10 * time.Second, leaveTimeout: LeaveTimeout,
 		removedAsk: time.Second, removedDrain: 2 * time.Second,

@@ -301,6 +301,18 @@ func TestEdgeThatDoesNotAnswer(t *testing.T) {
 	wantRefused(r, 15432)
 }
 
+// The wait for a session and the wait for an answer share one limit.
+func TestHoldingCountsIntoTheLimit(t *testing.T) {
+	t.Parallel()
+	timing := quick()
+	if whole := timing.open + timing.head; timing.hold >= timing.open || whole > 5*time.Second {
+		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.head, whole)
+	}
+	timing.hold, timing.open = time.Hour, 50*time.Millisecond
+	e := startEdge(t, refuseWith(tunnel.RefusedDraining))
+	wantPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
+}
+
 func TestDrainingEdgeIsTriedAgainWithAllBytes(t *testing.T) {
 	t.Parallel()
 	const size = 20_000

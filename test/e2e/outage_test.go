@@ -284,7 +284,7 @@ func (o *ordeal) answers() error {
 			refused++
 		}
 		switch {
-		case s.took > answerWithin+slack:
+		case s.took > answerWithin:
 			errs = append(errs, fmt.Errorf("%s waited %v: %s", s.url, s.took, s.reason))
 		case o.outage.stands && !s.ok:
 			errs = append(errs, fmt.Errorf("%s failed though the data path stands: %s", s.url, s.reason))

@@ -1,36 +1,29 @@
 #!/usr/bin/env bash
 # The main job, from nothing to a pod that calls http://hello.demo. `hack/demo.sh up` can be run again at any time and goes on where it stopped;
-# `hack/demo.sh down` removes every trace. Everything runs in the namespaces of a throwaway cluster named "demo".
+# `hack/demo.sh down` removes every trace. It runs in a throwaway cluster named "demo", or in that of the context FAIRLEAD_DEMO_CONTEXT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 STATE=$PWD/.demo
 BIN=$PWD/bin
 VERSION=$(sed -n 's/^VERSION ?= //p' Makefile)
-IMAGE=fairlead.dev/fairlead-operator
-SERVER=https://10.99.0.2:8443
 URL=http://hello.demo
 CLUSTER="$BIN/cluster"
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\e[1m' red=$'\e[31m' dim=$'\e[2m' off=$'\e[0m'; else bold='' red='' dim='' off=''; fi
 step() { echo "${bold}== $*${off}"; }
 die() { echo "${red}demo: $*${off}" >&2; exit 1; }
-run_in() { "$CLUSTER" exec --name demo -- "$@"; }
-kubectl() { run_in kubectl "$@"; }
 
-preflight() {
-	[ "$(uname -s)" = Linux ] || die "the demo's cluster needs Linux; on another system use a cluster of your own and the README's steps by hand"
-	[ "$(id -u)" -eq 0 ] || die "the demo's cluster needs root (it makes namespaces and mounts of its own): sudo make demo"
-	command -v go >/dev/null || die "Go 1.26 or newer is not in PATH: see https://go.dev/doc/install"
-	hack/deps.sh
-}
+CONTEXT=${FAIRLEAD_DEMO_CONTEXT:-}
+if [ -n "$CONTEXT" ]; then . hack/demo-context.sh; else . hack/demo-cluster.sh; fi
+SERVER=https://$HOST:8443
 
-# background NAME COMMAND... starts a process inside the cluster's node once; it ends with the cluster.
+# background NAME COMMAND... starts a process once, beside the cluster; remove ends it.
 background() {
 	local name=$1
 	shift
 	if [ -s "$STATE/$name.pid" ] && kill -0 "$(cat "$STATE/$name.pid")" 2>/dev/null; then return; fi
-	setsid "$CLUSTER" exec --name demo -- "$@" >>"$STATE/$name.log" 2>&1 </dev/null 3>&- &
+	spawn "$@" >>"$STATE/$name.log" 2>&1 </dev/null 3>&- &
 	echo $! >"$STATE/$name.pid"
 }
 
@@ -46,7 +39,7 @@ wait_for() {
 
 start_server() {
 	step "fairlead-server at $SERVER"
-	background server "$BIN/fairlead-server" --addr 10.99.0.2:8443 --base-url "$SERVER" --data-dir "$STATE/server" --bootstrap-file "$STATE/bootstrap"
+	background server "$BIN/fairlead-server" --addr "$HOST:8443" --base-url "$SERVER" --data-dir "$STATE/server" --bootstrap-file "$STATE/bootstrap"
 	wait_for 20 "fairlead-server" run_in curl -fsS http://127.0.0.1:9090/readyz
 	"$BIN/fairlead-server" ca --data-dir "$STATE/server" >"$STATE/ca.crt"
 	API_KEY=$(grep -oE 'flk_[A-Za-z0-9_-]+' "$STATE/bootstrap" | head -1)
@@ -55,8 +48,8 @@ start_server() {
 
 install_operator() {
 	step "helm install fairlead-operator"
-	"$CLUSTER" load --name demo "$IMAGE:$VERSION=$BIN/fairlead-operator"
-	run_in helm upgrade --install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \
+	load_operator
+	helm upgrade --install fairlead-operator charts/fairlead-operator --namespace fairlead --create-namespace \
 		--set description="the demo's cluster" --set binding.enabled=true \
 		--set credentials.apiKey="$API_KEY" --set credentials.authtoken="$AUTHTOKEN" \
 		--set api.url="$SERVER" --set-file api.caBundle="$STATE/ca.crt" \
@@ -65,9 +58,9 @@ install_operator() {
 }
 
 start_agent() {
-	kubectl apply -f hack/demo.yaml >/dev/null
+	sed "s|CURL_IMAGE|$CURL_IMAGE|" hack/demo.yaml | kubectl apply -f - >/dev/null
 	step "a web server on localhost:8080, and: fairlead http 8080 --url $URL --binding kubernetes"
-	background hello "$("$CLUSTER" build --only images --print-dir)/nettool" serve 127.0.0.1:8080
+	background hello "$NETTOOL" serve 127.0.0.1:8080
 	wait_for 10 "the web server" run_in curl -fsS http://127.0.0.1:8080/
 	XDG_CONFIG_HOME="$STATE" "$BIN/fairlead" config add-authtoken - --server "$SERVER" --ca-file "$STATE/ca.crt" <<<"$AUTHTOKEN" >/dev/null
 	background agent env XDG_CONFIG_HOME="$STATE" XDG_STATE_HOME="$STATE" "$BIN/fairlead" http 8080 --url "$URL" --binding kubernetes
@@ -87,10 +80,7 @@ up() {
 	preflight
 	exec 3>&1 # also where a command's output goes to a file, a person reads what the trap says
 	trap 'echo >&3; echo "demo: stopped; run make demo to go on, or make demo-down to remove it" >&3; exit 130' INT TERM
-	step "programs and a Kubernetes from Go modules"
-	make build cluster-build
-	step "a single-node cluster"
-	"$CLUSTER" up --name demo
+	prepare
 	mkdir -p "$STATE"
 	chmod 700 "$STATE"
 	start_server
@@ -101,17 +91,16 @@ up() {
 
 ${bold}It works, and nothing was public.${off} The cluster stays up. Try:
 
-  bin/cluster exec --name demo -- kubectl -n demo exec curl -- curl -sS $URL/any/path
-  bin/cluster exec --name demo -- kubectl describe boundendpoint hello.demo -n fairlead
-  bin/cluster exec --name demo -- kubectl get services -A
+  $REACH -n demo exec curl -- curl -sS $URL/any/path
+  $REACH describe boundendpoint hello.demo -n fairlead
+  $REACH get services -A
 
 The agent's screen is in .demo/agent.log. To remove every trace: make demo-down
 TXT
 }
 
 down() {
-	[ "$(id -u)" -eq 0 ] || die "removing the demo needs root: sudo make demo-down"
-	if [ -x "$CLUSTER" ]; then "$CLUSTER" down --name demo; else make cluster && "$CLUSTER" down --name demo; fi
+	remove
 	rm -rf "$STATE"
 	echo "demo: nothing left"
 }

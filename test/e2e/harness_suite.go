@@ -7,7 +7,8 @@
 // The cluster is the one of test/cluster, named "e2e" or as FAIRLEAD_E2E_CLUSTER says: it is started when the first test asks and taken down at the end
 // of the suite, unless it ran before. FAIRLEAD_CLUSTER_BIN names its program (`make e2e` sets it); without root the suite
 // is skipped. FAIRLEAD_E2E_CONTEXT names a context of a kubeconfig to use instead: kubectl and helm then go there, other
-// commands run on this machine, and the images of the tests must have been loaded.
+// commands run on this machine (nettool must be in PATH: `bin/cluster build --only images --print-dir` names its folder),
+// FAIRLEAD_E2E_HOST_IP is this machine as pods reach it, and the images of the tests must have been loaded.
 //
 // A server or an agent of a test runs as a process in the node's network (Cluster.Start) at NodeIP, which pods and the
 // API server reach; nothing is reachable from outside, and nothing inside can leave.
@@ -42,9 +43,6 @@ import (
 )
 
 const (
-	// NodeIP is the address of the test cluster's node. A process of the harness that listens on it, or on every
-	// address, is reached there from pods, from the API server and by other such processes.
-	NodeIP = "10.99.0.2"
 	// ImageNettool is a client and server for tests; its commands are listed by `nettool` without arguments.
 	ImageNettool = "fairlead.test/nettool:1"
 	// ImageCurl holds curl, bash and sleep.
@@ -53,8 +51,14 @@ const (
 	variableBin     = "FAIRLEAD_CLUSTER_BIN"
 	variableContext = "FAIRLEAD_E2E_CONTEXT"
 	variableCluster = "FAIRLEAD_E2E_CLUSTER"
+	variableHostIP  = "FAIRLEAD_E2E_HOST_IP"
 	bootTimeout     = 15 * time.Minute // the first time, Kubernetes is compiled
 )
+
+// NodeIP is the address of the test cluster's node; with a context it is this machine's as pods reach it, named by FAIRLEAD_E2E_HOST_IP (with kind
+// the gateway of its container network). A process of the harness that listens on it, or on every address, is reached there from pods, from the
+// API server and by other such processes.
+var NodeIP = cmp.Or(os.Getenv(variableHostIP), "10.99.0.2")
 
 // Cluster is a running cluster. Its methods may be called from parallel tests. Those that take a testing.TB end the test
 // when they fail; what they made goes away with it.
@@ -123,6 +127,8 @@ func clusterName() string { return cmp.Or(os.Getenv(variableCluster), "e2e") }
 
 func whySkip() string {
 	switch {
+	case os.Getenv(variableContext) != "" && os.Getenv(variableHostIP) == "":
+		return variableHostIP + " must say at which address of this machine pods reach it"
 	case os.Getenv(variableContext) != "":
 		return ""
 	case os.Geteuid() != 0:

@@ -35,7 +35,8 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	ProjectionID string `json:"projectionID"`
 	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that none of them has (its agent said goodbye less than
-	// removalDelay ago) keeps its place in the Services, and forwarders answer for it as for an endpoint whose agent is offline.
+	// removalDelay ago) keeps its place in the Services, and forwarders answer for it as for an endpoint whose agent is offline. Endpoints whose removal is
+	// held, as one of many or as another account's, stay.
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000

@@ -23,6 +23,8 @@ const (
 	ConditionEdgeReachable = "EdgeReachable"
 	// ConditionAccountChanged: the credentials now belong to another account or store, and removals are frozen.
 	ConditionAccountChanged = "AccountChanged"
+	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed before a second list has confirmed it.
+	ConditionRemovalsHeld = "RemovalsHeld"
 )
 
 // Reasons of conditions. Each names the hop that is broken; docs/operations.md has a row for each.
@@ -48,4 +50,9 @@ const (
 	ReasonRegistered           = "Registered"
 	ReasonUnauthorized         = "Unauthorized"
 	ReasonUnreachable          = "Unreachable"
+	ReasonAccountRecorded      = "AccountRecorded"
+	ReasonAccountChanged       = "AccountChanged"
+	ReasonStoreChanged         = "StoreChanged"
+	ReasonMassRemoval          = "MassRemoval"
+	ReasonNothingHeld          = "NothingHeld"
 )

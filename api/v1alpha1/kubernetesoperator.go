@@ -20,13 +20,14 @@ type KubernetesOperatorSpec struct {
 type KubernetesOperatorStatus struct {
 	// OperatorID is the id of this installation in the account.
 	OperatorID string `json:"operatorID,omitempty"`
-	// AccountID and StoreID say which account, in which store, this installation belongs to.
+	// AccountID and StoreID say which account, in which store, this installation belongs to: that of the first list, or one that binding.acceptAccount
+	// named later. Removals are taken from no other.
 	AccountID string `json:"accountID,omitempty"`
 	StoreID   string `json:"storeID,omitempty"`
 	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are ready.
 	BoundEndpoints int32 `json:"boundEndpoints"`
 	ReadyEndpoints int32 `json:"readyEndpoints"`
-	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged.
+	// Conditions: Registered, APIReachable, EdgeReachable, AccountChanged, RemovalsHeld.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -60,6 +60,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.BoolVar(&o.BindingEnabled, "binding-enabled", true, "project endpoints; false registers the installation and removes what was projected")
 	f.StringVar(&o.EndpointSelector, "endpoint-selector", "", "CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
 	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second, "how long the Services of an endpoint stay after its agent said goodbye")
+	f.StringVar(&o.AcceptAccount, "accept-account", "", "`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from another")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services")

@@ -22,10 +22,12 @@ type fakeAccount struct {
 	log       []account.EndpointEvent
 	changed   chan struct{} // closed and replaced at each change
 	operators []account.Operator
+	id, store string
+	compacted int64 // versions before it are gone
 }
 
 func newFakeAccount() *fakeAccount {
-	return &fakeAccount{endpoints: map[string]account.Endpoint{}, changed: make(chan struct{})}
+	return &fakeAccount{endpoints: map[string]account.Endpoint{}, changed: make(chan struct{}), id: "ac-1", store: "st-1"}
 }
 
 func (f *fakeAccount) version() account.ResourceVersion {
@@ -74,10 +76,19 @@ func (f *fakeAccount) fail(err error) {
 	f.wake()
 }
 
+// become makes it another account, which has no endpoints, and ends watches with the news that their version is gone.
+func (f *fakeAccount) become(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.id, f.endpoints, f.log, f.compacted = id, map[string]account.Endpoint{}, nil, f.seq+1
+	f.seq++
+	f.wake()
+}
+
 func (f *fakeAccount) List(context.Context) (endpointsync.Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := endpointsync.Snapshot{Version: f.version(), AccountID: "ac-1", StoreID: "st-1"}
+	s := endpointsync.Snapshot{Version: f.version(), AccountID: f.id, StoreID: f.store}
 	for _, e := range f.endpoints {
 		s.Endpoints = append(s.Endpoints, e)
 	}
@@ -106,6 +117,9 @@ func (w *fakeWatch) Next() (account.EndpointEvent, error) {
 				next = &w.account.log[i]
 				break
 			}
+		}
+		if w.after < w.account.compacted && err == nil {
+			err = account.Errorf(account.CodeGone, "compacted")
 		}
 		w.account.mu.Unlock()
 		if err != nil {

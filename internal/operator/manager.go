@@ -114,7 +114,7 @@ func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s setting
 	}
 	anchors := &installation.Anchors{Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Client: direct}
 	recorder := mgr.GetEventRecorder("fairlead-operator")
-	set := endpointsync.NewSet(s.selector)
+	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), Changed: func(c endpointsync.Change) {
@@ -138,7 +138,11 @@ func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s setting
 	register := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners, Recorder: recorder, Now: time.Now,
 		Spec:    v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled, EndpointSelector: o.EndpointSelector},
-		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed), Log: mgr.GetLogger().WithName("registration"),
+		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed, set), Moved: set.LookNow, Log: mgr.GetLogger().WithName("registration"),
+	}
+	feed.Recorded = func(ctx context.Context) (endpointsync.Belonging, error) {
+		accountID, storeID, err := register.Recorded(ctx)
+		return endpointsync.Belonging{AccountID: accountID, StoreID: storeID}, err
 	}
 	runnables := []manager.Runnable{register, feed}
 	if !o.BindingEnabled {
@@ -165,10 +169,16 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 	return errors.Join(errs...)
 }
 
-func factsOf(feed *endpointsync.Feed) func() registration.Facts {
+func factsOf(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.Facts {
 	return func() registration.Facts {
-		s := feed.Status()
-		return registration.Facts{AccountID: s.AccountID, StoreID: s.StoreID, Polling: s.Polling}
+		r := set.Removals()
+		return registration.Facts{
+			AccountID: r.Recorded.AccountID, StoreID: r.Recorded.StoreID, Polling: feed.Status().Polling, Changed: r.Changed,
+			Removals: registration.Removals{
+				Known: r.Known, Frozen: r.Frozen, ListedAccountID: r.Listed.AccountID, ListedStoreID: r.Listed.StoreID,
+				Held: r.Held, Since: r.Since, LookAgain: r.LookAgain, Pending: r.Pending, Projected: r.Projected,
+			},
+		}
 	}
 }
 

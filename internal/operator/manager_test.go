@@ -187,6 +187,35 @@ var _ = Describe("the manager", func() {
 		Expect(r.account.registered()[len(r.account.registered())-1].EnabledFeatures).To(BeEmpty())
 	})
 
+	It("removes nothing while another account's endpoints are listed, and says so, until that account is accepted", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		o := r.options()
+		o.RemovalDelay = 0
+		stop := run(o)
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.services(ctx, "ep-1", "api")
+		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
+		r.account.become("ac-2")
+		r.account.put(endpoint("ep-2", "http://web."+r.target))
+		r.services(ctx, "ep-2", "web")
+		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("True AccountChanged"))
+		stop()
+		o.Metrics = prometheus.NewRegistry()
+		stop = run(o)
+		r.account.put(endpoint("ep-3", "http://more."+r.target))
+		r.services(ctx, "ep-3", "more")
+		Expect(r.bep(ctx, "api."+r.target).Spec.State).To(Equal(v1alpha1.StateBound))
+		Expect(r.object(ctx).Status.AccountID).To(Equal("ac-1"))
+		stop()
+
+		o.AcceptAccount, o.Metrics = "ac-2", prometheus.NewRegistry()
+		run(o)
+		Eventually(service(ctx, r.target, "api")).Should(BeZero())
+		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
+		Expect(r.object(ctx).Status.AccountID).To(Equal("ac-2"))
+		r.services(ctx, "ep-2", "web")
+	})
+
 	It("rebuilds an object that somebody deletes and adopts its Services", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())

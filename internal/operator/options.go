@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -36,6 +37,7 @@ type ManagerOptions struct {
 	BindingEnabled   bool
 	EndpointSelector string
 	RemovalDelay     time.Duration
+	AcceptAccount    string // the id of the account or store that may take over from the recorded one
 	PortRange        string
 	ClusterDomain    string // empty: as /etc/resolv.conf says
 
@@ -100,6 +102,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
 		c.wrong("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
 	}
+	if !acceptable.MatchString(o.AcceptAccount) {
+		c.wrong("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
+	}
 	c.listen("--metrics-addr", o.MetricsAddr)
 	c.listen("--health-addr", o.HealthAddr)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
@@ -111,6 +116,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	}
 	return s, c.err()
 }
+
+// acceptable are ids of accounts and stores, and nothing at all.
+var acceptable = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
 
 const resolvConf = "/etc/resolv.conf"
 

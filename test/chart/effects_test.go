@@ -37,6 +37,7 @@ func effects() []effect {
 		{"binding.endpointSelector", "ep.port == 80", nil},
 		{"binding.removalDelay", "5m", nil},
 		{"binding.portRange", "20000-20999", good().set("networkPolicy.enabled", true)},
+		{"binding.acceptAccount", "ac-2", nil},
 		{"credentials.apiKey", "flk_other", nil},
 		{"credentials.authtoken", "flt_other", nil},
 		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"}, "credentials": map[string]any{"existingSecret": "theirs"}}},

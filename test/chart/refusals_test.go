@@ -61,6 +61,7 @@ func TestRefusals(t *testing.T) {
 		"negative delay":      {set("binding.removalDelay", "-1s"), "is no duration"},
 		"delay with an octal": {set("binding.removalDelay", "010s"), "is no duration"},
 		"long delay":          {set("binding.removalDelay", "25h"), `binding.removalDelay "25h" is too long: give at most 24h`},
+		"accepted account":    {set("binding.acceptAccount", "ac 2"), `binding.acceptAccount "ac 2" is no id`},
 		"drain":               {set("forwarder.drainTimeout", "15 min"), `forwarder.drainTimeout "15 min" is no duration`},
 		"long cluster name":   {set("clusterName", strings.Repeat("ü", 127)), "clusterName has 254 bytes: shorten it to at most 253"},
 		"number as a label":   {set("manager.podLabels", map[string]any{"a": 1}), "'/manager/podLabels/a': got number, want string"},

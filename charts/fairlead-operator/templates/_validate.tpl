@@ -91,6 +91,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if and .Values.clusterDomain (not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .Values.clusterDomain)) -}}
 {{- fail (printf "clusterDomain %q is no DNS domain: give it as cluster.local, without a dot at the end, or leave it empty" .Values.clusterDomain) -}}
 {{- end -}}
+{{- if not (regexMatch "^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$" .Values.binding.acceptAccount) -}}
+{{- fail (printf "binding.acceptAccount %q is no id: give the one that the condition AccountChanged of the KubernetesOperator names, or leave it empty" .Values.binding.acceptAccount) -}}
+{{- end -}}
 {{- include "fairlead-operator.validateDuration" (list "binding.removalDelay" .Values.binding.removalDelay 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "forwarder.drainTimeout" .Values.forwarder.drainTimeout 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "metrics.podMonitor.interval" .Values.metrics.podMonitor.interval 86400) -}}

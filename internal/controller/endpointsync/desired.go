@@ -29,6 +29,10 @@ type Desired struct {
 	OldestID string
 	// Immediate says of a port without endpoints that there is nothing to wait for: it was deselected, or deleted at the API.
 	Immediate func(port int32) bool
+	// MayRelease says of a port without endpoints that it need not wait for a second list, nor for the account to be accepted.
+	MayRelease func(port int32) bool
+	// Frozen says that another account's endpoints are listed, and that it has not been accepted.
+	Frozen bool
 	// Refused are admitted endpoints that do not fit beside the others.
 	Refused []Problem
 }
@@ -37,7 +41,7 @@ type Desired struct {
 func (s *Set) Desired(hostname string) Desired {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	d := Desired{Ports: map[int32]string{}}
+	d := Desired{Ports: map[int32]string{}, MayRelease: s.mayRelease(hostname), Frozen: s.removals.belonging.frozen}
 	immediate := map[int32]bool{}
 	for port := range s.gone[hostname] {
 		immediate[int32(port)] = true

@@ -9,5 +9,6 @@
 // keeping the deadlines of removal in the object, so that a restart loses nothing. It hands over to internal/controller/boundendpoint, which makes
 // Services of the objects and asks Set which endpoints are online.
 //
-// What is never done: remove anything before the first complete list, or because a list or a watch failed.
+// What is never done: remove anything before the first complete list, or because a list or a watch failed. What waits: a mass of removals, for a second
+// list, and every removal by another account's lists, until that account is accepted.
 package endpointsync

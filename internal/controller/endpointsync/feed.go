@@ -30,15 +30,17 @@ type Feed struct {
 	Set    *Set
 	// Changed is told what changed. It does not block.
 	Changed func(Change)
-	Log     logr.Logger
+	// Recorded returns which account an earlier manager recorded; it is asked before the first list.
+	Recorded func(context.Context) (Belonging, error)
+	Log      logr.Logger
 
-	mu     sync.Mutex
-	status FeedStatus
+	remembered bool
+	mu         sync.Mutex
+	status     FeedStatus
 }
 
 // FeedStatus is what the Feed knows about the account.
 type FeedStatus struct {
-	AccountID, StoreID string
 	// Polling says that the server knows no watch.
 	Polling bool
 	// Err is why the account cannot be read at the moment, or nil.
@@ -61,9 +63,12 @@ func (f *Feed) Start(ctx context.Context) error {
 			tries.reset()
 			err = f.follow(ctx, version)
 		}
-		if account.CodeOf(err) == account.CodeGone {
+		switch {
+		case errors.Is(err, errLookAgain):
+			continue
+		case account.CodeOf(err) == account.CodeGone:
 			f.Log.V(1).Info("The account no longer knows our version; listing again")
-		} else {
+		default:
 			f.failed(ctx, err)
 		}
 		sleep(ctx, tries.next())
@@ -72,16 +77,30 @@ func (f *Feed) Start(ctx context.Context) error {
 }
 
 func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
+	if err := f.remember(ctx); err != nil {
+		return account.ResourceVersion{}, err
+	}
+	begun := time.Now()
 	snapshot, err := f.Source.List(ctx)
 	if err != nil {
 		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
 	}
-	f.Changed(f.Set.Replace(snapshot.Endpoints))
-	f.mu.Lock()
-	f.status.AccountID, f.status.StoreID = snapshot.AccountID, snapshot.StoreID
-	f.mu.Unlock()
+	f.Changed(f.Set.Replace(snapshot, begun))
 	f.succeeded()
 	return snapshot.Version, nil
+}
+
+func (f *Feed) remember(ctx context.Context) error {
+	if f.remembered {
+		return nil
+	}
+	recorded, err := f.Recorded(ctx)
+	if err != nil {
+		return fmt.Errorf("reading which account was recorded: %w", err)
+	}
+	f.Set.Remember(recorded)
+	f.remembered = true
+	return nil
 }
 
 // follow watches from the version on, resuming where the watch broke off, until the version is gone or the context ends. Where there is no watch it polls.
@@ -109,10 +128,15 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 	}
 }
 
-// needsList says of a watch's error that another watch from the same version would end the same way.
+// needsList says of a watch's error that another watch from the same version would end the same way, or would hide something: a key that was refused
+// may be followed by another account's.
 func needsList(err error) bool {
+	if errors.Is(err, errLookAgain) {
+		return true
+	}
 	switch account.CodeOf(err) {
-	case account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute, account.CodeBadAnswer:
+	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeExpired,
+		account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute, account.CodeBadAnswer:
 		return true
 	}
 	return false
@@ -120,16 +144,22 @@ func needsList(err error) bool {
 
 // watch runs one watch until it breaks, and returns the version up to which everything was applied.
 func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (account.ResourceVersion, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer cancel(nil)
 	w, err := f.Source.Watch(ctx, version)
 	if err != nil {
 		return version, fmt.Errorf("watching the account's endpoints: %w", err)
 	}
 	defer w.Close()
 	f.setPolling(false)
+	looking.Go(func() { f.lookAgain(ctx, cancel) })
 	for {
 		ev, err := w.Next()
+		if cause := context.Cause(ctx); errors.Is(cause, errLookAgain) {
+			return version, cause
+		}
 		if err != nil {
 			return version, fmt.Errorf("watching the account's endpoints: %w", err)
 		}
@@ -138,6 +168,26 @@ func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (acco
 			f.Changed(f.Set.Apply(ev))
 		}
 		version = ev.ResourceVersion
+	}
+}
+
+// errLookAgain ends a watch when a complete list is due.
+var errLookAgain = errors.New("a complete list is due")
+
+// lookAgain ends the watch when the Set wants a complete list, or with ctx.
+func (f *Feed) lookAgain(ctx context.Context, end context.CancelCauseFunc) {
+	for ctx.Err() == nil {
+		at, changed := f.Set.lookAgain()
+		wait, stop := ctx, context.CancelFunc(func() {})
+		if !at.IsZero() {
+			wait, stop = context.WithDeadline(ctx, at)
+		}
+		select {
+		case <-changed:
+		case <-wait.Done():
+			end(errLookAgain) // nothing, where ctx has ended
+		}
+		stop()
 	}
 }
 

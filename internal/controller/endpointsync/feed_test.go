@@ -69,10 +69,17 @@ func (p *tape) Close() {}
 // play runs a Feed in a bubble of its own time for d.
 func play(t *testing.T, s *script, d time.Duration, check func(*Feed, *Set)) {
 	t.Helper()
+	playFrom(t, s, func(*Feed) {}, d, check)
+}
+
+// playFrom lets begin change the Feed first.
+func playFrom(t *testing.T, s *script, begin func(*Feed), d time.Duration, check func(*Feed, *Set)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-		set := NewSet(admitFunc(all))
-		f := &Feed{Source: s, Set: set, Changed: func(Change) {}, Log: logr.Discard()}
+		set := newSet(admitFunc(all))
+		f := &Feed{Source: s, Set: set, Changed: func(Change) {}, Recorded: unrecorded, Log: logr.Discard()}
+		begin(f)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- f.Start(ctx) }()
@@ -85,6 +92,8 @@ func play(t *testing.T, s *script, d time.Duration, check func(*Feed, *Set)) {
 		}
 	})
 }
+
+func unrecorded(context.Context) (Belonging, error) { return Belonging{}, nil }
 
 func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 	return func() (Snapshot, error) {
@@ -108,8 +117,8 @@ func TestFeedResumesWhereTheWatchBrokeOff(t *testing.T) {
 		if want := []string{"list", "watch 1-5", "watch 1-9"}; !slices.Equal(s.calls, want) {
 			t.Errorf("got %v, want %v", s.calls, want)
 		}
-		if len(set.Desired("a.b").Endpoints) != 1 || f.Status().AccountID != "ac-1" {
-			t.Errorf("got %+v, %+v", set.Desired("a.b"), f.Status())
+		if len(set.Desired("a.b").Endpoints) != 1 || set.Removals().Recorded.AccountID != "ac-1" {
+			t.Errorf("got %+v, %+v", set.Desired("a.b"), set.Removals())
 		}
 	})
 }

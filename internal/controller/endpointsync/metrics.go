@@ -26,6 +26,13 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 		gauge("endpoints_invalid", "Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be evaluated for them.", count(2)),
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 { return boolean(feed.Status().Err == nil) }),
 		gauge("account_polling", "1 while the server knows no watch and is polled.", func() float64 { return boolean(feed.Status().Polling) }),
+		gauge("removals_held", "Hostnames whose removal waits for a second list, or for a changed account to be accepted.", func() float64 {
+			if r := set.Removals(); r.Held || r.Frozen {
+				return float64(r.Pending)
+			}
+			return 0
+		}),
+		gauge("account_changed", "1 while the lists come from another account or store than recorded, and nothing is removed.", func() float64 { return boolean(set.Removals().Frozen) }),
 	)
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Delays of removal.
@@ -36,7 +37,7 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 	if current == nil {
 		current = &v1alpha1.BoundEndpointSpec{}
 	}
-	next = &v1alpha1.BoundEndpointSpec{Endpoints: p.desired.Endpoints, ProjectionID: p.projectionID(current)}
+	next = &v1alpha1.BoundEndpointSpec{ProjectionID: p.projectionID(current)}
 	have := map[int32]bool{}
 	for _, port := range current.Ports {
 		if port, ok := p.existing(port); ok {
@@ -59,12 +60,35 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 		return nil, exhausted
 	}
 	slices.SortFunc(next.Ports, func(a, b v1alpha1.BoundPort) int { return cmp.Compare(a.Port, b.Port) })
+	next.Endpoints = p.withHeld(current.Endpoints)
 	next.State, next.RemoveAfter = summary(next.Ports)
 	return next, exhausted
 }
 
-// projectionID is the API's word for the hostname, or else what the object has, or else the oldest endpoint's id.
+// withHeld returns the endpoints to be projected, and those that the object has for ports whose removal is held: should the list be wrong, calls go on
+// reaching them.
+func (p planner) withHeld(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
+	all := slices.Clone(p.desired.Endpoints)
+	for _, ref := range current {
+		u, err := account.ParseEndpointURL(ref.URL)
+		if err != nil || len(all) == maxEndpoints || p.desired.MayRelease(int32(u.Port)) {
+			continue
+		}
+		_, served := p.desired.Ports[int32(u.Port)]
+		if !served && !slices.ContainsFunc(p.desired.Endpoints, func(e v1alpha1.EndpointRef) bool { return e.ID == ref.ID }) {
+			all = append(all, ref)
+		}
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.EndpointRef) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// projectionID is the API's word for the hostname, or else what the object has, or else the oldest endpoint's id. Another account's word renames
+// nothing before it is accepted: the upstream Service would lose its address.
 func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
+	if p.desired.Frozen && current.ProjectionID != "" {
+		return current.ProjectionID
+	}
 	return cmp.Or(p.desired.ProjectionID, current.ProjectionID, p.desired.OldestID)
 }
 
@@ -90,7 +114,7 @@ func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
 		if port.RemoveAfter == nil {
 			port.RemoveAfter = p.after(p.delays.Rest)
 		}
-	case due || p.desired.Immediate(port.Port):
+	case p.desired.MayRelease(port.Port) && (due || p.desired.Immediate(port.Port)):
 		port.State, port.RemoveAfter = v1alpha1.StateReleased, p.after(p.delays.Rest)
 	case port.RemoveAfter == nil:
 		port.RemoveAfter = p.after(p.delays.Removal)
@@ -122,11 +146,11 @@ func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.T
 	return state, latest
 }
 
-// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none.
-func wake(spec *v1alpha1.BoundEndpointSpec, now time.Time) time.Duration {
+// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none. When a held port may be released the Set says.
+func wake(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
 	var first time.Duration
 	for _, port := range spec.Ports {
-		if port.RemoveAfter == nil {
+		if port.RemoveAfter == nil || port.State != v1alpha1.StateReleased && !mayRelease(port.Port) {
 			continue
 		}
 		if d := max(port.RemoveAfter.Sub(now), time.Millisecond); first == 0 || d < first {

@@ -6,6 +6,7 @@ package endpointsync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -98,24 +99,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.write(ctx, req.Name, current, next); err != nil {
 		return r.writeFailed(ctx, req.Name, err)
 	}
-	return r.settled(req.Name, next, now, len(exhausted) > 0), nil
+	return r.settled(req.Name, next, desired, now, len(exhausted) > 0), nil
 }
 
 // settled lets go of what the written object no longer needs, and says when to look again.
-func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, now time.Time, exhausted bool) ctrl.Result {
-	kept := map[int32]bool{}
+func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool) ctrl.Result {
+	var kept []int32
 	var result ctrl.Result
 	if spec != nil {
-		for _, port := range spec.Ports {
-			kept[port.Port] = true
-		}
-		result.RequeueAfter = wake(spec, now)
+		kept = portsOf(spec)
+		result.RequeueAfter = wake(spec, desired.MayRelease, now)
 	}
+	r.Set.Projected(hostname, kept)
 	if spec == nil || spec.RemoveAfter == nil {
 		r.Set.Forget(hostname)
 	}
 	r.Report.Refused(hostname, nil)
-	r.Ports.releaseExcept(hostname, func(port int32) bool { return kept[port] })
+	r.Ports.releaseExcept(hostname, func(port int32) bool { return slices.Contains(kept, port) })
 	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > retry) {
 		result.RequeueAfter = retry
 	}
@@ -194,6 +194,21 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		return fmt.Errorf("listing upstream Services: %w", err)
 	}
 	r.Ports.seed(r.Installation, objects.Items, services.Items)
+	projected := map[string][]int32{}
+	for i := range objects.Items {
+		if o := &objects.Items[i]; r.Installation.Owns(o) {
+			projected[o.Name] = portsOf(&o.Spec)
+		}
+	}
+	r.Set.Seed(projected)
 	r.seeded = true
 	return nil
+}
+
+func portsOf(spec *v1alpha1.BoundEndpointSpec) []int32 {
+	ports := make([]int32, len(spec.Ports))
+	for i := range spec.Ports {
+		ports[i] = spec.Ports[i].Port
+	}
+	return ports
 }

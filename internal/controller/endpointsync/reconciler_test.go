@@ -32,11 +32,15 @@ type world struct {
 	reconciler *endpointsync.Reconciler
 	ports      endpointsync.PortRange
 	seq        int64
+	belonging  endpointsync.Belonging // of lists
+	recorded   endpointsync.Belonging // what a restarted reconciler finds in the KubernetesOperator's status
+	accept     string
 }
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
 	w := &world{Fixture: fixture.New(ctx, config), ports: endpointsync.PortRange{First: 10000, Last: 32767}}
+	w.belonging = endpointsync.Belonging{AccountID: "ac-1", StoreID: "st-1"}
 	w.restart("")
 	w.list()
 	return w
@@ -47,7 +51,8 @@ func (w *world) restart(expression string) {
 	GinkgoHelper()
 	s, err := selector.Compile(expression)
 	Expect(err).NotTo(HaveOccurred())
-	w.set = endpointsync.NewSet(s)
+	w.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, RemovalDelay: 30 * time.Second, AcceptAccount: w.accept, Now: w.Clock.Now})
+	w.set.Remember(w.recorded)
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "fairlead"}}
 	w.reconciler = &endpointsync.Reconciler{
 		Client: w.Client, Installation: w.Installation, Owners: w.Anchors.Owners, Set: w.set, Now: w.Clock.Now,
@@ -65,7 +70,11 @@ func (w *world) endpoint(id, url string) account.Endpoint {
 	}
 }
 
-func (w *world) list(endpoints ...account.Endpoint) { w.set.Replace(endpoints) }
+// list applies a complete list and returns the hostnames that it names.
+func (w *world) list(endpoints ...account.Endpoint) []string {
+	from := w.belonging
+	return w.set.Replace(endpointsync.Snapshot{Endpoints: endpoints, AccountID: from.AccountID, StoreID: from.StoreID}, w.Clock.Now()).Hostnames
+}
 
 func (w *world) event(typ account.EventType, e account.Endpoint) {
 	w.seq++

@@ -6,6 +6,7 @@ package endpointsync
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -23,6 +24,7 @@ func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline
 // Set is the account's kubernetes-bound endpoints in memory and what each hostname should be. It is safe for concurrent use.
 type Set struct {
 	selector Admitter
+	now      func() time.Time
 
 	mu       sync.RWMutex
 	synced   bool
@@ -33,11 +35,25 @@ type Set struct {
 	gone map[string]map[int]bool
 	// awaiting are hostnames that were asked about before the first complete list.
 	awaiting map[string]struct{}
+	removals removals
+}
+
+// SetOptions of a Set.
+type SetOptions struct {
+	Selector Admitter
+	// RemovalDelay as in Delays. A mass of removals waits that long, and a minute at least.
+	RemovalDelay time.Duration
+	// AcceptAccount is the id of the account, or of the store where only that is another, whose lists may remove what an earlier one's made.
+	AcceptAccount string
+	Now           func() time.Time
 }
 
 // NewSet makes an empty Set, which is not synced.
-func NewSet(selector Admitter) *Set {
-	return &Set{selector: selector, byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{}, awaiting: map[string]struct{}{}}
+func NewSet(o SetOptions) *Set {
+	return &Set{
+		selector: o.Selector, now: o.Now, removals: newRemovals(o.RemovalDelay, o.AcceptAccount),
+		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{}, awaiting: map[string]struct{}{},
+	}
 }
 
 // Change is what a list or an event changed: hostnames whose objects may have to change, hostnames whose availability changed, and endpoints with
@@ -87,8 +103,9 @@ func (s *Set) Counts() (admitted, excluded, problems int) {
 	return admitted, excluded, problems
 }
 
-// Replace takes a complete list.
-func (s *Set) Replace(endpoints []account.Endpoint) Change {
+// Replace takes a complete list that was asked for at begun.
+func (s *Set) Replace(list Snapshot, begun time.Time) Change {
+	endpoints := list.Endpoints
 	entries := make([]*entry, len(endpoints))
 	present := make(map[string]bool, len(endpoints))
 	for i := range endpoints {
@@ -98,6 +115,8 @@ func (s *Set) Replace(endpoints []account.Endpoint) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c Change
+	now, r := s.now(), &s.removals
+	thawed, changed := r.belonging.take(Belonging{AccountID: list.AccountID, StoreID: list.StoreID})
 	for id, old := range s.byID {
 		if !present[id] {
 			s.remove(old, old.endpoint.Type, &c)
@@ -110,6 +129,16 @@ func (s *Set) Replace(endpoints []account.Endpoint) Change {
 		c.Hostnames = append(c.Hostnames, hostname)
 	}
 	s.synced, s.awaiting = true, nil
+	for _, hostname := range c.Hostnames {
+		s.observe(hostname, now)
+	}
+	if thawed {
+		c.Hostnames = append(c.Hostnames, r.waiting()...)
+	}
+	if changed {
+		r.signal()
+	}
+	c.Hostnames = append(c.Hostnames, r.listed(begun, now)...)
 	return c
 }
 
@@ -133,6 +162,11 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 	case ev.Type == account.Deleted && old != nil:
 		s.remove(old, ev.Endpoint.Type, &c)
 	}
+	now := s.now()
+	for _, hostname := range c.Hostnames {
+		s.observe(hostname, now)
+	}
+	s.removals.notice(now)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +20,12 @@ import (
 type admitFunc func(*account.Endpoint) (bool, error)
 
 func (f admitFunc) Matches(e *account.Endpoint, _ account.EndpointURL) (bool, error) { return f(e) }
+
+func newSet(selector Admitter) *Set { return NewSet(SetOptions{Selector: selector, Now: time.Now}) }
+
+func listed(endpoints ...account.Endpoint) Snapshot {
+	return Snapshot{Endpoints: endpoints, AccountID: "ac-1", StoreID: "st-1"}
+}
 
 func all(*account.Endpoint) (bool, error) { return true, nil }
 
@@ -51,8 +58,8 @@ func TestAnAPIThatLiesAboutOneEndpointStopsNoOther(t *testing.T) {
 	badProjection.ProjectionID = strings.Repeat("p", 254)
 	endpoints = append(endpoints, internal, nothing, noID, badProjection)
 
-	s := NewSet(admitFunc(all))
-	c := s.Replace(endpoints)
+	s := newSet(admitFunc(all))
+	c := s.Replace(listed(endpoints...), time.Now())
 	if want := len(endpoints) - 1; len(c.Problems) != want {
 		t.Errorf("got %d problems, want %d: %v", len(c.Problems), want, c.Problems)
 	}
@@ -63,7 +70,7 @@ func TestAnAPIThatLiesAboutOneEndpointStopsNoOther(t *testing.T) {
 	if admitted != 1 || problems != len(endpoints)-1 {
 		t.Errorf("got %d admitted and %d problems", admitted, problems)
 	}
-	if again := s.Replace(endpoints); len(again.Problems) != 0 || len(again.Hostnames) != 0 {
+	if again := s.Replace(listed(endpoints...), time.Now()); len(again.Problems) != 0 || len(again.Hostnames) != 0 {
 		t.Errorf("the same list again changes something: %v", again)
 	}
 }
@@ -90,8 +97,8 @@ func TestApply(t *testing.T) {
 		{"a URL that changed, which cannot be", event(account.Modified, 8, moved), []string{"a.b", "c.d"}, []string{"a.b"}},
 		{"an unknown endpoint deleted", event(account.Deleted, 8, agentEndpoint("ep-9", "http://x.y")), nil, nil},
 	} {
-		s := NewSet(admitFunc(all))
-		s.Replace(nil)
+		s := newSet(admitFunc(all))
+		s.Replace(listed(), time.Now())
 		s.Apply(event(account.Added, 7, web))
 		c := s.Apply(tc.event)
 		if d := cmp.Diff(tc.hostnames, c.Hostnames); d != "" {
@@ -105,11 +112,11 @@ func TestApply(t *testing.T) {
 
 func TestTheFirstListNamesWhatWasAskedAboutBefore(t *testing.T) {
 	t.Parallel()
-	s := NewSet(admitFunc(all))
+	s := newSet(admitFunc(all))
 	if s.Await("gone.demo") {
 		t.Fatal("synced before any list")
 	}
-	if c := s.Replace(nil); !slices.Contains(c.Hostnames, "gone.demo") {
+	if c := s.Replace(listed(), time.Now()); !slices.Contains(c.Hostnames, "gone.demo") {
 		t.Errorf("got %v", c.Hostnames)
 	}
 	if !s.Await("gone.demo") {
@@ -119,13 +126,13 @@ func TestTheFirstListNamesWhatWasAskedAboutBefore(t *testing.T) {
 
 func TestASelectorThatCannotBeEvaluatedExcludesThatEndpointAndSaysSo(t *testing.T) {
 	t.Parallel()
-	s := NewSet(admitFunc(func(e *account.Endpoint) (bool, error) {
+	s := newSet(admitFunc(func(e *account.Endpoint) (bool, error) {
 		if e.ID == "ep-2" {
 			return true, errors.New("cost limit exceeded")
 		}
 		return true, nil
 	}))
-	c := s.Replace([]account.Endpoint{agentEndpoint("ep-1", "http://a.b"), agentEndpoint("ep-2", "http://c.d")})
+	c := s.Replace(listed(agentEndpoint("ep-1", "http://a.b"), agentEndpoint("ep-2", "http://c.d")), time.Now())
 	if len(c.Problems) != 1 || c.Problems[0].EndpointID != "ep-2" || !strings.Contains(c.Problems[0].Text, "cost limit") {
 		t.Errorf("got %v", c.Problems)
 	}
@@ -136,12 +143,12 @@ func TestASelectorThatCannotBeEvaluatedExcludesThatEndpointAndSaysSo(t *testing.
 
 func TestDesiredRefusesWhatDoesNotFitBesideOlderEndpoints(t *testing.T) {
 	t.Parallel()
-	s := NewSet(admitFunc(all))
+	s := newSet(admitFunc(all))
 	endpoints := []account.Endpoint{agentEndpoint("ep-1", "http://a.b"), agentEndpoint("ep-2", "tcp://a.b:80")}
 	for i := range maxPorts {
 		endpoints = append(endpoints, agentEndpoint(fmt.Sprintf("ep-x%03d", i), fmt.Sprintf("tcp://a.b:%d", 1000+i)))
 	}
-	s.Replace(endpoints)
+	s.Replace(listed(endpoints...), time.Now())
 	d := s.Desired("a.b")
 	if len(d.Ports) != maxPorts || d.Ports[80] != "http" || len(d.Refused) != 2 || d.Refused[0].EndpointID != "ep-2" {
 		t.Errorf("got %d ports, port 80 is %s, refused %v", len(d.Ports), d.Ports[80], d.Refused)
@@ -150,13 +157,13 @@ func TestDesiredRefusesWhatDoesNotFitBesideOlderEndpoints(t *testing.T) {
 
 func TestHostnameNamesTheURLsWithoutAnEndpointOnline(t *testing.T) {
 	t.Parallel()
-	s := NewSet(admitFunc(all))
+	s := newSet(admitFunc(all))
 	if known, _, _ := s.Hostname("db.prod"); known {
 		t.Error("known before any list")
 	}
 	one, two, other := agentEndpoint("ep-1", "tcp://db.prod:5432"), agentEndpoint("ep-2", "tcp://db.prod:5432"), agentEndpoint("ep-3", "http://db.prod")
 	one.Status, other.Status = account.StatusOffline, account.StatusOffline
-	s.Replace([]account.Endpoint{one, two, other})
+	s.Replace(listed(one, two, other), time.Now())
 	known, endpoints, offline := s.Hostname("db.prod")
 	if !known || endpoints != 3 || !slices.Equal(offline, []string{"http://db.prod"}) {
 		t.Errorf("got %v, %d, %v", known, endpoints, offline)

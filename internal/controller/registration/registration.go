@@ -47,9 +47,27 @@ type Registrar interface {
 
 // Facts are what the rest of the manager knows of the account.
 type Facts struct {
+	// AccountID and StoreID are those that removals are taken from; empty before the first list.
 	AccountID, StoreID string
 	// Polling says that the server knows no watch.
-	Polling bool
+	Polling  bool
+	Removals Removals
+	// Changed is closed when facts have changed that are worth to be told at once.
+	Changed <-chan struct{}
+}
+
+// Removals are the facts about what is not removed.
+type Removals struct {
+	// Known says that the account has been listed and that the objects that exist are known.
+	Known bool
+	// Frozen says that the latest list came from account ListedAccountID in ListedStoreID, which nobody has accepted; both are empty before the first list.
+	Frozen                         bool
+	ListedAccountID, ListedStoreID string
+	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or later.
+	Held             bool
+	Since, LookAgain time.Time
+	// Pending hostnames of all that are Projected wait for their removal.
+	Pending, Projected int
 }
 
 // Registration keeps the installation registered.
@@ -66,7 +84,9 @@ type Registration struct {
 	// ClusterName is what people call this cluster; the account shows it.
 	ClusterName string
 	// Facts returns what is known of the account now.
-	Facts    func() Facts
+	Facts func() Facts
+	// Moved is called when the account knows this installation by another id than before, as another account does.
+	Moved    func()
 	Recorder events.EventRecorder
 	Now      func() time.Time
 	Log      logr.Logger
@@ -77,7 +97,9 @@ type Registration struct {
 // Start beats until the context ends, and counts in between. It returns nil.
 func (r *Registration) Start(ctx context.Context) error {
 	said := ""
-	for due := r.Now(); ctx.Err() == nil; wait(ctx, every*9/10+rand.N(every/5)) {
+	var changed <-chan struct{}
+	for due := r.Now(); ctx.Err() == nil; wait(ctx, changed, every*9/10+rand.N(every/5)) {
+		changed = r.Facts().Changed
 		if r.Now().Before(due) {
 			r.log(ctx, &said, r.Count(ctx))
 			continue
@@ -108,13 +130,14 @@ func (r *Registration) log(ctx context.Context, said *string, err error) {
 	}
 }
 
-// Count brings the object's counts up to date, without asking the account.
+// Count brings the object's counts, and what it says of removals, up to date, without asking the account.
 func (r *Registration) Count(ctx context.Context) error {
 	object, err := r.object(ctx)
 	if err != nil {
 		return err
 	}
 	next := object.DeepCopy()
+	r.belong(&next.Status, object.Generation)
 	if err := r.count(ctx, &next.Status); err != nil {
 		return err
 	}
@@ -135,9 +158,13 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	operator, failure := r.Account.UpsertOperator(ctx, r.operator(uid))
 	next := object.DeepCopy()
 	if failure == nil {
+		if known := next.Status.OperatorID; known != "" && known != operator.ID {
+			r.Moved()
+		}
 		next.Status.OperatorID = operator.ID
 	}
 	r.observe(&next.Status, object.Generation, failure)
+	r.belong(&next.Status, object.Generation)
 	if err := r.count(ctx, &next.Status); err != nil {
 		return false, err
 	}
@@ -230,11 +257,13 @@ func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 	return r.clusterUID, nil
 }
 
-func wait(ctx context.Context, d time.Duration) {
+// wait waits for d, for the end of the context or until changed is closed.
+func wait(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+	case <-changed:
 	case <-t.C:
 	}
 }

@@ -20,24 +20,26 @@ import (
 
 // observe puts what the heartbeat found into the status.
 func (r *Registration) observe(s *v1alpha1.KubernetesOperatorStatus, generation int64, failure error) {
-	if facts := r.Facts(); facts.AccountID != "" {
-		s.AccountID, s.StoreID = facts.AccountID, facts.StoreID
-	}
 	for _, c := range r.conditions(failure) {
 		if last := meta.FindStatusCondition(s.Conditions, c.Type); last != nil && last.Reason == c.Reason && c.Reason == v1alpha1.ReasonUnreachable {
 			c.Message = last.Message // the sentences of a network that is down differ from try to try, and say the same
 		}
-		c.ObservedGeneration = generation
-		c.LastTransitionTime = metav1.NewTime(r.Now())
-		meta.SetStatusCondition(&s.Conditions, c)
+		r.set(s, generation, c)
 	}
+}
+
+func (r *Registration) set(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
+	c.ObservedGeneration = generation
+	c.LastTransitionTime = metav1.NewTime(r.Now())
+	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+func condition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 }
 
 // conditions returns those that the heartbeat can say something about: an API that is out of reach says nothing about the registration.
 func (r *Registration) conditions(failure error) []metav1.Condition {
-	condition := func(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
-	}
 	answered := condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline, "the account's API answers")
 	if r.Facts().Polling {
 		answered.Message = "the account's API answers, but knows no watch: changes take up to 10 s"
@@ -67,7 +69,7 @@ func safeMessage(failure error) string {
 // count counts the hostnames projected, and those of them that are ready.
 func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
 	var list v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	s.BoundEndpoints, s.ReadyEndpoints = 0, 0
@@ -84,15 +86,17 @@ func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperator
 	return nil
 }
 
-// tell emits an event for each condition whose reason has changed.
+// tell emits an event for each condition whose reason has changed. That a new object has nothing to complain of is no news.
 func (r *Registration) tell(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
 		old := meta.FindStatusCondition(before, c.Type)
-		if old != nil && old.Reason == c.Reason && old.Status == c.Status {
+		complaint := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld
+		bad := complaint == (c.Status == metav1.ConditionTrue)
+		if old != nil && old.Reason == c.Reason && old.Status == c.Status || old == nil && complaint && !bad {
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if c.Status != metav1.ConditionTrue {
+		if bad {
 			kind = corev1.EventTypeWarning
 		}
 		r.Recorder.Eventf(o, nil, kind, c.Reason, "Register", "%s: %s", c.Type, c.Message)

@@ -35,6 +35,7 @@ var _ = BeforeSuite(func() { config = testenv.Start(GinkgoTB()) })
 
 // fakeAccount answers with err, or registers.
 type fakeAccount struct {
+	id   string
 	err  error
 	last account.Operator
 }
@@ -44,7 +45,7 @@ func (a *fakeAccount) UpsertOperator(_ context.Context, o account.Operator) (*ac
 		return nil, a.err
 	}
 	a.last = o
-	o.ID = "op-1"
+	o.ID = a.id
 	return &o, nil
 }
 
@@ -56,7 +57,7 @@ var _ = Describe("a heartbeat", func() {
 		r     *registration.Registration
 	)
 	BeforeEach(func(ctx SpecContext) {
-		f, api, facts = fixture.New(ctx, config), &fakeAccount{}, registration.Facts{}
+		f, api, facts = fixture.New(ctx, config), &fakeAccount{id: "op-1"}, registration.Facts{}
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners, Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
 			Spec:    v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true, EndpointSelector: "ep.port == 80"},
@@ -133,6 +134,66 @@ var _ = Describe("a heartbeat", func() {
 		k := beat(ctx, false)
 		expect(k, v1alpha1.ConditionRegistered, "False Unauthorized", "unknown API key")
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "")
+	})
+
+	It("records the first account, never another one by itself, and says what is frozen and how to confirm it", func(ctx SpecContext) {
+		facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1", Removals: registration.Removals{Known: true, ListedAccountID: "ac-1", ListedStoreID: "st-1"}}
+		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
+		f.Said()
+		facts.Removals.Frozen, facts.Removals.ListedAccountID, facts.Removals.Pending, facts.Removals.Projected = true, "ac-2", 12, 20
+		Expect(r.Count(ctx)).To(Succeed())
+		k := object(ctx)
+		Expect(k.Status.AccountID).To(Equal("ac-1"))
+		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "account ac-2 instead of account ac-1")
+		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "12 of 20 hostnames")
+		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged",
+			"helm upgrade fairlead CHART --namespace "+f.Installation.Namespace+" --reuse-values --set binding.acceptAccount=ac-2")
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
+
+		facts.Removals.ListedAccountID, facts.Removals.ListedStoreID = "ac-1", "st-2"
+		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
+		facts.Removals.ListedStoreID = "$(reboot)"
+		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged).Message).NotTo(ContainSubstring("reboot"))
+
+		By("deleting the object, and asking as a manager does at its start")
+		Expect(f.Client.Delete(ctx, object(ctx))).To(Succeed())
+		k = beat(ctx, true)
+		Expect(k.Status.AccountID).To(Equal("ac-1"))
+		expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
+		accountID, storeID, err := r.Recorded(ctx)
+		Expect([]any{accountID, storeID, err}).To(Equal([]any{"ac-1", "st-1", nil}))
+		facts = registration.Facts{}
+		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
+		r.Spec.BindingEnabled = false
+		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
+	})
+
+	It("says which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
+		facts = registration.Facts{AccountID: "ac-1", Removals: registration.Removals{Known: true}}
+		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
+		f.Said()
+		since := f.Clock.Now()
+		facts.Removals = registration.Removals{Known: true, Held: true, Since: since, LookAgain: since.Add(time.Minute), Pending: 11, Projected: 20}
+		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "11 of 20 hostnames")
+		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "2026-11-20T12:01:00Z")
+		facts.Removals.Pending = 12
+		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
+		facts.Removals = registration.Removals{}
+		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
+		facts.Removals = registration.Removals{Known: true}
+		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "False NothingHeld", "")
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning MassRemoval"), ContainSubstring("Normal NothingHeld")))
+	})
+
+	It("has the account listed again when it answers with another operator", func(ctx SpecContext) {
+		moved := 0
+		r.Moved = func() { moved++ }
+		beat(ctx, true)
+		beat(ctx, true)
+		Expect(moved).To(BeZero())
+		api.id = "op-2"
+		Expect(beat(ctx, true).Status.OperatorID).To(Equal("op-2"))
+		Expect(moved).To(Equal(1))
 	})
 
 	It("says that the server knows no watch", func(ctx SpecContext) {

@@ -1,0 +1,268 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import "time"
+
+// A mass is more than half of more than massAbove hostnames. It waits at least leastMassDelay.
+const (
+	massAbove      = 10
+	leastMassDelay = time.Minute
+)
+
+// removals decides whether ports without an endpoint may be released. What is counted are hostnames that have an object: one waits for its removal
+// from the moment that one of its ports has no endpoint until the object no longer has that port, which includes the minute for which a released port
+// rests, so that a removal that comes in pieces is one mass. The selector's exclusions, and removals that a second list has confirmed, do not count
+// at all. A mass is held, with all that follows, until a complete list has been asked for at hold.due or later: what was gone when the mass was noticed
+// and is on that list neither, may go; what went later is judged anew. The holder of Set.mu calls it.
+type removals struct {
+	delay     time.Duration
+	seeded    bool // the objects that exist are known
+	hosts     map[string]*projected
+	projected int // hostnames that count
+	pending   int // those of them that wait for their removal
+	hold      *hold
+	lookNow   bool
+	belonging belonging
+	changed   chan struct{} // closed and replaced when a hold or a freeze begins or ends
+}
+
+// hold is a mass of removals that waits.
+type hold struct{ since, due time.Time }
+
+// projected is a hostname that has an object.
+type projected struct {
+	ports           map[int]*projectedPort
+	counts, pending bool
+}
+
+// projectedPort is one port of an object.
+type projectedPort struct {
+	since  time.Time // since when no endpoint has it; zero while one does
+	exempt bool      // the selector excludes its endpoints, or a second list has confirmed that they are gone
+}
+
+func newRemovals(removalDelay time.Duration, accept string) removals {
+	return removals{
+		delay: max(removalDelay, leastMassDelay), hosts: map[string]*projected{}, changed: make(chan struct{}), belonging: belonging{accept: accept},
+	}
+}
+
+// Removals says which removals wait, and for what.
+type Removals struct {
+	// Known says that the account has been listed and that the objects that exist are known.
+	Known bool
+	// Recorded is the account that removals are taken from, Listed the one that the latest list came from; empty before the first.
+	Recorded, Listed Belonging
+	// Frozen says that nothing is removed until somebody accepts Listed.
+	Frozen bool
+	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or later.
+	Held             bool
+	Since, LookAgain time.Time
+	// Pending is how many hostnames, of all that are Projected, wait for their removal.
+	Pending, Projected int
+	// Changed is closed when Frozen, Held, LookAgain or Recorded become others.
+	Changed <-chan struct{}
+}
+
+// Removals returns which removals wait. It is safe for concurrent use.
+func (s *Set) Removals() Removals {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := &s.removals
+	now := Removals{
+		Known: s.synced && r.seeded, Recorded: r.belonging.recorded, Listed: r.belonging.listed, Frozen: r.belonging.frozen,
+		Pending: r.pending, Projected: r.projected, Changed: r.changed,
+	}
+	if r.hold != nil {
+		now.Held, now.Since, now.LookAgain = true, r.hold.since, r.hold.due
+	}
+	return now
+}
+
+// LookNow asks for a complete list, as soon as one can be had.
+func (s *Set) LookNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removals.lookNow = true
+	s.removals.signal()
+}
+
+// lookAgain returns when a complete list is to be asked for, besides those that are asked for anyway: zero for never. changed is closed when that may
+// be another time.
+func (s *Set) lookAgain() (at time.Time, changed <-chan struct{}) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch r := &s.removals; {
+	case r.lookNow:
+		return s.now(), r.changed
+	case r.hold != nil:
+		return r.hold.due, r.changed
+	default:
+		return time.Time{}, r.changed
+	}
+}
+
+// Seed tells which objects exist, with their ports, before any of them is reconciled.
+func (s *Set) Seed(objects map[string][]int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for hostname, ports := range objects {
+		s.removals.track(hostname, ports)
+		s.observe(hostname, now)
+	}
+	s.removals.seeded = true
+	s.removals.notice(now)
+}
+
+// Projected tells which ports the hostname's object has; none: there is no object.
+func (s *Set) Projected(hostname string, ports []int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.removals.track(hostname, ports)
+	s.observe(hostname, now)
+	s.removals.notice(now)
+}
+
+// observe brings what is known of the hostname's removal up to date. The caller holds the lock.
+func (s *Set) observe(hostname string, now time.Time) {
+	h := s.removals.hosts[hostname]
+	if h == nil {
+		return
+	}
+	admitted := map[int]bool{}
+	for _, e := range s.byHost[hostname] {
+		admitted[e.url.Port] = admitted[e.url.Port] || e.admitted
+	}
+	for port, p := range h.ports {
+		switch served, known := admitted[port]; {
+		case served:
+			*p = projectedPort{}
+		case known:
+			*p = projectedPort{exempt: true}
+		case p.since.IsZero():
+			p.since = now
+		}
+	}
+	s.removals.count(h)
+}
+
+// mayRelease says, port by port, what of the hostname may be released. The caller holds the lock.
+func (s *Set) mayRelease(hostname string) func(port int32) bool {
+	r := &s.removals
+	if s.disabled || r.hold == nil && !r.belonging.frozen {
+		return func(int32) bool { return true }
+	}
+	exempt := map[int32]bool{}
+	if h := r.hosts[hostname]; h != nil {
+		for port, p := range h.ports {
+			exempt[int32(port)] = p.exempt
+		}
+	}
+	return func(port int32) bool { return exempt[port] }
+}
+
+// track takes the ports of the hostname's object.
+func (r *removals) track(hostname string, ports []int32) {
+	h := r.hosts[hostname]
+	if h == nil {
+		h = &projected{ports: make(map[int]*projectedPort, len(ports))}
+		r.hosts[hostname] = h
+	}
+	has := make(map[int]bool, len(ports))
+	for _, port := range ports {
+		has[int(port)] = true
+		if h.ports[int(port)] == nil {
+			h.ports[int(port)] = &projectedPort{}
+		}
+	}
+	for port := range h.ports {
+		if !has[port] {
+			delete(h.ports, port)
+		}
+	}
+	if len(ports) == 0 {
+		r.count(h)
+		delete(r.hosts, hostname)
+	}
+}
+
+// count brings the numbers up to date with one hostname.
+func (r *removals) count(h *projected) {
+	counts, pending := false, false
+	for _, p := range h.ports {
+		counts = counts || !p.exempt
+		pending = pending || !p.exempt && !p.since.IsZero()
+	}
+	r.projected += one(counts) - one(h.counts)
+	r.pending += one(pending) - one(h.pending)
+	h.counts, h.pending = counts, pending
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// notice begins a hold where removals have become a mass.
+func (r *removals) notice(now time.Time) {
+	if r.hold == nil && r.seeded && !r.belonging.frozen && r.projected > massAbove && 2*r.pending > r.projected {
+		r.hold = &hold{since: now, due: now.Add(r.delay)}
+		r.signal()
+	}
+}
+
+// listed takes that a complete list, asked for at begun, has been applied. It returns the hostnames whose removals need wait no longer.
+func (r *removals) listed(begun, now time.Time) (free []string) {
+	if r.lookNow {
+		r.lookNow = false
+		r.signal()
+	}
+	switch {
+	case r.belonging.frozen:
+		r.hold = nil // the freeze holds all that it did
+		return nil
+	case r.hold != nil && !begun.Before(r.hold.due):
+		since := r.hold.since
+		r.hold = nil
+		r.signal()
+		free = r.confirm(since)
+	}
+	r.notice(now)
+	return free
+}
+
+// confirm lets go what has been gone since the given time or longer, and returns the names of all that waited.
+func (r *removals) confirm(since time.Time) (waited []string) {
+	for hostname, h := range r.hosts {
+		if !h.pending {
+			continue
+		}
+		waited = append(waited, hostname)
+		for _, p := range h.ports {
+			p.exempt = p.exempt || !p.since.IsZero() && !p.since.After(since)
+		}
+		r.count(h)
+	}
+	return waited
+}
+
+// waiting returns the names of all that wait.
+func (r *removals) waiting() (names []string) {
+	for hostname, h := range r.hosts {
+		if h.pending {
+			names = append(names, hostname)
+		}
+	}
+	return names
+}
+
+func (r *removals) signal() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}

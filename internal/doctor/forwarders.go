@@ -192,7 +192,11 @@ func (w *walk) listenerByConditions(why *refusal) Hop {
 	return w.notAsked(why)
 }
 
+// notAsked says why there is no forwarder's word; kubectl's own words only once.
 func (w *walk) notAsked(why *refusal) Hop {
+	if why != nil && w.is(HopListener, Unknown) {
+		return unknown("the forwarders could not be asked, as above")
+	}
 	if why == nil {
 		return unknown("no forwarder could be asked")
 	}

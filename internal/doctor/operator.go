@@ -18,7 +18,7 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 		return refused("KubernetesOperators "+w.where, w.operatorsErr)
 	case len(w.operators) == 0:
 		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
-			"no Fairlead operator is installed: there is no KubernetesOperator %s", w.where)
+			"no Fairlead operator is installed: there is no KubernetesOperator %s", strings.Replace(w.where, "in all namespaces", "in any namespace", 1))
 	case w.operator == nil:
 		return broken("install it again, or delete what it left behind",
 			"the operator that made these objects (%s) is not among those %s (%s)", w.madeBy(), w.where, w.operatorNames())
@@ -108,16 +108,19 @@ func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
 		return broken("", "the BoundEndpoint is Released: its Services are deleted").asSymptom()
 	}
 	var h Hop
+	place := w.bound.Metadata.place()
 	services, ready := w.bound.Status.Conditions.of("ServicesReady"), w.bound.Status.Conditions.of("Ready")
 	switch {
+	case services.Status == "False" && (w.is(HopNamespace, Broken) || w.is(HopService, Broken)):
+		h = Hop{Status: Skipped, Detail: fmt.Sprintf("%s says the same: %s", place, services.Reason)}
 	case services.Status == "False":
 		h = broken(remedy(services.Reason), "%s (%s)", services.Message, services.Reason)
 	case w.boundPort() == 0:
-		h = broken("", "BoundEndpoint %s has no port %d", w.bound.Metadata.place(), w.o.URL.Port).asSymptom()
+		h = broken("", "BoundEndpoint %s has no port %d", place, w.o.URL.Port).asSymptom()
 	case services.Status == "":
-		h = unknown("BoundEndpoint %s has no conditions yet", w.bound.Metadata.place())
+		h = unknown("BoundEndpoint %s has no conditions yet", place)
 	default:
-		h = ok("%s: Ready=%s (%s)", w.bound.Metadata.place(), ready.Status, ready.Reason)
+		h = ok("%s: Ready=%s (%s)", place, ready.Status, ready.Reason)
 	}
 	for _, c := range w.bound.Status.Conditions {
 		h = h.with(w.boundSays(c.Type)...)

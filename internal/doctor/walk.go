@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -140,12 +141,20 @@ func (w *walk) contextName(ctx context.Context) string {
 func (w *walk) command(format string, args ...any) string {
 	line := "kubectl"
 	if w.o.Kubeconfig != "" {
-		line += " --kubeconfig " + w.o.Kubeconfig
+		line += " --kubeconfig " + quoted(w.o.Kubeconfig)
 	}
 	if w.o.Context != "" {
-		line += " --context " + w.o.Context
+		line += " --context " + quoted(w.o.Context)
 	}
 	return line + " " + fmt.Sprintf(format, args...)
+}
+
+// quoted makes an argument one word of a shell.
+func quoted(arg string) string {
+	if strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./") == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 func ok(format string, args ...any) Hop { return Hop{Status: OK, Detail: fmt.Sprintf(format, args...)} }

@@ -1,0 +1,138 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheBrokenHopIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), operatorScenarios()) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			f := recorded(t)
+			s.change(f)
+			r := Run(t.Context(), f.o)
+			if r.Broken != s.broken || r.OK != (s.broken == "") {
+				t.Errorf("broken is %q, want %q", r.Broken, s.broken)
+			}
+			if h, found := r.Hop(r.Broken); found && (h.Detail == "" || h.Fix == "") {
+				t.Errorf("a broken hop without words: %+v", h)
+			}
+			var b bytes.Buffer
+			if err := Print(&b, r, PrintOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			fitsTerminal(t, b.String())
+			golden(t, s.name+".txt", b.Bytes())
+			f.checkCalls()
+		})
+	}
+}
+
+// fitsTerminal checks that nothing but a command that is to be copied needs more than 80 columns, and that nothing controls the terminal.
+func fitsTerminal(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		command := strings.HasPrefix(line, "    kubectl ") || strings.HasPrefix(line, "    fairlead ")
+		if n := utf8.RuneCountInString(line); n > columns && !command && strings.ContainsRune(strings.TrimSpace(line[textColumn:]), ' ') {
+			t.Errorf("%d columns: %s", n, line)
+		}
+		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			t.Errorf("a control character: %q", line)
+		}
+	}
+}
+
+// checkCalls checks that every call is bounded and goes to the right cluster.
+func (f *fake) checkCalls() {
+	f.t.Helper()
+	for _, args := range f.calls {
+		bounded := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--request-timeout=") })
+		if args[0] == "get" && !bounded {
+			f.t.Errorf("not bounded: %q", args)
+		}
+		if f.o.Context != "" && !slices.Contains(args, "--context="+f.o.Context) || f.o.Kubeconfig != "" && !slices.Contains(args, "--kubeconfig="+f.o.Kubeconfig) {
+			f.t.Errorf("asks another cluster: %q", args)
+		}
+		if args[0] != "get" && args[0] != "exec" && args[0] != "config" {
+			f.t.Errorf("does more than to look: %q", args)
+		}
+	}
+}
+
+func TestVerboseShowsTheEvidence(t *testing.T) {
+	t.Parallel()
+	f := recorded(t)
+	r := Run(t.Context(), f.o)
+	var b bytes.Buffer
+	if err := Print(&b, r, PrintOptions{Verbose: true, Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "verbose and colour.txt", b.Bytes())
+}
+
+func TestTheReportAsJSON(t *testing.T) {
+	t.Parallel()
+	f := recorded(t)
+	f.offline("no agent is connected for http://api.demo")
+	out, err := json.MarshalIndent(Run(t.Context(), f.o), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "agent offline.json", append(out, '\n'))
+}
+
+// Whatever kubectl answers, at whatever question, the walk ends with every hop in the report.
+func TestJunkAnywhereIsNoPanic(t *testing.T) {
+	t.Parallel()
+	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo, askManagers}
+	for _, ask := range asks {
+		for _, junk := range []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`, `{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`,
+			`{"listeners":[{}]}`, `{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`} {
+			f := recorded(t)
+			f.put(ask, junk)
+			r := Run(t.Context(), f.o)
+			if len(r.Hops) != 13 {
+				t.Errorf("%s answers %q: %d hops", ask, junk, len(r.Hops))
+			}
+			for _, h := range r.Hops {
+				if h.Status == "" || h.Detail == "" {
+					t.Errorf("%s answers %q: %+v", ask, junk, h)
+				}
+			}
+		}
+		for _, words := range []string{"Unable to connect to the server: net/http: TLS handshake timeout", "boom", `Error from server (Forbidden): no`} {
+			f := recorded(t)
+			f.refuse(ask, words)
+			r := Run(t.Context(), f.o)
+			if len(r.Hops) != 13 || r.Broken != "" && ask != askTarget {
+				t.Errorf("%s is refused with %q: broken is %q", ask, words, r.Broken)
+			}
+		}
+	}
+}
+
+func TestCommandsToCopyLeadToTheSameCluster(t *testing.T) {
+	t.Parallel()
+	f := recorded(t)
+	f.o.Context, f.o.Kubeconfig = "a b", "/home/it's/config"
+	f.none(askNS, askTarget)
+	r := Run(t.Context(), f.o)
+	h, _ := r.Hop(HopNamespace)
+	if want := `kubectl --kubeconfig '/home/it'\''s/config' --context 'a b' create namespace demo`; !strings.HasSuffix(h.Fix, "\n"+want) {
+		t.Errorf("got %q, want %q", h.Fix, want)
+	}
+}

@@ -1,0 +1,283 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// scenario is a cluster with something wrong, and the hop that must be named.
+type scenario struct {
+	name   string
+	broken string // empty: nothing is
+	change func(f *fake)
+}
+
+const noKindWords = `error: the server doesn't have a resource type "kubernetesoperators"`
+
+func clusterScenarios() []scenario {
+	return []scenario{
+		{"all good", "", func(*fake) {}},
+		{"context is passed on", "", func(f *fake) { f.o.Context, f.o.Kubeconfig = "prod", "/home/a/kube config" }},
+		{"no kubectl", HopCluster, func(f *fake) {
+			for _, a := range f.answers {
+				a.err = &exec.Error{Name: "kubectl", Err: exec.ErrNotFound}
+			}
+		}},
+		{"API server gone", HopCluster, func(f *fake) {
+			f.refuse(askTarget, "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?")
+		}},
+		{"no such context", HopCluster, func(f *fake) {
+			f.o.Context = "prdo"
+			f.refuse(askTarget, `error: context "prdo" does not exist`)
+		}},
+		{"not logged in", HopCluster, func(f *fake) {
+			f.refuse(askTarget, "error: You must be logged in to the server (Unauthorized)")
+		}},
+		{"kubectl hangs", HopCluster, func(f *fake) {
+			f.answers[askContext].hang, f.answers[askTarget].hang, f.o.Timeout = true, true, 10*time.Millisecond
+		}},
+		{"junk instead of JSON", HopCluster, func(f *fake) { f.put(askTarget, "<html>login</html>") }},
+		{"namespace missing", HopNamespace, func(f *fake) {
+			f.none(askNS, askTarget)
+			f.replace(askBEP, `"reason": "Projected",
+      "status": "True"`, `"reason": "NamespaceNotFound",
+      "status": "False"`)
+			f.replace(askBEP, "Service demo/api leads to the forwarders", "namespace demo does not exist; the endpoint is projected when it appears")
+		}},
+		{"namespace terminating", HopNamespace, func(f *fake) { f.replace(askNS, `"Active"`, `"Terminating"`) }},
+		{"namespaces forbidden", "", func(f *fake) { f.forbid(askNS) }},
+		{"everything forbidden", "", func(f *fake) { f.forbid(askNS, askTarget, askOps, askBEP, askDNS) }},
+	}
+}
+
+func serviceScenarios() []scenario {
+	return []scenario{
+		{"foreign Service", HopService, func(f *fake) {
+			f.put(askTarget, `{"metadata":{"name":"api","namespace":"demo","annotations":{"meta.helm.sh/release-name":"shop","meta.helm.sh/release-namespace":"demo"}},
+				"spec":{"type":"ClusterIP","ports":[{"port":80}]}}`)
+			f.replace(askBEP, `"reason": "Projected",
+      "status": "True"`, `"reason": "Conflict",
+      "status": "False"`)
+			f.replace(askBEP, "Service demo/api leads to the forwarders", "Service demo/api belongs to the Helm release demo/shop and stays as it is")
+		}},
+		{"copied Service", HopService, func(f *fake) {
+			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`, `"bindings.fairlead.dev/place": "prod/api"`)
+		}},
+		{"another hostname's Service", HopService, func(f *fake) {
+			f.replace(askTarget, `"bindings.fairlead.dev/hostname": "api.demo"`, `"bindings.fairlead.dev/hostname": "web.demo"`)
+		}},
+		{"quota exceeded", HopService, func(f *fake) {
+			f.none(askTarget)
+			f.replace(askBEP, `"reason": "Projected",
+      "status": "True"`, `"reason": "QuotaExceeded",
+      "status": "False"`)
+			f.replace(askBEP, "Service demo/api leads to the forwarders", `creating Service demo/api: services \"api\" is forbidden: exceeded quota: none, requested: services=1, used: services=0, limited: services=0`)
+		}},
+		{"Service deleted, manager gone", HopService, func(f *fake) { f.none(askTarget, askManagers) }},
+		{"type changed", HopService, func(f *fake) { f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP"`) }},
+		{"left over from an operator that is gone", HopOperator, func(f *fake) { f.none(askOps, askBEP, askUpstream) }},
+		{"upstream Service missing", HopUpstreamService, func(f *fake) { f.none(askUpstream) }},
+		{"upstream Service foreign", HopUpstreamService, func(f *fake) {
+			f.replace(askUpstream, `"bindings.fairlead.dev/place": "fairlead/ep-06gvigq0knnbvqpcfa72pab358"`, `"x": "y"`)
+		}},
+		{"another port", HopEndpoint, func(f *fake) { f.o.URL = parse(f.t, "http://api.demo:8080") }},
+		{"another scheme", "", func(f *fake) { f.o.URL = parse(f.t, "tcp://api.demo:80") }},
+		{"DNS without servers", HopDNS, func(f *fake) { f.replace(askDNS, `"ready": true`, `"ready": false`) }},
+		{"DNS elsewhere", "", func(f *fake) { f.none(askDNS) }},
+		{"pod resolves", "", func(f *fake) {
+			f.o.FromPod = "demo/web-0"
+			f.put(execGetent, "10.96.106.83    STREAM ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local\n10.96.106.83    DGRAM\n")
+		}},
+		{"pod resolves by nslookup", "", func(f *fake) {
+			f.o.FromPod = "demo/web-0"
+			f.refuse(execGetent, lacksWords)
+			f.put(execLookup, "Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\napi.demo.svc.cluster.local\tcanonical name = ep-…\nAddress: 10.96.106.83\n")
+		}},
+		{"pod resolves to something else", HopDNS, func(f *fake) {
+			f.o.FromPod = "demo/web-0"
+			f.put(execGetent, "192.0.2.7    STREAM api.demo\n")
+		}},
+		{"pod cannot resolve", HopDNS, func(f *fake) {
+			f.o.FromPod = "demo/web-0"
+			f.refuse(execGetent, "command terminated with exit code 2")
+		}},
+		{"pod has nothing to resolve with", "", func(f *fake) {
+			f.o.FromPod = "demo/web-0"
+			for _, ask := range []string{execGetent, execLookup, execPython, execBox} {
+				f.refuse(ask, lacksWords)
+			}
+		}},
+	}
+}
+
+const lacksWords = `error: Internal error occurred: error executing command in container: failed to exec in container: exec: "getent": executable file not found in $PATH`
+
+func forwarderScenarios() []scenario {
+	return []scenario{
+		{"no forwarder", HopForwarders, func(f *fake) { f.none(askPods) }},
+		{"forwarders crash", HopForwarders, func(f *fake) {
+			f.replace(askPods, `"status": "True",
+      "type": "Ready"`, `"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
+      "type": "Ready"`)
+			f.replace(askPods, `"phase": "Running"`, `"phase": "Running", "containerStatuses": [{"name": "forwarder", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s restarting failed container"}}}]`)
+		}},
+		{"one forwarder of two", "", func(f *fake) {
+			f.put(askPods, strings.Replace(f.answers[askPods].out, `"status": "True",
+      "type": "Ready"`, `"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
+      "type": "Ready"`, 1))
+		}},
+		{"EndpointSlices empty", HopForwarders, func(f *fake) { f.none(askSlices) }},
+		{"port taken", HopListener, func(f *fake) {
+			f.replace(askTwo, `"listening": true`, `"listening": false, "error": "listening on port 22240: listen tcp :22240: bind: address already in use"`)
+		}},
+		{"port unknown to a forwarder", HopListener, func(f *fake) { f.replace(askOne, `"port": 22240`, `"port": 22241`) }},
+		{"no session with the edge", HopEdge, func(f *fake) {
+			for _, ask := range []string{askOne, askTwo} {
+				f.replace(ask, `"up": true`, `"up": false, "error": "dialing 10.99.0.2:18444: connect: connection refused"`)
+			}
+			f.replace(askOps, `"reason": "Online",
+      "status": "True"`, `"reason": "Unreachable",
+      "status": "False"`)
+			f.replace(askOps, "the account's API answers", "the service at 10.99.0.2:18444 does not answer: dial tcp 10.99.0.2:18444: connect: connection refused")
+		}},
+		{"status forbidden", "", func(f *fake) { f.forbidProxy() }},
+		{"status forbidden, listener failed", HopListener, func(f *fake) {
+			f.forbidProxy()
+			f.replace(askBEP, `"reason": "Online",
+      "status": "True"`, `"reason": "ListenerFailed",
+      "status": "False"`)
+			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two cannot listen on port 22240")
+		}},
+		{"status forbidden, edge unreachable", HopEdge, func(f *fake) {
+			f.forbidProxy()
+			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
+		}},
+		{"upstream refused", HopUpstream, func(f *fake) {
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
+			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent", UpstreamURL: "http://localhost:8080"})
+		}},
+		{"upstream recovered", "", func(f *fake) {
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:03:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
+		}},
+		{"agent was away at the last call", "", func(f *fake) {
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_offline", "message": "no agent was connected"}`)
+		}},
+		{"never called", "", func(f *fake) {
+			f.o.Context = "staging"
+			f.replace(askOne, `"connections": 3`, `"connections": 0`)
+			f.replace(askOne, `"last_success": "2026-11-20T14:05:00Z"`, `"x": 0`)
+		}},
+		{"forwarder without history", "", func(f *fake) {
+			f.replace(askOne, `"last_success": "2026-11-20T14:05:00Z"`, `"x": 0`)
+			f.replace(askOne, `"connections": 3,`, ``)
+			f.replace(askTwo, `"connections": 0,`, ``)
+		}},
+	}
+}
+
+func (f *fake) forbidProxy() {
+	for _, ask := range []string{askOne, askTwo} {
+		f.refuse(ask, `Error from server (Forbidden): pods "fairlead-operator-forwarder-one:8081" is forbidden: User "dev" cannot get resource "pods/proxy" in API group "" in the namespace "fairlead"`)
+	}
+}
+
+func (f *fake) account(id string, endpoints ...account.Endpoint) {
+	f.o.Endpoints = func(context.Context, string) (string, []account.Endpoint, error) { return id, endpoints, nil }
+}
+
+func operatorScenarios() []scenario {
+	return []scenario{
+		{"operator not installed", HopOperator, func(f *fake) {
+			f.none(askTarget)
+			f.refuse(askOps, noKindWords)
+			f.refuse(askBEP, noKindWords)
+		}},
+		{"operators forbidden in all namespaces", "", func(f *fake) { f.forbid(askOps) }},
+		{"operator namespace given", "", func(f *fake) { f.o.OperatorNamespace = "fairlead" }},
+		{"two operators", HopEndpoint, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"items": [`, `"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": false}, "status": {}},`)
+		}},
+		{"the other operator has it", "", func(f *fake) {
+			f.replace(askOps, `"items": [`, `"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": true}, "status": {"conditions": [{"type": "Registered", "status": "False"}]}},`)
+			f.replace(askBEP, `"items": [`, `"items": [{"metadata": {"name": "api.demo", "namespace": "elsewhere", "labels": {"bindings.fairlead.dev/installation": "0123"}}, "spec": {}, "status": {}},`)
+		}},
+		{"API key refused", HopOperator, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"reason": "Registered",
+      "status": "True"`, `"reason": "Unauthorized",
+      "status": "False"`)
+			f.replace(askOps, "the account knows this installation", "the API key is unknown")
+		}},
+		{"account changed", HopOperator, func(f *fake) {
+			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "AccountChanged", "status": "True", "reason": "AccountChanged", "message": "the API key is now of account ac-2; removals wait"},`)
+		}},
+		{"binding disabled", HopOperator, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": false`)
+		}},
+		{"manager crashes", HopOperator, func(f *fake) {
+			f.replace(askManagers, `"status": "True",
+      "type": "Ready"`, `"status": "False",
+      "type": "Ready"`)
+		}},
+		{"no endpoint", HopEndpoint, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
+		}},
+		{"no endpoint in the account", HopEndpoint, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.account("ac-06gvigotsuuraimaqdkqg65koo")
+		}},
+		{"selector leaves it out", HopEndpoint, func(f *fake) {
+			f.none(askTarget, askBEP)
+			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
+			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-1", Status: account.StatusOnline})
+		}},
+		{"key of another account", "", func(f *fake) { f.account("ac-other") }},
+		{"account refuses the key", "", func(f *fake) {
+			f.o.Endpoints = func(context.Context, string) (string, []account.Endpoint, error) {
+				return "", nil, account.Errorf(account.CodeUnknownCredential, "the API key is unknown")
+			}
+		}},
+		{"agent said goodbye", HopEndpoint, func(f *fake) {
+			f.replace(askBEP, `"state": "Bound",
+      "targetPort"`, `"state": "Bound", "removeAfter": "2026-11-20T14:05:30Z",
+      "targetPort"`)
+		}},
+		{"released", HopEndpoint, func(f *fake) {
+			f.none(askTarget)
+			f.replace(askBEP, `"Bound"`, `"Released"`)
+		}},
+		{"agent offline", HopAgent, func(f *fake) { f.offline("no agent is connected for http://api.demo") }},
+		{"agent of another URL offline", "", func(f *fake) {
+			f.replace(askBEP, `"url": "http://api.demo"`, `"url": "http://api.demo"}, {"id": "ep-2", "url": "tcp://api.demo:5432"`)
+			f.offline("no agent is connected for tcp://api.demo:5432")
+		}},
+		{"agent offline in the account", HopAgent, func(f *fake) {
+			since := now.Add(-3 * time.Hour)
+			f.account("", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOffline, OfflineSince: &since})
+		}},
+		{"terminal escapes", HopOperator, func(f *fake) {
+			f.replace(askOps, `"reason": "Registered",
+      "status": "True"`, `"reason": "Unauthorized",
+      "status": "False"`)
+			f.replace(askOps, "the account knows this installation", `\u001b[2Jgone\u0000 and a word`)
+		}},
+	}
+}
+
+func (f *fake) offline(message string) {
+	f.t.Helper()
+	f.replace(askBEP, `"reason": "Online",
+      "status": "True"`, `"reason": "AgentOffline",
+      "status": "False"`)
+	f.replace(askBEP, "every URL has an endpoint online", message)
+}

@@ -27,7 +27,7 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 	conditions := o.Status.Conditions
 	h := ok("%s is registered and reads the account", place)
 	for _, c := range []struct{ typ, bad, fix string }{
-		{"AccountChanged", "True", "set binding.acceptAccount to the account's id, if it is meant to change"},
+		{"AccountChanged", "True", "set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
 		{"Registered", "False", "give the release an API key of the account that may register operators (credentials.apiKey)"},
 		{"APIReachable", "False", "see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {

@@ -1,0 +1,99 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// A pool is several endpoints of one URL: one port, which goes when the last of them has gone.
+var _ = Describe("the endpoints of a pool", func() {
+	type step struct {
+		typ account.EventType
+		id  string
+	}
+	var w *world
+	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
+
+	member := func(id string) account.Endpoint {
+		e := w.endpoint(id, "http://api.demo")
+		e.PoolingEnabled, e.ProjectionID = true, "ep-1"
+		return e
+	}
+
+	DescribeTable("come and go without moving the port", func(ctx SpecContext, steps ...step) {
+		first := member(steps[0].id)
+		w.event(account.Added, first)
+		w.reconcile(ctx, "api.demo")
+		before := w.object(ctx, "api.demo")
+		Expect(before.Spec.Ports).To(HaveLen(1))
+		left := map[string]bool{first.ID: true}
+		for _, s := range steps[1:] {
+			e := member(s.id)
+			if s.typ == account.Modified {
+				e.Status = account.StatusOffline
+			} else {
+				left[s.id] = s.typ == account.Added
+			}
+			w.event(s.typ, e)
+			result := w.reconcile(ctx, "api.demo")
+			b := w.object(ctx, "api.demo")
+			var want []string
+			for _, id := range []string{"ep-1", "ep-2", "ep-3"} {
+				if left[id] {
+					want = append(want, id)
+				}
+			}
+			var got []string
+			for _, ref := range b.Spec.Endpoints {
+				Expect(ref.URL).To(Equal("http://api.demo"))
+				got = append(got, ref.ID)
+			}
+			Expect(got).To(Equal(want))
+			Expect(b.UID).To(Equal(before.UID))
+			Expect(b.Spec.ProjectionID).To(Equal("ep-1"))
+			if len(want) > 0 {
+				Expect(b.Spec.Ports).To(Equal(before.Spec.Ports), "after %s of %s", s.typ, s.id)
+				Expect(b.Spec.RemoveAfter).To(BeNil())
+				Expect(result.RequeueAfter).To(BeZero())
+				continue
+			}
+			Expect(b.Spec.State).To(Equal(v1alpha1.StateBound))
+			Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", w.Clock.Now().Add(30*time.Second)), "the last one has gone")
+			Expect(b.Spec.Ports[0].TargetPort).To(Equal(before.Spec.Ports[0].TargetPort))
+		}
+	},
+		Entry("the first goes first", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"}, step{account.Deleted, "ep-2"}),
+		Entry("the first goes last", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-2"}, step{account.Deleted, "ep-1"}),
+		Entry("the first goes and comes back", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"}, step{account.Added, "ep-1"},
+			step{account.Deleted, "ep-2"}, step{account.Deleted, "ep-1"}),
+		Entry("the later one is heard of first", step{id: "ep-2"}, step{account.Added, "ep-1"}, step{account.Deleted, "ep-2"}, step{account.Deleted, "ep-1"}),
+		Entry("three, each replaced", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"}, step{account.Added, "ep-3"}, step{account.Deleted, "ep-2"},
+			step{account.Deleted, "ep-3"}),
+		Entry("one dies, which is no departure", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Modified, "ep-1"}, step{account.Deleted, "ep-2"},
+			step{account.Deleted, "ep-1"}),
+		Entry("the last comes back within the delay", step{id: "ep-1"}, step{account.Added, "ep-2"}, step{account.Deleted, "ep-1"}, step{account.Deleted, "ep-2"},
+			step{account.Added, "ep-2"}),
+	)
+
+	It("are one URL that is online while one of them is", func() {
+		one, two := member("ep-1"), member("ep-2")
+		one.Status = account.StatusOffline
+		w.list(one, two)
+		known, endpoints, offline := w.set.Hostname("api.demo")
+		Expect(known).To(BeTrue())
+		Expect(endpoints).To(Equal(2))
+		Expect(offline).To(BeEmpty())
+		two.Status = account.StatusOffline
+		w.list(one, two)
+		_, _, offline = w.set.Hostname("api.demo")
+		Expect(offline).To(Equal([]string{"http://api.demo"}))
+	})
+})

@@ -90,6 +90,7 @@ func upCommand() *cobra.Command {
 	w.flags(cmd)
 	cmd.Flags().DurationVar(&opts.KubeProxyMinSync, "kube-proxy-min-sync", time.Second, "least time between two updates of kube-proxy's rules")
 	cmd.Flags().BoolVar(&opts.DNSCache, "dns-cache", false, "let CoreDNS cache as distributions ship it (cache 30, ttl 30)")
+	cmd.Flags().BoolVar(&opts.DualStack, "dual-stack", false, "give node, pods and Services IPv6 addresses beside IPv4")
 	return cmd
 }
 

@@ -84,10 +84,10 @@ func (s status) table(ctx context.Context, w io.Writer) error {
 		phase = "running"
 	}
 	_, err := fmt.Fprintf(w, `cluster     %s, %s for %v, process %d
-options     kube-proxy minSyncPeriod %v, DNS cache %t
+options     %s
 kubeconfig  %s (for cluster exec: the addresses are of the node's network)
 logs        %s
-`, s.Name, phase, time.Since(s.Started).Round(time.Second), s.PID, s.Options.KubeProxyMinSync, s.Options.DNSCache, s.Kubeconfig, s.Path("log"))
+`, s.Name, phase, time.Since(s.Started).Round(time.Second), s.PID, s.Options, s.Kubeconfig, s.Path("log"))
 	if err != nil || os.Geteuid() != 0 {
 		return err
 	}

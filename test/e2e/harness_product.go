@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,9 +74,15 @@ func binary(t testing.TB, name string) string {
 // StartService runs a fairlead-server of its own in the node's network, with an empty data directory.
 func (c *Cluster) StartService(t testing.TB, flags ...string) *Service {
 	t.Helper()
+	return c.StartServiceAt(t, NodeIP, flags...)
+}
+
+// StartServiceAt is StartService at another address of the node.
+func (c *Cluster) StartServiceAt(t testing.TB, host string, flags ...string) *Service {
+	t.Helper()
 	n := int(product.ports.Add(1))
 	dir := t.TempDir()
-	s := &Service{c: c, dir: dir, flags: flags, addr: fmt.Sprintf("%s:%d", NodeIP, firstPort+n), CAFile: filepath.Join(dir, "ca.crt")}
+	s := &Service{c: c, dir: dir, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)), CAFile: filepath.Join(dir, "ca.crt")}
 	s.URL, s.metricsURL = "https://"+s.addr, fmt.Sprintf("http://127.0.0.1:%d", firstPort+1000+n)
 	s.Start(t)
 	ca, err := c.Exec(t.Context(), binary(t, "fairlead-server"), "ca", "--data-dir", filepath.Join(dir, "data"))

@@ -123,6 +123,12 @@ func Main(m *testing.M) int {
 	return code
 }
 
+// hasIPv6 says whether this machine's kernel can give the node's network IPv6.
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
+}
+
 func clusterName() string { return cmp.Or(os.Getenv(variableCluster), "e2e") }
 
 func whySkip() string {
@@ -190,7 +196,11 @@ func (c *Cluster) useOwn(ctx context.Context) error {
 		return err
 	}
 	ranBefore := st.Running
-	up := exec.CommandContext(ctx, c.bin, "up", "--name", clusterName())
+	args := []string{"up", "--name", clusterName()}
+	if hasIPv6() {
+		args = append(args, "--dual-stack")
+	}
+	up := exec.CommandContext(ctx, c.bin, args...)
 	up.Stdout, up.Stderr = os.Stderr, os.Stderr
 	up.Cancel = func() error { return up.Process.Signal(syscall.SIGINT) } // it cleans up
 	if err := up.Run(); err != nil {

@@ -51,7 +51,7 @@ func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluste
 	}
 	if have.Alive() && node.ReadProgress(have).Failed == "" {
 		if have.Options != want.Options {
-			return fmt.Errorf("the cluster %s runs with other options (kube-proxy minSyncPeriod %v, DNS cache %t): run `cluster down` first", have.Name, have.Options.KubeProxyMinSync, have.Options.DNSCache)
+			return fmt.Errorf("the cluster %s runs with other options (%s): run `cluster down` first", have.Name, have.Options)
 		}
 		if node.ReadProgress(have).Ready {
 			_, _ = fmt.Fprintf(out, "the cluster %s is already running\n", have.Name)

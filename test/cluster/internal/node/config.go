@@ -22,6 +22,7 @@ var confFiles embed.FS
 type settings struct {
 	*state.Cluster
 	Node, NodeIP, PodCIDR, DNSIP string
+	Families                     []family
 	PauseImage, CoreDNSImage     string
 	CNIBin, CNIConf              string
 }
@@ -29,7 +30,7 @@ type settings struct {
 // writeConfig fills the templates of conf into the cluster's folder of the same name.
 func (n *node) writeConfig() error {
 	s := settings{
-		Cluster: n.c, Node: nodeName, NodeIP: nodeIP, PodCIDR: podCIDR, DNSIP: dnsIP,
+		Cluster: n.c, Node: nodeName, NodeIP: nodeIP, DNSIP: dnsIP, Families: families(n.c.Options), PodCIDR: podCIDR(n.c.Options),
 		PauseImage: build.PauseImage, CoreDNSImage: build.CoreDNSImage,
 		CNIBin: filepath.Join(n.c.Tools, "cni"), CNIConf: n.c.Path("conf", "cni"),
 	}
@@ -46,6 +47,10 @@ func (n *node) writeConfig() error {
 		}
 	}
 	return os.WriteFile(n.c.Path("conf", "resolv.conf"), nil, 0o644)
+}
+
+func podCIDR(o state.Options) string {
+	return joined(families(o), func(f family) string { return f.Pods })
 }
 
 func render(name string, s settings) (string, error) {

@@ -17,7 +17,7 @@ import (
 func rendered(t *testing.T, name string, o state.Options) string {
 	t.Helper()
 	text, err := render(name, settings{
-		Cluster: &state.Cluster{Dir: `/a "b"`, Options: o}, NodeIP: nodeIP, PodCIDR: podCIDR, DNSIP: dnsIP, CNIBin: `/c "d"`,
+		Cluster: &state.Cluster{Dir: `/a "b"`, Options: o}, NodeIP: nodeIP, PodCIDR: podCIDR(o), Families: families(o), DNSIP: dnsIP, CNIBin: `/c "d"`,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +36,13 @@ func TestOptionsReachTheConfiguration(t *testing.T) {
 	}
 	if proxy := rendered(t, "kube-proxy.yaml", state.Options{KubeProxyMinSync: 250 * time.Millisecond}); !strings.Contains(proxy, "minSyncPeriod: 250ms") {
 		t.Errorf("kube-proxy:\n%s", proxy)
+	}
+	six := state.Options{DualStack: true}
+	if cni := rendered(t, "10-node.conflist", six); !json.Valid([]byte(cni)) || !strings.Contains(cni, `[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd44::/64"}]`) {
+		t.Errorf("pods' network with two families:\n%s", cni)
+	}
+	if proxy := rendered(t, "kube-proxy.yaml", six); !strings.Contains(proxy, "clusterCIDR: 10.244.0.0/24,fd44::/64\n") {
+		t.Errorf("kube-proxy with two families:\n%s", proxy)
 	}
 }
 

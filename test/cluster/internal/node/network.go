@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // network makes the node's only link: a veth pair with both ends inside. There is no default route, so no packet can
 // leave; Services are routed to the link so that programs of the node (the API server calling a webhook) reach ClusterIPs.
-func network() error {
+func network(families []family) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("finding lo: %w", err)
@@ -31,25 +33,36 @@ func network() error {
 	if err != nil {
 		return fmt.Errorf("finding eth0-peer: %w", err)
 	}
-	addr, err := netlink.ParseAddr(nodePrefix)
-	if err != nil {
-		return err
-	}
-	if err := netlink.AddrAdd(eth0, addr); err != nil {
-		return fmt.Errorf("giving eth0 its address: %w", err)
-	}
 	for _, l := range []netlink.Link{lo, eth0, peer} {
 		if err := netlink.LinkSetUp(l); err != nil {
 			return fmt.Errorf("setting %s up: %w", l.Attrs().Name, err)
 		}
 	}
-	_, services, err := net.ParseCIDR(serviceCIDR)
+	for _, f := range families {
+		if err := f.configure(eth0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure gives the link its address, routes Services to it, and lets the kernel forward.
+func (f family) configure(link netlink.Link) error {
+	addr, err := netlink.ParseAddr(f.Link)
 	if err != nil {
 		return err
 	}
-	route := &netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: services, Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteAdd(route); err != nil {
-		return fmt.Errorf("routing Services to eth0: %w", err)
+	addr.Flags = unix.IFA_F_NODAD // nobody else can have it, and waiting for an answer takes a second
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("giving eth0 the address %s: %w", f.Link, err)
 	}
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	_, services, err := net.ParseCIDR(f.Services)
+	if err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: services, Scope: netlink.SCOPE_LINK}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("routing Services %s to eth0: %w", f.Services, err)
+	}
+	return os.WriteFile(filepath.Join("/proc/sys", f.forwarding), []byte("1"), 0)
 }

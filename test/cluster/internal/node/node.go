@@ -34,14 +34,40 @@ const Namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | un
 
 // The addresses of every node. Each has a network of its own, without a way out.
 const (
-	nodeName    = "node"
-	nodeIP      = "10.99.0.2"
-	nodePrefix  = "10.99.0.2/24"
-	podCIDR     = "10.244.0.0/24"
-	serviceCIDR = "10.96.0.0/16"
-	serviceIP   = "10.96.0.1"
-	dnsIP       = "10.96.0.10"
+	nodeName  = "node"
+	nodeIP    = "10.99.0.2"
+	serviceIP = "10.96.0.1"
+	dnsIP     = "10.96.0.10"
 )
+
+// family are the addresses of one IP family.
+type family struct {
+	Node, Link, Pods, Services string
+	Everywhere                 string // the destination of pods' default route
+	forwarding                 string // file under /proc/sys
+}
+
+var (
+	ipv4 = family{Node: nodeIP, Link: nodeIP + "/24", Pods: "10.244.0.0/24", Services: "10.96.0.0/16", Everywhere: "0.0.0.0/0", forwarding: "net/ipv4/ip_forward"}
+	ipv6 = family{Node: "fd99::2", Link: "fd99::2/64", Pods: "fd44::/64", Services: "fd96::/112", Everywhere: "::/0", forwarding: "net/ipv6/conf/all/forwarding"}
+)
+
+// families are those of the cluster, IPv4 first.
+func families(o state.Options) []family {
+	if o.DualStack {
+		return []family{ipv4, ipv6}
+	}
+	return []family{ipv4}
+}
+
+// joined joins one address of each family, as Kubernetes's flags want them.
+func joined(families []family, address func(family) string) string {
+	var all []string
+	for _, f := range families {
+		all = append(all, address(f))
+	}
+	return strings.Join(all, ",")
+}
 
 // bootTimeout bounds the way from PID 1 to a Ready CoreDNS.
 const bootTimeout = 3 * time.Minute
@@ -111,7 +137,7 @@ func (n *node) run(ctx context.Context) error {
 	if err := n.mounts(hs); err != nil {
 		return fmt.Errorf("preparing the node's mounts: %w", err)
 	}
-	if err := network(); err != nil {
+	if err := network(families(n.c.Options)); err != nil {
 		return fmt.Errorf("preparing the node's network: %w", err)
 	}
 	if err := pki.Write(pki.Config{Dir: n.c.Path("pki"), Node: nodeName, NodeIP: nodeIP, ServiceIP: serviceIP}); err != nil {

@@ -19,7 +19,7 @@ func (n *node) etcd() []string {
 func (n *node) apiserver() []string {
 	return []string{
 		"kube-apiserver", "--advertise-address=" + nodeIP, "--secure-port=6443", "--etcd-servers=http://127.0.0.1:2379",
-		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC",
+		"--service-cluster-ip-range=" + joined(families(n.c.Options), func(f family) string { return f.Services }), "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--client-ca-file=" + n.pki("ca.crt"), "--tls-cert-file=" + n.pki("apiserver.crt"), "--tls-private-key-file=" + n.pki("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -53,6 +53,6 @@ func (n *node) scheduler() []string { return n.asClient("kube-scheduler") }
 func (n *node) kubelet() []string {
 	return []string{
 		"kubelet", "--config=" + n.c.Path("conf", "kubelet.yaml"), "--kubeconfig=" + n.pki("kubelet.kubeconfig"),
-		"--hostname-override=" + nodeName, "--node-ip=" + nodeIP, "--root-dir=/var/lib/kubelet",
+		"--hostname-override=" + nodeName, "--node-ip=" + joined(families(n.c.Options), func(f family) string { return f.Node }), "--root-dir=/var/lib/kubelet",
 	}
 }

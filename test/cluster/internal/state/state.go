@@ -29,6 +29,12 @@ import (
 type Options struct {
 	KubeProxyMinSync time.Duration `json:"kubeProxyMinSync"` // kube-proxy's minSyncPeriod
 	DNSCache         bool          `json:"dnsCache"`         // CoreDNS as distributions ship it: cache 30, ttl 30
+	DualStack        bool          `json:"dualStack"`        // IPv6 beside IPv4
+}
+
+// String names the options for people.
+func (o Options) String() string {
+	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t", o.KubeProxyMinSync, o.DNSCache, o.DualStack)
 }
 
 // Cluster is what is known of one cluster. The zero PID means that no node was started.

@@ -95,7 +95,7 @@ func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 // existing moves a port of the object through its life: Bound, Bound with a deadline, Released with a deadline, gone (false).
 func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
 	if !p.ports.claim(portKey{p.hostname, port.Port}, port.TargetPort) {
-		// an older object has the target port
+		// an older object has the target port, or the range was changed
 		target, ok := p.ports.take(portKey{p.hostname, port.Port})
 		if !ok {
 			return port, false

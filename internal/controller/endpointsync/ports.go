@@ -58,8 +58,12 @@ func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports
 	return &Ports{within: within, rest: rest, now: now, holder: map[int32]portKey{}, held: map[string]map[int32]int32{}, resting: map[int32]time.Time{}}
 }
 
-// claim records that an object or a Service already uses target for the key; false means that another has it.
+// claim records that an object or a Service already uses target for the key; false means that another has it, or that nobody may: it is outside of the
+// range, which the forwarders' network policy may open alone.
 func (p *Ports) claim(key portKey, target int32) bool {
+	if target < p.within.First || target > p.within.Last {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if holder, taken := p.holder[target]; taken {

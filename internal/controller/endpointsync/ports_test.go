@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 func TestPortsAreUniqueStableAndRest(t *testing.T) {
@@ -83,5 +85,19 @@ func TestParsePortRange(t *testing.T) {
 		if _, err := ParsePortRange("--port-range", bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
+	}
+}
+
+func TestATargetPortOutsideOfTheRangeIsReplaced(t *testing.T) {
+	t.Parallel()
+	l := newLife(t, 1, PortRange{20000, 20009})
+	l.event(account.Added, agentEndpoint("ep-1", "http://a.b"))
+	l.reconcile("a.b")
+	before := l.objects["a.b"].Spec.Ports[0]
+	l.within = PortRange{30000, 30009}
+	l.restart()
+	after, _ := planner{now: l.now, ports: l.r.Ports, hostname: "a.b", desired: l.r.Set.Desired("a.b")}.plan(&l.objects["a.b"].Spec)
+	if moved := after.Ports[0].TargetPort; moved < 30000 || moved > 30009 || before.TargetPort >= 30000 {
+		t.Errorf("it was %d and is %d", before.TargetPort, moved)
 	}
 }

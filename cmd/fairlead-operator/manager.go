@@ -65,6 +65,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services")
 	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
+	f.StringVar(&o.ClusterRole, "cluster-role", "", "`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace")
 	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder", "app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "", "app.kubernetes.io/instance `LABEL` of the forwarders' pods")
 	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")

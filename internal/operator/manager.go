@@ -31,8 +31,6 @@ import (
 )
 
 const (
-	// leaseName is the same for every release of a namespace, so that a second one there does nothing.
-	leaseName     = "fairlead-operator"
 	takeoverDelay = time.Minute
 	orphanDelay   = 30 * time.Second
 	portRest      = time.Minute
@@ -48,12 +46,16 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 		return err
 	}
 	logger := logr.FromSlogHandler(o.Logger.Handler())
-	mgr, err := newManager(o, logger)
+	anchors, err := newAnchors(o)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(o, logger, anchors)
 	if err != nil {
 		return err
 	}
 	ready := &readiness{}
-	if err := addParts(ctx, mgr, o, parsed, ready); err != nil {
+	if err := addParts(ctx, mgr, anchors, o, parsed, ready); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -72,20 +74,37 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	return nil
 }
 
-func newManager(o ManagerOptions, logger logr.Logger) (ctrl.Manager, error) {
+// newAnchors reads the chart's anchors without a cache.
+func newAnchors(o ManagerOptions) (*installation.Anchors, error) {
+	mapper, err := newMapper(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	direct, err := client.New(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client for the anchors: %w", err)
+	}
+	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
+	return &installation.Anchors{Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, Client: direct}, nil
+}
+
+func newManager(o ManagerOptions, logger logr.Logger, anchors *installation.Anchors) (ctrl.Manager, error) {
+	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Owners)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
-		Scheme:                        newScheme(),
-		MapperProvider:                newMapper,
-		Cache:                         cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}),
-		Logger:                        logger,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       o.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
-		HealthProbeBindAddress:        orNone(o.HealthAddr),
-		GracefulShutdownTimeout:       ptr.To(10 * time.Second),
-		Controller:                    config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
+		Scheme:                              newScheme(),
+		MapperProvider:                      newMapper,
+		Cache:                               cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}),
+		Logger:                              logger,
+		LeaderElection:                      o.LeaderElect,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		Metrics:                             metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
+		HealthProbeBindAddress:              orNone(o.HealthAddr),
+		GracefulShutdownTimeout:             ptr.To(10 * time.Second),
+		Controller:                          config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: time.Hour},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manager: %w", err)
@@ -102,17 +121,12 @@ func orNone(addr string) string {
 }
 
 // addParts is the one list of what the manager runs.
-func addParts(ctx context.Context, mgr ctrl.Manager, o ManagerOptions, s settings, ready *readiness) error {
+func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Anchors, o ManagerOptions, s settings, ready *readiness) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	source, registrar, err := accountOf(o)
 	if err != nil {
 		return err
 	}
-	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return fmt.Errorf("preparing the client for the anchors: %w", err)
-	}
-	anchors := &installation.Anchors{Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Client: direct}
 	recorder := mgr.GetEventRecorder("fairlead-operator")
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))

@@ -43,6 +43,7 @@ type ManagerOptions struct {
 
 	AnchorClusterRole string
 	AnchorRole        string
+	ClusterRole       string // and ClusterRoleBinding, by which the manager works in the cluster; empty where it has none
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
 
@@ -91,6 +92,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	c.name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
 	c.name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
+	if o.ClusterRole != "" {
+		c.name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
+	}
 	c.label("--forwarder-name", o.ForwarderName)
 	c.label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {

@@ -48,6 +48,7 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{"--namespace", "Fair Lead", "lower case", func(o *ManagerOptions) { o.Namespace = "Fair Lead" }},
 		{"--release", "", "lower case", func(o *ManagerOptions) { o.Release = "" }},
 		{"--anchor-cluster-role", "a/b", "name", func(o *ManagerOptions) { o.AnchorClusterRole = "a/b" }},
+		{"--cluster-role", "a/b", "name", func(o *ManagerOptions) { o.ClusterRole = "a/b" }},
 		{"--anchor-role", "", "name", func(o *ManagerOptions) { o.AnchorRole = "" }},
 		{"--forwarder-name", "a b", "label", func(o *ManagerOptions) { o.ForwarderName = "a b" }},
 		{"--forwarder-instance", "", "label", func(o *ManagerOptions) { o.ForwarderInstance = "" }},

@@ -78,11 +78,12 @@ func newRelease(ctx context.Context) *release {
 // restricted returns a configuration that may do what config/rbac/manager.yaml says and nothing else.
 func (r *release) restricted(ctx context.Context) *rest.Config {
 	GinkgoHelper()
-	user := "manager-of-" + r.namespace
+	user := r.user()
 	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
 	Expect(err).NotTo(HaveOccurred())
 	for _, doc := range strings.Split(string(raw), "\n---\n") {
 		doc = strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+r.anchor())
+		doc = strings.ReplaceAll(doc, "- fairlead-operator-manager", "- "+user)
 		var role rbacv1.ClusterRole // has all fields of a Role that matter
 		Expect(yaml.Unmarshal([]byte(doc), &role)).To(Succeed())
 		subjects := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}}
@@ -103,6 +104,9 @@ func (r *release) restricted(ctx context.Context) *rest.Config {
 
 func (r *release) anchor() string { return r.namespace + "-anchor" }
 
+// user is the name of the manager's user, ClusterRole and ClusterRoleBinding.
+func (r *release) user() string { return "manager-of-" + r.namespace }
+
 func newNamespace(ctx context.Context, prefix string) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
@@ -113,7 +117,7 @@ func newNamespace(ctx context.Context, prefix string) string {
 func (r *release) options() operator.ManagerOptions {
 	return operator.ManagerOptions{
 		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: r.anchor(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: r.anchor(), ClusterRole: r.user(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 		LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
 		Account: r.account, Registrar: r.account, Metrics: prometheus.NewRegistry(),
 	}

@@ -115,9 +115,6 @@ func TestRightsAreThoseTheCodeAsksFor(t *testing.T) {
 		t.Fatalf("markers found: %v", markers)
 	}
 	want := append(markers["manager"], markers["forwarder"]...)
-	for _, verb := range []string{"create", "patch"} { // controller-runtime's leader election tells of itself in the core group
-		want = append(want, right{group: "", resource: "events", verb: verb, who: "manager"}.String())
-	}
 	slices.Sort(want)
 	if diff := cmp.Diff(slices.Compact(want), granted(t, render(t, good()))); diff != "" {
 		t.Errorf("markers (-) against chart (+):\n%s", diff)

@@ -25,7 +25,7 @@ import (
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints/status,verbs=update
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="";events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
 
 // again is when a write that lost against another is tried once more.
 const again = 50 * time.Millisecond

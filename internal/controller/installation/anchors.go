@@ -17,6 +17,7 @@ import (
 
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=fairlead-operator-anchor,verbs=get;patch
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,namespace=fairlead,resources=roles,resourceNames=fairlead-operator-anchor,verbs=get
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=fairlead-operator-manager,verbs=get;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
 // Owners are the owner references of what the operator makes. The anchors are rule-less objects of the chart's: when the chart goes, the
@@ -31,6 +32,9 @@ type Anchors struct {
 	Installation Installation
 	// ClusterRole and Role are the names of the anchors.
 	ClusterRole, Role string
+	// Rights is the name of the ClusterRole, and of the ClusterRoleBinding, that the manager works with; empty where it has neither. They go with the
+	// namespace as the anchor does: a binding that outlived its ServiceAccount would be the right of whoever takes its name.
+	Rights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
 
@@ -70,7 +74,7 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.ClusterRole}, &clusterRole); err != nil {
 		return Owners{}, fmt.Errorf("reading anchor ClusterRole %s: %w", a.ClusterRole, err)
 	}
-	if err := a.tieToNamespace(ctx, &clusterRole); err != nil {
+	if err := a.tie(ctx, &clusterRole); err != nil {
 		return Owners{}, err
 	}
 	return Owners{
@@ -79,19 +83,31 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	}, nil
 }
 
-func (a *Anchors) tieToNamespace(ctx context.Context, clusterRole *rbacv1.ClusterRole) error {
+// tie makes the anchor and the manager's cluster-wide rights owned by the operator's Namespace.
+func (a *Anchors) tie(ctx context.Context, anchor *rbacv1.ClusterRole) error {
 	var ns corev1.Namespace
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {
 		return fmt.Errorf("reading namespace %s: %w", a.Installation.Namespace, err)
 	}
-	want := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}}
-	if have := clusterRole.OwnerReferences; len(have) == 1 && have[0] == want[0] {
-		return nil
+	objects := []client.Object{anchor}
+	if a.Rights != "" {
+		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
+			if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Rights}, o); err != nil {
+				return fmt.Errorf("reading %T %s: %w", o, a.Rights, err)
+			}
+			objects = append(objects, o)
+		}
 	}
-	before := clusterRole.DeepCopy()
-	clusterRole.OwnerReferences = want
-	if err := a.Client.Patch(ctx, clusterRole, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("making anchor ClusterRole %s owned by namespace %s: %w", a.ClusterRole, ns.Name, err)
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}
+	for _, o := range objects {
+		if have := o.GetOwnerReferences(); len(have) == 1 && have[0] == owner {
+			continue
+		}
+		before, _ := o.DeepCopyObject().(client.Object)
+		o.SetOwnerReferences([]metav1.OwnerReference{owner})
+		if err := a.Client.Patch(ctx, o, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("making %T %s owned by namespace %s: %w", o, o.GetName(), ns.Name, err)
+		}
 	}
 	return nil
 }

@@ -6,71 +6,184 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
 const bindingDisabled = "binding.enabled=false"
 
-// Promise 8: whatever way an installation goes, it leaves nothing behind but the CRDs, and nothing hangs.
+// way is a way for an installation to go, or a state in which it goes.
+type way struct {
+	name   string
+	remove func(t *testing.T, r *Release, target string)
+}
+
+// Promise 8: whatever way an installation goes, in whatever state, it leaves nothing behind but the CRDs, and nothing hangs. The cluster reaches no registry
+// and nothing else outside.
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	s := c.StartService(t)
-	uninstall := func(t *testing.T, r *Release) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
-	ways := []struct {
-		name   string
-		remove func(t *testing.T, r *Release)
-	}{
+	uninstall := func(t *testing.T, r *Release, _ string) { c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace) }
+	for _, w := range []way{
 		{"helm uninstall", uninstall},
-		{"kubectl delete namespace", func(t *testing.T, r *Release) { c.Kubectl(t, "delete", "namespace", r.Namespace, "--timeout=60s") }},
-		{bindingDisabled, func(t *testing.T, r *Release) { r.Upgrade(t, "--set", "binding.enabled=false") }},
-		{"helm uninstall while the service is down", func(t *testing.T, r *Release) {
-			s.Process.Kill()
-			uninstall(t, r)
+		{"helm uninstall --no-hooks", func(t *testing.T, r *Release, _ string) {
+			c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace, "--no-hooks")
 		}},
-	}
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			r := s.Install(t)
-			ns := c.Namespace(t, "gone")
-			s.Agent(t, "http", "8401", "http://web."+ns)
-			s.Agent(t, "tcp", "8402", "tcp://web."+ns+":5432")
-			bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
-			upstream, target := r.Services(t, bep)
-			start := time.Now()
-			way.remove(t, r)
-			c.Gone(t, 60*time.Second, target.Namespace, target.Name, &corev1.Service{})
-			c.Gone(t, 30*time.Second, upstream.Namespace, upstream.Name, &corev1.Service{})
-			t.Logf("no Service of ours in the cluster %v after %s began", time.Since(start).Round(time.Millisecond), way.name)
-			if way.name == bindingDisabled { // the release is still there, and ports rest for a minute
-				c.Gone(t, 90*time.Second, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
-				return
-			}
-			c.Gone(t, 30*time.Second, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
-			c.Eventually(t, 30*time.Second, "the ClusterRoles go", func(ctx context.Context) error { return noClusterRoles(ctx, c, r) })
-			crd := &apiextensionsv1.CustomResourceDefinition{}
-			if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, crd); err != nil {
-				t.Errorf("crds.keep is true: %v", err)
-			}
-		})
+		{"kubectl delete namespace", func(t *testing.T, r *Release, _ string) {
+			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
+		}},
+		{bindingDisabled, func(t *testing.T, r *Release, _ string) { r.Upgrade(t, "--set", bindingDisabled) }},
+		{"helm uninstall while the manager crash-loops", func(t *testing.T, r *Release, _ string) {
+			r.crashManager(t)
+			uninstall(t, r, "")
+		}},
+		{"kubectl delete namespace while the manager crash-loops", func(t *testing.T, r *Release, _ string) {
+			r.crashManager(t)
+			c.Kubectl(t, "delete", "namespace", r.Namespace, "--wait=false")
+		}},
+		{"helm uninstall while the target namespace is terminating", func(t *testing.T, r *Release, target string) {
+			c.holdNamespace(t, target)
+			uninstall(t, r, "")
+		}},
+		{"helm uninstall while the service is down", func(t *testing.T, r *Release, _ string) {
+			s.Process.Kill()
+			uninstall(t, r, "")
+		}},
+	} {
+		t.Run(w.name, func(t *testing.T) { leavesNothing(t, s, w) })
 	}
 }
 
-// noClusterRoles checks what the namespace's end alone would leave: `kubectl delete namespace` takes the anchor, which owns what we made; the chart's own
-// ClusterRoles without subjects are Helm's to remove.
-func noClusterRoles(ctx context.Context, c *Cluster, r *Release) error {
-	anchor := &rbacv1.ClusterRole{}
-	err := c.Client.Get(ctx, client.ObjectKey{Name: r.Namespace + "." + r.Name + "-anchor"}, anchor)
-	if err == nil {
-		return fmt.Errorf("ClusterRole %s is still there", anchor.Name)
+func leavesNothing(t *testing.T, s *Service, w way) {
+	c, ns := s.c, s.c.Namespace(t, "gone")
+	r := s.Install(t, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
+	s.Agent(t, "http", "8401", "http://web."+ns)
+	s.Agent(t, "tcp", "8402", "tcp://web."+ns+":5432")
+	bep := r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	upstream, target := r.Services(t, bep)
+	if held := r.finalizers(t); len(held) > 0 {
+		t.Errorf("objects with finalizers: %v", held)
 	}
-	return client.IgnoreNotFound(err)
+	start := time.Now()
+	w.remove(t, r, ns)
+	said := time.Now()
+	c.Gone(t, 60*time.Second, target.Namespace, target.Name, &corev1.Service{})
+	c.Gone(t, 60*time.Second, upstream.Namespace, upstream.Name, &corev1.Service{})
+	services := time.Since(start)
+	if w.name == bindingDisabled { // the release is still there, and ports rest for a minute
+		c.Gone(t, 2*time.Minute, r.Namespace, bep.Name, &v1alpha1.BoundEndpoint{})
+		t.Logf("no Service of ours in the cluster %v after %s began", services.Round(time.Millisecond), w.name)
+		return
+	}
+	r.nothingLeft(t, 2*time.Minute)
+	t.Logf("%s: the command took %v; no Service of ours after %v, nothing of ours at all, pods included, after %v", w.name,
+		said.Sub(start).Round(time.Millisecond), services.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, crd); err != nil {
+		t.Errorf("crds.keep is true: %v", err)
+	}
+}
+
+// crashManager makes every manager end at its start, and waits until none runs.
+func (r *Release) crashManager(t *testing.T) {
+	t.Helper()
+	patch := `{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}, "template": {"spec": {"containers": [{"name": "manager", "args": ["manager", "--no-such-flag"]}]}}}}`
+	r.c.Kubectl(t, "--namespace", r.Namespace, "patch", "deployment", r.Name+"-manager", "--patch", patch)
+	r.c.Eventually(t, podTimeout, "managers crash-loop", func(ctx context.Context) error {
+		pods := &corev1.PodList{}
+		err := r.c.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": "fairlead-manager"})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) == 0 {
+			return fmt.Errorf("no pods")
+		}
+		for _, p := range pods.Items {
+			if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 {
+				return fmt.Errorf("pod %s has not crashed yet", p.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// holdNamespace deletes a namespace that does not go: something in it has a finalizer, until the test ends.
+func (c *Cluster) holdNamespace(t *testing.T, name string) {
+	t.Helper()
+	held := &corev1.ConfigMap{}
+	held.Namespace, held.Name = name, "held"
+	controllerutil.AddFinalizer(held, "fairlead.test/held")
+	if err := c.Client.Create(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(held), held); err != nil {
+			t.Errorf("the namespace did not wait: %v", err)
+			return
+		}
+		controllerutil.RemoveFinalizer(held, "fairlead.test/held")
+		if err := c.Client.Update(ctx, held); err != nil {
+			t.Error(err)
+		}
+	})
+	c.Kubectl(t, "delete", "namespace", name, "--wait=false")
+}
+
+// Promise 8 in numbers: 250 endpoints go within 30 s.
+func TestUninstallOfManyEndpoints(t *testing.T) {
+	t.Parallel()
+	const endpoints, limit = 250, 30 * time.Second
+	c := Shared(t)
+	s := c.StartService(t)
+	ns := c.Namespace(t, "many")
+	r := s.Install(t, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
+	start := time.Now()
+	bindMany(t, openSession(t, c, s), ns, endpoints)
+	c.Eventually(t, 2*time.Minute, "all Services", func(ctx context.Context) error { return r.countServices(ctx, 2*endpoints) })
+	t.Logf("%d endpoints have their Services %v after the first was bound", endpoints, time.Since(start).Round(time.Millisecond))
+	start = time.Now()
+	c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
+	c.Eventually(t, 5*time.Minute, "no Services", func(ctx context.Context) error { return r.countServices(ctx, 0) })
+	services := time.Since(start)
+	r.nothingLeft(t, 5*time.Minute)
+	all := time.Since(start)
+	t.Logf("helm uninstall with %d endpoints: no Service of ours after %v, nothing of ours at all after %v", endpoints, services.Round(time.Millisecond), all.Round(time.Millisecond))
+	if services > limit {
+		t.Errorf("the Services of %d endpoints took %v to go; want %v", endpoints, services, limit)
+	}
+}
+
+// With crds.keep=false the CRDs go too. This test runs alone, as every release of the cluster shares the CRDs.
+func TestUninstallWithTheCRDs(t *testing.T) {
+	c := Shared(t)
+	if c.context != "" {
+		t.Skip("the CRDs of a cluster that is not ours stay")
+	}
+	s := c.StartService(t)
+	ns := c.Namespace(t, "gone")
+	crds := []string{"boundendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev"}
+	c.Kubectl(t, append([]string{"delete", "crd", "--ignore-not-found"}, crds...)...) // an earlier release's
+	r := s.Install(t, "--set", "crds.keep=false")
+	s.Agent(t, "http", "8401", "http://web."+ns)
+	r.BoundEndpoint(t, "web."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	start := time.Now()
+	out := c.Helm(t, "uninstall", r.Name, "--namespace", r.Namespace)
+	if strings.Contains(out, "kept") {
+		t.Errorf("helm keeps something: %s", out)
+	}
+	for _, name := range crds {
+		c.Gone(t, time.Minute, "", name, &apiextensionsv1.CustomResourceDefinition{})
+	}
+	r.nothingLeft(t, 2*time.Minute)
+	t.Logf("nothing of ours and no CRD %v after helm uninstall began", time.Since(start).Round(time.Millisecond))
 }

@@ -66,6 +66,9 @@ func (rt *route) serve(c *call) error {
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
+	if s.opt.Authenticated != nil {
+		s.opt.Authenticated(c.r)
+	}
 	if wait := s.rates.take(c.key.ID, s.opt.Clock()); wait > 0 {
 		c.w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
 		return account.Errorf(account.CodeTooMany, "this API key sends more than %g requests/s; slow down", s.opt.Limits.Rate)

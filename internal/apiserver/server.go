@@ -48,9 +48,10 @@ type Options struct {
 	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
 	VersionHeaders []string // further names that the version header may have
 	Limits         Limits
-	Logger         *slog.Logger     // default slog.Default
-	Clock          func() time.Time // default time.Now; for rate limits and operation ids
-	Heartbeat      time.Duration    // between two BOOKMARK lines of a watch; default 15 s
+	Authenticated  func(*http.Request) // called for each request whose key is known; may be nil
+	Logger         *slog.Logger        // default slog.Default
+	Clock          func() time.Time    // default time.Now; for rate limits and operation ids
+	Heartbeat      time.Duration       // between two BOOKMARK lines of a watch; default 15 s
 }
 
 func (o *Options) setDefaults() {

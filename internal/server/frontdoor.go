@@ -26,6 +26,7 @@ type frontDoor struct {
 	tls      *tls.Config
 	tunnel   func(context.Context, *tls.Conn) error // serves one connection and closes it
 	http     *connQueue
+	strange  *strangers
 	log      *slog.Logger
 	conns    sync.WaitGroup // handshakes and tunnel connections
 }
@@ -58,29 +59,37 @@ func (d *frontDoor) serve(ctx context.Context) {
 			continue
 		}
 		pause = 0
+		c := tls.Server(tunnel.TuneConn(raw), d.tls)
+		if !d.strange.enter(c) {
+			_ = raw.Close()
+			continue
+		}
 		slots <- struct{}{}
-		d.conns.Go(func() { d.admit(ctx, raw, func() { <-slots }) })
+		d.conns.Go(func() { d.admit(ctx, c, func() { <-slots }) })
 	}
 }
 
-// admit does the handshake and hands the connection over.
-func (d *frontDoor) admit(ctx context.Context, raw net.Conn, done func()) {
-	c := tls.Server(tunnel.TuneConn(raw), d.tls)
+// admit does the handshake and hands the connection over. Who gets it says when it is no stranger's any more.
+func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := c.HandshakeContext(shaking)
 	cancel()
 	done()
 	if err != nil {
-		d.log.Debug("handshake not completed", "remote", raw.RemoteAddr(), "err", err)
-		_ = raw.Close()
+		d.log.Debug("handshake not completed", "remote", c.RemoteAddr(), "err", err)
+		_ = c.NetConn().Close()
+		d.strange.leave(c)
 		return
 	}
 	if c.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
-		d.http.give(c)
+		if !d.http.give(c) {
+			d.strange.leave(c)
+		}
 		return
 	}
+	defer d.strange.leave(c)
 	if err := d.tunnel(ctx, c); err != nil {
-		d.log.Debug("tunnel connection ended", "remote", raw.RemoteAddr(), "err", err)
+		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
 	}
 }
 
@@ -108,11 +117,14 @@ func newConnQueue(addr net.Addr) *connQueue {
 	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
 }
 
-func (q *connQueue) give(c net.Conn) {
+// give hands a connection over and says whether it was taken; it is closed if not.
+func (q *connQueue) give(c net.Conn) bool {
 	select {
 	case q.conns <- c:
+		return true
 	case <-q.closed:
 		_ = c.Close()
+		return false
 	}
 }
 

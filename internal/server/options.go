@@ -46,7 +46,8 @@ type Options struct {
 	// Up is called when the service is ready, with the addresses it listens on. May be nil.
 	Up func(Addresses)
 
-	openTimeout time.Duration // of streams to agents; 0 = the edge's default; tests shorten it
+	openTimeout  time.Duration // of streams to agents; 0 = the edge's default; tests shorten it
+	maxStrangers int           // connections of one client without a credential; 0 = the default; tests lower it
 }
 
 // Addresses are those of the listeners.

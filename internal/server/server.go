@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -89,7 +90,9 @@ func (s *service) open(ctx context.Context) error {
 	if err := s.openData(ctx); err != nil {
 		return err
 	}
-	s.door = &frontDoor{listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()), log: s.log}
+	s.door = &frontDoor{
+		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()), strange: newStrangers(cmp.Or(s.opt.maxStrangers, maxStrangers), s.log), log: s.log,
+	}
 	return nil
 }
 
@@ -157,20 +160,36 @@ func (s *service) wire() {
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.metrics.incoming, OnHello: s.metrics.hello, Logger: s.log,
 	})
-	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Logger: s.log})
+	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.metrics.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
 		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store, Auth: s.store,
-			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log,
+			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		})),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				s.door.strange.leave(c)
+			}
+		},
 		ReadHeaderTimeout: apiHeaderTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiMaxHeader,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if s.healthAt != nil {
 		s.health = healthServer(s.metrics.registry, s.ready)
 		s.health.ErrorLog = s.api.ErrorLog
+	}
+}
+
+// connKey finds a request's connection in its context.
+type connKey struct{}
+
+// recognise notes that a request came with a key that is known.
+func (s *service) recognise(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		s.door.strange.leave(c)
 	}
 }
 

@@ -42,6 +42,8 @@ type ServerConfig struct {
 	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 1024. How many a
 	// single address may have is for the listener to say.
 	MaxPending int
+	// Welcomed is called for each connection whose hello was accepted, so that the listener can count those that are not yet. May be nil.
+	Welcomed func(*tls.Conn)
 }
 
 // Server accepts sessions. It is safe for concurrent use.
@@ -124,6 +126,9 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	if err != nil {
 		l.refuse(err)
 		return nil, err
+	}
+	if s.cfg.Welcomed != nil {
+		s.cfg.Welcomed(c)
 	}
 	return l, nil
 }

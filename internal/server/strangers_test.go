@@ -1,0 +1,149 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// knock opens a connection to the service as a browser or curl would; nil when it is closed at once.
+func (r *running) knock() *tls.Conn {
+	r.t.Helper()
+	config, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	config.ServerName, config.NextProtos = "127.0.0.1", []string{"http/1.1"}
+	raw, err := (&net.Dialer{}).DialContext(within(r.t), "tcp", r.at.Service.String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = raw.Close() })
+	c := tls.Client(raw, config)
+	if err := c.HandshakeContext(within(r.t)); err != nil {
+		var notTrusted *tls.CertificateVerificationError
+		if errors.As(err, &notTrusted) {
+			r.t.Fatal(err)
+		}
+		return nil
+	}
+	return c
+}
+
+// ask sends a request over the connection and returns the status; the connection stays open.
+func (r *running) ask(c *tls.Conn, key string) int {
+	r.t.Helper()
+	_, err := fmt.Fprintf(c, "GET /endpoints HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nService-Version: 2\r\n\r\n", key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}
+
+func TestAClientWithoutCredentialGetsSoManyConnections(t *testing.T) {
+	t.Parallel()
+	const most = 4
+	r := start(t, func(o *Options) { o.maxStrangers = most })
+	for range most { // two connections each, which have shown a credential and do not count
+		r.session(r.authtoken)
+	}
+	wrong := account.NewSecret(account.APIKeyPrefix)
+	var in []*tls.Conn
+	for len(in) < most {
+		until(t, "there is room while there are fewer", func() bool {
+			c := r.knock()
+			if c != nil {
+				in = append(in, c)
+			}
+			return c != nil
+		})
+		if status := r.ask(in[len(in)-1], wrong); status != http.StatusUnauthorized {
+			t.Fatalf("a wrong key: status %d", status)
+		}
+	}
+	if r.knock() != nil {
+		t.Error("one more than the limit came in")
+	}
+	if status := r.ask(in[0], wrong); status != http.StatusUnauthorized { // those who are in are served
+		t.Errorf("status %d", status)
+	}
+	if status := r.ask(in[0], r.apiKey); status != http.StatusOK {
+		t.Fatalf("the right key: status %d", status)
+	}
+	until(t, "one that has shown its key makes room", func() bool {
+		c := r.knock()
+		if c != nil {
+			r.ask(c, wrong) // one that says nothing at all is closed after a while
+		}
+		return c != nil
+	})
+	if r.knock() != nil {
+		t.Error("again one more than the limit came in")
+	}
+	_ = in[1].Close()
+	until(t, "one that has gone makes room", func() bool { return r.knock() != nil })
+	if status := r.ask(in[0], r.apiKey); status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+// addressed is a connection from an address.
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a *addressed) RemoteAddr() net.Addr { return a.from }
+
+func TestStrangersAreCountedByClient(t *testing.T) {
+	t.Parallel()
+	s := newStrangers(2, slog.New(slog.DiscardHandler))
+	from := func(addr string) *addressed {
+		return &addressed{from: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))}
+	}
+	first := from("192.0.2.1:1")
+	for _, c := range []struct {
+		conn net.Conn
+		in   bool
+	}{
+		{first, true}, {from("192.0.2.1:2"), true}, {from("192.0.2.1:3"), false}, {from("[::ffff:192.0.2.1]:4"), false}, // the same
+		{from("192.0.2.2:1"), true},
+		{from("[2001:db8::1]:1"), true}, {from("[2001:db8::ffff:2]:1"), true}, {from("[2001:db8::3]:1"), false}, // one /64
+		{from("[2001:db8:0:1::1]:1"), true}, {from("[fe80::1%eth0]:1"), true},
+		{&addressed{from: &net.UnixAddr{Name: "@"}}, true}, {&addressed{from: &net.UnixAddr{Name: "x"}}, true}, {&addressed{from: &net.UnixAddr{Name: "y"}}, false},
+	} {
+		if got := s.enter(c.conn); got != c.in {
+			t.Errorf("%s: %v, want %v", c.conn.RemoteAddr(), got, c.in)
+		}
+	}
+	s.leave(first)
+	s.leave(first) // once is enough
+	if !s.enter(first) || s.enter(from("192.0.2.1:5")) {
+		t.Error("one that has left makes room for one")
+	}
+	for c := range s.of {
+		s.leave(c)
+	}
+	if len(s.count)+len(s.of)+len(s.told) > 0 {
+		t.Errorf("something is kept of clients that have gone: %+v", s)
+	}
+}

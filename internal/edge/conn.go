@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -37,6 +38,7 @@ type clientConn struct {
 
 	finished chan struct{}
 	finish   sync.Once
+	failing  atomic.Bool // the last request did not get through
 
 	mu        sync.Mutex
 	wake      chan struct{} // closed and replaced when what a held EOF waits for may have changed

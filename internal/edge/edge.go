@@ -33,6 +33,9 @@ type Origin struct {
 	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
 	TraceID    string
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
+	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge answered a request itself, with the line's Code, and
+	// without a Code that the upstream answers again. It does not block; nil = nobody wants to know. The line names no endpoint.
+	Tell func(tunnel.RequestLine)
 }
 
 // Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.

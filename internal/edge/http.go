@@ -87,6 +87,7 @@ type exchange struct {
 	body   *watchedBody
 	start  time.Time
 	status int
+	code   account.Code // of a page; empty when the upstream answered
 }
 
 // handle serves one request. The URL is the connection's; the agent is chosen for every request.
@@ -140,6 +141,7 @@ func (x *exchange) response(res *http.Response) error {
 	x.status = res.StatusCode
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.report() // its end may be far away
+		x.tell()
 		return nil
 	}
 	x.keepOrClose()
@@ -173,6 +175,18 @@ func (x *exchange) done(whole bool) {
 	x.edge.opt.Meter.Request(x.status, time.Since(x.start))
 	if x.status != http.StatusSwitchingProtocols {
 		x.report()
+		x.tell()
+	}
+}
+
+// tell tells the forwarder of every request that did not get through, and of the connection's next one that did.
+func (x *exchange) tell() {
+	tell := x.conn.origin.Tell
+	if tell == nil || x.status == statusClientGone || x.code == account.CodeMethod {
+		return
+	}
+	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {
+		tell(tunnel.RequestLine{Status: x.status, Code: string(x.code), Duration: time.Since(x.start), At: x.start})
 	}
 }
 

@@ -63,7 +63,7 @@ func sentence(code account.Code, url string) string {
 
 // page answers with an error of the edge: HTML to those who ask for it, JSON in the API's form to all others.
 func (x *exchange) page(code account.Code, msg string) {
-	x.status = code.Status()
+	x.status, x.code = code.Status(), code
 	x.keepOrClose()
 	h := x.w.Header()
 	h.Set(account.CodeHeader, string(code))

@@ -40,14 +40,14 @@ type edge struct {
 	wasUp      chan struct{} // closed once a session has been up
 }
 
-func newEdge(o *Options, retry time.Duration, statusChanged func()) *edge {
+func newEdge(o *Options, retry time.Duration, statusChanged func(), told func(tunnel.RequestLine)) *edge {
 	e := &edge{
 		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged, since: time.Now(),
 		renewed: make(chan struct{}), changed: make(chan struct{}), wasUp: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
-		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, Logger: o.Logger,
+		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, OnRequestLine: told, Logger: o.Logger,
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e

@@ -48,8 +48,8 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
 	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{})}
-	f.edge = newEdge(&o, t.edgeRetry, f.changes.light)
 	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, changed: f.changes.light, byPort: map[int]*listener{}}
+	f.edge = newEdge(&o, t.edgeRetry, f.changes.light, f.listeners.told)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	f.metrics.gauge("fairlead_forwarder_session_up", "1 while there is a session with the edge.", func() float64 {
 		if f.edge.session() != nil {

@@ -15,6 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // connection is what a listener accepts: *net.TCPConn.
@@ -39,6 +42,8 @@ type listeners struct {
 	timing timing
 	// changed is called when the status of a listener is another.
 	changed func()
+
+	byEndpoint atomic.Pointer[map[string]*listener] // replaced by apply
 
 	mu     sync.Mutex
 	byPort map[int]*listener
@@ -83,12 +88,27 @@ func (s *listeners) apply(claims map[int]claim) {
 		}
 		s.byPort[port] = s.open(port, c)
 	}
-	hosts := make(map[string]struct{}, len(claims))
-	for _, c := range claims {
+	hosts, endpoints := make(map[string]struct{}, len(claims)), make(map[string]*listener, len(claims))
+	for port, c := range claims {
 		hosts[c.host] = struct{}{}
+		if c.endpointID != "" {
+			endpoints[c.endpointID] = s.byPort[port]
+		}
 	}
+	s.byEndpoint.Store(&endpoints)
 	s.stats.keep(hosts)
 	s.changed()
+}
+
+// told notes what the edge says about an http request of ours. It does not block.
+func (s *listeners) told(line tunnel.RequestLine) {
+	endpoints := s.byEndpoint.Load()
+	if endpoints == nil {
+		return
+	}
+	if l := (*endpoints)[line.EndpointID]; l != nil {
+		l.stats.told(account.Code(line.Code), l.owner.url())
+	}
 }
 
 func (s *listeners) open(port int, c claim) *listener {

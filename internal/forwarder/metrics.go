@@ -29,6 +29,12 @@ const (
 	reasonAborted   reason = "aborted"        // either side broke off an open connection
 )
 
+// What the edge tells of http requests, besides offline and upstream. The connection had been opened, so no metric of this process counts it.
+const (
+	reasonUpstreamBroken reason = "upstream_broken" // the upstream broke off before it had answered
+	reasonAgentSilent    reason = "agent_silent"    // the agent did not answer in time
+)
+
 // metrics are what the forwarder counts, by hostname. A hostname's series go when the hostname goes.
 type metrics struct {
 	registry    *prometheus.Registry

@@ -27,13 +27,18 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	stats.begin()
 	defer stats.end()
 	var kept early
+	began := time.Now()
 	st, failed := f.open(f.connCtx, c, to, &kept)
 	if failed != nil {
 		stats.failed(failed.reason, failed.msg)
 		f.refuse(c, to, &kept, failed)
 		return
 	}
-	stats.opened()
+	if to.scheme == "http" {
+		stats.opened(began) // before whatever the edge tells of its requests
+	} else {
+		stats.opened(time.Now())
+	}
 	sent := int64(len(kept.buf))
 	kept = early{}
 	result, err := relay.Join(f.connCtx, c, st, relay.Options{})

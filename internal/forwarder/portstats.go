@@ -4,14 +4,17 @@
 package forwarder
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // Failure is why a connection last did not get through.
 type Failure struct {
 	At     time.Time `json:"at"`
-	Reason string    `json:"reason"` // as the label of fairlead_forwarder_errors_total
+	Reason string    `json:"reason"` // as the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http requests
 	// Message is the sentence that the client was told, or would have been.
 	Message string `json:"message"`
 }
@@ -36,7 +39,7 @@ func (p *portStats) end() {
 }
 
 // opened notes that the edge has opened a stream.
-func (p *portStats) opened() { p.success.Store(time.Now().UnixNano()) }
+func (p *portStats) opened(at time.Time) { p.success.Store(at.UnixNano()) }
 
 // failed counts a connection that did not get through, and remembers why, unless the client itself broke off.
 func (p *portStats) failed(why reason, message string) {
@@ -44,6 +47,28 @@ func (p *portStats) failed(why reason, message string) {
 	if why != reasonClient {
 		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(why), Message: message})
 	}
+}
+
+// told notes what the edge says of an http request: the code of the page with which it answered itself, or none when the upstream answers again. The
+// connection had been opened, so no metric counts it as failed.
+func (p *portStats) told(code account.Code, url string) {
+	var failed *failure
+	switch code {
+	case "":
+		p.opened(time.Now())
+		return
+	case account.CodeEndpointOffline:
+		failed = &failure{reason: reasonOffline, msg: fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", url)}
+	case account.CodeUpstreamUnreachable:
+		failed = &failure{reason: reasonUpstream, msg: fmt.Sprintf("The agent of %s cannot reach its upstream.", url)}
+	case account.CodeUpstreamBroken:
+		failed = &failure{reason: reasonUpstreamBroken, msg: fmt.Sprintf("The upstream of %s broke off before it had answered, or its answer was not HTTP.", url)}
+	case account.CodeAgentSilent:
+		failed = &failure{reason: reasonAgentSilent, msg: fmt.Sprintf("The agent of %s did not answer in time.", url)}
+	default:
+		return
+	}
+	p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(failed.reason), Message: failed.msg})
 }
 
 // into puts the counters into a listener's status.

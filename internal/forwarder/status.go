@@ -40,7 +40,8 @@ type ListenerStatus struct {
 
 	Connections int64 `json:"connections"` // accepted so far
 	Active      int64 `json:"active"`      // being served
-	// LastSuccess is when the edge last opened a stream: for tcp through to the upstream, for http as far as the edge itself.
+	// LastSuccess is when the edge last opened a stream: for tcp through to the upstream, for http as far as the edge itself. What the edge then tells
+	// of http requests that did not get through is LastFailure.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
 	// LastFailure is why a connection last did not get through.
 	LastFailure *Failure `json:"last_failure,omitempty"`

@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -199,7 +201,37 @@ func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
 	if l.LastFailure == nil || l.LastFailure.Reason != "upstream" || l.LastFailure.Message != "The agent of http://api.demo cannot reach its upstream." {
 		t.Errorf("after a failure: %+v", l.LastFailure)
 	}
-	if d, different := r.status().since(before); different {
+	if d, _ := r.status().since(before); len(d.Listeners)+len(d.Gone) > 0 { // it may have become ready meanwhile
 		t.Errorf("counters alone are a change: %+v", d)
+	}
+}
+
+// An http connection that was opened says nothing of its requests; the edge does.
+func TestStatusTellsWhatTheEdgeSaysOfRequests(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := connected(t, e, quick())
+	session := await(t, e.up, "the edge's session")
+	c := r.dial(10080)
+	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status)
+	}
+	for code, reason := range map[account.Code]string{
+		account.CodeEndpointOffline: "offline", account.CodeUpstreamUnreachable: "upstream", account.CodeUpstreamBroken: "upstream_broken",
+		account.CodeAgentSilent: "agent_silent",
+	} {
+		session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: string(code), Status: code.Status()})
+		eventually(t, "what the edge tells", func() bool {
+			l := r.status().Listeners[0]
+			return l.LastFailure != nil && l.LastFailure.Reason == reason && strings.Contains(l.LastFailure.Message, "http://api.demo") && l.LastFailure.At.After(*l.LastSuccess)
+		})
+	}
+	failed := r.status().Listeners[0].LastFailure.At
+	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-other", Code: string(account.CodeAgentSilent)}) // nobody's here
+	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: "ERR_FL_9999"})                    // of a later version
+	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Status: http.StatusOK})
+	eventually(t, "that the upstream answers again", func() bool { return r.status().Listeners[0].LastSuccess.After(failed) })
+	if l := r.status().Listeners[0]; !l.LastFailure.At.Equal(failed) {
+		t.Errorf("failure %+v", l.LastFailure)
 	}
 }

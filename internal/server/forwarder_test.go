@@ -20,6 +20,7 @@ type forwarder struct {
 	*tunnel.Client
 	t     *testing.T
 	ended <-chan error
+	lines chan tunnel.RequestLine
 }
 
 func (r *running) forwarder() *forwarder {
@@ -38,12 +39,13 @@ func (r *running) forwarder() *forwarder {
 }
 
 func (r *running) forwarderOf(token, operator string) *forwarder {
-	f := &forwarder{t: r.t}
+	f := &forwarder{t: r.t, lines: make(chan tunnel.RequestLine, 100)}
 	f.Client, _, f.ended = r.client(tunnel.ClientConfig{
 		Connections: 1, // so that what is sent first arrives first, across streams
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleForwarder, Token: token, OperatorID: operator}
 		},
+		OnRequestLine: func(l tunnel.RequestLine) { f.lines <- l },
 	})
 	return f
 }

@@ -240,6 +240,45 @@ func TestAnEndpointComesBackOnTheSameConnection(t *testing.T) {
 	}
 }
 
+// Every request that the edge had to answer itself, and the next one that got through, for the forwarder that reads no HTTP; nothing else.
+func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
+	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
+	ask := func(status int) {
+		t.Helper()
+		res := p.forwarder.do(p.tr, "GET", "http://hello.demo/secret", nil, nil)
+		_ = text(t, res.Body)
+		if res.StatusCode != status {
+			t.Fatalf("status %d, want %d", res.StatusCode, status)
+		}
+	}
+	told := func(status int, code account.Code) {
+		t.Helper()
+		l := receive(t, p.forwarder.lines, "a line")
+		if l.Status != status || l.Code != string(code) || l.EndpointID != p.bound.EndpointID || l.Path != "" || l.At.IsZero() {
+			t.Errorf("told %+v, want %d %s", l, status, code)
+		}
+	}
+	ask(200)
+	p.agent.stop()
+	ask(503)
+	told(503, account.CodeEndpointOffline)
+	ask(503)
+	told(503, account.CodeEndpointOffline)
+	again := p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
+	receive(t, again.bound, "second bind")
+	ask(200)
+	told(200, "")
+	ask(200)
+	again.stop()
+	ask(503)
+	told(503, account.CodeEndpointOffline) // and nothing before it
+	receive(t, p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t)).bound, "third bind")
+	ask(502)
+	told(502, account.CodeUpstreamUnreachable)
+}
+
 func (p *path) upstreamURL() string {
 	p.t.Helper()
 	var ep account.Endpoint

@@ -197,7 +197,7 @@ func (s *service) recognise(r *http.Request) {
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
-		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Draining: in.Draining,
+		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Draining: in.Draining, Tell: in.Tell,
 	})
 }
 

@@ -40,7 +40,7 @@ type ClientConfig struct {
 	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or Refuse, and the stream is ended when it
 	// returns. ctx ends with the stream's connection. Default: streams are refused.
 	OnStream func(ctx context.Context, s *Session, st *Stream)
-	// OnRequestLine gets the lines for the agent's screen. It must not block.
+	// OnRequestLine gets the lines about requests. It must not block.
 	OnRequestLine func(RequestLine)
 	Logger        *slog.Logger // default: none
 }

@@ -65,14 +65,15 @@ type Bound struct {
 	ResumeSecret string `json:"resume_secret,omitempty"`
 }
 
-// RequestLine is one request for the agent's screen.
+// RequestLine is one request: for the agent's screen, or for the forwarder that relayed it and cannot see what became of it.
 type RequestLine struct {
 	EndpointID string        `json:"endpoint_id"`
-	Method     string        `json:"method"`
-	Path       string        `json:"path"`
+	Method     string        `json:"method,omitempty"` // method and path are for the agent only
+	Path       string        `json:"path,omitempty"`
 	Status     int           `json:"status"`
 	Duration   time.Duration `json:"duration"` // nanoseconds
 	At         time.Time     `json:"at"`
+	Code       string        `json:"code,omitempty"` // of the page with which the edge answered itself; for the forwarder only
 }
 
 // protocolVersion is the version of the messages; the hello names it. A server also takes the version before its own.
@@ -90,7 +91,7 @@ const (
 	typeDrain   = "drain"   // either: the sender stops within the deadline
 	typeStop    = "stop"    // server: the session ends, and why
 	typeBye     = "bye"     // either: the sender has nothing more to send on this connection; the receiver hangs up
-	typeRequest = "request" // server: a line for the agent's screen
+	typeRequest = "request" // server: a line for the agent's screen, or for a forwarder's status
 )
 
 // message is a control message: its type and the part that belongs to the type.

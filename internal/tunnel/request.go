@@ -132,7 +132,7 @@ func (s *Session) take(l *link, m *message) error {
 	return nil
 }
 
-// SendRequestLine shows a line on the agent's screen. It never blocks, and drops lines when the agent or its connection is slow.
+// SendRequestLine sends a line to an agent or a forwarder. It never blocks, and drops lines when the peer or its connection is slow.
 func (s *Session) SendRequestLine(l RequestLine) {
 	s.startLines.Do(func() { go s.sendLines() })
 	select {

@@ -24,6 +24,8 @@ type Incoming struct {
 	Endpoint   *account.Endpoint
 	OperatorID string          // the forwarder's operator, which its authtoken may connect for
 	Draining   <-chan struct{} // closed when the forwarder is about to stop
+	// Tell sends the forwarder a line about a request of this stream; it never blocks.
+	Tell func(tunnel.RequestLine)
 }
 
 // Options are what a Server needs; all are required.

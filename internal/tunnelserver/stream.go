@@ -34,7 +34,11 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
 		s.opt.OnOpen("accepted")
-		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Draining: ts.PeerDraining()})
+		tell := func(line tunnel.RequestLine) {
+			line.EndpointID = h.EndpointID // which the forwarder knows; ep may be another of the pool
+			ts.SendRequestLine(line)
+		}
+		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Draining: ts.PeerDraining(), Tell: tell})
 	}
 }
 

@@ -114,6 +114,25 @@ func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
 	}
 }
 
+// The arguments of the chart as it was first installed: whoever keeps that chart and takes today's image.
+func TestProgramAcceptsWhatTheFirstChartWrote(t *testing.T) {
+	t.Parallel()
+	const first = "../e2e/testdata/fairlead-operator-95e5f3f.tgz"
+	c := &checker{mounts: mountedFiles(t)}
+	for name, v := range map[string]values{
+		"least":    good(),
+		"disabled": good().set("binding.enabled", false),
+		"more": good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").set("clusterDomain", "corp.example").
+			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout", "2h").set("binding.removalDelay", "5m"),
+	} {
+		text, err := helm(t, os.DevNull, v, "template", release, first, "--namespace", namespace, "--kube-version", kubeVersion)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c.check(t, parse(t, text))
+	}
+}
+
 // mountedFiles writes what the pods find below /etc/fairlead.
 func mountedFiles(t *testing.T) string {
 	t.Helper()

@@ -48,6 +48,7 @@ type Release struct {
 	c         *Cluster
 	Namespace string
 	Name      string
+	Chart     string // path of a folder or an archive
 	Service   *Service
 }
 
@@ -119,9 +120,15 @@ func (s *Service) Start(t testing.TB) {
 // Install installs the chart in a namespace of its own with the README's flags and further ones, and removes it after the test.
 func (s *Service) Install(t testing.TB, more ...string) *Release {
 	t.Helper()
+	return s.InstallChart(t, chartPath, more...)
+}
+
+// InstallChart is Install with another chart than that of the checkout.
+func (s *Service) InstallChart(t testing.TB, chart string, more ...string) *Release {
+	t.Helper()
 	c := s.c
 	product.loaded.Do(func() { c.Load(t, imageOperator+"="+binary(t, "fairlead-operator")) })
-	r := &Release{c: c, Namespace: c.Namespace(t, "fairlead"), Name: "fairlead-operator", Service: s}
+	r := &Release{c: c, Namespace: c.Namespace(t, "fairlead"), Name: "fairlead-operator", Chart: chart, Service: s}
 	product.install.Lock()
 	defer product.install.Unlock()
 	c.Helm(t, r.args("install", more...)...)
@@ -138,7 +145,7 @@ func (r *Release) Upgrade(t testing.TB, more ...string) { r.c.Helm(t, r.args("up
 
 func (r *Release) args(verb string, more ...string) []string {
 	repository, tag, _ := strings.Cut(imageOperator, ":")
-	return append([]string{verb, r.Name, chartPath, "--namespace", r.Namespace, "--wait", "--timeout", "120s",
+	return append([]string{verb, r.Name, r.Chart, "--namespace", r.Namespace, "--wait", "--timeout", "120s",
 		"--set", "description=end-to-end", "--set", "binding.enabled=true",
 		"--set", "credentials.apiKey=" + r.Service.APIKey, "--set", "credentials.authtoken=" + r.Service.Authtoken,
 		"--set", "api.url=" + r.Service.URL, "--set-file", "api.caBundle=" + r.Service.CAFile,

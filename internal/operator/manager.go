@@ -34,7 +34,7 @@ const (
 	takeoverDelay = time.Minute
 	orphanDelay   = 30 * time.Second
 	portRest      = time.Minute
-	// statusDebounce is how long the status of a hostname waits after its agent came or went.
+	// statusDebounce is how long the status of a hostname waits after its agent, or what its forwarders say, has changed.
 	statusDebounce = 10 * time.Second
 )
 
@@ -144,8 +144,12 @@ func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Ancho
 		Ports:  endpointsync.NewPorts(s.ports, portRest, time.Now),
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
+	forwarders, heard, err := forwardersOf(mgr, o, availability)
+	if err != nil {
+		return err
+	}
 	services := boundendpoint.New(boundendpoint.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Recorder: recorder, Now: time.Now,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders, Recorder: recorder, Now: time.Now,
 		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
 		Denied: boundendpoint.DeniedByDefault(own.Namespace), TakeoverDelay: takeoverDelay, OrphanDelay: orphanDelay,
 	})
@@ -158,16 +162,18 @@ func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Ancho
 		accountID, storeID, err := register.Recorded(ctx)
 		return endpointsync.Belonging{AccountID: accountID, StoreID: storeID}, err
 	}
-	runnables := []manager.Runnable{register, feed}
-	if !o.BindingEnabled {
+	runnables := []manager.Runnable{register}
+	if o.BindingEnabled {
+		register.Edge = forwarders.Edge
+		runnables = append(runnables, feed, forwarders)
+	} else {
 		set.Disable()
-		runnables = []manager.Runnable{register}
 	}
 	return errors.Join(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(o.Metrics, set, feed),
 		sync.SetupWithManager(mgr, changes),
-		services.SetupWithManager(mgr, availability),
+		services.SetupWithManager(mgr, availability, heard),
 		addAll(mgr, runnables...),
 		mgr.Add(ready),
 		mgr.AddReadyzCheck("caches", ready.check),

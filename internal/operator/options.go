@@ -4,8 +4,10 @@
 package operator
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -58,6 +60,9 @@ type ManagerOptions struct {
 	// Account replaces the account's API in tests, with Registrar beside it.
 	Account   endpointsync.Source
 	Registrar registration.Registrar
+	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that reader reaches them.
+	Forwarders    Forwarders
+	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics replaces the process's metrics registry in tests.
 	Metrics prometheus.Registerer
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
@@ -119,8 +120,19 @@ func (r *release) options() operator.ManagerOptions {
 		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
 		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: r.anchor(), ClusterRole: r.user(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 		LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
-		Account: r.account, Registrar: r.account, Metrics: prometheus.NewRegistry(),
+		Account: r.account, Registrar: r.account, Forwarders: listening{}, Metrics: prometheus.NewRegistry(),
 	}
+}
+
+// listening are two forwarders without a fault.
+type listening struct{}
+
+func (listening) Start(ctx context.Context) error { <-ctx.Done(); return nil }
+func (listening) Edge() (bool, string)            { return true, "" }
+func (listening) Await(string)                    {}
+func (listening) Forget(string)                   {}
+func (listening) Hostname(string, []int) forwarderstatus.Report {
+	return forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 }
 
 // run runs a manager until the returned function is called, which waits for its end.

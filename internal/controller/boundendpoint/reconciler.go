@@ -44,10 +44,12 @@ type Options struct {
 	Live   client.Reader
 	Layout Layout
 	// Owners returns the owner references of the chart's anchors.
-	Owners   func(context.Context) (installation.Owners, error)
-	Account  Account
-	Recorder events.EventRecorder
-	Now      func() time.Time
+	Owners  func(context.Context) (installation.Owners, error)
+	Account Account
+	// Forwarders says how many forwarders listen for a hostname, and what is in their way.
+	Forwarders Forwarders
+	Recorder   events.EventRecorder
+	Now        func() time.Time
 	// Denied says whether a namespace gets no Services.
 	Denied func(namespace string) bool
 	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
@@ -60,6 +62,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 	takeover *takeover
+	pace     *pace
+	novices  *novices
 
 	mu       sync.Mutex
 	orphaned map[string]time.Time // hostname -> since when its Services have no object
@@ -67,7 +71,7 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, takeover: newTakeover(o.TakeoverDelay), orphaned: map[string]time.Time{}}
+	return &Reconciler{Options: o, takeover: newTakeover(o.TakeoverDelay), pace: newPace(), novices: newNovices(), orphaned: map[string]time.Time{}}
 }
 
 // Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to what was found.
@@ -78,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
 	}
 	if err != nil || !r.Layout.Installation.Owns(b) {
+		r.forget(req.Name)
 		return r.orphans(ctx, req.Name)
 	}
 	r.adopted(req.Name)

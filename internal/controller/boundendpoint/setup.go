@@ -61,17 +61,20 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 	return nil
 }
 
-// SetupWithManager adds the controller. availability names hostnames whose endpoints came online or went offline.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, availability source.Source) error {
+// SetupWithManager adds the controller. Sources name hostnames of which the account or the forwarders have news.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source) error {
 	namespaces := &metav1.PartialObjectMetadata{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-	return ctrl.NewControllerManagedBy(mgr).
+	build := ctrl.NewControllerManagedBy(mgr)
+	for _, s := range sources {
+		build = build.WatchesRawSource(s)
+	}
+	return build.
 		Named("boundendpoint").
 		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
 		Watches(&corev1.Service{}, r.serviceHandler()).
 		Watches(namespaces, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(comingOrGoing)).
-		WatchesRawSource(availability).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }

@@ -6,8 +6,8 @@ package boundendpoint
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,13 +18,22 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// report writes the status once, where it differs, and tells of a new reason by an event.
+// report writes the status once, where it differs, and tells of a new reason by an event. The first status of a spec that is in order waits a moment
+// for the forwarders; later ones that only tell of them or of the agents are written when it is their turn.
 func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem) (ctrl.Result, error) {
+	heard := r.ask(b)
+	if wait := r.first(b, heard); wait > 0 && found == nil {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	next := b.DeepCopy()
-	next.Status = r.status(b, now, found)
+	next.Status = r.status(b, now, found, heard)
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
+		if wait := r.turn(b, next); wait > 0 && (found == nil || found.err == nil) {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
 		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return ctrl.Result{RequeueAfter: again}, nil
 		} else if err != nil {
@@ -32,10 +41,46 @@ func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, now 
 		}
 		r.tell(next, b.Status.Conditions)
 	}
+	r.forget(b.Name)
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: found.after}, found.err
+}
+
+// first returns how long the first status of a spec may still wait for the forwarders.
+func (r *Reconciler) first(b *v1alpha1.BoundEndpoint, heard forwarderstatus.Report) time.Duration {
+	if !isFresh(b) || heard.Complete() {
+		return 0
+	}
+	limit := firstWait
+	if heard.Starting {
+		limit = startWait
+	}
+	return limit - r.novices.waited(b.Name, r.Now())
+}
+
+// turn returns how long a status has to wait that differs in nothing but what forwarders and agents say.
+func (r *Reconciler) turn(b, next *v1alpha1.BoundEndpoint) time.Duration {
+	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
+		p := *s
+		p.Forwarders, p.Conditions = "", nil
+		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionServicesReady); c != nil {
+			p.Conditions = []metav1.Condition{*c}
+		}
+		return p
+	}
+	if isFresh(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
+		return 0
+	}
+	return r.pace.wait(b.Name, r.Now())
+}
+
+// forget drops what is kept of a hostname whose status is as it should be, or that is gone.
+func (r *Reconciler) forget(hostname string) {
+	r.novices.forget(hostname)
+	r.pace.leave(hostname, r.Now())
+	r.Forwarders.Forget(hostname)
 }
 
 // tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a new object is ready at once is no news.
@@ -55,7 +100,7 @@ func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) 
 }
 
 // status computes the whole status from what was found.
-func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *problem) v1alpha1.BoundEndpointStatus {
+func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *problem, heard forwarderstatus.Report) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.upstream != nil {
 		s.ClusterIP = now.upstream.Spec.ClusterIP
@@ -66,7 +111,8 @@ func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *probl
 	bound, leaving := urls(b)
 	s.URLs = strings.Join(bound, ",")
 	services := servicesReady(b, found)
-	reachable := r.reachable(b, leaving)
+	s.Forwarders = forwarders(b, heard)
+	reachable := r.reachable(b, leaving, heard)
 	for _, c := range []metav1.Condition{services, reachable, ready(s.URLs, services, reachable)} {
 		c.ObservedGeneration = b.Generation
 		c.LastTransitionTime = metav1.NewTime(r.Now())
@@ -100,27 +146,6 @@ func servicesReady(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = fmt.Sprintf("Service %s/%s leads to the forwarders", b.Spec.Namespace, b.Spec.Service)
-	}
-	return c
-}
-
-// reachable says what the account's watch says. Until it has said anything, the last word holds.
-func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
-	known, _, offline := r.Account.Hostname(b.Name)
-	offline = slices.Concat(offline, leaving)
-	switch {
-	case b.Spec.State == v1alpha1.StateReleased:
-		c.Reason, c.Message = v1alpha1.ReasonReleased, "the account no longer has the endpoint"
-	case !known:
-		if last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable); last != nil {
-			return *last
-		}
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, "the account has not been read yet"
-	case len(offline) > 0:
-		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
-	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
 	}
 	return c
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
+	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
 
@@ -45,10 +46,25 @@ func (a *fakeAccount) Hostname(string) (bool, int, []string) {
 	return a.known, a.endpoints, slices.Clone(a.offline)
 }
 
-// world is a fixture with a reconciler and an account.
+// fakeForwarders answer for every hostname.
+type fakeForwarders struct {
+	report  forwarderstatus.Report
+	awaited map[string]bool
+}
+
+func newFakeForwarders() *fakeForwarders {
+	return &fakeForwarders{awaited: map[string]bool{}, report: forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}}
+}
+
+func (f *fakeForwarders) Hostname(string, []int) forwarderstatus.Report { return f.report }
+func (f *fakeForwarders) Await(hostname string)                         { f.awaited[hostname] = true }
+func (f *fakeForwarders) Forget(hostname string)                        { delete(f.awaited, hostname) }
+
+// world is a fixture with a reconciler, an account and forwarders.
 type world struct {
 	*fixture.Fixture
 	account    *fakeAccount
+	forwarders *fakeForwarders
 	reconciler *boundendpoint.Reconciler
 	counter    *counter
 }
@@ -87,7 +103,7 @@ func (c *counter) took() []string {
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
-	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1}}
+	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1}, forwarders: newFakeForwarders()}
 	w.counter = &counter{Client: w.Client}
 	w.restart()
 	return w
@@ -95,7 +111,7 @@ func newWorld(ctx context.Context) *world {
 
 func (w *world) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
-		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Recorder: w.Events, Now: w.Clock.Now,
+		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders, Recorder: w.Events, Now: w.Clock.Now,
 		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
 		Denied:        boundendpoint.DeniedByDefault(w.Installation.Namespace),
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,

@@ -86,7 +86,10 @@ type Registration struct {
 	// Facts returns what is known of the account now.
 	Facts func() Facts
 	// Moved is called when the account knows this installation by another id than before, as another account does.
-	Moved    func()
+	Moved func()
+	// Edge says whether all forwarders have a session with the service's edge, and if not, why; until that is known, the last word holds. Nil: no
+	// forwarder is to run.
+	Edge     func() (known bool, problem string)
 	Recorder events.EventRecorder
 	Now      func() time.Time
 	Log      logr.Logger
@@ -130,7 +133,7 @@ func (r *Registration) log(ctx context.Context, said *string, err error) {
 	}
 }
 
-// Count brings the object's counts, and what it says of removals, up to date, without asking the account.
+// Count brings the object's counts, what it says of removals and the forwarders' word up to date, without asking the account.
 func (r *Registration) Count(ctx context.Context) error {
 	object, err := r.object(ctx)
 	if err != nil {
@@ -138,6 +141,7 @@ func (r *Registration) Count(ctx context.Context) error {
 	}
 	next := object.DeepCopy()
 	r.belong(&next.Status, object.Generation)
+	r.observeEdge(&next.Status, object.Generation)
 	if err := r.count(ctx, &next.Status); err != nil {
 		return err
 	}
@@ -165,6 +169,7 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	}
 	r.observe(&next.Status, object.Generation, failure)
 	r.belong(&next.Status, object.Generation)
+	r.observeEdge(&next.Status, object.Generation)
 	if err := r.count(ctx, &next.Status); err != nil {
 		return false, err
 	}

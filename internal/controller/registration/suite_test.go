@@ -6,6 +6,7 @@ package registration_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,6 +228,31 @@ var _ = Describe("a heartbeat", func() {
 		Expect(r.Count(ctx)).To(Succeed())
 		Expect(object(ctx).Status.BoundEndpoints).To(BeEquivalentTo(1))
 		Expect(api.last.ClusterUID).To(BeEmpty(), "counting does not ask the account")
+	})
+
+	It("says what the forwarders say of the edge, and keeps their last word", func(ctx SpecContext) {
+		known, problem := false, ""
+		r.Edge = func() (bool, string) { return known, problem }
+		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
+		known = true
+		Expect(r.Count(ctx)).To(Succeed())
+		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "True Online", "all forwarders")
+		f.Said()
+		problem = "1 of 2 forwarders have a session with the edge; forwarder a: read tcp 10.0.0.1:49152: i/o timeout"
+		Expect(r.Count(ctx)).To(Succeed())
+		k := object(ctx)
+		expect(k, v1alpha1.ConditionEdgeReachable, "False Unreachable", "49152: i/o timeout")
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("EdgeReachable: 1 of 2")))
+		problem = strings.ReplaceAll(problem, "49152", "51000") // the same sentence
+		Expect(r.Count(ctx)).To(Succeed())
+		Expect(object(ctx).ResourceVersion).To(Equal(k.ResourceVersion))
+		problem = "no forwarder runs"
+		Expect(r.Count(ctx)).To(Succeed())
+		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
+		known = false
+		expect(beat(ctx, true), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
+		r.Edge = nil
+		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 	})
 
 	It("registers no feature and no binding with binding.enabled=false", func(ctx SpecContext) {

@@ -1,0 +1,114 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
+)
+
+// Forwarders answers what the forwarders say about a hostname, from memory; *forwarderstatus.Reader does.
+type Forwarders interface {
+	// Hostname returns the truth of a hostname that is to be served on the given target ports.
+	Hostname(hostname string, targetPorts []int) forwarderstatus.Report
+	// Await asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes that back.
+	Await(hostname string)
+	Forget(hostname string)
+}
+
+// ask returns what the forwarders say. That of an object whose spec is news is awaited.
+func (r *Reconciler) ask(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
+	if isFresh(b) {
+		r.Forwarders.Await(b.Name)
+	}
+	var ports []int
+	for _, p := range b.Spec.Ports {
+		if p.State != v1alpha1.StateReleased {
+			ports = append(ports, int(p.TargetPort))
+		}
+	}
+	return r.Forwarders.Hostname(b.Name, ports)
+}
+
+// isFresh says that no status tells of this spec yet, so that forwarders may not have seen it either.
+func isFresh(b *v1alpha1.BoundEndpoint) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	return b.Spec.State != v1alpha1.StateReleased && (c == nil || c.ObservedGeneration != b.Generation)
+}
+
+// reachable says what the forwarders say, and then what the account's watch says. Until both have said anything, the last word holds.
+func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, report forwarderstatus.Report) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
+	known, _, offline := r.Account.Hostname(b.Name)
+	offline = slices.Concat(offline, leaving)
+	last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)
+	switch {
+	case b.Spec.State == v1alpha1.StateReleased:
+		c.Reason, c.Message = v1alpha1.ReasonReleased, "the account no longer has the endpoint"
+	case (!known || !report.Known) && last != nil:
+		return *last
+	case !known:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, "the account has not been read yet"
+	case !report.Known:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, "the forwarders have not been heard yet"
+	case report.Forwarders == 0:
+		c.Reason, c.Message = v1alpha1.ReasonServiceUnreachable, "no forwarder runs"
+	case report.Unheard == report.Forwarders:
+		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable
+		c.Message = "no forwarder tells its status: port 8081 of their pods has to be open to the manager"
+	case len(report.Failures) > 0:
+		c.Reason, c.Message = v1alpha1.ReasonListenerFailed, sentence(report.Failures)
+	case report.Sessions == 0:
+		c.Reason = v1alpha1.ReasonServiceUnreachable
+		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " + r.Layout.Installation.Release + " says why"
+	case len(offline) > 0:
+		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
+	}
+	return c
+}
+
+// sentence names the first ports that forwarders do not listen on.
+func sentence(failures []forwarderstatus.Failure) string {
+	const most = 3
+	var parts []string
+	for i, f := range failures {
+		if i == most {
+			parts = append(parts, fmt.Sprintf("and %d more", len(failures)-most))
+			break
+		}
+		why := f.Error
+		if why == "" {
+			why = "it has not seen this object yet"
+		}
+		parts = append(parts, fmt.Sprintf("forwarder %s does not listen on port %d: %s", f.Pod, f.Port, why))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// forwarders is how many forwarders listen, of how many. A roll-out, in which they come and go and all of them listen, is no news.
+func forwarders(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
+	last := b.Status.Forwarders
+	switch {
+	case b.Spec.State == v1alpha1.StateReleased:
+		return ""
+	case !report.Known, report.Complete() && !report.Settled && complete(last):
+		return last
+	}
+	return fmt.Sprintf("%d/%d", report.Listening, report.Forwarders)
+}
+
+// complete says that of "n/m" the two are equal and not 0.
+func complete(s string) bool {
+	listening, of, ok := strings.Cut(s, "/")
+	return ok && listening == of && of != "0"
+}

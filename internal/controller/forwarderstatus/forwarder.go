@@ -1,0 +1,128 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// forwarder is what is known of one pod. The Reader's lock guards it.
+type forwarder struct {
+	pod  Pod
+	stop func() // ends the stream
+
+	heard     bool      // it has told its whole status, and that is still good
+	lost      time.Time // since when there is no stream; zero while there is one
+	err       string    // why
+	session   bool
+	edgeError string // why it has no session
+	ports     map[int]port
+}
+
+// port is one listener.
+type port struct {
+	hostname  string
+	listening bool
+	err       string
+}
+
+func (f *forwarder) broke(err error) {
+	if f.lost.IsZero() {
+		f.lost = time.Now()
+	}
+	f.err = err.Error()
+}
+
+// take puts a line of the stream into what is known, and returns the hostnames that it concerns. The first line replaces everything; that of a forwarder
+// that was not known before concerns nobody by name.
+func (f *forwarder) take(l *line, first bool) []string {
+	before, fresh := f.ports, !f.heard
+	if first {
+		f.ports, f.heard, f.lost, f.err = make(map[int]port, len(l.Listeners)), true, time.Time{}, ""
+	}
+	concerned := map[string]struct{}{}
+	for _, l := range l.Listeners {
+		next := port{hostname: l.Hostname, listening: l.Listening, err: cut(l.Error)}
+		if last, ok := before[l.Port]; !ok || last != next {
+			concerned[last.hostname], concerned[next.hostname] = struct{}{}, struct{}{}
+		}
+		f.ports[l.Port] = next
+	}
+	for _, number := range l.Gone {
+		concerned[f.ports[number].hostname] = struct{}{}
+		delete(f.ports, number)
+	}
+	if first {
+		for number, last := range before {
+			if _, ok := f.ports[number]; !ok {
+				concerned[last.hostname] = struct{}{}
+			}
+		}
+	}
+	if l.Session != nil {
+		f.session, f.edgeError = l.Session.Up, cut(l.Session.Error)
+	}
+	if fresh || !f.pod.Ready { // that it counts from now on, or will, concerns everybody
+		return nil
+	}
+	delete(concerned, "")
+	return slices.Collect(maps.Keys(concerned))
+}
+
+// cut keeps a sentence of another process at a length that people read.
+func cut(s string) string {
+	const most = 300
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strings.Clone(s)
+}
+
+// fleet is what counts of all forwarders at one moment.
+type fleet struct {
+	members  string // who runs, and who is not heard
+	running  int    // forwarders that are ready, and heard or overdue
+	unheard  int    // overdue ones among them
+	pending  int    // ready, and may still be heard in time
+	starting int    // not ready yet
+	sessions int
+}
+
+// count looks at all forwarders, in the order of their names. The caller holds the lock.
+func (r *Reader) count(now time.Time) fleet {
+	var c fleet
+	var members strings.Builder
+	for _, f := range r.sorted() {
+		if !f.lost.IsZero() && now.Sub(f.lost) >= silence {
+			f.heard = false
+		}
+		switch {
+		case !f.pod.Ready:
+			c.starting++
+			continue
+		case f.heard:
+			members.WriteString(f.pod.Name + " ")
+		case now.Sub(f.lost) < silence:
+			c.pending++
+			continue
+		default:
+			c.unheard++
+			members.WriteString(f.pod.Name + "? ")
+		}
+		c.running++
+		if f.heard && f.session {
+			c.sessions++
+		}
+	}
+	c.members = members.String()
+	return c
+}
+
+func (r *Reader) sorted() []*forwarder {
+	return slices.SortedFunc(maps.Values(r.byUID), func(a, b *forwarder) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
+}

@@ -1,0 +1,169 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pod is a forwarder that says what a test says.
+type pod struct {
+	lines chan string // what it says; closed: the stream ends
+	out   bool        // out of reach
+}
+
+// world is a Reader with pods, inside a bubble.
+type world struct {
+	*Reader
+	t    *testing.T
+	set  chan []Pod
+	byIP sync.Map
+
+	mu            sync.Mutex
+	prompt, later []string
+}
+
+func inBubble(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, set: make(chan []Pod)}
+		w.Reader = New(Options{
+			Pods: func(ctx context.Context, update func([]Pod)) error {
+				for {
+					select {
+					case pods := <-w.set:
+						update(pods)
+					case <-ctx.Done():
+						return nil
+					}
+				}
+			},
+			Hostnames: func(context.Context) []string { return []string{"all"} },
+			Prompt:    func(names []string) { w.note(&w.prompt, names) },
+			Later:     func(names []string) { w.note(&w.later, names) },
+			Dial:      w.dial, Log: logr.Discard(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Start(ctx) }()
+		test(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (w *world) note(to *[]string, names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*to = append(*to, names...)
+}
+
+// told returns, once everything is at rest, what was told since the last call.
+func (w *world) told() (prompt, later []string) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	prompt, later = w.prompt, w.later
+	w.prompt, w.later = nil, nil
+	slices.Sort(later)
+	return prompt, slices.Compact(later)
+}
+
+// dial reaches the pod's own HTTP server over a pipe.
+func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
+	ip, port, err := net.SplitHostPort(address)
+	if err != nil || port != "8081" {
+		w.t.Errorf("dialled %s", address)
+	}
+	v, ok := w.byIP.Load(ip)
+	if !ok || v.(*pod).out {
+		return nil, errors.New("connection refused")
+	}
+	ours, theirs := net.Pipe()
+	ln := &once{c: make(chan net.Conn, 1), closed: make(chan struct{})}
+	ln.c <- theirs
+	server := &http.Server{Handler: http.HandlerFunc(v.(*pod).serve)}
+	server.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			_ = ln.Close()
+		}
+	}
+	go func() { _ = server.Serve(ln) }()
+	return ours, nil
+}
+
+func (p *pod) serve(rw http.ResponseWriter, r *http.Request) {
+	if r.URL.String() != "/status?watch=true" {
+		http.NotFound(rw, r)
+		return
+	}
+	rw.WriteHeader(http.StatusOK)
+	for {
+		_ = http.NewResponseController(rw).Flush()
+		select {
+		case text, ok := <-p.lines:
+			if !ok {
+				return
+			}
+			_, _ = rw.Write([]byte(text + "\n"))
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// once is a listener for one connection.
+type once struct {
+	c      chan net.Conn
+	close  sync.Once
+	closed chan struct{}
+}
+
+func (l *once) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.c:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *once) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *once) Addr() net.Addr { return &net.TCPAddr{} }
+
+// pod makes a forwarder that can be reached at the address.
+func (w *world) pod(ip string) *pod {
+	p := &pod{lines: make(chan string)}
+	w.byIP.Store(ip, p)
+	return p
+}
+
+// beat keeps the pods' streams alive for a while.
+func beat(d time.Duration, pods ...*pod) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(5*time.Second, time.Until(end)))
+		for _, p := range pods {
+			p.lines <- "{}"
+		}
+	}
+}

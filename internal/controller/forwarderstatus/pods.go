@@ -1,0 +1,89 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
+
+// PodsOf returns the pods of a namespace with the given labels, for Options.Pods. They have an informer of their own: what nothing but a status depends on
+// must not keep the controllers waiting.
+func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(context.Context, func([]Pod)) error, error) {
+	core, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making client for pods: %w", err)
+	}
+	return func(ctx context.Context, update func([]Pod)) error {
+		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) { o.LabelSelector = which.String() })
+		informer := cache.NewSharedInformer(lw, &corev1.Pod{}, 0)
+		dirty := make(chan struct{}, 1)
+		mark := func() {
+			select {
+			case dirty <- struct{}{}:
+			default:
+			}
+		}
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { mark() }, UpdateFunc: func(any, any) { mark() }, DeleteFunc: func(any) { mark() },
+		})
+		if err := errors.Join(err, informer.SetTransform(trim)); err != nil {
+			return fmt.Errorf("watching pods: %w", err)
+		}
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { informer.RunWithContext(ctx) })
+		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+			return nil
+		}
+		for {
+			update(alive(informer.GetStore().List()))
+			select {
+			case <-dirty:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}, nil
+}
+
+// alive returns the pods that are neither finished nor being deleted.
+func alive(objects []any) []Pod {
+	var pods []Pod
+	for _, object := range objects {
+		p, ok := object.(*corev1.Pod)
+		if !ok || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		pod := Pod{UID: string(p.UID), Name: p.Name, IP: p.Status.PodIP}
+		for _, c := range p.Status.Conditions {
+			pod.Ready = pod.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// trim keeps what is read here of a pod.
+func trim(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
+	}, nil
+}

@@ -1,0 +1,203 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+const (
+	// Port is where a forwarder serves /status.
+	Port = 8081
+
+	// silence is how long a stream may say nothing, and how long what it said last counts after it broke.
+	silence = 25 * time.Second
+	// settle is how long the set of forwarders has to stay the same before it is news: a roll-out comes and goes.
+	settle = 10 * time.Second
+
+	firstPause = 200 * time.Millisecond
+	lastPause  = 5 * time.Second
+	tick       = time.Second
+)
+
+// Pod is a forwarder's pod that is neither finished nor being deleted.
+type Pod struct {
+	UID, Name string
+	IP        string // empty while it has none
+	Ready     bool
+}
+
+// Options of a Reader. All are required but Dial.
+type Options struct {
+	// Pods calls update with all pods at first and after each change, one call at a time, until ctx is done.
+	Pods func(ctx context.Context, update func([]Pod)) error
+	// Hostnames returns all that there are.
+	Hostnames func(ctx context.Context) []string
+	// Prompt takes hostnames that somebody waits for, Later those that may be looked at when there is time. They must not block.
+	Prompt, Later func(hostnames []string)
+	// Dial reaches the pods. Optional.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  logr.Logger
+}
+
+// Reader reads the status of all forwarders. Its methods are safe for concurrent use.
+type Reader struct {
+	Options
+	http *http.Client
+
+	mu       sync.Mutex
+	listed   bool                  // the pods are known
+	caughtUp bool                  // and each that was ready has been heard, or would not be
+	byUID    map[string]*forwarder // every pod
+	awaited  map[string]struct{}   // hostnames whose first word somebody waits for
+	fleet    fleet                 // as it was looked at last
+	turned   time.Time             // when the set of forwarders last changed
+	told     bool                  // of the set as it is now
+	edgeBad  time.Time             // since when not all forwarders have a session; zero: they have
+}
+
+// New makes a Reader; Start runs it.
+func New(o Options) *Reader {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	}
+	return &Reader{
+		Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
+		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: 10 * time.Second}},
+	}
+}
+
+// Start reads until the context ends. It returns an error when the pods cannot be watched at all.
+func (r *Reader) Start(ctx context.Context) error {
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	streams.Go(func() {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				r.change(ctx, func() {})
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return r.Pods(ctx, func(pods []Pod) {
+		r.change(ctx, func() { r.setPods(ctx, &streams, pods) })
+	})
+}
+
+// setPods begins and ends streams. The caller holds the lock.
+func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Pod) {
+	r.listed = true
+	there := make(map[string]struct{}, len(pods))
+	for _, pod := range pods {
+		there[pod.UID] = struct{}{}
+		f := r.byUID[pod.UID]
+		if f != nil && f.pod.IP != pod.IP {
+			f.stop()
+			f = nil
+		}
+		if f == nil {
+			f = &forwarder{pod: pod, stop: func() {}, lost: time.Now()}
+			r.byUID[pod.UID] = f
+			if pod.IP != "" {
+				stream, stop := context.WithCancel(ctx)
+				f.stop = stop
+				streams.Go(func() { r.follow(stream, f, pod) })
+			}
+		}
+		if pod.Ready && !f.pod.Ready && !f.heard {
+			f.lost = time.Now() // it has the same time to be heard as at its start
+		}
+		f.pod = pod
+	}
+	for uid, f := range r.byUID {
+		if _, ok := there[uid]; !ok {
+			f.stop()
+			delete(r.byUID, uid)
+		}
+	}
+}
+
+// follow keeps a stream of one forwarder's status.
+func (r *Reader) follow(ctx context.Context, f *forwarder, pod Pod) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		began := time.Now()
+		err := r.stream(ctx, f, pod.IP)
+		if ctx.Err() != nil {
+			return
+		}
+		r.change(ctx, func() { f.broke(err) })
+		r.Log.V(1).Info("The status stream of a forwarder broke", "pod", pod.Name, "error", err.Error())
+		if time.Since(began) > silence {
+			pause = firstPause
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// change does what changes something, and then tells whom it concerns.
+func (r *Reader) change(ctx context.Context, do func()) {
+	r.mu.Lock()
+	do()
+	everyone, prompt := r.look(time.Now())
+	r.mu.Unlock()
+	if everyone {
+		r.Later(r.Hostnames(ctx))
+	}
+	if len(prompt) > 0 {
+		r.Prompt(prompt)
+	}
+}
+
+// look compares the fleet with what it was. It returns whether every hostname is concerned, and those that somebody waits for and may now be told of.
+// The caller holds the lock.
+func (r *Reader) look(now time.Time) (everyone bool, prompt []string) {
+	last, next := r.fleet, r.count(now)
+	r.fleet = next
+	if next.members != last.members {
+		r.turned, r.told = now, false
+	}
+	if next.sessions == next.running && next.running > 0 {
+		r.edgeBad = time.Time{}
+	} else if r.edgeBad.IsZero() {
+		r.edgeBad = now
+	}
+	if !r.caughtUp && r.listed && next.pending == 0 {
+		r.caughtUp, everyone = true, true
+	}
+	if !r.caughtUp {
+		return false, nil
+	}
+	switch {
+	case (next.running == 0) != (last.running == 0), (next.sessions == 0) != (last.sessions == 0):
+		everyone = true
+	case !r.told && now.Sub(r.turned) >= settle:
+		r.told, everyone = true, true
+	}
+	if everyone && next.running > 0 {
+		for hostname := range r.awaited {
+			prompt = append(prompt, hostname)
+		}
+		clear(r.awaited)
+	}
+	return everyone, prompt
+}

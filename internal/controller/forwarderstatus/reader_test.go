@@ -1,0 +1,284 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	up   = `"session":{"up":true}`
+	down = `"session":{"up":false,"error":"dial tcp 10.0.0.1:443: connection refused"}`
+	api  = `{"port":20080,"hostname":"api.demo","listening":true}`
+	db   = `{"port":20081,"hostname":"db.demo","listening":true}`
+	bad  = `{"port":20080,"hostname":"api.demo","listening":false,"error":"address already in use"}`
+)
+
+func full(session string, listeners ...string) string {
+	return `{"pod":"x","ready":true,"draining":false,` + session + `,"listeners":[` + strings.Join(listeners, ",") + `]}`
+}
+
+func ready(name string) Pod { return Pod{UID: "uid-" + name, Name: name, IP: name, Ready: true} }
+
+// two starts a world with two forwarders that listen for api.demo.
+func two(w *world) (a, b *pod) {
+	a, b = w.pod("a"), w.pod("b")
+	w.set <- []Pod{ready("a"), ready("b")}
+	a.lines <- full(up, api)
+	b.lines <- full(up, api)
+	beat(20*time.Second, a, b)
+	w.told()
+	return a, b
+}
+
+func (w *world) expect(hostname string, want Report) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.Hostname(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
+		w.t.Errorf("%s:\n got %+v\nwant %+v", hostname, got, want)
+	}
+}
+
+func TestNothingIsKnownUntilEveryForwarderWasHeard(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.pod("a"), w.pod("b")
+		w.expect("api.demo", Report{Settled: true})
+		w.set <- []Pod{ready("a"), ready("b")}
+		a.lines <- full(up, api)
+		w.expect("api.demo", Report{Forwarders: 1, Listening: 1, Sessions: 1})
+		if _, later := w.told(); later != nil {
+			t.Errorf("told %v before it was known", later)
+		}
+		b.lines <- full(up, api)
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("told %v", later)
+		}
+		beat(11*time.Second, a, b)
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		if known, problem := w.Edge(); !known || problem != "" {
+			t.Errorf("edge: %v %q", known, problem)
+		}
+	})
+}
+
+func TestNoForwarderAtAllIsKnownAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		w.set <- nil
+		w.expect("api.demo", Report{Known: true, Settled: true})
+		w.set <- []Pod{{UID: "u", Name: "a"}}
+		w.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
+		time.Sleep(11 * time.Second)
+		if known, problem := w.Edge(); !known || problem != "no forwarder runs" {
+			t.Errorf("edge: %v %q", known, problem)
+		}
+	})
+}
+
+func TestChangesAreToldToWhomTheyConcern(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := two(w)
+		a.lines <- `{"listeners":[` + bad + `]}`
+		w.expect("api.demo", Report{
+			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true, Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
+		})
+		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
+			t.Errorf("a failure: told %v, %v", prompt, later)
+		}
+		a.lines <- `{"listeners":[` + bad + `]}`
+		if _, later := w.told(); later != nil {
+			t.Errorf("nothing new: told %v", later)
+		}
+		b.lines <- `{"gone":[20080],"listeners":[` + strings.Replace(db, "20081", "20080", 1) + `]}`
+		if _, later := w.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
+			t.Errorf("a port that changed hands: told %v", later)
+		}
+		if got := w.Hostname("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
+			t.Errorf("a port of another hostname counts: %+v", got)
+		}
+	})
+}
+
+func TestWhoWaitsIsToldPromptlyAndOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := two(w)
+		w.Await("db.demo")
+		w.Await("gone.demo")
+		w.Forget("gone.demo")
+		a.lines <- `{"listeners":[` + db + `,{"port":1,"hostname":"gone.demo","listening":true}]}`
+		if prompt, later := w.told(); !slices.Equal(prompt, []string{"db.demo"}) || !slices.Equal(later, []string{"gone.demo"}) {
+			t.Errorf("told %v, %v", prompt, later)
+		}
+		b.lines <- `{"listeners":[` + db + `]}`
+		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"db.demo"}) {
+			t.Errorf("told again %v, %v", prompt, later)
+		}
+	})
+}
+
+func TestFirstForwarderWakesThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.pod("a")
+		starting := ready("a")
+		starting.Ready = false
+		w.set <- []Pod{starting}
+		a.lines <- full(up, api)
+		w.Await("api.demo")
+		w.expect("api.demo", Report{Known: true, Starting: true, Settled: true})
+		w.set <- []Pod{ready("a")}
+		w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+		if prompt, _ := w.told(); !slices.Equal(prompt, []string{"api.demo"}) {
+			t.Errorf("told %v", prompt)
+		}
+	})
+}
+
+// Two forwarders are replaced one by one, each new one before an old one: nobody is told until that is over, and then all is as it was.
+func TestRollOutIsToldOnceItIsOver(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := two(w)
+		c, d := w.pod("c"), w.pod("d")
+		w.set <- []Pod{ready("a"), ready("b"), ready("c")}
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}) // c has not been heard yet
+		c.lines <- full(up, api)
+		w.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
+		beat(5*time.Second, a, b, c)
+		w.set <- []Pod{ready("b"), ready("c"), ready("d")}
+		d.lines <- full(up, api)
+		beat(5*time.Second, b, c, d)
+		w.set <- []Pod{ready("c"), ready("d")}
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+		if prompt, later := w.told(); prompt != nil || later != nil {
+			t.Errorf("told %v, %v while it went on", prompt, later)
+		}
+		beat(12*time.Second, c, d)
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
+		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("told %v once it was over", later)
+		}
+		beat(time.Minute, c, d)
+		if _, later := w.told(); later != nil {
+			t.Errorf("told %v at rest", later)
+		}
+	})
+}
+
+func TestLastSessionLostAndLastForwarderGoneConcernEveryone(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := two(w)
+		a.lines <- `{` + down + `}`
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 1, Settled: true})
+		if _, later := w.told(); later != nil {
+			t.Errorf("one of two sessions: told %v", later)
+		}
+		if known, _ := w.Edge(); known {
+			t.Error("the edge is said to be away at once")
+		}
+		beat(11*time.Second, a, b)
+		want := "1 of 2 forwarders have a session with the edge; forwarder a: dial tcp 10.0.0.1:443: connection refused"
+		if known, problem := w.Edge(); !known || problem != want {
+			t.Errorf("edge: %v %q", known, problem)
+		}
+		b.lines <- `{` + down + `}`
+		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("the last session: told %v", later)
+		}
+		w.set <- nil
+		if _, later := w.told(); !slices.Equal(later, []string{"all"}) {
+			t.Errorf("the last forwarder: told %v", later)
+		}
+		w.expect("api.demo", Report{Known: true})
+	})
+}
+
+func TestStreamThatBreaksCountsForAWhileAndComesBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := two(w)
+		a.out = true
+		close(a.lines)
+		beat(20*time.Second, b)
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true, Unread: ""})
+		beat(20*time.Second, b)
+		w.expect("api.demo", Report{
+			Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Settled: true, Unread: `forwarder a: asking for its status: Get "http://a:8081/status?watch=true": connection refused`,
+		})
+		w.told()
+		again := w.pod("a")
+		beat(6*time.Second, b)
+		again.lines <- full(up, api, db)
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2})
+	})
+}
+
+func TestSilentStreamIsBroken(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		_, b := two(w)
+		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Unread: "forwarder a: its status stream is silent"})
+	})
+}
+
+func TestOddAnswersBreakTheStreamOnly(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"HTML": "<html>", "half a document": `{"listeners":[`, "a type": `{"listeners":"none"}`, "an array": "[]", "an empty object": "{}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a := w.pod("a")
+				w.set <- []Pod{ready("a")}
+				a.lines <- text
+				time.Sleep(time.Second)
+				w.expect("api.demo", Report{Unread: w.Hostname("api.demo", nil).Unread, Starting: true, Settled: true})
+				a.lines <- full(up, api)
+				w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
+			})
+		})
+	}
+}
+
+func TestWhichPodsCount(t *testing.T) {
+	t.Parallel()
+	make := func(name string, change func(*corev1.Pod)) any {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		change(&p)
+		trimmed, err := trim(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trimmed
+	}
+	now := metav1.Now()
+	got := alive([]any{
+		make("good", func(*corev1.Pod) {}),
+		make("unready", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }),
+		make("new", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }),
+		make("deleted", func(p *corev1.Pod) { p.DeletionTimestamp = &now }),
+		make("failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+		make("done", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+	})
+	want := []Pod{{UID: "u", Name: "good", IP: "10.0.0.1", Ready: true}, {UID: "u", Name: "unready", IP: "10.0.0.1"}, {UID: "u", Name: "new"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,126 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarderstatus
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// maxLine holds more listeners than a forwarder can have.
+const maxLine = 32 << 20
+
+var (
+	errSilent = errors.New("its status stream is silent")
+	errEnded  = errors.New("its status stream ended")
+)
+
+// line is what is read here of a line of a forwarder's /status?watch=true.
+type line struct {
+	Session *struct {
+		Up    bool   `json:"up"`
+		Error string `json:"error"`
+	} `json:"session"`
+	Listeners []struct {
+		Port      int    `json:"port"`
+		Hostname  string `json:"hostname"`
+		Listening bool   `json:"listening"`
+		Error     string `json:"error"`
+	} `json:"listeners"`
+	Gone []int `json:"gone"`
+}
+
+// stream reads the status of one forwarder until that ends, and returns why it did.
+func (r *Reader) stream(ctx context.Context, f *forwarder, ip string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer quiet.Stop()
+	err := r.lines(ctx, f, ip, func() { quiet.Reset(silence) })
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (r *Reader) lines(ctx context.Context, f *forwarder, ip string, alive func()) error {
+	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(Port)) + "/status?watch=true"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("asking for its status: %w", err)
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking for its status: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("asking for its status: the answer is %s", res.Status)
+	}
+	in := bufio.NewReader(res.Body)
+	for first := true; ; first = false {
+		text, err := readLine(in)
+		if err != nil {
+			return err
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return fmt.Errorf("reading its status: %w", err)
+		}
+		if first && l.Listeners == nil {
+			return errors.New("reading its status: the first line is no status")
+		}
+		alive()
+		r.take(ctx, f, &l, first)
+	}
+}
+
+func (r *Reader) take(ctx context.Context, f *forwarder, l *line, first bool) {
+	var prompt, later []string
+	r.change(ctx, func() {
+		if ctx.Err() != nil { // its pod is gone
+			return
+		}
+		for _, hostname := range f.take(l, first) {
+			if _, ok := r.awaited[hostname]; ok {
+				delete(r.awaited, hostname)
+				prompt = append(prompt, hostname)
+			} else {
+				later = append(later, hostname)
+			}
+		}
+	})
+	r.Prompt(prompt)
+	r.Later(later)
+}
+
+// readLine returns the next line. Its memory is not kept: the first line may be long, the later ones are short.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var text bytes.Buffer
+	for {
+		part, err := in.ReadSlice('\n')
+		if text.Len()+len(part) > maxLine {
+			return nil, fmt.Errorf("reading its status: a line is longer than %d bytes", maxLine)
+		}
+		text.Write(part)
+		switch {
+		case err == nil:
+			return text.Bytes(), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, errEnded
+		default:
+			return nil, fmt.Errorf("reading its status: %w", err)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// digits are what the sentences of a network that is down differ in from try to try: ports, mostly.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// observeEdge puts what the forwarders say of their way to the edge into the status.
+func (r *Registration) observeEdge(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if r.Edge == nil {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionEdgeReachable)
+		return
+	}
+	known, problem := r.Edge()
+	if !known {
+		return
+	}
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionEdgeReachable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOnline, ObservedGeneration: generation,
+		LastTransitionTime: metav1.NewTime(r.Now()), Message: "all forwarders have a session with the service's edge",
+	}
+	if problem != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonUnreachable, problem
+		last := meta.FindStatusCondition(s.Conditions, c.Type)
+		if last != nil && digits.ReplaceAllString(last.Message, "") == digits.ReplaceAllString(problem, "") {
+			c.Message = last.Message
+		}
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+}

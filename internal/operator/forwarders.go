@@ -1,0 +1,59 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
+	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/controller/notify"
+)
+
+// Forwarders is what the manager knows of its forwarders; *forwarderstatus.Reader is one.
+type Forwarders interface {
+	manager.Runnable
+	boundendpoint.Forwarders
+	// Edge says whether all forwarders have a session with the service's edge, and if not, why.
+	Edge() (known bool, problem string)
+}
+
+// forwardersOf returns what reads the forwarders' status, and the source that it tells promptly; what has time it tells later.
+func forwardersOf(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
+	prompt := notify.New(o.Namespace, 0)
+	if o.Forwarders != nil {
+		return o.Forwarders, prompt, nil
+	}
+	pods, err := forwarderstatus.PodsOf(mgr.GetConfig(), o.Namespace, labels.Set{
+		"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return forwarderstatus.New(forwarderstatus.Options{
+		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), Prompt: prompt.NotifyAll, Later: later.NotifyAll,
+		Dial: o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
+	}), prompt, nil
+}
+
+// hostnames lists the BoundEndpoints there are.
+func hostnames(cached client.Client, namespace string) func(context.Context) []string {
+	return func(ctx context.Context) []string {
+		var list v1alpha1.BoundEndpointList
+		if err := cached.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil // the cache has stopped
+		}
+		names := make([]string, len(list.Items))
+		for i := range list.Items {
+			names[i] = list.Items[i].Name
+		}
+		return names
+	}
+}

@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// status is a forwarder's /status that says what a test says. All pods lead to it.
+type status struct {
+	*httptest.Server
+	mu    sync.Mutex
+	lines []string // since the beginning; the first is the whole document
+	more  chan struct{}
+}
+
+func newStatus(first string) *status {
+	s := &status{lines: []string{first}, more: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for n := 0; ; {
+			s.mu.Lock()
+			lines, more := s.lines[n:], s.more
+			s.mu.Unlock()
+			for _, line := range lines {
+				fmt.Fprintln(w, line)
+				n++
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-more:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}))
+	DeferCleanup(s.Close)
+	return s
+}
+
+func (s *status) say(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, line)
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+func (s *status) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())
+}
+
+// forwarder makes a ready pod.
+func (r *release) forwarder(ctx context.Context, name string) {
+	GinkgoHelper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name, Labels: map[string]string{
+		"app.kubernetes.io/name": "fairlead-forwarder", "app.kubernetes.io/instance": "fairlead",
+	}}}
+	p.Spec.Containers = []corev1.Container{{Name: "forwarder", Image: "none"}}
+	Expect(kube.Create(ctx, p)).To(Succeed())
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.1.2.3", PodIPs: []corev1.PodIP{{IP: "10.1.2.3"}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	Expect(kube.Status().Update(ctx, p)).To(Succeed())
+}
+
+var _ = Describe("the forwarders' word", func() {
+	It("makes a new endpoint ready as soon as they listen, with four writes in all, and names what fails later", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		s := newStatus(`{"pod":"f","session":{"up":true},"listeners":[]}`)
+		r.forwarder(ctx, "f-1")
+		r.forwarder(ctx, "f-2")
+		counted := &writes{count: map[string]int{}}
+		o := r.options()
+		o.Forwarders, o.DialForwarder, o.Kubernetes = nil, s.dial, counted.wrap(r.kubernetes)
+		run(o)
+		Eventually(r.condition(ctx, v1alpha1.ConditionEdgeReachable)).Should(Equal("True Online"))
+		Eventually(counted.quiet).Should(BeTrue())
+		counted.take()
+
+		hostname := hostnameIn(r.target, "api")
+		r.account.put(endpoint("ep-1", "http://"+hostname))
+		b := &v1alpha1.BoundEndpoint{}
+		Eventually(func() error { return kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b) }).Should(Succeed())
+		target := b.Spec.Ports[0].TargetPort
+		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":true}]}`, target, hostname))
+		Eventually(r.ready(ctx, hostname)).Should(Equal("True Ready"))
+		Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("2/2"))
+		written := counted.take()
+		delete(written, "PUT kubernetesoperators/status") // the counts
+		Expect(written).To(Equal(map[string]int{"POST boundendpoints": 1, "POST services": 2, "PUT boundendpoints/status": 1}))
+
+		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`, target, hostname))
+		Eventually(r.ready(ctx, hostname)).WithTimeout(time.Minute).Should(Equal("False ListenerFailed"))
+		Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("0/2"))
+	})
+
+	It("is not needed by anything else: without the right to read pods all but Reachable goes on", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		o := r.options()
+		o.Forwarders = nil
+		o.Kubernetes = rest.CopyConfig(o.Kubernetes)
+		o.Kubernetes.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if resource(req.URL.Path) == "pods" {
+					return nil, errDown
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		run(o)
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.services(ctx, "ep-1", "api")
+		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("Unknown ServiceUnreachable"))
+	})
+})

@@ -153,8 +153,8 @@ func (s *clusterSource) Listed(ctx context.Context, podIP string) (bool, error) 
 func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
 	namespace, err := s.namespaces.Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	switch {
-	case apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
-		return true, nil // the ServiceAccount that asks is gone already, or even the namespace
+	case apierrors.IsNotFound(err):
+		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("reading namespace %s: %w", s.namespace, err)
 	}

@@ -28,6 +28,8 @@ type forwarder struct {
 	changes beacon // lit when the status is another
 	watches atomic.Int32
 
+	stopping chan struct{} // closed by the order to stop
+	removal  removal
 	synced   chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
 	ready    atomic.Bool
 	draining atomic.Bool
@@ -47,7 +49,8 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
-	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{})}
+	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}), stopping: make(chan struct{})}
+	f.removal.known = make(chan struct{})
 	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, changed: f.changes.light, byPort: map[int]*listener{}}
 	f.edge = newEdge(&o, t.edgeRetry, f.changes.light, f.listeners.told)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
@@ -84,11 +87,13 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return f.edge.run(parts) })
 	group.Go(func() error { return f.edge.follow(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
+	group.Go(func() error { return f.watchNamespace(parts) })
 	group.Go(func() error {
 		var drain time.Duration
 		select {
 		case <-ctx.Done():
-			drain = f.leave(parts)
+			f.leave(parts)
+			drain = f.options.DrainTimeout
 		case <-parts.Done(): // a part of this process failed: there is nothing to wait for
 		}
 		f.finish(drain)

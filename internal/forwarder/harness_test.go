@@ -137,6 +137,8 @@ type fakeSource struct {
 	updates chan Objects
 	applied chan struct{}
 	listed  func() (bool, error)
+
+	mu      sync.Mutex
 	removed func(context.Context) (bool, error)
 }
 
@@ -162,7 +164,18 @@ func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
 
 func (s *fakeSource) Listed(context.Context, string) (bool, error) { return s.listed() }
 
-func (s *fakeSource) Removed(ctx context.Context) (bool, error) { return s.removed(ctx) }
+func (s *fakeSource) Removed(ctx context.Context) (bool, error) {
+	s.mu.Lock()
+	removed := s.removed
+	s.mu.Unlock()
+	return removed(ctx)
+}
+
+func (s *fakeSource) setRemoved(removed func(context.Context) (bool, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = removed
+}
 
 // say makes the forwarder know these objects; it returns when the forwarder acts on them.
 func (s *fakeSource) say(o Objects) {

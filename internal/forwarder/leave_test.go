@@ -6,16 +6,20 @@ package forwarder
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // A namespace that is being deleted waits for its pods, and for minutes when they are not gone within about 5 s.
 func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 	t.Parallel()
 	const long = 15 * time.Minute
+	unauthorized := fmt.Errorf("reading namespace: %w", apierrors.NewUnauthorized("no"))
 	still := func() (bool, error) { return true, nil }
 	unlisted := func() (bool, error) { return false, nil }
 	unreadable := func() (bool, error) { return false, errors.New("forbidden") }
@@ -40,9 +44,30 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 			unlisted, func(context.Context, time.Duration) (bool, error) { return true, errors.New("forbidden") }, long,
 			10 * time.Second, 10*time.Second + long, 0,
 		},
-		"no answer within 1 s": { // five questions, and what is left of the 10 s
+		"no answer": {
 			unlisted, func(ctx context.Context, _ time.Duration) (bool, error) { <-ctx.Done(); return true, ctx.Err() }, long,
-			12 * time.Second, 12*time.Second + long, 0,
+			10 * time.Second, 10*time.Second + long, 0,
+		},
+		"while connections drain": {unlisted, removedAfter(5 * time.Minute), long, 10 * time.Second, 5*time.Minute + 2*time.Second, 1},
+		"at the end of the drain": {unlisted, removedAfter(long + 7*time.Second), long, 10 * time.Second, 10*time.Second + long, 1},
+		"a credential that is refused in passing": {
+			unlisted, func(_ context.Context, since time.Duration) (bool, error) {
+				if since%(12*time.Second) >= 10*time.Second {
+					return false, nil
+				}
+				return false, unauthorized
+			}, long, 10 * time.Second, 10*time.Second + long, 0,
+		},
+		"a credential that is refused now and then": {
+			still, func(_ context.Context, since time.Duration) (bool, error) {
+				if since%(4*time.Second) == 0 {
+					return false, errors.New("forbidden")
+				}
+				return false, unauthorized
+			}, long, time.Minute, time.Minute + long, 0,
+		},
+		"a credential that is refused for good": {
+			still, func(context.Context, time.Duration) (bool, error) { return false, unauthorized }, long, 10 * time.Second, 12 * time.Second, 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +83,7 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 				}
 				synctest.Wait() // the connection is served: one that is not yet is reset when the listener closes
 				begun := time.Now()
-				b.source.removed = func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) }
+				b.source.setRemoved(func(ctx context.Context) (bool, error) { return tt.removed(ctx, time.Since(begun)) })
 				b.stop()
 				<-b.ln.closed
 				if took := time.Since(begun); took != tt.accept {
@@ -71,12 +96,48 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 				if took := time.Since(begun); took != tt.cut {
 					t.Errorf("gone after %s, want %s", took, tt.cut)
 				}
-				if got := strings.Count(b.logged.String(), "the namespace is being deleted"); got != tt.says {
+				if got := strings.Count(b.logged.String(), "stopping at once"); got != tt.says {
 					t.Errorf("%d lines say why, want %d:\n%s", got, tt.says, &b.logged)
 				}
 			})
 		})
 	}
+}
+
+// Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is told to stop, whatever its credential is worth then. One that is
+// refused while nobody stops it says nothing.
+func TestRemovedNamespaceIsKnownBeforeTheOrderToStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := inBubble(t, 15*time.Minute)
+		b.source.listed = func() (bool, error) { return true, nil }
+		refused := time.Now()
+		b.source.setRemoved(func(context.Context) (bool, error) {
+			if time.Since(refused) < time.Hour || time.Since(refused) > time.Hour+4*time.Second {
+				return false, apierrors.NewUnauthorized("no")
+			}
+			return true, nil
+		})
+		b.source.say(tcpWorld())
+		time.Sleep(time.Hour - time.Minute)
+		select {
+		case <-b.removal.known:
+			t.Error("a refused credential ended a forwarder that nobody stops")
+		default:
+		}
+		if !b.connect() {
+			t.Error("not accepting")
+		}
+		time.Sleep(time.Minute + 5*time.Second)
+		begun := time.Now()
+		b.stop()
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("stayed for %s", took)
+		}
+	})
 }
 
 // Without connections there is nothing to drain.
@@ -85,7 +146,7 @@ func TestRemovedNamespaceDoesNotWaitForAnIdleForwarder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
 		b.source.listed = func() (bool, error) { return true, nil }
-		b.source.removed = func(context.Context) (bool, error) { return true, nil }
+		b.source.setRemoved(func(context.Context) (bool, error) { return true, nil })
 		b.source.say(tcpWorld())
 		begun := time.Now()
 		b.stop()

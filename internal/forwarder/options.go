@@ -72,7 +72,8 @@ type Source interface {
 	Watch(ctx context.Context, update func(Objects)) error
 	// Listed reports whether an EndpointSlice of the namespace names the address as ready.
 	Listed(ctx context.Context, podIP string) (bool, error)
-	// Removed reports whether the namespace is being deleted, or the ServiceAccount of the forwarder is gone. With an error, nobody knows.
+	// Removed reports whether the namespace is being deleted, or gone: for certain. With an error, nobody knows; one that says Unauthorized again and
+	// again tells that the ServiceAccount of the forwarder is gone.
 	Removed(ctx context.Context) (bool, error)
 }
 
@@ -90,6 +91,8 @@ type timing struct {
 	slicesBlind  time.Duration // how long it goes on when it cannot read them
 	settle       time.Duration // how long kube-proxy needs after the EndpointSlices are right
 	leaveTimeout time.Duration
+	removedEvery time.Duration // how often a forwarder that is not stopping asks whether the namespace is being deleted; Kubernetes marks it 5 s before it deletes pods
+	removedProof time.Duration // how long a stopping forwarder's credential has to be refused before its ServiceAccount is taken for gone
 	removedAsk   time.Duration // how long the answer may take whether the namespace is being deleted
 	removedDrain time.Duration // how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone within about 5 s
 }
@@ -99,7 +102,7 @@ func defaultTiming() timing {
 		hold: 3 * time.Second, open: 4 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
 		listenRetry: 100 * time.Millisecond, listenMax: 10 * time.Second, edgeRetry: 10 * time.Second,
 		slicesEvery: 2 * time.Second, slicesBlind: 30 * time.Second, settle: 10 * time.Second, leaveTimeout: LeaveTimeout,
-		removedAsk: time.Second, removedDrain: 2 * time.Second,
+		removedEvery: 4 * time.Second, removedProof: 10 * time.Second, removedAsk: time.Second, removedDrain: 2 * time.Second,
 	}
 }
 

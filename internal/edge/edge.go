@@ -32,6 +32,7 @@ type Origin struct {
 	ClientAddr string              // host:port of the client, as the forwarder states it
 	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
 	TraceID    string
+	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
 	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge answered a request itself, with the line's Code, and
 	// without a Code that the upstream answers again. It does not block; nil = nobody wants to know. The line names no endpoint.
@@ -65,7 +66,8 @@ type Meter interface {
 // Options are what an Edge needs.
 type Options struct {
 	// Agent chooses who serves a connection, or a request, to the endpoint's URL; CodeEndpointOffline when no agent holds it.
-	Agent       func(*account.Endpoint) (Agent, error)
+	// It may wait for an agent that is on its way back.
+	Agent       func(context.Context, *account.Endpoint) (Agent, error)
 	Meter       Meter
 	Logger      *slog.Logger
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
@@ -81,7 +83,7 @@ type Edge struct {
 	mu       sync.Mutex
 	pools    map[Agent]*pool
 	live     int
-	draining bool
+	draining chan struct{} // closed by Drain
 	closed   bool
 	quiet    chan struct{} // closed while draining and nothing is live
 
@@ -93,7 +95,7 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), quiet: make(chan struct{})}
+	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), draining: make(chan struct{}), quiet: make(chan struct{})}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {
@@ -130,7 +132,7 @@ func (e *Edge) leave() {
 
 // noteQuiet closes quiet once, when the last connection has ended while draining. The caller holds mu.
 func (e *Edge) noteQuiet() {
-	if !e.draining || e.live > 0 {
+	if !e.drains() || e.live > 0 {
 		return
 	}
 	select {
@@ -147,13 +149,35 @@ func (e *Edge) Live() int {
 	return e.live
 }
 
-// Drain asks every connection to end: HTTP/1 answers carry "Connection: close", HTTP/2 connections get GOAWAY, idle ones are closed. It returns
-// when nothing is live (nil) or ctx is done. Connections that still come are served the same way.
+// idleGrace is how long idle connections have, once the edge drains, to send the request whose answer ends them: one that is closed while its client
+// writes looks broken to the client.
+const idleGrace = time.Second
+
+func (e *Edge) drains() bool {
+	select {
+	case <-e.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after a moment HTTP/2 connections get GOAWAY and idle ones are closed. It
+// returns when nothing is live (nil) or ctx is done. Connections that still come are served the same way. It is called once.
 func (e *Edge) Drain(ctx context.Context) error {
 	e.mu.Lock()
-	e.draining = true
+	close(e.draining)
 	e.noteQuiet()
 	e.mu.Unlock()
+	grace := time.NewTimer(idleGrace)
+	defer grace.Stop()
+	select {
+	case <-e.quiet:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-grace.C:
+	}
 	again := time.NewTicker(200 * time.Millisecond) // connections that became idle, or never sent a request
 	defer again.Stop()
 	for {
@@ -166,6 +190,16 @@ func (e *Edge) Drain(ctx context.Context) error {
 		case <-again.C:
 		}
 	}
+}
+
+// agent chooses who serves the endpoint. It waits no longer than the client's forwarder does.
+func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o Origin) (Agent, error) {
+	if o.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Patience)
+		defer cancel()
+	}
+	return e.opt.Agent(ctx, ep)
 }
 
 // Close ends the edge at once and waits for what it started. Connections still being served are cut.

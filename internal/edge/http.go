@@ -108,7 +108,7 @@ func (x *exchange) serve() {
 		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
 		return
 	}
-	agent, err := x.edge.opt.Agent(x.conn.endpoint)
+	agent, err := x.edge.agent(x.r.Context(), x.conn.endpoint, x.conn.origin)
 	if err != nil {
 		x.fail(x.w, x.r, err)
 		return
@@ -151,10 +151,12 @@ func (x *exchange) response(res *http.Response) error {
 	return nil
 }
 
-// keepOrClose asks the client to come back over another connection when the forwarder that relays it is about to stop.
+// keepOrClose asks the client to come back over another connection when the forwarder that relays it, or this server, is about to stop.
 func (x *exchange) keepOrClose() {
 	select {
 	case <-x.conn.origin.Draining:
+		x.w.Header().Set("Connection", "close")
+	case <-x.edge.draining:
 		x.w.Header().Set("Connection", "close")
 	default:
 	}

@@ -59,7 +59,7 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 	hold, cancel := context.WithTimeout(ctx, f.timing.hold)
 	defer cancel()
 	header := tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Deadline: f.timing.open,
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(),
 	}
 	for {
 		session, err := f.edge.Wait(hold)
@@ -84,6 +84,9 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 
 // attempt opens one stream and waits for the edge's answer.
 func (f *forwarder) attempt(ctx context.Context, s *tunnel.Session, h tunnel.OpenHeader, c net.Conn, kept *early) (*tunnel.Stream, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		h.Deadline = time.Until(deadline)
+	}
 	st, err := s.Open(ctx, h)
 	if err != nil {
 		return nil, &notOpenedError{err}

@@ -155,6 +155,30 @@ func TestARestartKeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	}
 }
 
+func TestAfterARestartConnectionsWaitForTheAgent(t *testing.T) {
+	t.Parallel()
+	first := start(t)
+	upstream := tcpServer(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "x") })
+	a := first.agent(tunnel.Bind{URL: "tcp://db.demo:1"}, upstream)
+	bound := receive(t, a.bound, "bind")
+	if err := first.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	second := start(t, func(o *Options) { o.DataDir = first.opt.DataDir })
+	st := second.forwarder().open(headerOf(t, bound))
+	deadline := time.Now().Add(patience)
+	for !strings.Contains(second.metrics(), `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`) {
+		if time.Now().After(deadline) {
+			t.Fatal("the stream did not arrive")
+		}
+	}
+	receive(t, second.agent(tunnel.Bind{URL: "tcp://db.demo:1", ResumeSecret: bound.ResumeSecret}, upstream).bound, "bind")
+	if _, err := io.ReadFull(st, make([]byte, 1)); err != nil {
+		t.Errorf("the connection that came before the agent got %v", err)
+	}
+}
+
 func TestNoSecretIsEverLogged(t *testing.T) {
 	t.Parallel()
 	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })

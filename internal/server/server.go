@@ -146,8 +146,8 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.edge = edge.New(edge.Options{
-		Agent: func(ep *account.Endpoint) (edge.Agent, error) {
-			h, err := s.sessions.Choose(ep)
+		Agent: func(ctx context.Context, ep *account.Endpoint) (edge.Agent, error) {
+			h, err := s.sessions.Choose(ctx, ep)
 			if err != nil {
 				return nil, err // not h: a nil *Holding is no nil Agent
 			}
@@ -197,7 +197,7 @@ func (s *service) recognise(r *http.Request) {
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
-		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Draining: in.Draining, Tell: in.Tell,
+		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
 	})
 }
 

@@ -5,6 +5,8 @@ package tunnelserver
 
 import (
 	"cmp"
+	"context"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -22,7 +24,52 @@ func placeOf(ep *account.Endpoint) place {
 // Choose returns who serves a new connection to the endpoint's URL: of those online the one with the fewest connections, of several such the
 // one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
 // agents that are about to stop.
-func (s *Server) Choose(ep *account.Endpoint) (*Holding, error) {
+//
+// An agent that the last life of this server had, and that may be on its way back, is waited for.
+func (s *Server) Choose(ctx context.Context, ep *account.Endpoint) (*Holding, error) {
+	h, bound := s.choose(ep)
+	if h != nil {
+		return h, nil
+	}
+	wait := s.returnsWithin(ep)
+	if wait <= 0 {
+		return nil, offline(ep.ID, nil)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-bound:
+		case <-timer.C:
+			return nil, offline(ep.ID, nil)
+		case <-ctx.Done():
+			return nil, offline(ep.ID, ctx.Err())
+		}
+		if h, bound = s.choose(ep); h != nil {
+			return h, nil
+		}
+	}
+}
+
+const (
+	// returnTime is how long agents may take to come back after a start of the server: their longest pause between two attempts, and an attempt.
+	returnTime = 12 * time.Second
+	// holdTime is how long one connection waits for that.
+	holdTime = 3 * time.Second
+	// stopTime is how long before its next start a server may have stopped for that to be a restart.
+	stopTime = time.Minute
+)
+
+// returnsWithin says for how long the endpoint's agent is worth waiting for: not at all, unless it was lost when this server's last life ended.
+func (s *Server) returnsWithin(ep *account.Endpoint) time.Duration {
+	if ep.OfflineSince == nil || ep.OfflineSince.After(s.started) || ep.OfflineSince.Before(s.started.Add(-stopTime)) {
+		return 0
+	}
+	return min(holdTime, time.Until(s.started.Add(returnTime)))
+}
+
+// choose returns nil where nobody is online, and what is closed by the next bind.
+func (s *Server) choose(ep *account.Endpoint) (*Holding, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var best *Holding
@@ -32,7 +79,7 @@ func (s *Server) Choose(ep *account.Endpoint) (*Holding, error) {
 		}
 	}
 	if best == nil {
-		return nil, offline(ep.ID, nil)
+		return nil, s.bound
 	}
 	s.turns++
 	best.open++

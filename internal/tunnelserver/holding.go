@@ -59,6 +59,8 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	s.holdings[r.Endpoint.ID] = h
 	at := placeOf(&h.endpoint)
 	s.places[at] = append(s.places[at], h)
+	close(s.bound)
+	s.bound = make(chan struct{})
 	from := s.sessions[r.TookFrom]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {

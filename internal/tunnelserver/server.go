@@ -46,14 +46,16 @@ type Options struct {
 
 // Server implements tunnel.Handler. It is safe for concurrent use.
 type Server struct {
-	opt Options
-	log *slog.Logger
+	opt     Options
+	log     *slog.Logger
+	started time.Time
 
 	mu       sync.Mutex
 	sessions map[string]*session  // by session id, from the accepted hello on
 	holdings map[string]*Holding  // by endpoint id
 	places   map[place][]*Holding // the same, by URL: one, or the members of a pool
 	turns    uint64               // how often Choose has chosen
+	bound    chan struct{}        // closed and replaced by each bind
 	limits   map[string]*bindLimits
 	lost     []*session // ended, and still online in the store, which did not answer
 	draining bool
@@ -79,6 +81,8 @@ func New(o Options) *Server {
 	return &Server{
 		opt:      o,
 		log:      o.Logger,
+		started:  time.Now(),
+		bound:    make(chan struct{}),
 		sessions: make(map[string]*session),
 		holdings: make(map[string]*Holding),
 		places:   make(map[place][]*Holding),

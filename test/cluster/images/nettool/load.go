@@ -136,6 +136,7 @@ func (l *loader) ask(ctx context.Context, t *target) error {
 		_ = c.Close()
 		return err
 	}
+	_ = c.SetDeadline(time.Time{}) // it was this request's
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.idle = append(t.idle, c)
@@ -219,7 +220,7 @@ func askHTTP(c net.Conn, u *url.URL, keep bool) (again bool, err error) {
 		return false, fmt.Errorf("reading the body: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("status %s", resp.Status)
+		return false, fmt.Errorf("status %s %s", resp.Status, resp.Header.Get("Fairlead-Error-Code"))
 	}
 	return keep && !resp.Close, nil
 }

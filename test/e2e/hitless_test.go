@@ -1,0 +1,331 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// variableRollouts sets how often the forwarders are rolled.
+const variableRollouts = "FAIRLEAD_E2E_ROLLOUTS"
+
+// drainTimeout of the forwarders in these tests: short, so that its end is seen.
+const drainTimeout = 20 * time.Second
+
+// traffic is an installation with ten endpoints, and pods that call them 200 times a second.
+type traffic struct {
+	c       *Cluster
+	service *Service
+	release *Release
+	ns      string
+	pod     *corev1.Pod
+	urls    []string
+	agents  []*Process
+	loads   map[string]*load
+}
+
+func newTraffic(t *testing.T, serverFlags ...string) *traffic {
+	t.Helper()
+	c := Shared(t)
+	f := &traffic{c: c, service: c.StartService(t, serverFlags...), ns: c.Namespace(t, "calls")}
+	f.release = f.service.Install(t, "--set", "forwarder.drainTimeout="+drainTimeout.String())
+	f.pod = c.StartPod(t, Pod{Namespace: f.ns, Image: ImageNettool, Args: []string{"sleep"}})
+	web, echo := freePort(), freePort()
+	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+web).WaitOutput(t, 10*time.Second, "serving")
+	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+echo).WaitOutput(t, 10*time.Second, "serving")
+	for i := range 10 {
+		url := fmt.Sprintf("http://web-%d.%s", i, f.ns)
+		f.agents = append(f.agents, f.service.Agent(t, "http", web, url))
+		f.urls = append(f.urls, url)
+	}
+	f.agents = append(f.agents, f.service.Agent(t, "tcp", echo, "tcp://echo."+f.ns+":7000"))
+	f.release.BoundEndpoint(t, "echo."+f.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	f.answering(t)
+	return f
+}
+
+// answering waits until every endpoint answers.
+func (f *traffic) answering(t *testing.T) {
+	t.Helper()
+	f.c.answering(t, f.pod, append([]string{"tcp://echo." + f.ns + ":7000"}, f.urls...)...)
+}
+
+// begin lets the pod call: half over connections that are kept, half over one for each request.
+func (f *traffic) begin(t *testing.T) {
+	t.Helper()
+	f.loads = map[string]*load{
+		"kept connections":         f.c.startLoad(t, f.pod, append([]string{"-rate", "100", "-keep"}, f.urls...)...),
+		"a connection per request": f.c.startLoad(t, f.pod, append([]string{"-rate", "100"}, f.urls...)...),
+	}
+}
+
+// end stops the calls and returns how many were made and how many failed.
+func (f *traffic) end(t *testing.T) (asked, failed int) {
+	t.Helper()
+	for name, l := range f.loads {
+		sum := l.stop(t)
+		t.Logf("%s: %+v", name, sum)
+		asked, failed = asked+sum.OK+sum.Failed, failed+sum.Failed
+	}
+	return asked, failed
+}
+
+// failures are the calls that have failed so far.
+func (f *traffic) failures() (all []sample) {
+	for _, l := range f.loads {
+		all = append(all, l.samples()...)
+	}
+	return all
+}
+
+// unharmed fails the test when a call failed since the stage began.
+func (f *traffic) unharmed(t *testing.T, stage string) {
+	t.Helper()
+	for i, s := range f.failures() {
+		if i == 10 {
+			break
+		}
+		t.Errorf("%s: a call failed at %s after %v: %s: %s", stage, s.at.Format(time.StampMilli), s.took, s.url, s.reason)
+	}
+}
+
+// long is a connection that says something all the time.
+type long struct {
+	process *Process
+	stdin   *os.File
+	quit    context.CancelFunc
+	spoke   sync.WaitGroup
+	lines   int
+}
+
+func (f *traffic) connect(t *testing.T) *long {
+	t.Helper()
+	p, stdin := f.c.startPiped(t, "long", "kubectl", "--namespace", f.pod.Namespace, "exec", "-i", f.pod.Name, "--", "/nettool", "tcp", "echo."+f.ns+":7000")
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &long{process: p, stdin: stdin, quit: cancel}
+	l.spoke.Go(func() {
+		for pause(ctx, 100*time.Millisecond) == nil {
+			if _, err := fmt.Fprintf(stdin, "line %d\n", l.lines+1); err != nil {
+				return
+			}
+			l.lines++
+		}
+	})
+	t.Cleanup(func() { cancel(); l.spoke.Wait() })
+	p.WaitOutput(t, 10*time.Second, "line 1\n")
+	return l
+}
+
+// finish ends the connection as a client does, and checks that all came back.
+func (l *long) finish(t *testing.T) {
+	t.Helper()
+	l.quit()
+	l.spoke.Wait()
+	_ = l.stdin.Close()
+	if code := l.process.ExitCode(); code != 0 || strings.Count(l.process.Output(), "line ") != l.lines {
+		t.Errorf("a connection that ended by itself: exit code %d, %d of %d lines came back: %s", code, strings.Count(l.process.Output(), "line "), l.lines, l.process.Output())
+	}
+}
+
+// cut waits for the end and returns when it was. It must have been a reset, for an abort must not look like an end.
+func (l *long) cut(t *testing.T, within time.Duration) time.Time {
+	t.Helper()
+	select {
+	case <-l.process.Ended():
+	case <-time.After(within):
+		t.Fatalf("the long connection still stands after %v", within)
+	}
+	at := time.Now()
+	if code := l.process.ExitCode(); code == 0 || !strings.Contains(l.process.Output(), "reset") {
+		t.Errorf("the long connection ended with exit code %d, want a reset: %s", code, l.process.Output())
+	}
+	return at
+}
+
+// Rolling forwarders, the release or managers loses no request, and a long connection lives to the drain's end.
+func TestRollingLosesNothing(t *testing.T) {
+	t.Parallel()
+	rollouts := 3
+	if v := os.Getenv(variableRollouts); v != "" {
+		var err error
+		if rollouts, err = strconv.Atoi(v); err != nil || rollouts < 1 {
+			t.Fatalf("%s=%q: want a number", variableRollouts, v)
+		}
+	}
+	f := newTraffic(t)
+	deployment := f.release.Name + "-"
+	whole, held := f.connect(t), f.connect(t)
+	f.begin(t)
+
+	began := time.Now()
+	for range rollouts {
+		f.roll(t, deployment+"forwarder")
+		f.unharmed(t, "rolling the forwarders")
+	}
+	t.Logf("%d rollouts of 2 forwarders: %v", rollouts, time.Since(began).Round(time.Second))
+	whole.finish(t)
+	if lived := held.cut(t, 2*time.Minute).Sub(began); lived < drainTimeout {
+		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived, drainTimeout)
+	} else {
+		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second), drainTimeout)
+	}
+	f.oldGone(t)
+	f.unharmed(t, "the end of the old forwarders")
+
+	began = time.Now()
+	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(), "--set", "forwarder.resources.requests.cpu=90m", "--set", "manager.resources.requests.cpu=40m")
+	t.Logf("helm upgrade --wait: %v", time.Since(began).Round(time.Second))
+	f.unharmed(t, "helm upgrade")
+
+	began = time.Now()
+	rolled := make(chan struct{})
+	go func() {
+		defer close(rolled)
+		if out, err := f.c.Exec(t.Context(), "kubectl", "--namespace", f.release.Namespace, "rollout", "restart", "deployment/"+deployment+"manager"); err != nil {
+			t.Errorf("rolling the managers: %v: %s", err, out)
+		}
+	}()
+	during := "during." + f.ns
+	f.service.Agent(t, "http", "1", "http://"+during)
+	online := time.Now()
+	f.release.BoundEndpoint(t, during, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
+	t.Logf("an endpoint made while the managers are rolled was projected in %v", time.Since(online).Round(time.Millisecond))
+	<-rolled
+	f.rolled(t, deployment+"manager")
+	t.Logf("rolling 2 managers: %v", time.Since(began).Round(time.Second))
+	f.unharmed(t, "rolling the managers")
+
+	f.oldGone(t)
+	asked, failed := f.end(t)
+	if failed > 0 {
+		t.Errorf("%d of %d calls failed", failed, asked)
+	}
+	f.steady(t)
+}
+
+// roll restarts a Deployment and waits until its new pods are ready.
+func (f *traffic) roll(t *testing.T, deployment string) {
+	t.Helper()
+	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "restart", "deployment/"+deployment)
+	f.rolled(t, deployment)
+}
+
+func (f *traffic) rolled(t *testing.T, deployment string) {
+	t.Helper()
+	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "status", "deployment/"+deployment, "--timeout=120s")
+}
+
+// oldGone waits until the pods that were told to stop have, and logs the time that the last one took.
+func (f *traffic) oldGone(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	f.c.Eventually(t, 2*time.Minute, "the old forwarders gone", func(ctx context.Context) error {
+		var list corev1.PodList
+		if err := f.c.Client.List(ctx, &list, client.InNamespace(f.release.Namespace)); err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.DeletionTimestamp != nil {
+				return fmt.Errorf("%s still stops", p.Name)
+			}
+		}
+		return nil
+	})
+	t.Logf("the last old pod was gone %v later", time.Since(began).Round(time.Second))
+}
+
+// steady says that agents and server are the processes that they were, and that no pod was started again.
+func (f *traffic) steady(t *testing.T) {
+	t.Helper()
+	for _, p := range append(f.agents, f.service.Process) {
+		select {
+		case <-p.Ended():
+			t.Errorf("%s ended: %s", p.name, p.Output())
+		default:
+		}
+	}
+	pods, err := f.release.pods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		for _, s := range p.Status.ContainerStatuses {
+			if s.RestartCount > 0 {
+				t.Errorf("pod %s was started again %d times", p.Name, s.RestartCount)
+			}
+		}
+	}
+}
+
+// A restart of the service ends live connections only after its drain; new ones are held meanwhile, and refused after 3 s.
+func TestRestartOfTheService(t *testing.T) {
+	t.Parallel()
+	const drain = 8 * time.Second
+	f := newTraffic(t, "--drain-timeout", drain.String())
+
+	// Without long connections the drain is short, and so is the restart: what comes meanwhile is held.
+	f.begin(t)
+	down := f.restart(t)
+	f.answering(t)
+	asked, failed := f.end(t)
+	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked, reasons(f.failures()))
+	if failed > 0 && down < 2*time.Second { // agents have the rest of the 3 s to come back
+		t.Errorf("a restart of %v cost %d calls, promised none", down, failed)
+	}
+
+	// With one the drain takes its time, and so does the outage.
+	held := f.connect(t)
+	f.begin(t)
+	began := time.Now()
+	down = f.restart(t)
+	if lived := held.cut(t, time.Minute).Sub(began); lived < drain {
+		t.Errorf("the long connection lived for %v, promised the drain's %v", lived, drain)
+	}
+	f.answering(t)
+	asked, failed = f.end(t)
+	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked, reasons(f.failures()))
+	for _, s := range f.failures() {
+		if s.took > answerWithin || !strings.Contains(s.reason, "503") {
+			t.Errorf("%s failed after %v: %s", s.url, s.took, s.reason)
+		}
+	}
+}
+
+// restart stops the service and starts it again at once; it returns how long it was away.
+func (f *traffic) restart(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if err := f.service.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-f.service.Process.Ended()
+	f.service.Start(t)
+	return time.Since(began)
+}
+
+// reasons counts failures by their text, without addresses.
+func reasons(failed []sample) map[string]int {
+	count := map[string]int{}
+	for _, s := range failed {
+		r := s.reason
+		if i := strings.LastIndex(r, ": "); i >= 0 {
+			r = r[i+2:]
+		}
+		count[r]++
+	}
+	return count
+}

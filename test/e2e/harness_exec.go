@@ -123,3 +123,15 @@ func (c *Cluster) Eventually(t testing.TB, timeout time.Duration, what string, c
 		}
 	}
 }
+
+// pause waits, or returns why it did not.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

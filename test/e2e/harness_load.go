@@ -7,13 +7,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // load is `nettool load` in a pod: clients that ask at a steady rate, never twice for one answer.
@@ -40,22 +43,68 @@ type tally struct {
 // startLoad starts it in a pod that has nettool, and returns when it asks.
 func (c *Cluster) startLoad(t testing.TB, pod *corev1.Pod, args ...string) *load {
 	t.Helper()
-	p, stdin := c.startPiped(t, "load", append([]string{"kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "load"}, args...)...)
-	p.WaitOutput(t, 30*time.Second, `(?m)^loading$`)
-	return &load{process: p, stdin: stdin}
-}
-
-// startPiped starts a process and returns the writing end of its stdin, which is closed after the test.
-func (c *Cluster) startPiped(t testing.TB, name string, args ...string) (*Process, *os.File) {
-	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = write.Close() })
-	p := c.StartInput(t, name, read, args...)
+	p := c.StartInput(t, "load", read, append([]string{"kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "load"}, args...)...)
 	_ = read.Close() // the process has its own
-	return p, write
+	p.WaitOutput(t, 30*time.Second, `(?m)^loading$`)
+	return &load{process: p, stdin: write}
+}
+
+// held is `nettool hold` in a pod of its own: one connection to an echo endpoint that is busy all the time.
+type held struct {
+	c   *Cluster
+	pod *corev1.Pod
+}
+
+// hold opens the connection, for a time or until it breaks, and does not wait for it. See standing.
+func (c *Cluster) hold(t testing.TB, namespace, url string, forTime time.Duration) *held {
+	t.Helper()
+	args := []string{"hold", "-for", forTime.String(), strings.TrimPrefix(url, "tcp://")}
+	return &held{c: c, pod: c.createPod(t, Pod{Namespace: namespace, Image: ImageNettool, Args: args})}
+}
+
+// lines returns how many lines have come back; an error says that the connection does not stand.
+func (h *held) lines(ctx context.Context) (int, error) {
+	out, err := h.c.Exec(ctx, "kubectl", "--namespace", h.pod.Namespace, "logs", h.pod.Name)
+	if err != nil {
+		return 0, err
+	}
+	all := heldLine.FindAllStringSubmatch(out, -1)
+	if strings.Contains(out, "nettool hold:") || len(all) == 0 {
+		return 0, fmt.Errorf("the long connection does not stand: %s", out)
+	}
+	return strconv.Atoi(all[len(all)-1][1])
+}
+
+var heldLine = regexp.MustCompile(`(?m)^held for (\d+) lines$`)
+
+// standing waits until the connection is open.
+func (h *held) standing(t testing.TB) {
+	t.Helper()
+	h.c.Eventually(t, podTimeout, "a long connection", func(ctx context.Context) error {
+		_, err := h.lines(ctx)
+		return err
+	})
+}
+
+// end waits for the connection's end and returns when that was, and what it printed last.
+func (h *held) end(ctx context.Context) (at time.Time, last string, err error) {
+	for {
+		if err := h.c.Client.Get(ctx, client.ObjectKeyFromObject(h.pod), h.pod); err != nil {
+			return at, "", err
+		}
+		if s := h.pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Terminated != nil {
+			out, err := h.c.Exec(ctx, "kubectl", "--namespace", h.pod.Namespace, "logs", h.pod.Name, "--tail=1")
+			return s[0].State.Terminated.FinishedAt.Time, strings.TrimSpace(out), err
+		}
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return at, "", fmt.Errorf("the long connection still stands: %w", err)
+		}
+	}
 }
 
 // samples are the requests that have ended so far: all with -v, else those that failed.

@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,10 +30,7 @@ type rig struct {
 	ns        string // of the target Services
 	agents    []*Process
 	web, echo string // URLs of the endpoints
-
-	long      *Process
-	longStdin *os.File
-	longSaid  int
+	long      *held  // to echo
 }
 
 // newRig installs an operator that reaches the service through a proxy and admits the endpoints of its own namespace only. The agents' upstreams are given.
@@ -53,32 +48,6 @@ func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
 		g.release.BoundEndpoint(t, host+g.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	}
 	return g
-}
-
-// connect begins a long connection from the pod to the echo endpoint.
-func (g *rig) connect(t testing.TB, pod *corev1.Pod) {
-	t.Helper()
-	g.long, g.longStdin = g.c.startPiped(t, "long", "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--",
-		"/nettool", "tcp", strings.TrimPrefix(g.echo, "tcp://"))
-	g.c.Eventually(t, 20*time.Second, "an answer on the long connection", g.speak)
-}
-
-// speak sends a line on the long connection and waits for it to come back.
-func (g *rig) speak(ctx context.Context) error {
-	g.longSaid++
-	line := fmt.Sprintf("line %d\n", g.longSaid)
-	if _, err := g.longStdin.WriteString(line); err != nil {
-		return err
-	}
-	for ctx.Err() == nil && !strings.Contains(g.long.Output(), line) {
-		select {
-		case <-g.long.Ended():
-			return fmt.Errorf("the long connection ended: %s", g.long.Output())
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	return ctx.Err()
 }
 
 // objects are the Services of the installation and its BoundEndpoints: what an outage must not change.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -103,55 +102,25 @@ func (f *traffic) unharmed(t *testing.T, stage string) {
 	}
 }
 
-// long is a connection that says something all the time.
-type long struct {
-	process *Process
-	stdin   *os.File
-	quit    context.CancelFunc
-	spoke   sync.WaitGroup
-	lines   int
+// hold opens a long connection.
+func (f *traffic) hold(t *testing.T, forTime time.Duration) *held {
+	t.Helper()
+	h := f.c.hold(t, f.ns, "tcp://echo."+f.ns+":7000", forTime)
+	h.standing(t)
+	return h
 }
 
-func (f *traffic) connect(t *testing.T) *long {
+// cut waits for the end of a long connection and returns when it was. It must have been a reset, for an abort must not look like an end.
+func (f *traffic) cut(t *testing.T, h *held) time.Time {
 	t.Helper()
-	p, stdin := f.c.startPiped(t, "long", "kubectl", "--namespace", f.pod.Namespace, "exec", "-i", f.pod.Name, "--", "/nettool", "tcp", "echo."+f.ns+":7000")
-	ctx, cancel := context.WithCancel(t.Context())
-	l := &long{process: p, stdin: stdin, quit: cancel}
-	l.spoke.Go(func() {
-		for pause(ctx, 100*time.Millisecond) == nil {
-			if _, err := fmt.Fprintf(stdin, "line %d\n", l.lines+1); err != nil {
-				return
-			}
-			l.lines++
-		}
-	})
-	t.Cleanup(func() { cancel(); l.spoke.Wait() })
-	p.WaitOutput(t, 10*time.Second, "line 1\n")
-	return l
-}
-
-// finish ends the connection as a client does, and checks that all came back.
-func (l *long) finish(t *testing.T) {
-	t.Helper()
-	l.quit()
-	l.spoke.Wait()
-	_ = l.stdin.Close()
-	if code := l.process.ExitCode(); code != 0 || strings.Count(l.process.Output(), "line ") != l.lines {
-		t.Errorf("a connection that ended by itself: exit code %d, %d of %d lines came back: %s", code, strings.Count(l.process.Output(), "line "), l.lines, l.process.Output())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	at, last, err := h.end(ctx)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// cut waits for the end and returns when it was. It must have been a reset, for an abort must not look like an end.
-func (l *long) cut(t *testing.T, within time.Duration) time.Time {
-	t.Helper()
-	select {
-	case <-l.process.Ended():
-	case <-time.After(within):
-		t.Fatalf("the long connection still stands after %v", within)
-	}
-	at := time.Now()
-	if code := l.process.ExitCode(); code == 0 || !strings.Contains(l.process.Output(), "reset") {
-		t.Errorf("the long connection ended with exit code %d, want a reset: %s", code, l.process.Output())
+	if !strings.Contains(last, "reset") {
+		t.Errorf("the long connection ended with %q, want a reset", last)
 	}
 	return at
 }
@@ -168,7 +137,7 @@ func TestRollingLosesNothing(t *testing.T) {
 	}
 	f := newTraffic(t)
 	deployment := f.release.Name + "-"
-	whole, held := f.connect(t), f.connect(t)
+	whole, long := f.hold(t, drainTimeout), f.hold(t, 0)
 	f.begin(t)
 
 	began := time.Now()
@@ -177,8 +146,10 @@ func TestRollingLosesNothing(t *testing.T) {
 		f.unharmed(t, "rolling the forwarders")
 	}
 	t.Logf("%d rollouts of 2 forwarders: %v", rollouts, time.Since(began).Round(time.Second))
-	whole.finish(t)
-	if lived := held.cut(t, 2*time.Minute).Sub(began); lived < drainTimeout {
+	if _, last, err := whole.end(t.Context()); err != nil || !strings.HasPrefix(last, "whole") {
+		t.Errorf("a connection that ended before the drain did: %q, %v", last, err)
+	}
+	if lived := f.cut(t, long).Sub(began); lived < drainTimeout-time.Second { // Kubernetes tells whole seconds
 		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived, drainTimeout)
 	} else {
 		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second), drainTimeout)
@@ -288,11 +259,11 @@ func TestRestartOfTheService(t *testing.T) {
 	}
 
 	// With one the drain takes its time, and so does the outage.
-	held := f.connect(t)
+	long := f.hold(t, 0)
 	f.begin(t)
 	began := time.Now()
 	down = f.restart(t)
-	if lived := held.cut(t, time.Minute).Sub(began); lived < drain {
+	if lived := f.cut(t, long).Sub(began); lived < drain-time.Second { // Kubernetes tells whole seconds
 		t.Errorf("the long connection lived for %v, promised the drain's %v", lived, drain)
 	}
 	f.answering(t)

@@ -78,7 +78,10 @@ func TestOutages(t *testing.T) {
 	asking := c.startLoad(t, pod, urls...)
 	for phase := range 2 {
 		for _, g := range rigs {
-			g.connect(t, pod)
+			g.long = c.hold(t, pod.Namespace, g.echo, 0)
+		}
+		for _, g := range rigs {
+			g.long.standing(t)
 		}
 		var all errgroup.Group
 		for i, g := range rigs {
@@ -154,12 +157,11 @@ func (o *ordeal) run(ctx context.Context) (report string, err error) {
 func (o *ordeal) longEnds(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, silentSession)
 	defer cancel()
-	select {
-	case <-o.rig.long.Ended():
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the long connection still stands after %v", silentSession)
+	_, last, err := o.rig.long.end(ctx)
+	if err == nil && !strings.Contains(last, "reset") {
+		err = fmt.Errorf("the long connection ended with %q, want a reset", last)
 	}
+	return err
 }
 
 // bindLate makes an endpoint straight at the service.
@@ -174,10 +176,8 @@ func (o *ordeal) during(ctx context.Context) (lines int, err error) {
 	g := o.rig
 	errs := []error{g.unchanged(ctx, o.before), g.steady(ctx)}
 	if o.outage.stands {
-		speak, cancel := context.WithTimeout(ctx, answerWithin)
-		defer cancel()
-		if err := g.speak(speak); err != nil {
-			errs = append(errs, fmt.Errorf("the long connection did not live on: %w", err))
+		if n, err := g.long.lines(ctx); err != nil || n < int(o.length/time.Second) {
+			errs = append(errs, fmt.Errorf("%d lines came back on the long connection: %w", n, err))
 		}
 	}
 	said, err := g.said(ctx, o.began)
@@ -296,17 +296,6 @@ func (o *ordeal) answers() error {
 		errs = append(errs, fmt.Errorf("%d calls, %d refused", asked, refused))
 	}
 	return errors.Join(errs[:min(len(errs), 10)]...)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // durationOf reads a duration from the environment.

@@ -24,6 +24,7 @@ const usage = `Usage: nettool COMMAND
   digest ADDR                  TCP: reads to the end, then answers "COUNT SHA256"; logs aborted connections
   get [-n COUNT] [-i INTERVAL] URL   looks the host up, then asks; COUNT 0 asks for ever
   first                        reads URLs from stdin, asks each until it answers 200, prints "URL UNIX-NANOSECONDS"
+  hold [-for D] ADDR           to echo: one busy connection; prints how it ended
   load [-rate R] [-keep] [-for D] [-v] URL…   asks http:// and tcp:// URLs in turn, never twice for one answer, until stdin ends; prints failures and a tally
   lookup NAME                  prints the canonical name and the addresses
   send ADDR COUNT              to digest: COUNT bytes, half-close, compares the answer
@@ -69,6 +70,8 @@ func run(ctx context.Context, command string, args []string) error {
 		return get(ctx, args)
 	case "first":
 		return first(ctx, os.Stdin)
+	case "hold":
+		return hold(ctx, args)
 	case "load":
 		return load(ctx, args)
 	case "lookup":

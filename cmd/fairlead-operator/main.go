@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w; `%s --help` lists the flags", errUsage, err, cmd.CommandPath())
 	})
-	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newVersion(out))
+	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newVersion(out))
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)

@@ -25,6 +25,8 @@ func TestRun(t *testing.T) {
 		{"unknown flag", []string{"manager", "--apiurl=x"}, nil, exitUsage, "--apiurl"},
 		{"not a duration", []string{"manager", "--removal-delay=soon"}, nil, exitUsage, "soon"},
 		{"an argument too many", []string{"forwarder", "x"}, nil, exitUsage, `"x"`},
+		{"cleanup without a namespace", []string{"cleanup", "--kubeconfig=testdata/kubeconfig"}, nil, exitUsage, "--namespace"},
+		{"cleanup without a cluster", []string{"cleanup", "--namespace=x", "--kubeconfig=/nowhere"}, nil, exitOther, "give --kubeconfig"},
 		{"manager without flags", []string{"manager"}, nil, exitUsage, "--api-url"},
 		{"forwarder without flags", []string{"forwarder"}, nil, exitUsage, "--edge-address"},
 		{"selector of the environment", []string{"manager"}, map[string]string{"FAIRLEAD_ENDPOINT_SELECTOR": "true &&\n\tep.\"ä"}, exitUsage, "--endpoint-selector \"true &&\\n\\tep.\\\"ä\": line 2"},

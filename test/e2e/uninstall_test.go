@@ -54,6 +54,10 @@ func TestUninstallLeavesNothing(t *testing.T) {
 			c.holdNamespace(t, target)
 			uninstall(t, r, "")
 		}},
+		{"fairlead-operator cleanup, then helm uninstall", func(t *testing.T, r *Release, _ string) {
+			r.cleanUp(t)
+			uninstall(t, r, "")
+		}},
 		{"helm uninstall while the service is down", func(t *testing.T, r *Release, _ string) {
 			s.Process.Kill()
 			uninstall(t, r, "")
@@ -91,6 +95,24 @@ func leavesNothing(t *testing.T, s *Service, w way) {
 	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}, crd); err != nil {
 		t.Errorf("crds.keep is true: %v", err)
 	}
+}
+
+// cleanUp ends the managers and deletes what they made. While one of them works the command refuses.
+func (r *Release) cleanUp(t *testing.T) {
+	t.Helper()
+	cleanup := []string{binary(t, "fairlead-operator"), "cleanup", "--namespace", r.Namespace, "--release", r.Name}
+	if _, err := r.c.Exec(t.Context(), cleanup...); err == nil || !strings.Contains(err.Error(), "still works") {
+		t.Errorf("cleanup beside a manager that works: %v", err)
+	}
+	r.c.Kubectl(t, "--namespace", r.Namespace, "scale", "deployment", r.Name+"-manager", "--replicas=0")
+	r.c.Eventually(t, time.Minute, "cleanup", func(ctx context.Context) error {
+		out, err := r.c.Exec(ctx, cleanup...)
+		if err == nil {
+			t.Logf("cleanup says: %s", out)
+			err = r.countServices(ctx, 0)
+		}
+		return err
+	})
 }
 
 // crashManager makes every manager end at its start, and waits until none runs.

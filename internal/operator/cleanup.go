@@ -1,0 +1,279 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+const (
+	cleanupPage    = 500             // objects a list request returns
+	cleanupWorkers = 16              // deletions at a time
+	progressEvery  = 2 * time.Second // lines while there is much to delete
+)
+
+// CleanupOptions say whose objects are to be deleted. Flags are named as in `fairlead-operator cleanup --help`.
+type CleanupOptions struct {
+	Namespace, Release string
+	// DryRun lists what would be deleted.
+	DryRun bool
+	// Force deletes also while a manager holds the Lease.
+	Force bool
+
+	// Kubernetes reaches the cluster, with the rights of whoever cleans up.
+	Kubernetes *rest.Config
+	Out        io.Writer // progress and result, for people
+}
+
+// Cleanup deletes what the manager of an installation made, anywhere in the cluster, whether the release still exists or not: the Services first, as they
+// are what others see. Only objects that are ours by label and by place are deleted, each as it was seen: one that has changed meanwhile is looked at
+// again. It ends with an error when something could not be deleted; a further run goes on.
+func Cleanup(ctx context.Context, o CleanupOptions) error {
+	var c checks
+	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
+	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
+	if err := c.err(); err != nil {
+		return err
+	}
+	objects, err := metadata.NewForConfig(clientConfig(o.Kubernetes))
+	if err != nil {
+		return fmt.Errorf("preparing the client: %w", err)
+	}
+	w := &cleaner{CleanupOptions: o, own: installation.Installation{Namespace: o.Namespace, Release: o.Release}, objects: objects}
+	if err := w.nobodyWorks(ctx); err != nil {
+		return err
+	}
+	var all []remnant
+	for _, kind := range cleanupKinds(o.Namespace) {
+		found, err := w.list(ctx, kind)
+		if err != nil {
+			return err
+		}
+		all = append(all, found...)
+	}
+	if len(all) == 0 {
+		return w.nothing(ctx)
+	}
+	if o.DryRun {
+		for _, r := range all {
+			w.say("would delete %s", r)
+		}
+		w.say("%d objects of %s would be deleted", len(all), w.own)
+		return nil
+	}
+	return w.delete(ctx, all)
+}
+
+// cleanupKind is a kind of which the manager makes objects, in the order of deletion.
+type cleanupKind struct {
+	schema.GroupVersionResource
+	name      string
+	namespace string // empty: all
+}
+
+func cleanupKinds(namespace string) []cleanupKind {
+	bindings := v1alpha1.GroupVersion.WithResource
+	return []cleanupKind{
+		{corev1.SchemeGroupVersion.WithResource("services"), "Service", ""},
+		{bindings("boundendpoints"), "BoundEndpoint", namespace},
+		{bindings("kubernetesoperators"), "KubernetesOperator", namespace},
+		{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", namespace},
+	}
+}
+
+// remnant is an object to delete.
+type remnant struct {
+	kind cleanupKind
+	metav1.PartialObjectMetadata
+}
+
+// String returns "Service demo/web".
+func (r remnant) String() string { return r.kind.name + " " + r.Namespace + "/" + r.Name }
+
+type cleaner struct {
+	CleanupOptions
+	own     installation.Installation
+	objects metadata.Interface
+}
+
+func (w *cleaner) say(format string, args ...any) { _, _ = fmt.Fprintf(w.Out, format+"\n", args...) }
+
+// nobodyWorks returns an error while a manager of this installation works: it would make again what is deleted.
+func (w *cleaner) nobodyWorks(ctx context.Context) error {
+	client, err := coordination.NewForConfig(clientConfig(w.Kubernetes))
+	if err != nil {
+		return fmt.Errorf("preparing the client for the Lease: %w", err)
+	}
+	lease, err := client.Leases(w.Namespace).Get(ctx, leaseName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading Lease %s/%s: %w", w.Namespace, leaseName, err)
+	}
+	holder, by := held(lease, time.Now()), lease.Annotations[installation.AnnotationInstallation]
+	if holder == "" || by != "" && by != w.own.String() {
+		return nil
+	}
+	if w.Force || w.DryRun {
+		w.say("note: a manager still works (%s holds the Lease) and makes again what is deleted", holder)
+		return nil
+	}
+	return fmt.Errorf("a manager of %s still works (%s holds Lease %s/%s) and would make again what is deleted: end it first, with `helm uninstall %s --namespace %s` or with its "+
+		"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName, w.Release, w.Namespace)
+}
+
+// held returns the holder of a Lease that has not run out.
+func held(lease *coordinationv1.Lease, now time.Time) string {
+	s := lease.Spec
+	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return ""
+	}
+	if now.After(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
+		return ""
+	}
+	return *s.HolderIdentity
+}
+
+// list finds the objects of one kind that are ours. A kind that the cluster does not know has none.
+func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]remnant, error) {
+	var found []remnant
+	opts := metav1.ListOptions{LabelSelector: installation.Label + "=" + w.own.ID(), Limit: cleanupPage}
+	for {
+		page, err := w.objects.Resource(kind.GroupVersionResource).Namespace(kind.namespace).List(ctx, opts)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing %ss: %w", kind.name, err)
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			switch {
+			case w.own.Owns(o):
+				found = append(found, remnant{kind, *o})
+			default:
+				w.say("left alone: %s %s/%s has our label and is a copy that somebody else made", kind.name, o.Namespace, o.Name)
+			}
+		}
+		if opts.Continue = page.Continue; opts.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+// nothing says so, and whose objects there are instead: a wrong name finds nothing.
+func (w *cleaner) nothing(ctx context.Context) error {
+	w.say("nothing of %s is left in the cluster", w.own)
+	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
+	if err != nil {
+		return fmt.Errorf("listing Services of other installations: %w", err)
+	}
+	var others []string
+	for _, o := range page.Items {
+		others = append(others, o.Annotations[installation.AnnotationInstallation])
+	}
+	slices.Sort(others)
+	others = slices.DeleteFunc(slices.Compact(others), func(name string) bool { return name == "" || name == w.own.String() })
+	if len(others) > 0 {
+		w.say("there are Services of: %s (namespace/release)", strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// delete deletes the objects in their order, several at a time, and tells about its progress.
+func (w *cleaner) delete(ctx context.Context, all []remnant) error {
+	var next, done atomic.Int64
+	var mu sync.Mutex
+	var failures []error
+	var workers sync.WaitGroup
+	for range cleanupWorkers {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				i := next.Add(1) - 1
+				if i >= int64(len(all)) {
+					return
+				}
+				if err := w.deleteOne(ctx, all[i]); err != nil {
+					mu.Lock()
+					failures = append(failures, err)
+					mu.Unlock()
+					continue
+				}
+				done.Add(1)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { workers.Wait(); close(ended) }()
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.say("deleted %d of %d", done.Load(), len(all))
+			continue
+		case <-ended:
+		}
+		break
+	}
+	w.say("deleted %d of %d objects of %s", done.Load(), len(all), w.own)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("interrupted, run it again to go on: %w", err)
+	}
+	const most = 10 // of one cause there may be thousands
+	if len(failures) > most {
+		failures = append(failures[:most], fmt.Errorf("and %d more", len(failures)-most))
+	}
+	return errors.Join(failures...)
+}
+
+// deleteOne deletes the very object that was seen. One that changed is read again, and left alone if it is no longer ours.
+func (w *cleaner) deleteOne(ctx context.Context, r remnant) error {
+	objects := w.objects.Resource(r.kind.GroupVersionResource).Namespace(r.Namespace)
+	for {
+		err := objects.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			if err != nil {
+				return fmt.Errorf("deleting %s: %w", r, err)
+			}
+			return nil
+		}
+		now, err := objects.Get(ctx, r.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading %s again: %w", r, err)
+		case now.UID != r.UID || !w.own.Owns(now):
+			w.say("left alone: %s is no longer ours", r)
+			return nil
+		}
+		r.PartialObjectMetadata = *now
+	}
+}

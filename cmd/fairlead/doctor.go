@@ -29,9 +29,13 @@ const doctorHelp = `Walk along the path of a call to an endpoint, from the pod t
 The cluster is asked through your own kubectl, with your rights; nothing is changed, and the upstream is never connected to. What you may
 not look at is shown as unknown. With an API key the account is asked too; without one, the operator's word is taken for it.
 
+Without a URL this machine's own side is checked, as an agent uses it: settings, authtoken, the server and who it is, the clock, and
+whether the service takes the authtoken. No cluster is asked then.
+
 Exit codes: 0 when no hop is broken, 1 when one is, 2 for wrong usage.`
 
 const doctorExample = `  fairlead doctor http://hello.demo
+  fairlead doctor                                                # this machine's way to the service
   fairlead doctor tcp://postgres.demo:5432 --context staging --verbose
   fairlead doctor http://hello.demo --from-pod demo/web-0        # and resolves the name in that pod
   fairlead doctor http://hello.demo --api-key-file key -o json | jq -r .broken`
@@ -51,17 +55,17 @@ type diagnose struct {
 func newDoctor(c console) *cobra.Command {
 	d := &diagnose{console: c}
 	cmd := &cobra.Command{
-		Use:     "doctor URL",
+		Use:     "doctor [URL]",
 		Short:   "Find the broken hop between a pod and an endpoint's upstream",
 		Long:    doctorHelp,
 		Example: doctorExample,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
+			if len(args) <= 1 {
 				return nil
 			}
-			return usagef("%s needs one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo", cmd.CommandPath(), len(args))
+			return usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo", cmd.CommandPath(), len(args))
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.o.Context, "context", "", "`CONTEXT` of the kubeconfig; default kubectl's current one")
@@ -69,19 +73,38 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "", "`NAMESPACE` of the operator; default: it is looked for in all")
 	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that is to resolve the hostname, with kubectl exec")
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
+	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
 	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
 	addSettings(cmd, &d.settings)
 	return cmd
 }
 
-func (d *diagnose) run(ctx context.Context, raw string) error {
-	if err := d.check(raw); err != nil {
+func (d *diagnose) run(ctx context.Context, args []string) error {
+	if err := d.check(args); err != nil {
 		return err
+	}
+	report, err := d.report(ctx, len(args) == 0)
+	if err != nil || ctx.Err() != nil { // Ctrl-C is no failure
+		return err
+	}
+	if err := d.print(report); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	if !report.OK {
+		return errBroken
+	}
+	return nil
+}
+
+// report walks along the path of a call, or from this machine to the service.
+func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, error) {
+	if ofMachine {
+		return diagnoseMachine(ctx, d.console, d.settings), nil
 	}
 	client, err := d.account()
 	if err != nil {
-		return err
+		return doctor.Report{}, err
 	}
 	if client != nil {
 		defer client.CloseIdle()
@@ -94,29 +117,23 @@ func (d *diagnose) run(ctx context.Context, raw string) error {
 		}
 	}
 	d.o.Kubectl = doctor.Exec("kubectl")
-	report := doctor.Run(ctx, d.o)
-	if ctx.Err() != nil {
-		return nil // Ctrl-C
-	}
-	if err := d.print(report); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	if !report.OK {
-		return errBroken
-	}
-	return nil
+	return doctor.Run(ctx, d.o), nil
 }
 
 var podName = regexp.MustCompile(`^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$`)
 
 // check reads the arguments. What begins with a dash would be a flag of kubectl's.
-func (d *diagnose) check(raw string) error {
-	u, err := account.ParseEndpointURL(raw)
-	if err != nil {
-		return err
+func (d *diagnose) check(args []string) error {
+	if len(args) > 0 {
+		u, err := account.ParseEndpointURL(args[0])
+		if err != nil {
+			return err
+		}
+		d.o.URL = u
 	}
-	d.o.URL = u
 	switch {
+	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" || d.o.FromPod != "" || d.apiKeyFile != ""):
+		return usagef("fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor http://hello.demo, or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
 		return usagef("--output %q: must be table or json", d.output)
 	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):

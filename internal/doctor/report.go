@@ -66,8 +66,8 @@ func (r *Report) Hop(name string) (Hop, bool) {
 	return Hop{}, false
 }
 
-// conclude fills in OK and Broken: the first broken hop that is no mere symptom of a later one.
-func (r *Report) conclude() {
+// Conclude fills in OK and Broken from the hops: the first broken one that is no mere symptom of a later one.
+func (r *Report) Conclude() {
 	first := ""
 	for _, h := range r.Hops {
 		if h.Status != Broken {
@@ -77,7 +77,7 @@ func (r *Report) conclude() {
 			first = h.Name
 		}
 		if !h.symptom {
-			r.Broken = h.Name
+			r.Broken, r.OK = h.Name, false
 			return
 		}
 	}

@@ -160,14 +160,20 @@ func forwarderScenarios() []scenario {
 			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
 		}},
 		{"upstream refused", HopUpstream, func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent", UpstreamURL: "http://localhost:8080"})
+		}},
+		{"upstream speaks no HTTP", HopUpstream, func(f *fake) {
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_broken", "message": "The upstream of http://api.demo broke off before it had answered, or its answer was not HTTP."}`)
+		}},
+		{"agent silent", HopUpstream, func(f *fake) {
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_silent", "message": "The agent of http://api.demo did not answer in time."}`)
 		}},
 		{"upstream recovered", "", func(f *fake) {
 			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:03:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
 		}},
 		{"agent was away at the last call", "", func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_offline", "message": "no agent was connected"}`)
+			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "offline", "message": "The endpoint http://api.demo is offline: its agent is not connected."}`)
 		}},
 		{"never called", "", func(f *fake) {
 			f.o.Context = "staging"

@@ -33,9 +33,11 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 		h := w.notAsked(why)
 		h.Fix = w.tryIt()
 		return h
+	case failure.After(success) && reason == "agent_silent":
+		return broken("look at the agent's machine: its network, and whether its upstream takes connections", "the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
-		return broken("start the upstream, or give the agent the port where it listens",
-			"the last connection, %s, ended with %s: the agent could not reach %s", w.ago(failure), reason, w.upstreamName()).with(message)
+		return broken("start "+w.upstreamName()+", or give the agent the address where it listens; the agent's screen says more",
+			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success):
 		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)
 		h.Fix = w.tryIt()
@@ -51,14 +53,14 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 	return h
 }
 
-// upstreamName is the upstream as the account has it.
+// upstreamName is the upstream as the account has it, where it was asked.
 func (w *walk) upstreamName() string {
 	for _, e := range w.atAccount {
 		if e.UpstreamURL != "" {
 			return e.UpstreamURL
 		}
 	}
-	return "the upstream"
+	return "its upstream"
 }
 
 // tryIt is a command that calls the URL from a pod.

@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) Report {
 		w.k.global = append(w.k.global, "--context="+o.Context)
 	}
 	w.all(ctx)
-	w.report.conclude()
+	w.report.Conclude()
 	return w.report
 }
 

@@ -94,11 +94,21 @@ spec: {type: ExternalName, externalName: example.invalid}
 		t.Errorf("the owner is not named: %q", h.Detail)
 	}
 
+	s.Agent(t, "http", "8599", "http://down."+ns)
+	s.Agent(t, "tcp", "8599", "tcp://down."+ns+":5432")
+	c.CurlUntil(t, 30*time.Second, pod, "http://down."+ns, 502)
+	c.broken(t, doctor.HopUpstream, "http://down."+ns)
+	if _, _, err := c.Curl(t.Context(), pod, "telnet://down."+ns+":5432"); err == nil {
+		t.Error("a connection to an upstream that is down ended well")
+	}
+	c.broken(t, doctor.HopUpstream, "tcp://down."+ns+":5432")
+
 	if err := agent.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	c.broken(t, doctor.HopAgent, url)
-	if out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns); !strings.Contains(out, v1alpha1.ReasonAgentOffline) {
+	out := c.Kubectl(t, "--namespace", r.Namespace, "describe", "bep", "api."+ns)
+	if !strings.Contains(out, v1alpha1.ReasonAgentOffline) || !strings.Contains(out, "no agent is connected") {
 		t.Errorf("kubectl describe bep does not say why:\n%s", out)
 	}
 
@@ -120,7 +130,7 @@ func (c *Cluster) wellThen(t *testing.T, s *Service, url, pod string) {
 		t.Logf("%d hops in %v", len(report.Hops), time.Since(start).Round(time.Millisecond))
 		for _, h := range report.Hops {
 			t.Logf("%-16s %-8s %s", h.Name, h.Status, h.Detail)
-			if h.Status != doctor.OK && h.Name != doctor.HopUpstream && h.Name != doctor.HopDNS {
+			if h.Status != doctor.OK && h.Name != doctor.HopDNS {
 				t.Errorf("%s is %s: %s %q", h.Name, h.Status, h.Detail, h.Evidence)
 			}
 		}

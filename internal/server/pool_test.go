@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -18,15 +19,28 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then repeats what it gets.
+// tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then repeats what it gets. It serves its own endpoint
+// only, as an agent does.
 func (r *running) tcpMember(token, name string) (*agent, tunnel.Bound) {
 	r.t.Helper()
 	upstream := tcpServer(r.t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, name)
 		_, _ = io.Copy(c, c)
 	})
-	a := r.agentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true}, toUpstream(upstream))
-	return a, receive(r.t, a.bound, "bind of "+name)
+	relayed := toUpstream(upstream)
+	own := make(chan string, 1)
+	a := r.agentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true}, func(ctx context.Context, st *tunnel.Stream) {
+		id := <-own
+		own <- id
+		if st.Header().EndpointID != id {
+			_ = st.Refuse(tunnel.RefusedUnknownEndpoint)
+			return
+		}
+		relayed(ctx, st)
+	})
+	bound := receive(r.t, a.bound, "bind of "+name)
+	own <- bound.EndpointID
+	return a, bound
 }
 
 // openNamed opens a connection and returns the name of the member that serves it, of so many bytes.
@@ -77,7 +91,7 @@ func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
 	// Whichever member the forwarder names, and when they come at once.
 	got, streams := f.spread(18, func(i int) tunnel.OpenHeader { return headers[i/6] })
 	if want := map[string]int{"a": 6, "b": 6, "c": 6}; !maps.Equal(got, want) {
-		t.Errorf("spread %v, want %v", got, want)
+		t.Fatalf("spread %v, want %v", got, want)
 	}
 	// What ends makes room: four connections of one member end, and the next four are its.
 	for _, st := range streams["b"][:4] {

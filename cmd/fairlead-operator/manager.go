@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
@@ -63,9 +64,13 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.AcceptAccount, "accept-account", "", "`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from another")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
-	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services")
+	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
 	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
-	f.StringVar(&o.ClusterRole, "cluster-role", "", "`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace")
+	f.StringVar(&o.ClusterRole, "cluster-role", "", "`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with --allow-namespaces, of Role and RoleBinding in each of them")
+	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil, "`NAMES` of the only namespaces that get Services, comma-separated; nothing is read in others; default all")
+	f.StringSliceVar(&o.DenyNamespaces, "deny-namespaces", []string{namespaces.DenyDefault}, "`NAMES` and prefixes with * of namespaces that get no Services, comma-separated")
+	f.StringVar(&o.NamespaceSelector, "namespace-selector", "", "`SELECTOR` of the labels by which namespaces consent to get Services; default all")
+	f.DurationVar(&o.TakeoverDelay, "takeover-delay", time.Minute, "how long the name of a foreign Service has to be free before it is taken")
 	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder", "app.kubernetes.io/name `LABEL` of the forwarders' pods")
 	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "", "app.kubernetes.io/instance `LABEL` of the forwarders' pods")
 	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")

@@ -5,6 +5,7 @@ package operator
 
 import (
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -13,13 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
+
+// namespaceRetry is when a listed namespace that refuses is asked again.
+const namespaceRetry = 30 * time.Second
 
 // newScheme knows the kinds that the manager reads and writes.
 func newScheme() *runtime.Scheme {
@@ -48,17 +54,34 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// cacheOptions: our kinds in our namespace, and one informer of all Services that keeps little of those of others.
-func cacheOptions(own installation.Installation) cache.Options {
+// cacheOptions: our kinds in our namespace, and one informer of all Services that keeps little of those of others. With listed namespaces it has our own's
+// Services only, as there are no rights to read them all.
+func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
+	services := cache.ByObject{Transform: boundendpoint.Trim(own)}
+	if policy.Listed() {
+		services.Namespaces = here
+	}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.BoundEndpoint{}:      {Namespaces: here},
 			&v1alpha1.KubernetesOperator{}: {Namespaces: here},
-			&corev1.Service{}:              {Transform: boundendpoint.Trim(own)},
+			&corev1.Service{}:              services,
 		},
 	}
+}
+
+// listed returns what reads the Services of listed namespaces, nil where none are listed, and what removes them when our own namespace is deleted.
+func listed(
+	mgr ctrl.Manager, c client.WithWatch, own installation.Installation, policy namespaces.Policy, retry time.Duration,
+) (*namespaces.Informers, *namespaces.Farewell) {
+	if !policy.Listed() {
+		return nil, &namespaces.Farewell{}
+	}
+	log := mgr.GetLogger().WithName("namespaces")
+	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.Trim(own), retry, log)
+	return targets, &namespaces.Farewell{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(), Log: log}
 }
 
 // clientConfig leaves fairness to the API server, which has priority levels for it and answers 429 with the time to come back: a limit here would only

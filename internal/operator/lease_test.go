@@ -24,7 +24,7 @@ var _ = Describe("what is left of a manager", func() {
 			g.Expect(lease.OwnerReferences).To(HaveLen(1))
 		}).WithTimeout(time.Minute).Should(Succeed())
 		Expect(lease.OwnerReferences[0].Kind).To(Equal("Role"))
-		Expect(lease.OwnerReferences[0].Name).To(Equal(r.anchor()))
+		Expect(lease.OwnerReferences[0].Name).To(Equal(anchor))
 		Expect(lease.Annotations).To(HaveKeyWithValue("bindings.fairlead.dev/installed-by", r.namespace+"/fairlead"))
 		for o, name := range map[client.Object]string{&rbacv1.ClusterRole{}: r.anchor(), &rbacv1.ClusterRole{}: r.user(), &rbacv1.ClusterRoleBinding{}: r.user()} {
 			Eventually(ctx, func(g Gomega) {

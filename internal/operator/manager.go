@@ -4,6 +4,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,9 +33,8 @@ import (
 )
 
 const (
-	takeoverDelay = time.Minute
-	orphanDelay   = 30 * time.Second
-	portRest      = time.Minute
+	orphanDelay = 30 * time.Second
+	portRest    = time.Minute
 	// statusDebounce is how long the status of a hostname waits after its agent, or what its forwarders say, has changed.
 	statusDebounce = 10 * time.Second
 )
@@ -46,16 +47,16 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 		return err
 	}
 	logger := logr.FromSlogHandler(o.Logger.Handler())
-	anchors, err := newAnchors(o)
+	direct, err := newUncached(o)
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(o, logger, anchors)
+	mgr, err := newManager(o, parsed, logger, direct.anchors)
 	if err != nil {
 		return err
 	}
 	ready := &readiness{}
-	if err := addParts(ctx, mgr, anchors, o, parsed, ready); err != nil {
+	if err := addParts(ctx, mgr, direct, o, parsed, ready); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -74,21 +75,28 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	return nil
 }
 
-// newAnchors reads the chart's anchors without a cache.
-func newAnchors(o ManagerOptions) (*installation.Anchors, error) {
-	mapper, err := newMapper(nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	direct, err := client.New(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
-	if err != nil {
-		return nil, fmt.Errorf("preparing the client for the anchors: %w", err)
-	}
-	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
-	return &installation.Anchors{Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, Client: direct}, nil
+// uncached is what reads the API server itself: the anchors, and listed namespaces.
+type uncached struct {
+	client  client.WithWatch
+	anchors *installation.Anchors
 }
 
-func newManager(o ManagerOptions, logger logr.Logger, anchors *installation.Anchors) (ctrl.Manager, error) {
+func newUncached(o ManagerOptions) (uncached, error) {
+	mapper, err := newMapper(nil, nil)
+	if err != nil {
+		return uncached{}, err
+	}
+	direct, err := client.NewWithWatch(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
+	if err != nil {
+		return uncached{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
+	}
+	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
+	return uncached{direct, &installation.Anchors{
+		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
+	}}, nil
+}
+
+func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *installation.Anchors) (ctrl.Manager, error) {
 	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Owners)
 	if err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func newManager(o ManagerOptions, logger logr.Logger, anchors *installation.Anch
 	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
 		Scheme:                              newScheme(),
 		MapperProvider:                      newMapper,
-		Cache:                               cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}),
+		Cache:                               cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}, s.namespaces),
 		Logger:                              logger,
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
@@ -121,12 +129,14 @@ func orNone(addr string) string {
 }
 
 // addParts is the one list of what the manager runs.
-func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Anchors, o ManagerOptions, s settings, ready *readiness) error {
+func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerOptions, s settings, ready *readiness) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	source, registrar, err := accountOf(o)
 	if err != nil {
 		return err
 	}
+	anchors := direct.anchors
+	targets, farewell := listed(mgr, direct.client, own, s.namespaces, cmp.Or(o.NamespaceRetry, namespaceRetry))
 	recorder := mgr.GetEventRecorder("fairlead-operator")
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
@@ -136,9 +146,6 @@ func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Ancho
 		changes.NotifyAll(c.Hostnames)
 		availability.NotifyAll(c.Availability)
 	}}
-	if o.Metrics == nil {
-		o.Metrics = metrics.Registry
-	}
 	sync := &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Report: report, Now: time.Now,
 		Ports:  endpointsync.NewPorts(s.ports, portRest, time.Now),
@@ -150,18 +157,16 @@ func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Ancho
 	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders, Recorder: recorder, Now: time.Now,
-		Layout: boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
-		Denied: boundendpoint.DeniedByDefault(own.Namespace), TakeoverDelay: takeoverDelay, OrphanDelay: orphanDelay,
+		Layout:     boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
+		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, TargetRole: o.ClusterRole, Ending: farewell.Ending,
+		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register := &registration.Registration{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners, Recorder: recorder, Now: time.Now,
 		Spec:    v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled, EndpointSelector: o.EndpointSelector},
 		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed, set), Moved: set.LookNow, Log: mgr.GetLogger().WithName("registration"),
 	}
-	feed.Recorded = func(ctx context.Context) (endpointsync.Belonging, error) {
-		accountID, storeID, err := register.Recorded(ctx)
-		return endpointsync.Belonging{AccountID: accountID, StoreID: storeID}, err
-	}
+	feed.Recorded = recordedBy(register)
 	runnables := []manager.Runnable{register}
 	if o.BindingEnabled {
 		register.Edge = forwarders.Edge
@@ -169,9 +174,12 @@ func addParts(ctx context.Context, mgr ctrl.Manager, anchors *installation.Ancho
 	} else {
 		set.Disable()
 	}
+	if targets != nil {
+		runnables = append(runnables, targets, farewell)
+	}
 	return errors.Join(
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
-		endpointsync.RegisterMetrics(o.Metrics, set, feed),
+		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
 		services.SetupWithManager(mgr, availability, heard),
 		addAll(mgr, runnables...),
@@ -187,6 +195,20 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 		errs = append(errs, mgr.Add(r))
 	}
 	return errors.Join(errs...)
+}
+
+func registry(o ManagerOptions) prometheus.Registerer {
+	if o.Metrics == nil {
+		return metrics.Registry
+	}
+	return o.Metrics
+}
+
+func recordedBy(r *registration.Registration) func(context.Context) (endpointsync.Belonging, error) {
+	return func(ctx context.Context) (endpointsync.Belonging, error) {
+		accountID, storeID, err := r.Recorded(ctx)
+		return endpointsync.Belonging{AccountID: accountID, StoreID: storeID}, err
+	}
 }
 
 func factsOf(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.Facts {

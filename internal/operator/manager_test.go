@@ -306,7 +306,7 @@ var _ = Describe("the manager", func() {
 	},
 		Entry("when the chart's anchors go", func(ctx context.Context, r *release) {
 			Expect(kube.Delete(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
-			Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.anchor()}})).To(Succeed())
+			Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: anchor}})).To(Succeed())
 		}),
 		Entry("when the namespace goes", func(ctx context.Context, r *release) {
 			Expect(kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
@@ -43,9 +44,14 @@ type ManagerOptions struct {
 	PortRange        string
 	ClusterDomain    string // empty: as /etc/resolv.conf says
 
-	AnchorClusterRole string
+	AllowNamespaces   []string // empty: all
+	DenyNamespaces    []string // names and prefix-*
+	NamespaceSelector string   // of namespaces that consent; empty: all
+	TakeoverDelay     time.Duration
+
+	AnchorClusterRole string // with AllowNamespaces: the name of a Role in each of them
 	AnchorRole        string
-	ClusterRole       string // and ClusterRoleBinding, by which the manager works in the cluster; empty where it has none
+	ClusterRole       string // and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role and RoleBinding in each of them
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
 
@@ -63,15 +69,18 @@ type ManagerOptions struct {
 	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that reader reaches them.
 	Forwarders    Forwarders
 	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
+	// NamespaceRetry is when a listed namespace that refuses is asked again; 0: after 30 s.
+	NamespaceRetry time.Duration
 	// Metrics replaces the process's metrics registry in tests.
 	Metrics prometheus.Registerer
 }
 
 // settings are options that were parsed.
 type settings struct {
-	selector *selector.Selector
-	ports    endpointsync.PortRange
-	domain   string
+	selector   *selector.Selector
+	ports      endpointsync.PortRange
+	domain     string
+	namespaces namespaces.Policy
 }
 
 // Validate checks every option and returns all that is wrong as one *account.Error.
@@ -114,6 +123,11 @@ func (o *ManagerOptions) parse() (settings, error) {
 	if !acceptable.MatchString(o.AcceptAccount) {
 		c.wrong("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
 	}
+	if o.TakeoverDelay < 0 || o.TakeoverDelay > 24*time.Hour {
+		c.wrong("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
+	}
+	s.namespaces, err = namespaces.Parse(o.Namespace, o.AllowNamespaces, o.DenyNamespaces, o.NamespaceSelector)
+	c.add(err)
 	c.listen("--metrics-addr", o.MetricsAddr)
 	c.listen("--health-addr", o.HealthAddr)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)

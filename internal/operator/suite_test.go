@@ -19,9 +19,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -59,54 +59,60 @@ var _ = BeforeSuite(func() {
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 })
 
-// release is a namespace with what the chart puts there, and a target namespace.
+// release is a namespace with what the chart puts there, and two target namespaces.
 type release struct {
-	namespace, target string
-	account           *fakeAccount
-	kubernetes        *rest.Config // the manager's, with the rules of config/rbac and no more
+	namespace, target, second string
+	account                   *fakeAccount
+	kubernetes                *rest.Config // the manager's, with the chart's rights and no more
 }
 
-func newRelease(ctx context.Context) *release {
+const (
+	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed ones only.
+	clusterWide = "minimal"
+	listed      = "namespaces"
+	anchor      = "fairlead-operator-anchor"
+)
+
+func newRelease(ctx context.Context) *release { return newReleaseOf(ctx, clusterWide) }
+
+func newReleaseOf(ctx context.Context, rendered string) *release {
 	GinkgoHelper()
 	r := &release{account: newFakeAccount()}
-	r.namespace, r.target = newNamespace(ctx, "op-"), newNamespace(ctx, "team-")
-	Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
-	Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.anchor()}})).To(Succeed())
-	r.kubernetes = r.restricted(ctx)
+	r.namespace, r.target, r.second = newNamespace(ctx, "op-"), newNamespace(ctx, "team-"), newNamespace(ctx, "team-")
+	for _, o := range r.rights(rendered) {
+		Expect(kube.Create(ctx, o)).To(Succeed())
+	}
+	r.kubernetes = rest.CopyConfig(config)
+	r.kubernetes.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + r.namespace + ":fairlead-operator-manager"}
 	return r
 }
 
-// restricted returns a configuration that may do what config/rbac/manager.yaml says and nothing else.
-func (r *release) restricted(ctx context.Context) *rest.Config {
+// rights are the anchors, Roles and bindings of the manager as the chart renders them, moved to the release's namespaces.
+func (r *release) rights(rendered string) []client.Object {
 	GinkgoHelper()
-	user := r.user()
-	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
+	raw, err := os.ReadFile("../../test/chart/testdata/" + rendered + ".out.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	for _, doc := range strings.Split(string(raw), "\n---\n") {
-		doc = strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+r.anchor())
-		doc = strings.ReplaceAll(doc, "- fairlead-operator-manager", "- "+user)
-		var role rbacv1.ClusterRole // has all fields of a Role that matter
-		Expect(yaml.Unmarshal([]byte(doc), &role)).To(Succeed())
-		subjects := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}}
-		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
-		if role.Kind == "ClusterRole" {
-			Expect(kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})).To(Succeed())
-			Expect(kube.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects})).To(Succeed())
-			continue
+	text := strings.NewReplacer(
+		"namespace: fairlead\n", "namespace: "+r.namespace+"\n", "resourceNames: [fairlead]", "resourceNames: ["+r.namespace+"]",
+		"fairlead.fairlead-operator-", r.namespace+".fairlead-operator-", `"team-a"`, r.target, `"team-b"`, r.second,
+	).Replace(string(raw))
+	var objects []client.Object
+	for doc := range strings.SplitSeq(text, "---\n") {
+		var o unstructured.Unstructured
+		Expect(yaml.Unmarshal([]byte(doc), &o)).To(Succeed())
+		if strings.Contains(o.GetKind(), "Role") && !strings.Contains(o.GetName(), "forwarder") {
+			objects = append(objects, &o)
 		}
-		here := metav1.ObjectMeta{Namespace: r.namespace, Name: user}
-		Expect(kube.Create(ctx, &rbacv1.Role{ObjectMeta: here, Rules: role.Rules})).To(Succeed())
-		Expect(kube.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: here, RoleRef: ref, Subjects: subjects})).To(Succeed())
 	}
-	c := rest.CopyConfig(config)
-	c.Impersonate = rest.ImpersonationConfig{UserName: user}
-	return c
+	Expect(len(objects)).To(BeNumerically(">", 3))
+	return objects
 }
 
-func (r *release) anchor() string { return r.namespace + "-anchor" }
+// anchor is the name of what owns the target Services.
+func (r *release) anchor() string { return r.namespace + "." + anchor }
 
-// user is the name of the manager's user, ClusterRole and ClusterRoleBinding.
-func (r *release) user() string { return "manager-of-" + r.namespace }
+// user is the name of the manager's ClusterRole and ClusterRoleBinding; in listed namespaces of its Role and RoleBinding.
+func (r *release) user() string { return r.namespace + ".fairlead-operator-manager" }
 
 func newNamespace(ctx context.Context, prefix string) string {
 	GinkgoHelper()
@@ -118,8 +124,8 @@ func newNamespace(ctx context.Context, prefix string) string {
 func (r *release) options() operator.ManagerOptions {
 	return operator.ManagerOptions{
 		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: r.anchor(), ClusterRole: r.user(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-		LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
+		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: anchor, ClusterRole: r.user(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		DenyNamespaces: []string{"kube-*"}, TakeoverDelay: time.Minute, LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
 		Account: r.account, Registrar: r.account, Forwarders: listening{}, Metrics: prometheus.NewRegistry(),
 	}
 }

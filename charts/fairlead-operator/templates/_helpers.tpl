@@ -96,3 +96,57 @@ and $$ in both.
 {{- define "fairlead-operator.lastPort" -}}
 {{- regexFind "[0-9]+$" .Values.binding.portRange -}}
 {{- end -}}
+
+{{- define "fairlead-operator.serviceRule" -}}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, update, delete]
+{{- end -}}
+
+{{/*
+What a namespace gives the manager when namespaces are listed: call with (list . "team-a"). The Role without rules owns the Services there: when it goes,
+they go.
+*/}}
+{{- define "fairlead-operator.targetRoles" -}}
+{{- $root := index . 0 -}}
+{{- $namespace := index . 1 -}}
+{{- $name := include "fairlead-operator.clusterName" $root -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}-anchor
+  namespace: {{ $namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+rules: []
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}-manager
+  namespace: {{ $namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+rules:
+  {{- include "fairlead-operator.serviceRule" $root | nindent 2 }}
+  - apiGroups: [rbac.authorization.k8s.io]
+    resources: [roles]
+    resourceNames: [{{ $name }}-anchor]
+    verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}-manager
+  namespace: {{ $namespace | quote }}
+  labels:
+    {{- include "fairlead-operator.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}-manager
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "fairlead-operator.fullname" $root }}-manager
+    namespace: {{ $root.Release.Namespace }}
+{{- end -}}

@@ -12,6 +12,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- include "fairlead-operator.validatePods" (list . "manager" .Values.manager) -}}
 {{- include "fairlead-operator.validatePods" (list . "forwarder" .Values.forwarder) -}}
 {{- include "fairlead-operator.validateLabels" (list . "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels) -}}
+{{- include "fairlead-operator.validateNamespaces" . -}}
 {{- end -}}
 
 {{- define "fairlead-operator.validateName" -}}
@@ -95,6 +96,7 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- fail (printf "binding.acceptAccount %q is no id: give the one that the condition AccountChanged of the KubernetesOperator names, or leave it empty" .Values.binding.acceptAccount) -}}
 {{- end -}}
 {{- include "fairlead-operator.validateDuration" (list "binding.removalDelay" .Values.binding.removalDelay 86400) -}}
+{{- include "fairlead-operator.validateDuration" (list "binding.takeoverDelay" .Values.binding.takeoverDelay 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "forwarder.drainTimeout" .Values.forwarder.drainTimeout 86400) -}}
 {{- include "fairlead-operator.validateDuration" (list "metrics.podMonitor.interval" .Values.metrics.podMonitor.interval 86400) -}}
 {{- end -}}

@@ -5,11 +5,12 @@ package boundendpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -34,27 +35,35 @@ func hostnameOf(own installation.Installation, service client.Object) string {
 	return service.GetName() + "." + service.GetNamespace()
 }
 
-// owned lists the Services of ours that belong to the hostname, from the cache: those that say so, and those known from the status.
+// owned lists the Services of ours that belong to the hostname, from the caches: those that say so, and those known from the status. It returns what it
+// found even when it could not look everywhere.
 func (r *Reconciler) owned(ctx context.Context, hostname string, known []v1alpha1.ServiceRef) ([]corev1.Service, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
 		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
 	}
 	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool { return r.anothers(ctx, &s, hostname) })
+	var errs []error
+	if name, namespace, _ := strings.Cut(hostname, "."); r.Targets != nil && r.Targets.Has(namespace) {
+		s := corev1.Service{}
+		err := r.Targets.Get(client.ObjectKey{Namespace: namespace, Name: name}, &s)
+		if err == nil && r.Layout.Installation.Owns(&s) {
+			all = append(all, s)
+		}
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
 	for _, ref := range known {
 		if slices.ContainsFunc(all, func(s corev1.Service) bool { return s.UID == ref.UID }) {
 			continue
 		}
 		s := corev1.Service{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("reading Service %s/%s: %w", ref.Namespace, ref.Name, err)
-		}
+		err := r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
 		if err == nil && s.UID == ref.UID && r.Layout.Installation.Marked(&s) {
 			all = append(all, s)
 		}
+		errs = append(errs, client.IgnoreNotFound(err))
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // anothers says whether the Service is in the upstream's place of another hostname, whatever its annotation says.

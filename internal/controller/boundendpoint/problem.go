@@ -4,6 +4,7 @@
 package boundendpoint
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
 // retry is when what the API server refuses is tried again, besides the events that may change its mind.
@@ -26,14 +28,18 @@ type problem struct {
 	after           time.Duration // when to try again; 0: an event will come
 	err             error         // unexpected: tried again with back-off
 	stale           bool          // lost against another write: tried again at once, nothing to report
+	pending         bool          // nobody knows yet: an event will tell, nothing to report
 }
 
 // problemOf says what the API server's answer means. It names quotas, admission and address exhaustion only in the sentence, so the sentence decides.
 func problemOf(err error) *problem {
+	if unread := (*namespaces.NotRead)(nil); errors.As(err, &unread) && unread.Err == nil {
+		return &problem{pending: true}
+	}
 	text := err.Error()
 	refused := func(reason string) *problem { return &problem{reason: reason, message: text, after: retry} }
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, errAddressTaken):
 		return &problem{stale: true, err: err}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return refused(v1alpha1.ReasonNamespaceTerminating)

@@ -5,8 +5,8 @@ package boundendpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints,verbs=get;list;watch
@@ -38,7 +39,7 @@ type Account interface {
 
 // Options of a Reconciler.
 type Options struct {
-	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them.
+	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them, or those of the operator's alone.
 	Client client.Client
 	// Live reads from the API server.
 	Live   client.Reader
@@ -50,8 +51,16 @@ type Options struct {
 	Forwarders Forwarders
 	Recorder   events.EventRecorder
 	Now        func() time.Time
-	// Denied says whether a namespace gets no Services.
-	Denied func(namespace string) bool
+	// Namespaces says which namespaces get Services.
+	Namespaces namespaces.Policy
+	// Targets reads the Services of listed namespaces, of which Client then knows nothing. Nil where Namespaces lists none.
+	Targets *namespaces.Informers
+	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the API server's is the namespace's refusal.
+	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
+	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for messages.
+	TargetRole string
+	// Ending says that the operator's own namespace is being deleted, so that no target Service may stay. Nil: never.
+	Ending func() bool
 	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
 	TakeoverDelay time.Duration
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand comes back.
@@ -61,9 +70,10 @@ type Options struct {
 // Reconciler makes Services of BoundEndpoints.
 type Reconciler struct {
 	Options
-	takeover *takeover
-	pace     *pace
-	novices  *novices
+	takeover  *takeover
+	addresses *addresses
+	pace      *pace
+	novices   *novices
 
 	mu       sync.Mutex
 	orphaned map[string]time.Time // hostname -> since when its Services have no object
@@ -71,7 +81,10 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
-	return &Reconciler{Options: o, takeover: newTakeover(o.TakeoverDelay), pace: newPace(), novices: newNovices(), orphaned: map[string]time.Time{}}
+	return &Reconciler{
+		Options: o, takeover: newTakeover(o.TakeoverDelay), addresses: &addresses{tries: map[client.ObjectKey]int{}}, pace: newPace(), novices: newNovices(),
+		orphaned: map[string]time.Time{},
+	}
 }
 
 // Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to what was found.
@@ -90,8 +103,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	now, found := r.act(ctx, b)
-	if found != nil && found.stale {
+	switch {
+	case found != nil && found.stale:
 		return ctrl.Result{RequeueAfter: again}, nil
+	case found != nil && found.pending:
+		return ctrl.Result{}, nil
 	}
 	return r.report(ctx, b, now, found)
 }
@@ -107,21 +123,18 @@ func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcom
 	if b.Spec.State == v1alpha1.StateReleased {
 		return r.clear(ctx, b, nil)
 	}
-	if refused := r.refused(b.Spec.Namespace); refused != nil {
+	if refused := r.refused(ctx, b.Spec.Namespace); refused != nil {
 		return r.clear(ctx, b, refused)
 	}
 	owners, err := r.Owners(ctx)
 	if err != nil {
 		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
 	}
-	upstream, target := r.Layout.upstream(b, owners.Local), r.Layout.target(b, owners.Cluster)
+	upstream, target := r.Layout.upstream(b, owners.Local), r.Layout.target(b, metav1.OwnerReference{})
 	madeUpstream, found := r.ensure(ctx, b, upstream)
 	var madeTarget *corev1.Service
 	if found == nil {
-		found = r.namespace(ctx, b.Spec.Namespace)
-	}
-	if found == nil {
-		madeTarget, found = r.ensure(ctx, b, target)
+		madeTarget, found = r.project(ctx, b, target)
 	}
 	services := append(remembered(b, upstream, madeUpstream), remembered(b, target, madeTarget)...)
 	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
@@ -143,39 +156,20 @@ func (r *Reconciler) clear(ctx context.Context, b *v1alpha1.BoundEndpoint, becau
 	return outcome{services: left}, because
 }
 
-// refused says whether the target namespace gets no Services, whatever it is.
-func (r *Reconciler) refused(name string) *problem {
-	if r.Denied(name) {
-		return namespaceProblem(v1alpha1.ReasonNamespaceNotAllowed, "no endpoints are projected into namespace %s", name)
-	}
-	return nil
-}
-
-// namespace says what about the target namespace is in the way.
-func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
-	ns := &metav1.PartialObjectMetadata{}
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
-	switch {
-	case apierrors.IsNotFound(err):
-		return namespaceProblem(v1alpha1.ReasonNamespaceNotFound, "namespace %s does not exist; the endpoint is projected when it appears", name)
-	case err != nil:
-		return problemOf(fmt.Errorf("reading namespace %s: %w", name, err))
-	case ns.DeletionTimestamp != nil:
-		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "namespace %s is being deleted", name)
-	}
-	return nil
-}
-
 // orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose hostname the account does not have.
 func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.owned(ctx, hostname, nil)
-	if err != nil {
+	var unread *namespaces.NotRead
+	if err != nil && !errors.As(err, &unread) { // that it is read is an event
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {
 		r.adopted(hostname)
 		return ctrl.Result{}, nil
+	}
+	if r.ending() {
+		_, err = r.removeAll(ctx, hostname, nil)
+		return ctrl.Result{}, err
 	}
 	if known, endpoints, _ := r.Account.Hostname(hostname); !known || endpoints > 0 {
 		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // its object is about to be rebuilt
@@ -200,9 +194,4 @@ func (r *Reconciler) adopted(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.orphaned, hostname)
-}
-
-// DeniedByDefault says which namespaces get no Services: those of Kubernetes itself, and the operator's own.
-func DeniedByDefault(own string) func(string) bool {
-	return func(namespace string) bool { return namespace == own || strings.HasPrefix(namespace, "kube-") }
 }

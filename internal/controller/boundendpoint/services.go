@@ -21,7 +21,7 @@ import (
 func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
 	live := &corev1.Service{}
-	err := r.Client.Get(ctx, key, live)
+	err := r.service(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		if wait := r.takeover.remaining(key, b, r.Now()); wait > 0 {
 			return nil, freed(key, wait)
@@ -45,13 +45,7 @@ func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desi
 // create creates the Service, or returns the one that already has its name.
 func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
 	made := desired.DeepCopy()
-	err := r.Client.Create(ctx, made)
-	if apierrors.IsInvalid(err) && desired.Spec.ClusterIP != "" {
-		// the address it had before has been given to another, or the cluster's range has changed
-		made = desired.DeepCopy()
-		made.Spec.ClusterIP = ""
-		err = r.Client.Create(ctx, made)
-	}
+	err := r.withAddress(made, func() error { return r.Client.Create(ctx, made) })
 	if apierrors.IsAlreadyExists(err) {
 		live := &corev1.Service{} // the cache has not seen it yet
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
@@ -60,6 +54,7 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 		return live, nil
 	}
 	if err == nil {
+		r.addresses.forget(client.ObjectKeyFromObject(made))
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
 	}
 	return made, err
@@ -78,12 +73,11 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 		}
 		return nil, &problem{stale: true}
 	}
-	err := r.Client.Update(ctx, next)
-	if apierrors.IsInvalid(err) && next.Spec.ClusterIP != live.Spec.ClusterIP {
-		// the address that it had before has been given to another
-		next, _ = repaired(live, desired)
-		next.Spec.ClusterIP = ""
+	var err error
+	if next.Spec.ClusterIP == live.Spec.ClusterIP {
 		err = r.Client.Update(ctx, next)
+	} else if err = r.withAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
+		r.addresses.forget(key)
 	}
 	if err != nil {
 		return nil, problemOf(fmt.Errorf("repairing Service %s: %w", key, err))
@@ -98,17 +92,20 @@ func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.Cluste
 // returns those that are left.
 func (r *Reconciler) removeAll(ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey) ([]v1alpha1.ServiceRef, error) {
 	services, err := r.owned(ctx, hostname, known)
-	if err != nil {
-		return known, err
-	}
+	errs := []error{err}
 	var left []v1alpha1.ServiceRef
-	var errs []error
+	if err != nil {
+		left = known // whether they go is not known
+	}
 	for i := range services {
 		if slices.Contains(keep, client.ObjectKeyFromObject(&services[i])) {
 			continue
 		}
 		if err := r.remove(ctx, &services[i]); err != nil {
-			left, errs = append(left, refOf(&services[i])), append(errs, err)
+			errs = append(errs, err)
+			if ref := refOf(&services[i]); !slices.Contains(left, ref) {
+				left = append(left, ref)
+			}
 		}
 	}
 	return left, errors.Join(errs...)

@@ -63,10 +63,17 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 
 // SetupWithManager adds the controller. Sources name hostnames of which the account or the forwarders have news.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source) error {
-	namespaces := &metav1.PartialObjectMetadata{}
-	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	build := ctrl.NewControllerManagedBy(mgr)
+	if r.Targets != nil {
+		sources = append(sources, r.Targets.Source(r.serviceHandler(), func(ctx context.Context, namespace string) []reconcile.Request {
+			return r.requests(ctx, indexNamespace, namespace)
+		}))
+	} else {
+		ns := &metav1.PartialObjectMetadata{}
+		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(r.matters()))
+	}
 	for _, s := range sources {
 		build = build.WatchesRawSource(s)
 	}
@@ -74,15 +81,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		Named("boundendpoint").
 		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
 		Watches(&corev1.Service{}, r.serviceHandler()).
-		Watches(namespaces, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(comingOrGoing)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
 
-// comingOrGoing passes what matters about a Namespace.
-var comingOrGoing = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
-}}
+// matters passes what matters about a Namespace: that it comes, that it goes, and that it consents.
+func (r *Reconciler) matters() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, now := r.Namespaces.Withheld(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()), r.Namespaces.Withheld(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
+		return before != now || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+	}}
+}
 
 func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
 	return r.requests(ctx, indexNamespace, ns.GetName())

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/boundendpoint"
 	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
+	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
 )
 
@@ -113,7 +114,8 @@ func (w *world) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders, Recorder: w.Events, Now: w.Clock.Now,
 		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
-		Denied:        boundendpoint.DeniedByDefault(w.Installation.Namespace),
+		Namespaces:    namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		TargetOwner:   w.Anchors.Target,
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }

@@ -23,7 +23,7 @@ import (
 // Owners are the owner references of what the operator makes. The anchors are rule-less objects of the chart's: when the chart goes, the
 // garbage collector removes all that they own, whatever state the manager is in, so no finalizer and no hook is needed.
 type Owners struct {
-	Cluster metav1.OwnerReference // the ClusterRole: owns target Services, in any namespace
+	Cluster metav1.OwnerReference // the ClusterRole: owns target Services, in any namespace; empty where namespaces are listed
 	Local   metav1.OwnerReference // the Role in the operator's namespace: owns upstream Services, BoundEndpoints and the KubernetesOperator
 }
 
@@ -37,9 +37,19 @@ type Anchors struct {
 	Rights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
+	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed, owns the target Services there.
+	Listed bool
 
 	mu     sync.Mutex
 	found  *Owners
+	readAt time.Time
+
+	targetMu sync.Mutex
+	targets  map[string]targetOwner
+}
+
+type targetOwner struct {
+	metav1.OwnerReference
 	readAt time.Time
 }
 
@@ -65,10 +75,43 @@ func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	return *a.found, nil
 }
 
+// Target returns the owner reference for target Services in the namespace. Errors are the API server's.
+func (a *Anchors) Target(ctx context.Context, namespace string) (metav1.OwnerReference, error) {
+	if !a.Listed {
+		owners, err := a.Owners(ctx)
+		return owners.Cluster, err
+	}
+	a.targetMu.Lock()
+	known, ok := a.targets[namespace]
+	a.targetMu.Unlock()
+	if ok && time.Since(known.readAt) < refreshAfter {
+		return known.OwnerReference, nil
+	}
+	var role rbacv1.Role // read without the lock, so that no namespace waits for another
+	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: a.ClusterRole}, &role); err != nil {
+		return metav1.OwnerReference{}, fmt.Errorf("reading anchor Role %s/%s: %w", namespace, a.ClusterRole, err)
+	}
+	owner := targetOwner{roleReference(&role), time.Now()}
+	a.targetMu.Lock()
+	defer a.targetMu.Unlock()
+	if a.targets == nil {
+		a.targets = map[string]targetOwner{}
+	}
+	a.targets[namespace] = owner
+	return owner.OwnerReference, nil
+}
+
+func roleReference(role *rbacv1.Role) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role", Name: role.Name, UID: role.UID}
+}
+
 func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	var role rbacv1.Role
 	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: a.Installation.Namespace, Name: a.Role}, &role); err != nil {
 		return Owners{}, fmt.Errorf("reading anchor Role %s/%s: %w", a.Installation.Namespace, a.Role, err)
+	}
+	if a.Listed {
+		return Owners{Local: roleReference(&role)}, nil
 	}
 	var clusterRole rbacv1.ClusterRole
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.ClusterRole}, &clusterRole); err != nil {
@@ -79,7 +122,7 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	}
 	return Owners{
 		Cluster: metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: clusterRole.Name, UID: clusterRole.UID},
-		Local:   metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role", Name: role.Name, UID: role.UID},
+		Local:   roleReference(&role),
 	}, nil
 }
 

@@ -1,0 +1,57 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// addressAttempts is how often an address that is still taken is asked for before another will do, once every `again`. The API server gives an address
+// back a moment after it has told of the end of its Service.
+const addressAttempts = 20
+
+// errAddressTaken says that the address is to be asked for once more.
+var errAddressTaken = errors.New("the address that the Service had is still taken")
+
+// withAddress writes a Service that asks for the address it had before, and lets the API server choose another where that one has been given away, or
+// the cluster's range has changed.
+func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
+	asked := s.DeepCopy()
+	err := write()
+	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
+		return err
+	}
+	if strings.Contains(err.Error(), "already allocated") && r.addresses.again(client.ObjectKeyFromObject(s)) {
+		return errors.Join(errAddressTaken, err)
+	}
+	asked.DeepCopyInto(s)
+	s.Spec.ClusterIP = ""
+	return write()
+}
+
+// addresses counts how often an address was asked for in vain. It is safe for concurrent use.
+type addresses struct {
+	mu    sync.Mutex
+	tries map[client.ObjectKey]int
+}
+
+// again says whether to ask once more.
+func (a *addresses) again(key client.ObjectKey) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tries[key]++
+	return a.tries[key] < addressAttempts
+}
+
+func (a *addresses) forget(key client.ObjectKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.tries, key)
+}

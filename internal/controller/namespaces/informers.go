@@ -1,0 +1,155 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaces
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// NotRead says that nobody knows which Services the namespace has.
+type NotRead struct {
+	Namespace string
+	// Err is the API server's refusal; nil while the first answer is awaited. An event follows when that changes.
+	Err error
+}
+
+// Error implements error.
+func (e *NotRead) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("the Services of namespace %s have not been read yet", e.Namespace)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the API server's refusal.
+func (e *NotRead) Unwrap() error { return e.Err }
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica, and a Source of one controller. Reads may run
+// concurrently with everything; they never block.
+type Informers struct {
+	retry time.Duration
+	log   logr.Logger
+	all   map[string]*informer
+
+	mu      sync.Mutex
+	ctx     context.Context // of the controller
+	queue   queue           // nil until the controller starts
+	handler handler.EventHandler
+	changed func(ctx context.Context, namespace string) []reconcile.Request
+}
+
+// NewInformers prepares an informer for each namespace. Transform is applied to what they keep. A namespace that refuses is asked again after retry.
+func NewInformers(c client.WithWatch, names []string, transform toolscache.TransformFunc, retry time.Duration, log logr.Logger) *Informers {
+	i := &Informers{retry: retry, log: log, all: map[string]*informer{}}
+	for _, name := range names {
+		i.all[name] = &informer{namespace: name, client: c, transform: transform, notify: i.notify}
+	}
+	return i
+}
+
+// Get copies the Service, or returns a NotFound error or a *NotRead.
+func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
+	n := i.all[key.Namespace]
+	if n == nil {
+		return &NotRead{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
+	}
+	store, err := n.state()
+	if err != nil {
+		return err
+	}
+	o, ok, _ := store.GetByKey(key.String())
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, key.Name)
+	}
+	o.(*corev1.Service).DeepCopyInto(into)
+	return nil
+}
+
+// Has says whether the namespace is one of those read.
+func (i *Informers) Has(namespace string) bool { return i.all[namespace] != nil }
+
+// List returns the Services that are known now, of all namespaces. They must not be changed.
+func (i *Informers) List() []*corev1.Service {
+	var all []*corev1.Service
+	for _, n := range i.all {
+		if store, err := n.state(); err == nil {
+			for _, o := range store.List() {
+				all = append(all, o.(*corev1.Service))
+			}
+		}
+	}
+	return all
+}
+
+// Start runs the informers until the context ends.
+func (i *Informers) Start(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, n := range i.all {
+		running.Go(func() { n.run(ctx, i.retry, i.log.WithValues("namespace", n.namespace)) })
+	}
+	running.Wait()
+	return nil
+}
+
+// NeedLeaderElection says that they run on every replica, so that a new leader knows at once.
+func (i *Informers) NeedLeaderElection() bool { return false }
+
+// Source returns the events of all namespaces for one controller. The handler gets them as those of any informer; changed names what concerns a
+// namespace as a whole: that it can be read now, or no longer. A controller's start waits for none of the informers.
+func (i *Informers) Source(h handler.EventHandler, changed func(context.Context, string) []reconcile.Request) *Source {
+	i.handler, i.changed = h, changed
+	return &Source{i}
+}
+
+// Source is a source.Source.
+type Source struct{ informers *Informers }
+
+// Start hands over the queue and all that is known already. Only the controller calls it.
+func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	s.informers.mu.Lock()
+	s.informers.ctx, s.informers.queue = ctx, q
+	s.informers.mu.Unlock()
+	for _, n := range s.informers.all {
+		s.informers.notify(n.namespace, nil)
+	}
+	return nil
+}
+
+// notify passes one event on; without one, all that the namespace has.
+func (i *Informers) notify(namespace string, tell func(ctx context.Context, h handler.EventHandler, q queue)) {
+	i.mu.Lock()
+	ctx, q := i.ctx, i.queue
+	i.mu.Unlock()
+	if q == nil {
+		return // Start tells of everything
+	}
+	if tell != nil {
+		tell(ctx, i.handler, q)
+		return
+	}
+	if store, err := i.all[namespace].state(); err == nil {
+		for _, o := range store.List() {
+			i.handler.Create(ctx, event.CreateEvent{Object: o.(*corev1.Service), IsInInitialList: true}, q)
+		}
+	}
+	for _, request := range i.changed(ctx, namespace) {
+		q.Add(request)
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaces
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// DenyDefault are the namespaces that get no Services unless the values say otherwise: those of Kubernetes itself.
+const DenyDefault = "kube-*"
+
+// Policy says which namespaces get Services. The zero value allows every one.
+type Policy struct {
+	// Own is the operator's namespace, which never gets any.
+	Own string
+	// Allow are the only namespaces that get any; empty: all.
+	Allow []string
+	// Deny are names, and patterns such as kube-*.
+	Deny []string
+	// Consent selects the namespaces that get any by their labels; nil: all. Not together with Allow.
+	Consent labels.Selector
+}
+
+// Flags are the names of the options in messages.
+const (
+	flagAllow    = "--allow-namespaces"
+	flagDeny     = "--deny-namespaces"
+	flagSelector = "--namespace-selector"
+)
+
+// Parse makes a Policy of the flags' values. What is wrong comes back as one *account.Error.
+func Parse(own string, allow, deny []string, selector string) (Policy, error) {
+	p := Policy{Own: own, Allow: allow, Deny: deny}
+	var wrong []account.FieldError
+	add := func(flag, value, rule string) {
+		wrong = append(wrong, account.FieldError{Field: flag, Value: value, Rule: rule})
+	}
+	for _, pattern := range deny {
+		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" && len(validation.IsDNS1123Label(strings.TrimSuffix(name, "-"))) > 0 {
+			add(flagDeny, pattern, "give names of namespaces, or prefixes such as kube-*")
+		}
+	}
+	for _, name := range allow {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			add(flagAllow, name, "give names of namespaces")
+		} else if why := p.denied(name); why != "" {
+			add(flagAllow, name, "take it off the list: "+why)
+		}
+	}
+	if selector == "" {
+		return p, invalid(wrong)
+	}
+	var err error
+	if p.Consent, err = labels.Parse(selector); err != nil {
+		add(flagSelector, selector, "give a label selector, such as fairlead=yes: "+err.Error())
+	}
+	if len(allow) > 0 {
+		add(flagSelector, selector, "give either "+flagAllow+" or "+flagSelector+": with a list the manager may not read the labels of namespaces")
+	}
+	return p, invalid(wrong)
+}
+
+func invalid(wrong []account.FieldError) error {
+	if len(wrong) == 0 {
+		return nil
+	}
+	return account.InvalidAll(wrong)
+}
+
+// Listed says whether only listed namespaces get Services, and the manager has rights in no other.
+func (p Policy) Listed() bool { return len(p.Allow) > 0 }
+
+// Refuses says in a sentence why the namespace gets no Services, whatever its labels are; empty where it may.
+func (p Policy) Refuses(namespace string) string {
+	if why := p.denied(namespace); why != "" {
+		return why
+	}
+	if p.Listed() && !slices.Contains(p.Allow, namespace) {
+		return fmt.Sprintf("namespace %s is not in binding.namespaces.allow", namespace)
+	}
+	return ""
+}
+
+func (p Policy) denied(namespace string) string {
+	if namespace == p.Own {
+		return fmt.Sprintf("no endpoints are projected into the operator's own namespace, %s", namespace)
+	}
+	for _, pattern := range p.Deny {
+		prefix, isPrefix := strings.CutSuffix(pattern, "*")
+		if namespace == pattern || isPrefix && strings.HasPrefix(namespace, prefix) {
+			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s", namespace, pattern)
+		}
+	}
+	return ""
+}
+
+// Withheld says in a sentence that the namespace's labels do not consent; empty where they do, or need not.
+func (p Policy) Withheld(namespace string, has map[string]string) string {
+	if p.Consent == nil || p.Consent.Matches(labels.Set(has)) {
+		return ""
+	}
+	return fmt.Sprintf("namespace %s does not consent: its labels do not match %s", namespace, p.Consent)
+}

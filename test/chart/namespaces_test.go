@@ -1,0 +1,109 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// targetRights are what a listed namespace gives the manager.
+func targetRights() []string {
+	var rights []string
+	for _, verb := range []string{"create", "delete", "get", "list", "update", "watch"} {
+		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String())
+	}
+	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles", name: namespace + "." + release + "-anchor", verb: "get", who: "manager"}.String())
+	slices.Sort(rights)
+	return rights
+}
+
+// With listed namespaces there is nothing of the cluster's: the rights of the ClusterRole, but for reading Namespaces, move into Roles.
+func TestListedNamespacesGetRolesOnly(t *testing.T) {
+	t.Parallel()
+	all := render(t, good().set("binding.namespaces.allow", []string{"team-a", "007"}))
+	perNamespace := map[string][]string{}
+	anchors := map[string]int{}
+	for _, o := range all {
+		switch o.GetKind() {
+		case "ClusterRole", "ClusterRoleBinding":
+			t.Errorf("%s %s", o.GetKind(), o.GetName())
+		case "Role":
+			role := get[rbacv1.Role](t, rendered{o}, "Role", o.GetName())
+			if strings.HasSuffix(role.Name, "-anchor") {
+				anchors[role.Namespace]++
+				if len(role.Rules) > 0 {
+					t.Errorf("anchor %s/%s has rules", role.Namespace, role.Name)
+				}
+				continue
+			}
+			if !strings.HasSuffix(role.Name, "-forwarder") {
+				perNamespace[role.Namespace] = append(perNamespace[role.Namespace], flattenRules("manager", false, role.Rules)...)
+			}
+		case "RoleBinding":
+			b := get[rbacv1.RoleBinding](t, rendered{o}, "RoleBinding", o.GetName())
+			if len(b.Subjects) != 1 || b.Subjects[0].Namespace != namespace || b.RoleRef.Kind != "Role" || strings.HasSuffix(b.RoleRef.Name, "-anchor") {
+				t.Errorf("%s/%s binds %+v to %+v", b.Namespace, b.Name, b.RoleRef, b.Subjects)
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]int{namespace: 1, "team-a": 1, "007": 1}, anchors); diff != "" {
+		t.Errorf("anchors: %s", diff)
+	}
+	want := []string{}
+	for _, r := range granted(t, render(t, good())) {
+		if strings.HasPrefix(r, "manager namespace") {
+			want = append(want, r)
+		}
+	}
+	for _, r := range targetRights() {
+		if strings.Contains(r, " services ") {
+			want = append(want, r)
+		}
+	}
+	for _, verb := range []string{"get", "watch"} {
+		want = append(want, right{resource: "namespaces", name: namespace, verb: verb, who: "manager"}.String())
+	}
+	for ns, expected := range map[string][]string{namespace: want, "team-a": targetRights(), "007": targetRights()} {
+		slices.Sort(expected)
+		slices.Sort(perNamespace[ns])
+		if diff := cmp.Diff(expected, perNamespace[ns]); diff != "" {
+			t.Errorf("rights in %s (-want +got):\n%s", ns, diff)
+		}
+		delete(perNamespace, ns)
+	}
+	if len(perNamespace) > 0 {
+		t.Errorf("rights elsewhere: %v", perNamespace)
+	}
+}
+
+// Where the owners of the namespaces make the Roles, the notes print exactly what the chart would have made.
+func TestNotesPrintTheRolesThatTheChartDoesNotMake(t *testing.T) {
+	t.Parallel()
+	listed := good().set("binding.namespaces.allow", []string{"team-a"})
+	var made rendered
+	for _, o := range render(t, listed) {
+		if o.GetNamespace() == "team-a" {
+			made = append(made, o)
+		}
+	}
+	left := listed.set("binding.namespaces.createRoles", false)
+	for _, o := range render(t, left) {
+		if o.GetNamespace() == "team-a" {
+			t.Errorf("made: %s %s", o.GetKind(), o.GetName())
+		}
+	}
+	notes := startCluster(t).install(release, namespace, "--set", "binding.namespaces.allow={team-a},binding.namespaces.createRoles=false")
+	_, printed, found := strings.Cut(notes, "until then endpoints there say NamespaceForbidden:\n")
+	if !found {
+		t.Fatalf("notes: %s", notes)
+	}
+	if diff := cmp.Diff(made, parse(t, printed)); diff != "" || len(made) != 3 {
+		t.Errorf("the notes print (-chart +notes):\n%s", diff)
+	}
+}

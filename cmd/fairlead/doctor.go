@@ -85,8 +85,11 @@ func (d *diagnose) run(ctx context.Context, args []string) error {
 		return err
 	}
 	report, err := d.report(ctx, len(args) == 0)
-	if err != nil || ctx.Err() != nil { // Ctrl-C is no failure
+	if err != nil {
 		return err
+	}
+	if ctx.Err() != nil { // what was found says more about Ctrl-C than about the path
+		return errors.New("interrupted")
 	}
 	if err := d.print(report); err != nil {
 		return fmt.Errorf("writing the report: %w", err)

@@ -159,6 +159,12 @@ func (m *machine) lookAtSession(ctx context.Context) doctor.Hop {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	up, down := make(chan *tunnel.Session, 1), make(chan error, 1)
+	tell := func(err error) { // the first counts
+		select {
+		case down <- err:
+		default:
+		}
+	}
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: m.o.Address, TLS: m.o.TLS, DialContext: m.o.DialServer, Connections: 1,
 		Hello: func() tunnel.Hello {
@@ -169,30 +175,28 @@ func (m *machine) lookAtSession(ctx context.Context) doctor.Hop {
 			<-ctx.Done()
 			return ctx.Err()
 		},
-		OnDown: func(err error, _ time.Duration) {
-			select {
-			case down <- err:
-			default:
-			}
-		},
+		OnDown: func(err error, _ time.Duration) { tell(err) },
 	})
-	ended := make(chan error, 1)
-	go func() { ended <- client.Run(ctx) }()
 	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if refused := client.Run(ctx); refused != nil {
+			tell(refused)
+		}
+	}()
 	select {
 	case s := <-up:
 		w := s.Welcome()
 		cancel()
-		_ = <-ended
+		<-ended
 		return found(doctor.OK, "", "the service takes the authtoken (account %s, version %s)", w.AccountID, w.ServerVersion)
-	case err = <-ended:
-		return m.noSession(err)
 	case err = <-down:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	cancel()
-	_ = <-ended
+	<-ended
 	return m.noSession(err)
 }
 

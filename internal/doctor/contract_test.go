@@ -44,11 +44,11 @@ func TestTheObjectsAreThoseOfTheKinds(t *testing.T) {
 	through(t, v1alpha1.BoundEndpoint{
 		Spec: v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", State: v1alpha1.StateReleased, Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "u"}},
 			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000, State: v1alpha1.StateReleased, RemoveAfter: &at}}},
-		Status: v1alpha1.BoundEndpointStatus{ClusterIP: "10.0.0.1", Target: "ep-1.fairlead", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady}}},
+		Status: v1alpha1.BoundEndpointStatus{ClusterIP: "10.0.0.1", Target: "ep-1.fairlead", Forwarders: "2/2", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady}}},
 	}, &bound)
 	p := bound.Spec.Ports[0]
 	if bound.Spec.ProjectionID != "ep-1" || bound.Spec.State != "Released" || bound.Spec.Endpoints[0].URL != "u" || p.Port != 80 || p.TargetPort != 20000 ||
-		p.State != "Released" || !p.RemoveAfter.Equal(now) || bound.Status.Target != "ep-1.fairlead" || bound.Status.Conditions[0].Type != "Ready" {
+		p.State != "Released" || !p.RemoveAfter.Equal(now) || bound.Status.Target != "ep-1.fairlead" || bound.Status.Forwarders != "2/2" || bound.Status.Conditions[0].Type != "Ready" {
 		t.Errorf("BoundEndpoint: %+v", bound)
 	}
 	var operator kubernetesOperator

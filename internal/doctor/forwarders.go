@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -184,17 +185,24 @@ func (w *walk) lookAtListener(context.Context) Hop {
 
 // listenerByConditions is for those who may not ask the forwarders.
 func (w *walk) listenerByConditions(why *refusal) Hop {
-	if w.bound != nil {
-		if c := w.bound.Status.Conditions.of("Reachable"); c.Reason == "ListenerFailed" {
-			return broken("see the forwarders' log", "%s (ListenerFailed)", c.Message)
-		}
+	h := w.notAsked(why)
+	if w.bound == nil {
+		return h
 	}
-	return w.notAsked(why)
+	c := w.bound.Status.Conditions.of("Reachable")
+	listening, of, _ := strings.Cut(w.bound.Status.Forwarders, "/")
+	switch {
+	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", w.targetPort)):
+		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).with(h.Detail)
+	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
+		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort, w.bound.Status.Forwarders).with(h.Detail)
+	}
+	return h
 }
 
 // notAsked says why there is no forwarder's word; kubectl's own words only once.
 func (w *walk) notAsked(why *refusal) Hop {
-	if why != nil && w.is(HopListener, Unknown) {
+	if why != nil && (w.is(HopListener, Unknown) || w.is(HopEdge, Unknown)) {
 		return unknown("the forwarders could not be asked, as above")
 	}
 	if why == nil {

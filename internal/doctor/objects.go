@@ -183,6 +183,7 @@ type boundEndpoint struct {
 		Conditions conditions `json:"conditions"`
 		ClusterIP  string     `json:"clusterIP"`
 		Target     string     `json:"target"`
+		Forwarders string     `json:"forwarders"` // how many listen, of how many: "2/2"
 	} `json:"status"`
 }
 

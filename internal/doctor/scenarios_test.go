@@ -70,7 +70,7 @@ func serviceScenarios() []scenario {
 		{"copied Service", HopService, func(f *fake) {
 			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`, `"bindings.fairlead.dev/place": "prod/api"`)
 		}},
-		{"another hostname's Service", HopService, func(f *fake) {
+		{"Service of another hostname", HopService, func(f *fake) {
 			f.replace(askTarget, `"bindings.fairlead.dev/hostname": "api.demo"`, `"bindings.fairlead.dev/hostname": "web.demo"`)
 		}},
 		{"quota exceeded", HopService, func(f *fake) {
@@ -153,7 +153,19 @@ func forwarderScenarios() []scenario {
 			f.replace(askBEP, `"reason": "Online",
       "status": "True"`, `"reason": "ListenerFailed",
       "status": "False"`)
-			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two cannot listen on port 22240")
+			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two does not listen on port 22240: bind: address already in use")
+		}},
+		{"status forbidden, another port failed", "", func(f *fake) {
+			f.forbidProxy()
+			f.replace(askBEP, `"reason": "Online",
+      "status": "True"`, `"reason": "ListenerFailed",
+      "status": "False"`)
+			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two does not listen on port 2224: bind: address already in use")
+		}},
+		{"status forbidden, the operator says all is well", "", func(f *fake) {
+			f.forbidProxy()
+			f.replace(askBEP, `"endpointCount": 1`, `"endpointCount": 1, "forwarders": "2/2"`)
+			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "True", "reason": "Online", "message": "all forwarders have a session with the service's edge"},`)
 		}},
 		{"status forbidden, edge unreachable", HopEdge, func(f *fake) {
 			f.forbidProxy()

@@ -46,6 +46,12 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 25m -v ./test/e2e/...
 
+.PHONY: soak
+SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
+soak: build cluster-build ## Outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
+	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
+		-run 'TestOutages|TestRollingLosesNothing|TestRestartOfTheService|IsAway|TestAManagerAtRest'
+
 .PHONY: bench
 bench: bench-scale ## The chain against raw TLS, side by side in one run; and bench-scale
 	go test -run '^$$' -bench . -benchtime 1x ./test/bench

@@ -27,14 +27,25 @@ type Process struct {
 }
 
 // Start runs a command in the node (see Exec) until Stop, Kill or the end of the test. Its output is kept, and shown when
-// the test fails. With environment entries use "env", "NAME=value", "command": secrets then stay out of its arguments.
+// the test fails.
 func (c *Cluster) Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
-	return c.StartInput(t, name, nil, args...)
+	return c.start(t, name, nil, nil, args)
 }
 
 // StartInput is Start with something to read on stdin: a file, or the reading end of a pipe, of which the process gets a copy.
 func (c *Cluster) StartInput(t testing.TB, name string, stdin *os.File, args ...string) *Process {
+	t.Helper()
+	return c.start(t, name, nil, stdin, args)
+}
+
+// StartEnv is Start with further NAME=value entries of the environment: the place for secrets, as everybody sees arguments.
+func (c *Cluster) StartEnv(t testing.TB, name string, env []string, args ...string) *Process {
+	t.Helper()
+	return c.start(t, name, env, nil, args)
+}
+
+func (c *Cluster) start(t testing.TB, name string, env []string, stdin *os.File, args []string) *Process {
 	t.Helper()
 	log, err := os.CreateTemp(c.logDir, name+"-*.log")
 	if err != nil {
@@ -44,6 +55,7 @@ func (c *Cluster) StartInput(t testing.TB, name string, stdin *os.File, args ...
 	p := &Process{name: name, log: log.Name(), ended: make(chan struct{})}
 	p.cmd = c.command(context.WithoutCancel(t.Context()), args)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Env = append(os.Environ(), env...) // what a command in the node gets, too
 	if stdin != nil {
 		p.cmd.Stdin = stdin
 	}

@@ -177,16 +177,16 @@ func (s *Service) Agent(t testing.TB, kind, target, url string, more ...string) 
 func (s *Service) AgentOnly(t testing.TB, kind, target, url string, more ...string) *Process {
 	t.Helper()
 	home := t.TempDir()
-	args := append([]string{"env", "FAIRLEAD_AUTHTOKEN=" + s.Authtoken, "HOME=" + home, "XDG_CONFIG_HOME=" + home, "XDG_STATE_HOME=" + home,
-		binary(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file", s.CAFile}, more...)
-	return s.c.Start(t, "fairlead", args...)
+	// HOME by env(1): the program that enters the node has its own there.
+	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home, "XDG_STATE_HOME=" + home, binary(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file", s.CAFile}, more...)
+	return s.c.StartEnv(t, "fairlead", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, args...)
 }
 
 // API asks the account API with the admin key and decodes the answer.
 func (s *Service) API(t testing.TB, path string, into any) {
 	t.Helper()
-	out, err := s.c.Exec(t.Context(), "curl", "-sS", "-m", "10", "--cacert", s.CAFile, "-H", "Authorization: Bearer "+s.APIKey,
-		"-H", "Service-Version: 2", s.URL+path)
+	secret := strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", s.APIKey))
+	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H", "Service-Version: 2", s.URL+path)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), into)
 	}

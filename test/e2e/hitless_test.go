@@ -6,8 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,9 +16,6 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
-
-// variableRollouts sets how often the forwarders are rolled.
-const variableRollouts = "FAIRLEAD_E2E_ROLLOUTS"
 
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.
 const drainTimeout = 20 * time.Second
@@ -128,14 +123,12 @@ func (f *traffic) cut(t *testing.T, h *held) time.Time {
 // Rolling forwarders, the release or managers loses no request, and a long connection lives to the drain's end.
 func TestRollingLosesNothing(t *testing.T) {
 	t.Parallel()
-	rollouts := 3
-	if v := os.Getenv(variableRollouts); v != "" {
-		var err error
-		if rollouts, err = strconv.Atoi(v); err != nil || rollouts < 1 {
-			t.Fatalf("%s=%q: want a number", variableRollouts, v)
-		}
-	}
+	rollouts := numberOf(t, variableRollouts, 3)
 	f := newTraffic(t)
+	if crowd := numberOf(t, variableEndpoints, len(f.urls)) - len(f.urls); crowd > 0 {
+		f.urls = append(f.urls, f.crowd(t, crowd, numberOf(t, variableChurn, 0))...)
+		f.answering(t)
+	}
 	deployment := f.release.Name + "-"
 	whole, long := f.hold(t, drainTimeout), f.hold(t, 0)
 	f.begin(t)

@@ -60,10 +60,19 @@ func TestProjectionIsFast(t *testing.T) {
 	if got := median(services); got > 100*time.Millisecond {
 		t.Errorf("median %v from creation to both Services, promised 100ms", got)
 	}
+	var excused []string
 	for i, got := range services {
-		if got > 250*time.Millisecond && m.handWrites[i+1] < stalled {
-			t.Errorf("%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two by hand", got, m.handWrites[i+1])
+		switch byHand := m.handWrites[i+1]; {
+		case got <= 250*time.Millisecond:
+		case byHand < stalled:
+			t.Errorf("%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two by hand", got, byHand)
+		default:
+			excused = append(excused, fmt.Sprintf("%v while two by hand took %v", got, byHand))
 		}
+	}
+	t.Logf("over 250ms and excused, as two creates by hand took %v and more: %d of %d rounds %v", stalled, len(excused), rounds, excused)
+	if 3*len(excused) > rounds {
+		t.Errorf("%d of %d rounds were excused: this machine is too busy to tell", len(excused), rounds)
 	}
 	if later := median(ours) - median(byHand); later > 150*time.Millisecond {
 		t.Errorf("a pod's first 200 comes %v later than through a Service made by hand, promised 150ms", later)

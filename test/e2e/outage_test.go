@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,9 +18,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// variableOutage sets how long each outage lasts.
-const variableOutage = "FAIRLEAD_E2E_OUTAGE"
 
 // What must hold after the service's first accepted connection, and during an outage.
 const (
@@ -296,18 +292,4 @@ func (o *ordeal) answers() error {
 		errs = append(errs, fmt.Errorf("%d calls, %d refused", asked, refused))
 	}
 	return errors.Join(errs[:min(len(errs), 10)]...)
-}
-
-// durationOf reads a duration from the environment.
-func durationOf(t testing.TB, variable string, otherwise time.Duration) time.Duration {
-	t.Helper()
-	v := os.Getenv(variable)
-	if v == "" {
-		return otherwise
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil || d <= 0 {
-		t.Fatalf("%s=%q: want a duration such as 10m", variable, v)
-	}
-	return d
 }

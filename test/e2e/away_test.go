@@ -1,0 +1,236 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// The managers are gone, then a manager starts while the service is down, then its API key is deleted: traffic flows whenever the service is there, nothing is
+// removed, and the manager catches up.
+func TestTheManagerIsAway(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	direct := c.StartService(t)
+	port := freePort()
+	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	key := direct.operatorKey(t)
+	own := *direct
+	own.APIKey = key.Secret
+	g := newRig(t, &own, port, port)
+	pod := c.StartPod(t, Pod{Namespace: g.ns, Image: ImageNettool, Args: []string{"sleep"}})
+	c.answering(t, pod, g.echo)
+	session := openSession(t, c, direct)
+	bind := func(name string) {
+		t.Helper()
+		if _, err := session.Bind(t.Context(), tunnel.Bind{URL: "http://" + name + "." + g.ns, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := g.objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	still := func(when string) {
+		t.Helper()
+		if err := g.unchanged(t.Context(), before); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+
+	long := c.hold(t, g.ns, g.echo, 0)
+	long.standing(t)
+	g.scaleManager(t, 0)
+	bind("while-none")
+	c.answering(t, pod, g.echo)
+	still("without a manager")
+
+	if err := g.proxy.set(gone, pass); err != nil {
+		t.Fatal(err)
+	}
+	g.proxy.cut(apiConn)
+	g.scaleManager(t, 1)
+	g.condition(t, v1alpha1.ConditionAPIReachable, "False", v1alpha1.ReasonUnreachable)
+	c.answering(t, pod, g.echo)
+	still("with a manager that started while the service was down")
+	if err := g.proxy.set(pass, pass); err != nil {
+		t.Fatal(err)
+	}
+	g.release.BoundEndpoint(t, "while-none."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
+	g.condition(t, v1alpha1.ConditionAPIReachable, "True", v1alpha1.ReasonOnline)
+
+	direct.deleteKey(t, key)
+	g.condition(t, v1alpha1.ConditionRegistered, "False", v1alpha1.ReasonUnauthorized)
+	c.answering(t, pod, g.echo)
+	still("with a key that was deleted")
+	if _, err := long.lines(t.Context()); err != nil {
+		t.Errorf("through all of this: %v", err)
+	}
+	if err := g.steady(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The API server is gone: running forwarders serve, and a manager that starts then catches up. Alone in the cluster, as nothing else works meanwhile.
+func TestTheAPIServerIsAway(t *testing.T) {
+	c := Shared(t)
+	if c.context != "" {
+		t.Skip("stops the API server, which only a cluster of the suite's own allows")
+	}
+	direct := c.StartService(t)
+	port := freePort()
+	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	g := newRig(t, direct, port, port)
+	upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, "echo."+g.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady))
+	session := openSession(t, c, direct)
+	url := fmt.Sprintf("tcp://%s:7000", upstream.Spec.ClusterIP)
+	const away = 20 * time.Second
+	// Its own pod with its own end: kubectl needs the API server.
+	calls := c.createPod(t, Pod{Namespace: g.ns, Image: ImageNettool, Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(), url}})
+	long := c.hold(t, g.ns, g.echo, 0)
+	long.standing(t)
+	c.saying(t, calls, "loading")
+	managers := func() []string {
+		return c.processes(t, "fairlead-operator", " manager ", "--namespace="+g.release.Namespace)
+	}
+	manager, apiserver := managers(), c.processes(t, "kube-apiserver")
+	if len(manager) != 1 || len(apiserver) != 1 {
+		t.Fatalf("processes: manager %v, API server %v", manager, apiserver)
+	}
+	c.signal(t, "STOP", apiserver[0])
+	resumed := false
+	resume := func() {
+		if !resumed {
+			c.signal(t, "CONT", apiserver[0])
+			resumed = true
+		}
+	}
+	defer resume()
+	stopped := time.Now()
+	c.signal(t, "KILL", manager[0]) // the kubelet starts it again, without the API server
+	if _, err := session.Bind(t.Context(), tunnel.Bind{URL: "http://meanwhile." + g.ns, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually(t, away, "the manager's process again", func(context.Context) error {
+		if now := managers(); len(now) != 1 || now[0] == manager[0] {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	if err := pause(t.Context(), time.Until(stopped.Add(away))); err != nil {
+		t.Fatal(err)
+	}
+	resume()
+	back := time.Now()
+	g.release.BoundEndpoint(t, "meanwhile."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
+	t.Logf("the API server was away for %v; the manager that started meanwhile projected what it had missed %v later", away, time.Since(back).Round(100*time.Millisecond))
+	if out := c.saying(t, calls, `"failed":`); !strings.Contains(out, `"failed":0`) {
+		t.Errorf("calls failed while the API server was away: %s", out)
+	}
+	if _, err := long.lines(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// saying waits until a pod has said something, and returns all that it has said.
+func (c *Cluster) saying(t *testing.T, pod *corev1.Pod, text string) (out string) {
+	t.Helper()
+	c.Eventually(t, podTimeout, fmt.Sprintf("%q of %s", text, pod.Name), func(ctx context.Context) (err error) {
+		out, err = c.Exec(ctx, "kubectl", "--namespace", pod.Namespace, "logs", pod.Name)
+		if err == nil && !strings.Contains(out, text) {
+			err = fmt.Errorf("it says %q", out)
+		}
+		return err
+	})
+	return out
+}
+
+// condition waits until the KubernetesOperator has the condition.
+func (g *rig) condition(t *testing.T, condition, status, reason string) {
+	t.Helper()
+	op := &v1alpha1.KubernetesOperator{}
+	g.c.Eventually(t, 90*time.Second, fmt.Sprintf("%s=%s (%s)", condition, status, reason), func(ctx context.Context) error {
+		if err := g.c.Client.Get(ctx, client.ObjectKey{Namespace: g.release.Namespace, Name: g.release.Name}, op); err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(op.Status.Conditions, condition); c == nil || string(c.Status) != status || c.Reason != reason {
+			return fmt.Errorf("conditions are %+v", op.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// scaleManager changes the number of managers and waits for it.
+func (g *rig) scaleManager(t *testing.T, replicas int) {
+	t.Helper()
+	deployment := "deployment/" + g.release.Name + "-manager"
+	g.c.Kubectl(t, "--namespace", g.release.Namespace, "scale", deployment, fmt.Sprintf("--replicas=%d", replicas))
+	g.c.Eventually(t, podTimeout, fmt.Sprintf("%d managers", replicas), func(ctx context.Context) error {
+		pods, err := g.release.pods(ctx, "fairlead-manager")
+		if err == nil && len(pods) != replicas {
+			err = fmt.Errorf("%d pods", len(pods))
+		}
+		return err
+	})
+}
+
+// apiKey is a key as fairlead-server prints it.
+type apiKey struct{ ID, Secret string }
+
+// operatorKey makes an API key for one operator.
+func (s *Service) operatorKey(t *testing.T) apiKey {
+	t.Helper()
+	out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "create", "--scope", "operator", "-o", "json", "--data-dir", filepath.Join(s.dir, "data"))
+	var key apiKey
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// deleteKey deletes it for good.
+func (s *Service) deleteKey(t *testing.T, key apiKey) {
+	t.Helper()
+	if out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "delete", key.ID, "--data-dir", filepath.Join(s.dir, "data")); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// processes are the numbers of the node's processes whose command lines contain all of these words.
+func (c *Cluster) processes(t *testing.T, words ...string) (pids []string) {
+	t.Helper()
+	out := c.mustRun(t, "sh", "-c", `for d in /proc/[0-9]*; do echo "${d#/proc/} $(tr '\\0' ' ' < $d/cmdline)"; done 2>/dev/null`)
+	for line := range strings.Lines(out) {
+		pid, command, _ := strings.Cut(line, " ")
+		program, _, _ := strings.Cut(command, " ")
+		if path.Base(strings.TrimSpace(program)) == words[0] && !slices.ContainsFunc(words[1:], func(w string) bool { return !strings.Contains(command, w) }) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// signal sends one of the node's processes a signal.
+func (c *Cluster) signal(t *testing.T, name, pid string) {
+	t.Helper()
+	c.mustRun(t, "sh", "-c", "kill -"+name+" "+pid)
+}

@@ -185,6 +185,10 @@ func (a *agent) goodbye() (told bool) {
 	if !b.wait(ctx) {
 		return ctx.Err() == nil && a.atStart()
 	}
+	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others of a pool get the rest.
+	if err := b.session.Drain(a.Drain); err != nil {
+		a.Logger.Debug("saying goodbye", "error", err)
+	}
 	if err := b.session.Unbind(ctx, b.bound.EndpointID); err != nil {
 		a.Logger.Debug("saying goodbye", "error", err)
 		return false

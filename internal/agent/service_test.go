@@ -150,7 +150,12 @@ func (svc *service) grant() tunnel.Bound {
 	return tunnel.Bound{EndpointID: endpointID, URL: "http://hello.demo", ResumeSecret: fmt.Sprintf("secret-%d", svc.sessions)}
 }
 
-func (svc *service) Unbind(_ context.Context, _ *tunnel.Session, id string) error {
+func (svc *service) Unbind(_ context.Context, s *tunnel.Session, id string) error {
+	select {
+	case <-s.PeerDraining():
+	default:
+		svc.t.Error("the agent gave its endpoint back before it said that it stops: streams may be on their way to it")
+	}
 	svc.unbinds <- id
 	return nil
 }

@@ -22,10 +22,10 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		Use:   "forwarder",
 		Short: "Listen on the target ports and relay each connection to the service's edge",
 		Long: "Listen on the target ports and relay each connection to the service's edge.\n\n" +
-			"POD_NAME and POD_IP of the environment tell this forwarder from the others, and when it may stop.",
+			"POD_NAME and POD_IPS of the environment tell this forwarder from the others, and when it may stop.",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.PodName, o.PodIP = getenv("POD_NAME"), getenv("POD_IP")
+			o.PodName, o.PodIPs = getenv("POD_NAME"), getenv("POD_IPS")
 			if err := o.Validate(); err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.EdgeAddress, "edge-address", "", "`HOST:PORT` of the service's edge")
+	f.StringVar(&o.EdgeAddress, "edge-address", "", "`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
 	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read anew for every session")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
 	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")

@@ -160,6 +160,8 @@ func ParseServerURL(field, raw string) (*url.URL, error) {
 	switch {
 	case raw == "" || err != nil || u.Hostname() == "":
 		return nil, Invalid(field, raw, "give the server's address as https://HOST[:PORT]")
+	case strings.Count(u.Host, ":") > 1 && !strings.HasPrefix(u.Host, "["):
+		return nil, Invalid(field, raw, "an IPv6 address stands in brackets: https://[::1]:8443")
 	case u.Scheme != "https":
 		return nil, Invalid(field, raw, "the scheme must be https")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Path != "" && u.Path != "/"):

@@ -100,12 +100,12 @@ func FuzzParseEndpointURL(f *testing.F) {
 func TestParseServerURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{"https://Host:8443": "https://host:8443", "host": "https://host", "host:1": "https://host:1", "https://h/": "https://h",
-		"[::1]:8443": "https://[::1]:8443", "https://10.0.0.1": "https://10.0.0.1"} {
+		"[::1]:8443": "https://[::1]:8443", "https://[2001:DB8::1]": "https://[2001:db8::1]", "https://10.0.0.1": "https://10.0.0.1"} {
 		if got, err := account.ParseServerURL("server", raw); err != nil || got.String() != want {
 			t.Errorf("%q: %v, %v", raw, got, err)
 		}
 	}
-	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f", "https://u@h", "h:0", "h:65536", "h:x", "ht tp://h", "https://h\n", ":8443"} {
+	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f", "https://u@h", "h:0", "h:65536", "h:x", "ht tp://h", "https://h\n", ":8443", "::1", "https://::1", "https://::1:8443", "fe80::1:8443", "https://[::1"} {
 		if got, err := account.ParseServerURL("server", raw); account.CodeOf(err) != account.CodeInvalid || account.FieldsOf(err)[0].Field != "server" {
 			t.Errorf("%q: %v, %v", raw, got, err)
 		}

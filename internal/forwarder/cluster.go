@@ -6,6 +6,8 @@ package forwarder
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -130,7 +132,7 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 }
 
 // Listed implements Source.
-func (s *clusterSource) Listed(ctx context.Context, podIP string) (bool, error) {
+func (s *clusterSource) Listed(ctx context.Context, podIPs []netip.Addr) (bool, error) {
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		page, err := s.slices.EndpointSlices(s.namespace).List(ctx, options)
@@ -138,7 +140,7 @@ func (s *clusterSource) Listed(ctx context.Context, podIP string) (bool, error) 
 			return false, fmt.Errorf("listing EndpointSlices: %w", err)
 		}
 		for i := range page.Items {
-			if names(&page.Items[i], podIP) {
+			if names(&page.Items[i], podIPs) {
 				return true, nil
 			}
 		}
@@ -161,14 +163,14 @@ func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
-// names says whether the slice sends connections to the address. An absent condition means ready, as the API has it.
-func names(slice *discoveryv1.EndpointSlice, podIP string) bool {
+// names says whether the slice sends connections to one of the addresses. An absent condition means ready, as the API has it.
+func names(slice *discoveryv1.EndpointSlice, podIPs []netip.Addr) bool {
 	for _, endpoint := range slice.Endpoints {
 		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
 			continue
 		}
 		for _, address := range endpoint.Addresses {
-			if address == podIP {
+			if ip, err := netip.ParseAddr(address); err == nil && slices.Contains(podIPs, ip) {
 				return true
 			}
 		}

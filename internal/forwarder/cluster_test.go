@@ -5,6 +5,8 @@ package forwarder
 
 import (
 	"context"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,9 +151,19 @@ func (k *cluster) listed() {
 	k.create(elsewhere)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for ip, want := range map[string]bool{"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "10.0.0": false} {
-		if got, err := k.source.Listed(ctx, ip); got != want || err != nil {
-			k.t.Errorf("%s is listed: %v, %v; want %v", ip, got, err, want)
+	six := slice.DeepCopy()
+	six.ObjectMeta, six.AddressType = metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-six"}, discoveryv1.AddressTypeIPv6
+	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
+	k.create(six)
+	for ips, want := range map[string]bool{
+		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true, "fd00::7": false, "10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
+	} {
+		var parsed []netip.Addr
+		for ip := range strings.SplitSeq(ips, ",") {
+			parsed = append(parsed, netip.MustParseAddr(ip))
+		}
+		if got, err := k.source.Listed(ctx, parsed); got != want || err != nil {
+			k.t.Errorf("%s is listed: %v, %v; want %v", ips, got, err, want)
 		}
 	}
 }
@@ -204,7 +216,7 @@ func TestWatchWaitsForTheCluster(t *testing.T) {
 	if err := source.Watch(ctx, func(Objects) { t.Error("an update without a list") }); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, err := source.Listed(context.Background(), "10.0.0.7"); err == nil {
+	if _, err := source.Listed(context.Background(), nil); err == nil {
 		t.Error("EndpointSlices of a cluster that is away were read")
 	}
 	if removed, err := source.Removed(context.Background()); removed || err == nil {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,6 +47,11 @@ type fakeEdge struct {
 
 func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
 	t.Helper()
+	return startEdgeAt(t, "127.0.0.1:0", handle)
+}
+
+func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
+	t.Helper()
 	certificate := httptest.NewTLSServer(nil)
 	defer certificate.Close()
 	e := &fakeEdge{
@@ -53,7 +59,7 @@ func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)
 		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100), streams: make(chan tunnel.OpenHeader, 5000),
 	}
 	e.roots.AddCert(certificate.Certificate())
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +168,7 @@ func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
 	}
 }
 
-func (s *fakeSource) Listed(context.Context, string) (bool, error) { return s.listed() }
+func (s *fakeSource) Listed(context.Context, []netip.Addr) (bool, error) { return s.listed() }
 
 func (s *fakeSource) Removed(ctx context.Context) (bool, error) {
 	s.mu.Lock()
@@ -209,7 +215,7 @@ func start(t *testing.T, e *fakeEdge, timing timing) *running {
 		t.Fatal(err)
 	}
 	f, err := newForwarder(Options{
-		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1", PodIP: "10.0.0.7", Source: r.source,
+		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1", PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
 	}, timing)
 	if err != nil {
 		t.Fatal(err)

@@ -63,10 +63,10 @@ func (f *forwarder) stay(ctx context.Context, d time.Duration) bool {
 }
 
 func (f *forwarder) listed(ctx context.Context) (bool, error) {
-	if f.options.PodIP == "" {
-		return false, errors.New("the pod's IP is not known")
+	if len(f.options.PodIPs) == 0 {
+		return false, errors.New("the pod's IPs are not known")
 	}
-	return f.options.Source.Listed(ctx, f.options.PodIP)
+	return f.options.Source.Listed(ctx, f.options.PodIPs)
 }
 
 // finish closes the listeners and waits for the connections. Those that outlive the drain are aborted, and so are those that are left soon after it is known

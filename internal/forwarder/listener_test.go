@@ -221,7 +221,7 @@ func TestIPv4AndIPv6(t *testing.T) {
 	}
 	port := probe.Addr().(*net.TCPAddr).Port
 	_ = probe.Close()
-	e := startEdge(t, respond)
+	e := startEdgeAt(t, "[::1]:0", respond)
 	r := start(t, e, quick())
 	r.listeners.listen = listen // the real one
 	r.source.say(Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})

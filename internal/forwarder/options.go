@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,8 +39,9 @@ type Options struct {
 	Namespace, Release string
 	// Owns says whether a BoundEndpoint belongs to this installation; the others are ignored. Optional: without it, all belong.
 	Owns func(metav1.Object) bool
-	// PodIP is the address under which EndpointSlices list this forwarder. Optional: without it, a stopping forwarder waits as if it could not read them.
-	PodIP string
+	// PodIPs are the addresses, one for each family, under which EndpointSlices list this forwarder. Optional: without any, a stopping forwarder waits as
+	// if it could not read them.
+	PodIPs []netip.Addr
 	// Source replaces the cluster. Optional.
 	Source Source
 
@@ -70,8 +72,8 @@ type Source interface {
 	// Watch calls update with all objects as soon as the BoundEndpoints are listed, and again after changes, one call at a time. It returns
 	// when ctx is done; an error says that watching is not possible at all.
 	Watch(ctx context.Context, update func(Objects)) error
-	// Listed reports whether an EndpointSlice of the namespace names the address as ready.
-	Listed(ctx context.Context, podIP string) (bool, error)
+	// Listed reports whether an EndpointSlice of the namespace names one of the addresses as ready.
+	Listed(ctx context.Context, podIPs []netip.Addr) (bool, error)
 	// Removed reports whether the namespace is being deleted, or gone: for certain. With an error, nobody knows; one that says Unauthorized again and
 	// again tells that the ServiceAccount of the forwarder is gone.
 	Removed(ctx context.Context) (bool, error)
@@ -108,7 +110,7 @@ func defaultTiming() timing {
 
 func (o *Options) complete() error {
 	if _, _, err := net.SplitHostPort(o.EdgeAddress); err != nil {
-		return fmt.Errorf("edge address %q: give it as HOST:PORT: %w", o.EdgeAddress, err)
+		return fmt.Errorf("edge address %q: give it as HOST:PORT, an IPv6 address in brackets: %w", o.EdgeAddress, err)
 	}
 	switch {
 	case o.TLS == nil:

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,7 @@ func inBubble(t *testing.T, drain time.Duration) *bubble {
 	}
 	var err error
 	b.forwarder, err = newForwarder(Options{
-		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, InstanceID: "pod-1", PodIP: "10.0.0.7", Source: b.source, DrainTimeout: drain,
+		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, InstanceID: "pod-1", PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: b.source, DrainTimeout: drain,
 		Logger: slog.New(slog.NewTextHandler(&b.logged, nil)),
 	}, defaultTiming())
 	if err != nil {

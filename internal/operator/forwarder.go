@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -33,7 +35,7 @@ type ForwarderOptions struct {
 	Namespace     string
 	Release       string
 	PodName       string
-	PodIP         string
+	PodIPs        string // one for each family, comma-separated
 	MetricsAddr   string // empty: none
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
@@ -48,14 +50,14 @@ func (o *ForwarderOptions) Validate() error {
 	var c checks
 	host, port, err := net.SplitHostPort(o.EdgeAddress)
 	if n, portErr := strconv.Atoi(port); err != nil || host == "" || portErr != nil || n < 1 || n > 65535 {
-		c.wrong("--edge-address", o.EdgeAddress, "give the address of the edge as HOST:PORT")
+		c.wrong("--edge-address", o.EdgeAddress, "give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
 	}
 	c.file("--authtoken-file", o.AuthtokenFile)
 	c.ca("--ca-file", o.CAFile)
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
-	if o.PodIP != "" && net.ParseIP(o.PodIP) == nil {
-		c.wrong("POD_IP", o.PodIP, "give the pod's IP address, from status.podIP")
+	if _, err := parseIPs(o.PodIPs); err != nil {
+		c.wrong("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
 	c.listen("--metrics-addr", o.MetricsAddr)
 	c.listen("--health-addr", o.HealthAddr)
@@ -78,10 +80,30 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading HTTPS_PROXY: %w", err)
 	}
+	ips, err := parseIPs(o.PodIPs)
+	if err != nil {
+		return fmt.Errorf("reading POD_IPS: %w", err)
+	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
-		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIP: o.PodIP,
+		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
 		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Logger: o.Logger,
 	})
+}
+
+// parseIPs reads a comma-separated list of addresses; empty is none.
+func parseIPs(text string) ([]netip.Addr, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var ips []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		ip, err := netip.ParseAddr(part)
+		if err != nil {
+			return nil, err
+		}
+		ips = append(ips, ip)
+	}
+	return ips, nil
 }

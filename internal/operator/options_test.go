@@ -77,13 +77,19 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 
 func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
 	t.Parallel()
-	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead", Release: "fairlead", PodIP: "fd00::1"}
+	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead", Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}
 	if err := o.Validate(); err != nil {
 		t.Fatalf("good options: %v", err)
 	}
-	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIP: "x", MetricsAddr: "x", HealthAddr: "x", DrainTimeout: -1}
+	for addr, want := range map[string]bool{"[::1]:443": true, "[2001:db8::1]:8443": true, "10.0.0.1:443": true, "::1:443": false, "[::1]": false, "2001:db8::1": false, ":443": false, "s:0": false} {
+		o.EdgeAddress = addr
+		if err := o.Validate(); (err == nil) != want {
+			t.Errorf("--edge-address %s: %v", addr, err)
+		}
+	}
+	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x", MetricsAddr: "x", HealthAddr: "x", DrainTimeout: -1}
 	err := o.Validate()
-	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IP", "--metrics-addr", "--health-addr", "--drain-timeout"} {
+	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IPS", "--metrics-addr", "--health-addr", "--drain-timeout"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named: %v", flag, err)
 		}

@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	desired := r.Set.Desired(req.Name)
 	r.Report.Hostname(req.Name, desired.Refused)
-	if current != nil && !r.Installation.Owns(current) {
+	if current != nil && !r.ours(ctx, current) {
 		if len(desired.Endpoints) > 0 {
 			r.Report.ForeignObject(current)
 		}
@@ -100,6 +100,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.writeFailed(ctx, req.Name, err)
 	}
 	return r.settled(req.Name, next, desired, now, len(exhausted) > 0), nil
+}
+
+// ours says whether the installation has made the object. One whose labels or annotations somebody took away still belongs to our anchor, and gets them
+// back.
+func (r *Reconciler) ours(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
+	if r.Installation.Owns(o) {
+		return true
+	}
+	owners, err := r.Owners(ctx)
+	return err == nil && slices.Contains(o.OwnerReferences, owners.Local)
 }
 
 // settled lets go of what the written object no longer needs, and says when to look again.
@@ -193,12 +203,11 @@ func (r *Reconciler) seed(ctx context.Context) error {
 	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace), client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
 		return fmt.Errorf("listing upstream Services: %w", err)
 	}
+	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.ours(ctx, &o) })
 	r.Ports.seed(r.Installation, objects.Items, services.Items)
 	projected := map[string][]int32{}
 	for i := range objects.Items {
-		if o := &objects.Items[i]; r.Installation.Owns(o) {
-			projected[o.Name] = portsOf(&o.Spec)
-		}
+		projected[objects.Items[i].Name] = portsOf(&objects.Items[i].Spec)
 	}
 	r.Set.Seed(projected)
 	r.seeded = true

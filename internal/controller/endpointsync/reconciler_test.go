@@ -271,6 +271,21 @@ var _ = Describe("a hostname's object", func() {
 		w.object(ctx, "web.demo")
 	})
 
+	It("gets its labels and annotations back, as it belongs to our anchor", func(ctx SpecContext) {
+		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
+		w.reconcile(ctx, "api.demo")
+		b := w.object(ctx, "api.demo")
+		before := b.DeepCopy()
+		b.Labels, b.Annotations = nil, nil
+		Expect(w.Client.Update(ctx, b)).To(Succeed())
+		w.restart("")
+		w.list(w.endpoint("ep-1", "http://api.demo"))
+		w.reconcile(ctx, "api.demo")
+		after := w.object(ctx, "api.demo")
+		Expect(w.Installation.Owns(after)).To(BeTrue())
+		Expect(after.Spec).To(Equal(before.Spec))
+	})
+
 	It("gives the younger of two objects with one target port another", func(ctx SpecContext) {
 		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
 		w.reconcile(ctx, "api.demo")

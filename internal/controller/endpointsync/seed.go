@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// seed claims the target ports of what exists. Of two objects with one target port the older keeps it. Services come last: they only count where
+// seed claims the target ports of our objects and Services. Of two objects with one target port the older keeps it. Services come last: they only count where
 // the object is lost, so that its rebuilt successor listens where the Service points.
 func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndpoint, services []corev1.Service) {
 	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int {
@@ -21,9 +21,6 @@ func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndp
 	})
 	named := map[portKey]bool{}
 	for i := range objects {
-		if !own.Owns(&objects[i]) {
-			continue // forwarders do not listen for it
-		}
 		for _, port := range objects[i].Spec.Ports {
 			key := portKey{objects[i].Name, port.Port}
 			named[key] = true

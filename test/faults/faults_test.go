@@ -1,0 +1,111 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// play lets the account begin and change under a manager whose way to the API server is the given one, with a rest after each.
+func play(w *world, through ...transport) {
+	w.start(through...)
+	w.begin()
+	w.atRest("after the beginning")
+	w.change()
+	w.atRest("after the changes")
+}
+
+// n is about how many writes the scenario has, which depends on the events that come together: from some k on the manager may live.
+const n = 34
+
+func TestKilledBetweenEveryPairOfWrites(t *testing.T) {
+	t.Parallel()
+	for k := range int64(n) {
+		t.Run(fmt.Sprintf("after %d", k+1), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			kill := make(chan struct{})
+			through, killed := killAt(k+1, func() { close(kill) })
+			stop, _ := w.start(through)
+			go func() {
+				select {
+				case <-kill:
+				case <-t.Context().Done():
+				}
+				stop()
+			}()
+			reborn := false
+			rest := func(when string) {
+				w.await(when, func() error {
+					if killed.Load() && !reborn {
+						stop()
+						w.start()
+						reborn = true
+					}
+					return w.complaint()
+				})
+				w.atRest(when)
+			}
+			w.begin()
+			rest("after the beginning")
+			w.change()
+			rest("after the changes")
+			if !killed.Load() && k < n/2 {
+				t.Errorf("the scenario has fewer than %d writes", k+1)
+			}
+		})
+	}
+}
+
+func TestWritesThatFailOrSeemTo(t *testing.T) {
+	t.Parallel()
+	for _, a := range []answer{
+		{"500", http.StatusInternalServerError, metav1.StatusReasonInternalError}, {"409", http.StatusConflict, metav1.StatusReasonConflict},
+		{"429", http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests}, {"time-out", 0, ""},
+	} {
+		for _, applied := range []bool{false, true} {
+			for _, every := range []int64{2, 3} {
+				t.Run(fmt.Sprintf("%s for every %d., applied %v", a.name, every, applied), func(t *testing.T) {
+					t.Parallel()
+					play(newWorld(t), everyNth(every, a, applied))
+				})
+			}
+		}
+	}
+}
+
+func TestWatchesThatAreLateOrBreak(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("stale reads, seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			play(newWorld(t), watches(seed, func(body io.ReadCloser, rng *rand.Rand) io.ReadCloser {
+				return &slow{body, rng, 80 * time.Millisecond}
+			}))
+		})
+		t.Run(fmt.Sprintf("watches cut off, seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			play(newWorld(t), watches(seed, newCut))
+		})
+	}
+}
+
+func TestTwoLeaders(t *testing.T) {
+	t.Parallel()
+	for i := range 3 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.start()
+			play(w)
+		})
+	}
+}

@@ -1,0 +1,280 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+func TestRightsTakenAwayAndGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	binding := w.restrict()
+	w.start()
+	w.begin()
+	w.atRest("after the beginning")
+	w.delete(binding)
+	w.change()
+	w.await("it says so", w.unready("new"))
+	binding.SetResourceVersion("")
+	binding.SetUID("")
+	w.create(binding)
+	w.atRest("with its rights")
+}
+
+func TestQuotaOfZero(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	w.create(quota)
+	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // what the quota controller would write
+	if err := kube.Status().Update(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.begin()
+	w.await("it says so", w.unready("api"))
+	w.delete(quota)
+	w.atRest("with room")
+	w.change()
+	w.atRest("after the changes")
+}
+
+// unready waits for the hostname's Services to be refused.
+func (w *world) unready(name string) func() error {
+	return func() error {
+		var b v1alpha1.BoundEndpoint
+		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target}, &b); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionFalse(b.Status.Conditions, v1alpha1.ConditionServicesReady) {
+			return fmt.Errorf("the conditions of %s are %v", b.Name, b.Status.Conditions)
+		}
+		return nil
+	}
+}
+
+func (w *world) delete(o client.Object) {
+	w.Helper()
+	if err := kube.Delete(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// restrict makes the managers a user with the rules of config/rbac and no more, and returns what gives it those of the cluster.
+func (w *world) restrict() (cluster client.Object) {
+	w.Helper()
+	user := "manager-of-" + w.own.Namespace
+	raw, err := os.ReadFile("../../config/rbac/manager.yaml")
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, doc := range strings.Split(string(raw), "\n---\n") {
+		var role rbacv1.ClusterRole // has all fields of a Role that matter
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())), &role); err != nil {
+			w.Fatal(err)
+		}
+		subjects, ref := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}}, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
+		if role.Kind == "ClusterRole" {
+			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
+			cluster = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects}
+			w.create(cluster)
+			continue
+		}
+		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
+		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, RoleRef: ref, Subjects: subjects})
+	}
+	w.config = rest.CopyConfig(config)
+	w.config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return cluster
+}
+
+func TestLabelsAndAnnotationsStomped(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.start()
+			w.begin()
+			w.atRest("after the beginning")
+			before := w.identities()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for range 30 {
+				w.stomp(rng)
+			}
+			w.atRest("after the stomping")
+			if diff := cmp.Diff(before, w.identities()); diff != "" {
+				t.Errorf("Services lost their identity: %s", diff)
+			}
+			for range 30 {
+				w.stomp(rng)
+			}
+			w.change()
+			w.atRest("after the changes")
+		})
+	}
+}
+
+// stomp takes the labels or the annotations from one object of ours that has both; a Service that has lost both is somebody else's from then on.
+func (w *world) stomp(rng *rand.Rand) {
+	w.Helper()
+	objects := w.owned()
+	if len(objects) == 0 {
+		return
+	}
+	o := objects[rng.IntN(len(objects))]
+	switch rng.IntN(3) {
+	case 0:
+		o.SetLabels(nil)
+	case 1:
+		o.SetAnnotations(map[string]string{"theirs": "yes"})
+	default:
+		o.SetLabels(map[string]string{"theirs": "yes", installation.Label: "theirs"})
+	}
+	if err := kube.Update(w.Context(), o); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+}
+
+// owned returns what the installation has made, by its marks.
+func (w *world) owned() (objects []client.Object) {
+	w.Helper()
+	for _, namespace := range []string{w.own.Namespace, w.target} {
+		var services corev1.ServiceList
+		var beps v1alpha1.BoundEndpointList
+		for _, list := range []client.ObjectList{&services, &beps} {
+			if err := kube.List(w.Context(), list, client.InNamespace(namespace)); err != nil {
+				w.Fatal(err)
+			}
+		}
+		for i := range services.Items {
+			objects = append(objects, &services.Items[i])
+		}
+		for i := range beps.Items {
+			objects = append(objects, &beps.Items[i])
+		}
+	}
+	kept := objects[:0]
+	for _, o := range objects {
+		if w.own.Owns(o) {
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
+
+// identities returns the UID and the address of each Service of ours.
+func (w *world) identities() map[string]string {
+	w.Helper()
+	all := map[string]string{}
+	for _, o := range w.owned() {
+		if s, ok := o.(*corev1.Service); ok {
+			all[s.Namespace+"/"+s.Name] = string(s.UID) + " " + s.Spec.ClusterIP
+		}
+	}
+	return all
+}
+
+func TestObjectsDeletedByHand(t *testing.T) {
+	t.Parallel()
+	for _, running := range []bool{true, false} {
+		t.Run(fmt.Sprintf("manager runs: %v", running), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			stop, _ := w.start()
+			w.begin()
+			w.atRest("after the beginning")
+			before := w.identities()
+			if !running {
+				stop()
+			}
+			for _, kind := range []client.Object{&v1alpha1.BoundEndpoint{}, &v1alpha1.KubernetesOperator{}} {
+				if err := kube.DeleteAllOf(t.Context(), kind, client.InNamespace(w.own.Namespace)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !running {
+				w.start()
+			}
+			w.atRest("after the loss")
+			if diff := cmp.Diff(before, w.identities()); diff != "" {
+				t.Errorf("Services lost their identity: %s", diff)
+			}
+			w.change()
+			w.atRest("after the changes")
+		})
+	}
+	t.Run("and an endpoint goes meanwhile", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		stop, _ := w.start()
+		w.begin()
+		w.atRest("after the beginning")
+		stop()
+		if err := kube.DeleteAllOf(t.Context(), &v1alpha1.BoundEndpoint{}, client.InNamespace(w.own.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		w.account.delete("ep-api")
+		w.start()
+		w.atRest("after the loss")
+	})
+}
+
+// The CRD is everybody's. This is the only test here that is not parallel, so it runs before the others and alone.
+func TestTheCRDDeletedByHand(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.begin()
+	w.atRest("after the beginning")
+	before := w.identities()
+	name := client.ObjectKey{Name: "boundendpoints.bindings.fairlead.dev"}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := kube.Get(t.Context(), name, crd); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(crd.DeepCopy())
+	w.await("the CRD is gone", func() error {
+		if err := kube.Get(t.Context(), name, &apiextensionsv1.CustomResourceDefinition{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	w.account.put(endpoint("ep-late", "http://late."+w.target, "ep-late", "agent"))
+	crd.ObjectMeta = metav1.ObjectMeta{Name: crd.Name, Annotations: crd.Annotations, Labels: crd.Labels}
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+	if err := kube.Create(context.WithoutCancel(t.Context()), crd); err != nil {
+		t.Fatal(err)
+	}
+	w.atRest("with the CRD again")
+	after := w.identities()
+	for place, identity := range before {
+		if after[place] != identity {
+			t.Errorf("Service %s was %q and is %q", place, identity, after[place])
+		}
+	}
+	w.change()
+	w.atRest("after the changes")
+}

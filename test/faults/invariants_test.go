@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// projection is what a hostname has: its endpoints, and the scheme of each port.
+type projection struct {
+	Endpoints []string
+	Ports     map[int32]string
+	ID        string
+}
+
+// expected is the selector of the endpoints that the account has, computed without the product's help but for the parser of URLs.
+func (w *world) expected() map[string]projection {
+	want := map[string]projection{}
+	for id, e := range w.account.all() {
+		u, err := account.ParseEndpointURL(e.URL)
+		if err != nil || e.Name == "hidden" {
+			continue
+		}
+		p := want[u.Host]
+		if p.Ports == nil {
+			p.Ports = map[int32]string{}
+		}
+		p.Endpoints, p.ID = append(p.Endpoints, id), e.ProjectionID
+		p.Ports[int32(u.Port)] = u.Scheme
+		slices.Sort(p.Endpoints)
+		want[u.Host] = p
+	}
+	return want
+}
+
+// complaint says which invariant does not hold, or nil.
+func (w *world) complaint() error {
+	var objects v1alpha1.BoundEndpointList
+	if err := kube.List(w.Context(), &objects, client.InNamespace(w.own.Namespace)); err != nil {
+		return err
+	}
+	got, targets := map[string]projection{}, map[int32]string{}
+	for _, o := range objects.Items {
+		p := projection{Ports: map[int32]string{}, ID: o.Spec.ProjectionID}
+		for _, e := range o.Spec.Endpoints {
+			p.Endpoints = append(p.Endpoints, e.ID)
+		}
+		for _, port := range o.Spec.Ports {
+			if other, taken := targets[port.TargetPort]; taken {
+				return fmt.Errorf("target port %d belongs to %s and to %s", port.TargetPort, other, o.Name)
+			}
+			targets[port.TargetPort] = o.Name
+			if port.State == v1alpha1.StateBound {
+				p.Ports[port.Port] = port.Scheme
+			}
+		}
+		if o.Spec.State == v1alpha1.StateBound {
+			got[o.Name] = p
+		}
+	}
+	if diff := cmp.Diff(w.expected(), got); diff != "" {
+		return fmt.Errorf("the account has (-), and projected is (+):\n%s", diff)
+	}
+	return w.servicesComplaint(objects.Items)
+}
+
+// servicesComplaint compares all Services of both namespaces with the objects, and those of others with what they were.
+func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
+	found := map[string]corev1.Service{}
+	for _, namespace := range []string{w.own.Namespace, w.target} {
+		var list corev1.ServiceList
+		if err := kube.List(w.Context(), &list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for _, s := range list.Items {
+			found[s.Namespace+"/"+s.Name] = s
+		}
+	}
+	for _, was := range w.foreign {
+		key := was.Namespace + "/" + was.Name
+		if diff := cmp.Diff(was, found[key]); diff != "" {
+			w.Fatalf("Service %s, which is not ours, was changed: %s", key, diff)
+		}
+		delete(found, key)
+	}
+	for _, o := range objects {
+		if o.Spec.State != v1alpha1.StateBound {
+			continue
+		}
+		upstream, target := w.own.Namespace+"/"+o.Spec.ProjectionID, o.Spec.Namespace+"/"+o.Spec.Service
+		if err := agree(o, found[upstream], func(p v1alpha1.BoundPort) int32 { return p.TargetPort }); err != nil {
+			return err
+		}
+		if s, ok := found[target]; o.Spec.Service != "shop" && (!ok || s.Spec.ExternalName != o.Spec.ProjectionID+"."+w.own.Namespace+".svc.cluster.local") {
+			return fmt.Errorf("Service %s does not lead to %s: %q", target, upstream, s.Spec.ExternalName)
+		}
+		if s := found[upstream]; !w.own.Owns(&s) {
+			return fmt.Errorf("Service %s is not marked as ours", upstream)
+		}
+		delete(found, upstream)
+		delete(found, target)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("services without an endpoint: %v", slices.Sorted(maps.Keys(found)))
+	}
+	return nil
+}
+
+// agree compares the ports of an upstream Service with those of its object.
+func agree(o v1alpha1.BoundEndpoint, s corev1.Service, target func(v1alpha1.BoundPort) int32) error {
+	want, got := map[int32]int32{}, map[int32]int32{}
+	for _, p := range o.Spec.Ports {
+		if p.State == v1alpha1.StateBound {
+			want[p.Port] = target(p)
+		}
+	}
+	for _, p := range s.Spec.Ports {
+		got[p.Port] = p.TargetPort.IntVal
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("the ports of %s (-) and those of its Service (+): %s", o.Name, diff)
+	}
+	return nil
+}

@@ -25,15 +25,15 @@ func placeOf(ep *account.Endpoint) place {
 // one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
 // agents that are about to stop.
 //
-// An agent that the last life of this server had, and that may be on its way back, is waited for.
+// An agent of the URL that the last life of this server had, and that may be on its way back, is waited for.
 func (s *Server) Choose(ctx context.Context, ep *account.Endpoint) (*Holding, error) {
 	h, bound := s.choose(ep)
 	if h != nil {
 		return h, nil
 	}
-	wait := s.returnsWithin(ep)
-	if wait <= 0 {
-		return nil, offline(ep.ID, nil)
+	wait, err := s.returnsWithin(ctx, ep)
+	if wait <= 0 || err != nil {
+		return nil, offline(ep.ID, err)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -60,12 +60,32 @@ const (
 	stopTime = time.Minute
 )
 
-// returnsWithin says for how long the endpoint's agent is worth waiting for: not at all, unless it was lost when this server's last life ended.
-func (s *Server) returnsWithin(ep *account.Endpoint) time.Duration {
-	if ep.OfflineSince == nil || ep.OfflineSince.After(s.started) || ep.OfflineSince.Before(s.started.Add(-stopTime)) {
-		return 0
+// returnsWithin says for how long an agent of the endpoint's URL is worth waiting for: not at all, unless one was lost when this server's last
+// life ended. That need not be the endpoint's own: a stream may name a member of a pool that died long before.
+func (s *Server) returnsWithin(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
+	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
+	if wait <= 0 || s.lostByRestart(ep) {
+		return wait, nil
 	}
-	return min(holdTime, time.Until(s.started.Add(returnTime)))
+	if !ep.PoolingEnabled {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	page, err := s.opt.Endpoints.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return 0, err
+	}
+	for i := range page.Endpoints {
+		if s.lostByRestart(&page.Endpoints[i]) {
+			return wait, nil
+		}
+	}
+	return 0, nil
+}
+
+func (s *Server) lostByRestart(ep *account.Endpoint) bool {
+	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) && !ep.OfflineSince.Before(s.started.Add(-stopTime))
 }
 
 // choose returns nil where nobody is online, and what is closed by the next bind.

@@ -66,3 +66,55 @@ func TestAClientThatLeavesIsNotHeld(t *testing.T) {
 		}
 	})
 }
+
+// poolOf answers a list with the members of a pool.
+type poolOf struct {
+	account.Endpoints
+	filter account.EndpointFilter
+	all    []account.Endpoint
+	err    error
+}
+
+func (p *poolOf) ListEndpoints(_ context.Context, _ string, f account.EndpointFilter, _ account.Page) (*account.EndpointPage, error) {
+	p.filter = f
+	return &account.EndpointPage{Endpoints: p.all}, p.err
+}
+
+// A stream may name a member that died before the restart, while the others of its pool are on their way back.
+func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		other   time.Duration // before the start: when the other member was lost
+		pooling bool
+		err     error
+		want    time.Duration
+	}{
+		"another was lost by the restart": {other: time.Second, pooling: true, want: holdTime},
+		"another died long before, too":   {other: time.Hour, pooling: true},
+		"another is lost while we run":    {other: -time.Microsecond, pooling: true},
+		"no pool":                         {other: time.Second},
+		"the store does not answer":       {other: time.Second, pooling: true, err: account.Errorf(account.CodeUnavailable, "no")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				pool := &poolOf{err: c.err}
+				s := New(Options{Endpoints: pool, Logger: slog.New(slog.DiscardHandler)})
+				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
+				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes}, PoolingEnabled: c.pooling, OfflineSince: &long}
+				pool.all = []account.Endpoint{{ID: "ep-2", OfflineSince: &other}, named}
+				time.Sleep(time.Millisecond) // of the bubble
+				asked := time.Now()
+				if _, err := s.Choose(t.Context(), &named); account.CodeOf(err) != account.CodeEndpointOffline {
+					t.Errorf("error %v", err)
+				}
+				if waited := time.Since(asked); waited != c.want {
+					t.Errorf("waited %v, want %v", waited, c.want)
+				}
+				if c.pooling && (pool.filter != account.EndpointFilter{Binding: account.BindingKubernetes, URL: "http://a.b"}) {
+					t.Errorf("looked for %+v", pool.filter)
+				}
+			})
+		})
+	}
+}

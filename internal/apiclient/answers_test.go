@@ -4,11 +4,15 @@
 package apiclient_test
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,5 +237,63 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 	storetest.MustCode(t, err, account.CodeUnreachable)
 	if !strings.Contains(err.Error(), "said nothing for 50ms") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Connections die together: after a silent watch none of those that wait for the next request is trusted.
+func TestAfterASilentWatchNoOldConnectionIsUsed(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	seen, frozen := map[string]bool{}, false
+	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		old := frozen && seen[r.RemoteAddr]
+		if !frozen {
+			seen[r.RemoteAddr] = true
+		}
+		mu.Unlock()
+		watch := r.URL.Query().Has("watch")
+		if watch && !old {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			_ = http.NewResponseController(w).Flush()
+		}
+		if watch || old {
+			<-r.Context().Done()
+			return
+		}
+		saying(200, "application/json", goodPage)(w, r)
+	}), func(o *apiclient.Options) { o.WatchSilence = 50 * time.Millisecond })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than a request waits for its answer
+	defer cancel()
+	w, err := c.WatchEndpoints(ctx, account.EndpointFilter{}, account.ResourceVersion{})
+	storetest.Must(t, err)
+	_, err = c.ListEndpoints(ctx, account.EndpointFilter{}) // its connection stays, idle
+	storetest.Must(t, err)
+	mu.Lock()
+	frozen = true
+	storetest.Equal(t, "connections", len(seen), 2)
+	mu.Unlock()
+	_, err = w.Next()
+	storetest.MustCode(t, err, account.CodeUnreachable)
+	w, err = c.WatchEndpoints(ctx, account.EndpointFilter{}, account.ResourceVersion{})
+	storetest.Must(t, err)
+	w.Close()
+}
+
+func TestEqualCausesGiveEqualTexts(t *testing.T) {
+	t.Parallel()
+	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.(*tls.Conn).NetConn().(*net.TCPConn).SetLinger(0)
+		_ = conn.(*tls.Conn).NetConn().Close()
+	}))
+	_, first := c.ListOperators(t.Context())
+	_, second := c.ListOperators(t.Context())
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), "reset") {
+		t.Errorf("errors %q and %q", first, second)
 	}
 }

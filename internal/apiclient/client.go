@@ -164,6 +164,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
+		c.CloseIdle() // what took this connection away has likely taken those, and the next request would wait on one of them
 		return nil, unreachable(c.base.Host, err)
 	}
 	return res, nil
@@ -188,7 +189,18 @@ func unreachable(host string, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err // without the URL, which says no more than the host
 	}
-	return &account.Error{Code: account.CodeUnreachable, Msg: "the service at " + host + " does not answer", Cause: err}
+	return &account.Error{Code: account.CodeUnreachable, Msg: "the service at " + host + " does not answer", Cause: withoutPort(err)}
+}
+
+// withoutPort leaves out the port of our own, which differs from try to try: equal causes give equal texts, which are logged once.
+func withoutPort(err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Source == nil {
+		return err
+	}
+	plain := *op
+	plain.Source = nil
+	return &plain
 }
 
 func contentType(res *http.Response) string {

@@ -29,6 +29,7 @@ type Watch struct {
 	timer   *time.Timer // cancels when the service is silent
 	silent  atomic.Bool
 	host    string
+	suspect func() // lets go of the client's idle connections, which are likely as dead as a silent watch
 }
 
 // WatchEndpoints opens a watch that continues after a version: of a list, or of the last event. CodeGone means: list again. The watch ends
@@ -38,7 +39,7 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
 	ctx, cancel := context.WithCancel(ctx)
-	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host}
+	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host, suspect: c.CloseIdle}
 	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)               // for the beginning
 	res, err := c.send(ctx, http.MethodGet, "/endpoints", query, nil) //nolint:bodyclose // Watch.Close does
 	if err == nil {
@@ -105,11 +106,12 @@ func (w *Watch) next() (e account.EndpointEvent, err error) {
 	w.timer.Stop()
 	switch {
 	case w.silent.Load():
+		w.suspect()
 		return e, &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
 	case errors.Is(err, errLineTooLong):
 		return e, w.badLine(err)
 	case err != nil:
-		return e, &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: err}
+		return e, &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
 	}
 	if err := json.Unmarshal(line, &e); err != nil {
 		return account.EndpointEvent{}, w.badLine(err)

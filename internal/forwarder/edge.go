@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"runtime"
 	"sync"
 	"time"
@@ -232,8 +233,11 @@ func (e *edge) note(err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.setErr(err.Error())
+	e.setErr(ownAddress.ReplaceAllString(err.Error(), "$1 "))
 }
+
+// ownAddress is the address of our end in the text of a connection's error: its port differs from try to try, and equal causes shall give equal texts.
+var ownAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
 
 func (e *edge) setErr(text string) {
 	if text != e.lastErr {

@@ -218,7 +218,7 @@ func (s *Service) deleteKey(t *testing.T, key apiKey) {
 // processes are the numbers of the node's processes whose command lines contain all of these words.
 func (c *Cluster) processes(t *testing.T, words ...string) (pids []string) {
 	t.Helper()
-	out := c.mustRun(t, "sh", "-c", `for d in /proc/[0-9]*; do echo "${d#/proc/} $(tr '\\0' ' ' < $d/cmdline)"; done 2>/dev/null`)
+	out := c.mustRun(t, "sh", "-c", `for d in /proc/[0-9]*; do echo "${d#/proc/} $(tr '\0' ' ' < $d/cmdline)"; done 2>/dev/null`)
 	for line := range strings.Lines(out) {
 		pid, command, _ := strings.Cut(line, " ")
 		program, _, _ := strings.Cut(command, " ")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,9 @@ const (
 	// chatter bounds the lines that a program may log in an outage, however long.
 	chatter = 25
 )
+
+// trafficLine is a line by which an agent shows a request or a connection: not noise.
+var trafficLine = regexp.MustCompile(`(?m)^\S+  (GET|open|closed) .*\n`)
 
 // outage is one way in which the service is away.
 type outage struct {
@@ -179,7 +183,7 @@ func (o *ordeal) during(ctx context.Context) (lines int, err error) {
 	said, err := g.said(ctx, o.began)
 	errs = append(errs, err)
 	for i, a := range g.agents {
-		said[fmt.Sprintf("agent %d", i)] = strings.TrimPrefix(a.Output(), o.agents[i])
+		said[fmt.Sprintf("agent %d", i)] = trafficLine.ReplaceAllString(strings.TrimPrefix(a.Output(), o.agents[i]), "")
 	}
 	for name, text := range said {
 		n := strings.Count(text, "\n")

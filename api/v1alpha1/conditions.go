@@ -56,3 +56,7 @@ const (
 	ReasonMassRemoval          = "MassRemoval"
 	ReasonNothingHeld          = "NothingHeld"
 )
+
+// ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a top-level domain, so pods no longer reach a name of
+// the internet that the endpoint has, too.
+const ReasonTopLevelDomain = "TopLevelDomain"

@@ -286,6 +286,18 @@ var _ = Describe("a hostname's object", func() {
 		Expect(after.Spec).To(Equal(before.Spec))
 	})
 
+	It("is made in a namespace named like a top-level domain, too, with a warning once", func(ctx SpecContext) {
+		e := w.endpoint("ep-1", "http://example.com")
+		for range 2 {
+			w.restart("")
+			w.list(e)
+			w.reconcile(ctx, "example.com")
+			w.reconcile(ctx, "example.com")
+		}
+		w.object(ctx, "example.com")
+		Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning TopLevelDomain"), ContainSubstring("example.com. with a dot"))))
+	})
+
 	It("gives the younger of two objects with one target port another", func(ctx SpecContext) {
 		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
 		w.reconcile(ctx, "api.demo")

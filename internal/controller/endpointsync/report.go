@@ -75,6 +75,13 @@ func (r *Reporter) ForeignObject(o *v1alpha1.BoundEndpoint) {
 		fmt.Sprintf("BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted", o.Name, o.Name))
 }
 
+// TopLevelDomain says of a new object that its namespace is named like a top-level domain.
+func (r *Reporter) TopLevelDomain(o *v1alpha1.BoundEndpoint) {
+	r.recorder.Eventf(r.about(), object(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain, "Project",
+		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint instead; rename the namespace, or let them "+
+			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
+}
+
 // PortsExhausted says for which ports of the hostname no target port is free.
 func (r *Reporter) PortsExhausted(hostname string, ports []int32, within PortRange) {
 	if len(ports) == 0 {

@@ -26,8 +26,11 @@ const (
 	leaseTimeout = 5 * time.Second
 )
 
-// newLock is the leader election's Lease. Every write says whose it is, without a write of its own, so that it goes with the installation.
-func newLock(config *rest.Config, own installation.Installation, owners func(context.Context) (installation.Owners, error)) (resourcelock.Interface, error) {
+// newLock is the leader election's Lease. Every write says whose it is, without a write of its own, so that it goes with the installation. Seen is called
+// with every Lease that is read.
+func newLock(
+	config *rest.Config, own installation.Installation, owners func(context.Context) (installation.Owners, error), seen func(*coordinationv1.Lease),
+) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("reading this pod's name: %w", err)
@@ -46,7 +49,7 @@ func newLock(config *rest.Config, own installation.Installation, owners func(con
 	}
 	return &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: own.Namespace, Name: leaseName},
-		Client:     markedLeases{client, mark},
+		Client:     markedLeases{client, mark, seen},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 	}, nil
 }
@@ -55,16 +58,27 @@ func newLock(config *rest.Config, own installation.Installation, owners func(con
 type markedLeases struct {
 	coordination.LeasesGetter
 	mark func(context.Context, *coordinationv1.Lease)
+	seen func(*coordinationv1.Lease)
 }
 
 // Leases implements coordination.LeasesGetter.
 func (l markedLeases) Leases(namespace string) coordination.LeaseInterface {
-	return markedLease{l.LeasesGetter.Leases(namespace), l.mark}
+	return markedLease{l.LeasesGetter.Leases(namespace), l.mark, l.seen}
 }
 
 type markedLease struct {
 	coordination.LeaseInterface
 	mark func(context.Context, *coordinationv1.Lease)
+	seen func(*coordinationv1.Lease)
+}
+
+// Get implements coordination.LeaseInterface.
+func (l markedLease) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
+	lease, err := l.LeaseInterface.Get(ctx, name, opts)
+	if err == nil {
+		l.seen(lease)
+	}
+	return lease, err
 }
 
 // Create implements coordination.LeaseInterface.

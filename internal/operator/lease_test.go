@@ -4,13 +4,19 @@
 package operator_test
 
 import (
+	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
 var _ = Describe("what is left of a manager", func() {
@@ -34,4 +40,54 @@ var _ = Describe("what is left of a manager", func() {
 			}).WithTimeout(time.Minute).Should(Succeed())
 		}
 	})
+
+	It("waits while another release works in the namespace, says so once, and takes over when that one is gone", func(ctx SpecContext) {
+		r := newRelease(ctx)
+		stop := run(r.options())
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		r.services(ctx, "ep-1", "api")
+		second := r.options()
+		second.Release = "second"
+		var said lines
+		second.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		run(second)
+		events := func() (notes []string) {
+			var list eventsv1.EventList
+			Expect(kube.List(ctx, &list, client.InNamespace(r.namespace))).To(Succeed())
+			for _, e := range list.Items {
+				if e.Reason == "SecondRelease" {
+					notes = append(notes, e.Note)
+				}
+			}
+			return notes
+		}
+		Eventually(events).Should(ConsistOf(And(ContainSubstring("release second does nothing"), ContainSubstring("release "+r.namespace+"/fairlead works in this namespace"))))
+		Eventually(said.String).Should(ContainSubstring("Another release works in this namespace"))
+		Consistently(func() int { return strings.Count(said.String(), "Another release works") }).WithTimeout(5 * time.Second).Should(Equal(1))
+		var operators v1alpha1.KubernetesOperatorList
+		Expect(kube.List(ctx, &operators, client.InNamespace(r.namespace))).To(Succeed())
+		Expect(operators.Items).To(HaveLen(1))
+		stop()
+		Eventually(func() error {
+			return kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, &v1alpha1.KubernetesOperator{})
+		}).Should(Succeed())
+	})
 })
+
+// lines is what a logger wrote.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

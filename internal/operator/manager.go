@@ -97,7 +97,8 @@ func newUncached(o ManagerOptions) (uncached, error) {
 }
 
 func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *installation.Anchors) (ctrl.Manager, error) {
-	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Owners)
+	other := &rival{own: anchors.Installation, log: logger.WithName("lease"), now: time.Now}
+	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Owners, other.saw)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +118,7 @@ func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *insta
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manager: %w", err)
 	}
+	other.recorder = mgr.GetEventRecorder("fairlead-operator")
 	return mgr, nil
 }
 

@@ -126,9 +126,20 @@ func (s *Service) Install(t testing.TB, more ...string) *Release {
 // InstallChart is Install with another chart than that of the checkout.
 func (s *Service) InstallChart(t testing.TB, chart string, more ...string) *Release {
 	t.Helper()
+	return s.installAs(t, &Release{Namespace: s.c.Namespace(t, "fairlead"), Name: "fairlead-operator", Chart: chart}, more...)
+}
+
+// InstallIn is Install into a namespace that exists, under a name.
+func (s *Service) InstallIn(t testing.TB, namespace, name string, more ...string) *Release {
+	t.Helper()
+	return s.installAs(t, &Release{Namespace: namespace, Name: name, Chart: chartPath}, more...)
+}
+
+func (s *Service) installAs(t testing.TB, r *Release, more ...string) *Release {
+	t.Helper()
 	c := s.c
+	r.c, r.Service = c, s
 	product.loaded.Do(func() { c.Load(t, imageOperator+"="+binary(t, "fairlead-operator")) })
-	r := &Release{c: c, Namespace: c.Namespace(t, "fairlead"), Name: "fairlead-operator", Chart: chart, Service: s}
 	product.install.Lock()
 	defer product.install.Unlock()
 	c.Helm(t, r.args("install", more...)...)

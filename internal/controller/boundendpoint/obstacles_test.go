@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -145,17 +144,6 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		Entry("of Kubernetes itself", func() string { return "kube-system" }),
 		Entry("of the operator itself", func() string { return w.Installation.Namespace }),
 	)
-
-	It("may be a quota, which is named and tried again", func(ctx SpecContext) {
-		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
-			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
-		Expect(w.Live.Create(ctx, quota)).To(Succeed())
-		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
-		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
-		b := w.object(ctx, "api", w.Target)
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False QuotaExceeded", "exceeded quota")
-	})
 
 	It("may be an agent that is offline, or one that said goodbye", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)

@@ -74,6 +74,8 @@ type world struct {
 type counter struct {
 	client.Client
 	writes []string
+	// refuse says what the API server would say to a creation instead; nil: nothing.
+	refuse func(client.Object) error
 }
 
 func (c *counter) note(verb string, o client.Object) {
@@ -82,6 +84,11 @@ func (c *counter) note(verb string, o client.Object) {
 
 func (c *counter) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	c.note("create", o)
+	if c.refuse != nil {
+		if err := c.refuse(o); err != nil {
+			return err
+		}
+	}
 	return c.Client.Create(ctx, o, opts...)
 }
 

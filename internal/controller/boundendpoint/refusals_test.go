@@ -1,0 +1,157 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+var _ = Describe("what the API server refuses", func() {
+	var w *world
+	var b *v1alpha1.BoundEndpoint
+	BeforeEach(func(ctx SpecContext) {
+		w = newWorld(ctx)
+		b = w.object(ctx, "api", w.Target)
+	})
+	becomes := func(ctx context.Context, want string) {
+		GinkgoHelper()
+		Eventually(func(g Gomega) {
+			w.reconcile(ctx, b)
+			got, _ := condition(b, v1alpha1.ConditionServicesReady)
+			g.Expect(got).To(Equal(want))
+		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
+	}
+
+	It("because of a quota is named, tried again, and made when the quota is raised", func(ctx SpecContext) {
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
+			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
+		Expect(w.Live.Create(ctx, quota)).To(Succeed())
+		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False QuotaExceeded", "exceeded quota: none")
+		w.upstream(ctx, b)
+		quota.Spec.Hard = corev1.ResourceList{corev1.ResourceServices: resource.MustParse("5")}
+		Expect(w.Live.Update(ctx, quota)).To(Succeed())
+		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
+		becomes(ctx, "True Projected")
+	})
+
+	It("because no address is left is named, and made when there is one", func(ctx SpecContext) {
+		full := true
+		w.counter.refuse = func(o client.Object) error {
+			if s, ok := o.(*corev1.Service); ok && full && s.Spec.Type == corev1.ServiceTypeClusterIP {
+				return apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full"))
+			}
+			return nil
+		}
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False ClusterIPExhausted", "range is full")
+		w.expectNoService(ctx, w.Target, "api")
+		full = false
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
+	})
+
+	It("because of an admission policy is named with its sentence, and made when the policy goes", func(ctx SpecContext) {
+		name := w.Target
+		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: "object.spec.type != 'ExternalName'", Message: "no external names here"}},
+		}}
+		binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Target}}},
+		}}
+		Expect(w.Live.Create(ctx, policy)).To(Succeed())
+		Expect(w.Live.Create(ctx, binding)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) {
+			_ = w.Live.Delete(ctx, binding)
+			_ = w.Live.Delete(ctx, policy)
+		})
+		probe := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "probe"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}}
+		Eventually(func() error { return w.Live.Create(ctx, probe.DeepCopy(), client.DryRunAll) }).WithTimeout(time.Minute).Should(MatchError(ContainSubstring("no external names here")))
+		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionDenied", "no external names here")
+		Expect(w.Live.Delete(ctx, binding)).To(Succeed())
+		becomes(ctx, "True Projected")
+	})
+
+	It("because the namespace is deleted is made again in the next one of that name, with the address that it had", func(ctx SpecContext) {
+		w.reconcile(ctx, b)
+		up := w.upstream(ctx, b)
+		Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+		Eventually(func(g Gomega) {
+			w.reconcile(ctx, b)
+			got, _ := condition(b, v1alpha1.ConditionServicesReady)
+			g.Expect(got).To(Equal("False NamespaceNotFound"))
+		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
+		Expect(w.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+		becomes(ctx, "True Projected")
+		Expect(w.upstream(ctx, b)).To(Equal(up))
+		Expect(w.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
+	})
+})
+
+var _ = Describe("a foreign Service", func() {
+	It("stays byte for byte the same whatever happens to the hostname that its name belongs to", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		places := map[string]*corev1.Service{"target": w.foreign(ctx, w.Target, "api"), "upstream": w.foreign(ctx, w.Installation.Namespace, "ep-taken")}
+		same := func(when string) {
+			GinkgoHelper()
+			for place, foreign := range places {
+				Expect(w.service(ctx, foreign.Namespace, foreign.Name)).To(Equal(foreign), "%s, after %s", place, when)
+			}
+			Expect(w.service(ctx, w.Target, "api").ManagedFields).To(Equal(places["target"].ManagedFields))
+		}
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		same("creation")
+		Expect(w.Said()).To(HaveLen(1))
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
+			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
+		})
+		w.reconcile(ctx, b)
+		same("another port")
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-taken" })
+		w.reconcile(ctx, b)
+		same("a projection id that is taken")
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-taken")
+		w.restart()
+		w.reconcile(ctx, b)
+		same("a restart")
+		w.Clock.Step(time.Hour)
+		w.reconcile(ctx, b)
+		same("more than the takeover delay")
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+		w.reconcile(ctx, b)
+		same("release")
+		Expect(w.Client.Delete(ctx, b)).To(Succeed())
+		*w.account = fakeAccount{known: true}
+		w.reconcile(ctx, b)
+		w.Clock.Step(time.Hour)
+		w.reconcile(ctx, b)
+		same("the end")
+		for _, write := range w.counter.took() {
+			Expect(write).NotTo(HaveSuffix(w.Target + "/api"))
+		}
+	})
+})

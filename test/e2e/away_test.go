@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
-	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // The managers are gone, then a manager starts while the service is down, then its API key is deleted: traffic flows whenever the service is there, nothing is
@@ -37,12 +37,6 @@ func TestTheManagerIsAway(t *testing.T) {
 	pod := c.StartPod(t, Pod{Namespace: g.ns, Image: ImageNettool, Args: []string{"sleep"}})
 	c.answering(t, pod, g.echo)
 	session := openSession(t, c, direct)
-	bind := func(name string) {
-		t.Helper()
-		if _, err := session.Bind(t.Context(), tunnel.Bind{URL: "http://" + name + "." + g.ns, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	before, err := g.objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +51,9 @@ func TestTheManagerIsAway(t *testing.T) {
 	long := c.hold(t, g.ns, g.echo, 0)
 	long.standing(t)
 	g.scaleManager(t, 0)
-	bind("while-none")
+	if _, err := bindPlain(t.Context(), session, "http://while-none."+g.ns); err != nil {
+		t.Fatal(err)
+	}
 	c.answering(t, pod, g.echo)
 	still("without a manager")
 
@@ -109,22 +105,14 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	managers := func() []string {
 		return c.processes(t, "fairlead-operator", " manager ", "--namespace="+g.release.Namespace)
 	}
-	manager, apiserver := managers(), c.processes(t, "kube-apiserver")
-	if len(manager) != 1 || len(apiserver) != 1 {
-		t.Fatalf("processes: manager %v, API server %v", manager, apiserver)
+	manager := managers()
+	if len(manager) != 1 {
+		t.Fatalf("processes of the manager: %v", manager)
 	}
-	c.signal(t, "STOP", apiserver[0])
-	resumed := false
-	resume := func() {
-		if !resumed {
-			c.signal(t, "CONT", apiserver[0])
-			resumed = true
-		}
-	}
-	defer resume()
+	resume := c.stopAPIServer(t)
 	stopped := time.Now()
 	c.signal(t, "KILL", manager[0]) // the kubelet starts it again, without the API server
-	if _, err := session.Bind(t.Context(), tunnel.Bind{URL: "http://meanwhile." + g.ns, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}); err != nil {
+	if _, err := bindPlain(t.Context(), session, "http://meanwhile."+g.ns); err != nil {
 		t.Fatal(err)
 	}
 	c.Eventually(t, away, "the manager's process again", func(context.Context) error {
@@ -140,11 +128,43 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	back := time.Now()
 	g.release.BoundEndpoint(t, "meanwhile."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
 	t.Logf("the API server was away for %v; the manager that started meanwhile projected what it had missed %v later", away, time.Since(back).Round(100*time.Millisecond))
+	g.forwardersRanOn(t)
 	if out := c.saying(t, calls, `"failed":`); !strings.Contains(out, `"failed":0`) {
 		t.Errorf("calls failed while the API server was away: %s", out)
 	}
 	if _, err := long.lines(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// stopAPIServer freezes the process until resume is called, or the test ends.
+func (c *Cluster) stopAPIServer(t *testing.T) (resume func()) {
+	t.Helper()
+	pids := c.processes(t, "kube-apiserver")
+	if len(pids) != 1 {
+		t.Fatalf("processes of the API server: %v", pids)
+	}
+	c.signal(t, "STOP", pids[0])
+	resume = sync.OnceFunc(func() {
+		if _, err := c.Exec(context.WithoutCancel(t.Context()), "sh", "-c", "kill -CONT "+pids[0]); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
+// forwardersRanOn says that none was started again.
+func (g *rig) forwardersRanOn(t *testing.T) {
+	t.Helper()
+	pods, err := g.release.pods(t.Context(), "fairlead-forwarder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		if n := p.Status.ContainerStatuses[0].RestartCount; n > 0 {
+			t.Errorf("forwarder %s was started again %d times", p.Name, n)
+		}
 	}
 }
 

@@ -93,6 +93,7 @@ func (s *Set) Forget(hostname string) {
 }
 
 // Hostname says whether the account has been read at all, how many endpoints the hostname is to have, and which of its URLs, sorted, have none online.
+// While removals wait, nothing is known of a hostname without an object: its Services are no orphans yet.
 func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -112,7 +113,8 @@ func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []st
 		}
 	}
 	slices.Sort(offline)
-	return s.synced, endpoints, offline
+	waits := (s.removals.hold != nil || s.removals.belonging.frozen) && s.removals.hosts[hostname] == nil
+	return s.synced && !waits, endpoints, offline
 }
 
 // sorted returns the hostname's entries, oldest first. The caller holds the lock.

@@ -252,6 +252,28 @@ func TestAFreezeHoldsEverythingButTheSelectorAndEndsWithTheAccountsReturn(t *tes
 	m.want("the account is back, without the third", 2, false)
 }
 
+func TestServicesWhoseObjectIsLostAreNoOrphansWhileRemovalsWait(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 20, 0)
+	m.list(m.endpoints[15:]...)
+	m.Projected(host(0), nil) // somebody deleted it
+	if known, _, _ := m.Hostname(host(0)); known {
+		t.Error("a mass waits")
+	}
+	if known, endpoints, _ := m.Hostname(host(1)); !known || endpoints != 0 {
+		t.Error("what has an object tells that it has no endpoint")
+	}
+	m.now = m.now.Add(time.Minute)
+	m.list(m.endpoints[15:]...)
+	if known, endpoints, _ := m.Hostname(host(0)); !known || endpoints != 0 {
+		t.Error("the mass is confirmed")
+	}
+	m.Replace(Snapshot{AccountID: "ac-2"}, m.now)
+	if known, _, _ := m.Hostname(host(0)); known {
+		t.Error("another account lists")
+	}
+}
+
 func TestTheFeedListsAgainWhenAMassIsDueAndNotBefore(t *testing.T) {
 	var endpoints []account.Endpoint
 	var deletions []account.EndpointEvent

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -40,6 +41,33 @@ var _ = Describe("what is left of a manager", func() {
 			}).WithTimeout(time.Minute).Should(Succeed())
 		}
 	})
+
+	DescribeTable("is made again under anchors that somebody re-creates, and stays", func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
+		r := newReleaseOf(ctx, rendered)
+		o := r.options()
+		if rendered == listed {
+			o = r.listedOptions()
+		}
+		run(o)
+		r.account.put(endpoint("ep-1", "http://api."+r.target))
+		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+		before, err := service(ctx, r.target, "api")()
+		Expect(err).NotTo(HaveOccurred())
+		anchor := anchorOf(r)
+		Expect(kube.Delete(ctx, anchor)).To(Succeed())
+		anchor.SetResourceVersion("")
+		Expect(kube.Create(ctx, anchor)).To(Succeed())
+		Eventually(service(ctx, r.target, "api")).Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(before.UID))),
+			HaveField("ObjectMeta.OwnerReferences", ConsistOf(HaveField("UID", anchor.GetUID())))))
+		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+	},
+		Entry("of the cluster", clusterWide, func(r *release) client.Object {
+			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}}
+		}),
+		Entry("of a listed namespace", listed, func(r *release) client.Object {
+			return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}}
+		}),
+	)
 
 	It("waits while another release works in the namespace, says so once, and takes over when that one is gone", func(ctx SpecContext) {
 		r := newRelease(ctx)

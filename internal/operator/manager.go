@@ -160,7 +160,7 @@ func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerO
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders, Recorder: recorder, Now: time.Now,
 		Layout:     boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
-		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, TargetRole: o.ClusterRole, Ending: farewell.Ending,
+		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, Distrust: anchors.Distrust, TargetRole: o.ClusterRole, Ending: farewell.Ending,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register := &registration.Registration{

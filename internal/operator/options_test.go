@@ -56,6 +56,15 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{"--cluster-name", "", "253", func(o *ManagerOptions) { o.ClusterName = strings.Repeat("x", 254) }},
 		{"--accept-account", "ac 2", "AccountChanged", func(o *ManagerOptions) { o.AcceptAccount = "ac 2" }},
 		{"--removal-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.RemovalDelay = -time.Second }},
+		{"--takeover-delay", "-1s", "0s to 24h", func(o *ManagerOptions) { o.TakeoverDelay = -time.Second }},
+		{"--allow-namespaces", "kube-public", "deny has kube-*", func(o *ManagerOptions) {
+			o.AllowNamespaces, o.DenyNamespaces = []string{"kube-public"}, []string{"kube-*"}
+		}},
+		{"--deny-namespaces", "*-prod", "kube-*", func(o *ManagerOptions) { o.DenyNamespaces = []string{"*-prod"} }},
+		{"--namespace-selector", "a in b", "label selector", func(o *ManagerOptions) { o.NamespaceSelector = "a in b" }},
+		{"--namespace-selector", "a=b", "either --allow-namespaces or", func(o *ManagerOptions) {
+			o.AllowNamespaces, o.NamespaceSelector = []string{"team-a"}, "a=b"
+		}},
 		{"--metrics-addr", "8080", ":PORT", func(o *ManagerOptions) { o.MetricsAddr = "8080" }},
 		{"--health-addr", ":99999", ":PORT", func(o *ManagerOptions) { o.HealthAddr = ":99999" }},
 		{"--port-range", "5", "FIRST-LAST", func(o *ManagerOptions) { o.PortRange = "5" }},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -77,6 +78,13 @@ func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname s
 		}
 	}
 	return false
+}
+
+// lost says whether a Service that was made is gone.
+func (r *Reconciler) lost(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
+	return slices.ContainsFunc(b.Status.Services, func(ref v1alpha1.ServiceRef) bool {
+		return apierrors.IsNotFound(r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &corev1.Service{}))
+	})
 }
 
 func refOf(s *corev1.Service) v1alpha1.ServiceRef {

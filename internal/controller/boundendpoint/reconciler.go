@@ -57,6 +57,8 @@ type Options struct {
 	Targets *namespaces.Informers
 	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the API server's is the namespace's refusal.
 	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
+	// Distrust has the anchors of a namespace's Services read anew; a Service that is gone may have gone with them.
+	Distrust func(namespace string)
 	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for messages.
 	TargetRole string
 	// Ending says that the operator's own namespace is being deleted, so that no target Service may stay. Nil: never.
@@ -126,7 +128,13 @@ func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcom
 	if refused := r.refused(ctx, b.Spec.Namespace); refused != nil {
 		return r.clear(ctx, b, refused)
 	}
+	if r.lost(ctx, b) {
+		r.Distrust(b.Spec.Namespace)
+	}
 	owners, err := r.Owners(ctx)
+	if apierrors.IsNotFound(err) {
+		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), after: retry}
+	}
 	if err != nil {
 		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
 	}

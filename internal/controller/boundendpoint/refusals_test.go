@@ -36,6 +36,20 @@ var _ = Describe("what the API server refuses", func() {
 		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
 	}
 
+	It("is not all that takes Services away: when a namespace is denied: both Services go at once, and come back with their address", func(ctx SpecContext) {
+		w.reconcile(ctx, b)
+		up := w.upstream(ctx, b)
+		w.reconciler.Namespaces.Deny = []string{"team-*"}
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Target, "api")
+		w.expectNoService(ctx, up.Namespace, up.Name)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed", "binding.namespaces.deny has team-*")
+		Expect(b.Status.Services).To(BeEmpty())
+		w.reconciler.Namespaces.Deny = nil
+		w.reconcile(ctx, b)
+		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
+	})
+
 	It("because of a quota is named, tried again, and made when the quota is raised", func(ctx SpecContext) {
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
 			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}

@@ -123,6 +123,7 @@ func (w *world) restart() {
 		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
 		Namespaces:    namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
 		TargetOwner:   w.Anchors.Target,
+		Distrust:      w.Anchors.Distrust,
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }

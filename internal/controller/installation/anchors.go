@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -57,7 +58,8 @@ type targetOwner struct {
 const refreshAfter = time.Minute
 
 // Owners returns the owner references. Reading the anchors also makes the ClusterRole owned by the operator's Namespace, so that deleting the
-// namespace cleans up too. What was read is remembered, and goes on to hold while the anchors cannot be read.
+// namespace cleans up too. What was read is remembered, and goes on to hold while the anchors cannot be read; not when one of them is gone, as the
+// collector takes at once what refers to it.
 func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,6 +67,9 @@ func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 		return *a.found, nil
 	}
 	owners, err := a.read(ctx)
+	if apierrors.IsNotFound(err) {
+		a.found = nil
+	}
 	if err != nil && a.found == nil {
 		return Owners{}, err
 	}
@@ -73,6 +78,16 @@ func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	}
 	a.readAt = time.Now()
 	return *a.found, nil
+}
+
+// Distrust has the anchors read anew, as something that they owned is gone, and they may be too.
+func (a *Anchors) Distrust(namespace string) {
+	a.mu.Lock()
+	a.readAt = time.Time{}
+	a.mu.Unlock()
+	a.targetMu.Lock()
+	defer a.targetMu.Unlock()
+	delete(a.targets, namespace)
 }
 
 // Target returns the owner reference for target Services in the namespace. Errors are the API server's.

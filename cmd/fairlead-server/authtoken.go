@@ -21,11 +21,12 @@ type authtokenJSON struct {
 	Description string     `json:"description"`
 	ACL         []string   `json:"acl"`
 	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at"`
 	LastUsedAt  *time.Time `json:"last_used_at"`
 }
 
 func toAuthtokenJSON(a account.Authtoken, secret string) authtokenJSON {
-	return authtokenJSON{a.ID, secret, a.Description, a.ACL, a.CreatedAt, a.LastUsedAt}
+	return authtokenJSON{a.ID, secret, a.Description, a.ACL, a.CreatedAt, a.ExpiresAt, a.LastUsedAt}
 }
 
 func newAuthtoken(c console, dataDir *string) *cobra.Command {
@@ -110,9 +111,9 @@ func newAuthtokenList(c console, dataDir *string) *cobra.Command {
 				values, rows := []authtokenJSON{}, [][]string{}
 				for _, k := range all {
 					values = append(values, toAuthtokenJSON(k, ""))
-					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
+					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOrNever(k.ExpiresAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
 				}
-				return out.list(c.out, values, "ID\tRULES\tCREATED (UTC)\tLAST USED\tDESCRIPTION", rows)
+				return out.list(c.out, values, "ID\tRULES\tCREATED (UTC)\tEXPIRES\tLAST USED\tDESCRIPTION", rows)
 			})
 		},
 	}

@@ -14,7 +14,9 @@ type Account struct {
 
 // Limits of an account; each is settable by whoever assembles the service.
 const (
-	DefaultMaxEndpoints = 10_000
-	DefaultMaxOperators = 1_000
-	DefaultMaxWatches   = 100
+	DefaultMaxEndpoints  = 10_000
+	DefaultMaxOperators  = 1_000
+	DefaultMaxWatches    = 100
+	DefaultMaxAPIKeys    = 1_000
+	DefaultMaxAuthtokens = 10_000
 )

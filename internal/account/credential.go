@@ -33,15 +33,19 @@ const (
 // Scopes lists the scopes.
 func Scopes() []Scope { return []Scope{ScopeAdmin, ScopeRead, ScopeOperator} }
 
-// APIKey is a credential for the HTTP API. The secret itself is shown once and never stored.
+// APIKey is a credential for the HTTP API. URI is filled in by the API server.
 type APIKey struct {
-	ID          string
-	AccountID   string
-	Description string
-	Scopes      []Scope
-	CreatedAt   time.Time
-	ExpiresAt   *time.Time
-	LastUsedAt  *time.Time
+	ID          string     `json:"id"`
+	URI         string     `json:"uri"`
+	Description string     `json:"description"`
+	Metadata    string     `json:"metadata"`
+	Scopes      []Scope    `json:"scopes"`
+	Token       *string    `json:"token"` // the secret: in the answer of the creation, and never again; only its hash is stored
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at"` // nil = never
+	LastUsedAt  *time.Time `json:"last_used_at"`
+
+	AccountID string `json:"-"`
 }
 
 // Has says whether the key carries one of the scopes, or admin.
@@ -49,15 +53,21 @@ func (k *APIKey) Has(any ...Scope) bool {
 	return slices.ContainsFunc(k.Scopes, func(s Scope) bool { return s == ScopeAdmin || slices.Contains(any, s) })
 }
 
-// Authtoken is a credential for agents and forwarders. ACL holds its rules: "bind:<pattern>" and "connect:<pattern>", where a pattern is
-// matched against the endpoint's URL or the operator's id and "*" stands for any run of characters.
+// Authtoken is a credential for agents and forwarders, "credential" in the API. ACL holds its rules: "bind:<pattern>" and
+// "connect:<pattern>", where a pattern is matched against the endpoint's URL or the operator's id and "*" stands for any run of characters.
+// URI is filled in by the API server.
 type Authtoken struct {
-	ID          string
-	AccountID   string
-	Description string
-	ACL         []string
-	CreatedAt   time.Time
-	LastUsedAt  *time.Time
+	ID          string     `json:"id"`
+	URI         string     `json:"uri"`
+	Description string     `json:"description"`
+	Metadata    string     `json:"metadata"`
+	ACL         []string   `json:"acl"`
+	Token       *string    `json:"token"` // the secret: in the answer of the creation, and never again; only its hash is stored
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at"` // nil = never
+	LastUsedAt  *time.Time `json:"last_used_at"`
+
+	AccountID string `json:"-"`
 }
 
 // MayBind says whether a rule admits the endpoint URL.
@@ -115,4 +125,6 @@ type Authenticator interface {
 	AuthtokenBySecret(ctx context.Context, secret string) (*Authtoken, error)
 	// CredentialsAlive returns, of the given ids of API keys and authtokens, those that still exist and have not expired.
 	CredentialsAlive(ctx context.Context, ids []string) (map[string]bool, error)
+	// LiveAuthtokens returns, of the authtokens with the given ids, those that still exist and have not expired, as they are now.
+	LiveAuthtokens(ctx context.Context, ids []string) (map[string]*Authtoken, error)
 }

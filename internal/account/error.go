@@ -62,7 +62,7 @@ func Codes() []CodeInfo {
 		{CodeNoCredential, 401, "no API key"},
 		{CodeUnknownCredential, 401, "unknown API key or authtoken"},
 		{CodeWrongKind, 401, "authtoken where an API key belongs, or the reverse"},
-		{CodeExpired, 401, "expired API key"},
+		{CodeExpired, 401, "expired API key or authtoken"},
 		{CodeVersionHeader, 400, "Service-Version missing, conflicting or unsupported"},
 		{CodeScope, 403, "missing scope or rule"},
 		{CodeNoRoute, 404, "no such route"},

@@ -241,10 +241,3 @@ func ValidateSecret(field, prefix, secret string) error {
 	}
 	return nil
 }
-
-// ValidateDescription checks the description of a key or token.
-func ValidateDescription(s string) error {
-	var r rules
-	r.text("description", s, MaxDescription)
-	return r.err()
-}

@@ -123,15 +123,18 @@ func (o *object) text(name string) *string {
 }
 
 // texts takes a list of strings: nil when absent, the empty list for null.
-func (o *object) texts(name string) *[]string {
+func (o *object) texts(name string) *[]string { return o.textsOr(name, []string{}) }
+
+// textsOr takes a list of strings: nil when absent, the default for null.
+func (o *object) textsOr(name string, def []string) *[]string {
 	value, null, present := o.take(name)
 	if !present {
 		return nil
 	}
-	list := []string{}
 	if null {
-		return &list
+		return &def
 	}
+	list := []string{}
 	var items []json.RawMessage
 	if !o.decode(name, value, &items, "must be a list of strings") {
 		return nil
@@ -146,6 +149,22 @@ func (o *object) texts(name string) *[]string {
 		}
 	}
 	return &list
+}
+
+// time takes a time in RFC 3339; given says whether the field is there, and null is no time.
+func (o *object) time(name string) (at *time.Time, given bool) {
+	const rule = "must be a time such as 2027-01-31T00:00:00Z (RFC 3339), or null"
+	value, null, present := o.take(name)
+	var text string
+	if !present || null || !o.decode(name, value, &text, rule) {
+		return nil, present
+	}
+	parsed, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		o.bad(name, text, rule)
+		return nil, true
+	}
+	return &parsed, true
 }
 
 // object takes an object; nil when it is absent, null or none.

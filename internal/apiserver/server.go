@@ -39,11 +39,13 @@ type Limits struct {
 
 // Options are what New needs. All interfaces are required.
 type Options struct {
-	Endpoints account.Endpoints
-	Events    account.EventLog
-	Operators account.Operators
-	Sessions  account.TunnelSessions
-	Auth      account.Authenticator
+	Endpoints  account.Endpoints
+	Events     account.EventLog
+	Operators  account.Operators
+	Sessions   account.TunnelSessions
+	APIKeys    account.APIKeys
+	Authtokens account.Authtokens
+	Auth       account.Authenticator
 
 	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
 	VersionHeaders []string // further names that the version header may have
@@ -108,6 +110,7 @@ var (
 	reading     = []account.Scope{account.ScopeRead}
 	watching    = []account.Scope{account.ScopeRead, account.ScopeOperator}
 	registering = []account.Scope{account.ScopeOperator}
+	only        []account.Scope // admin
 )
 
 // routes is the one list of what the API offers.
@@ -126,6 +129,24 @@ func (s *server) routes() map[string]map[string]method {
 		},
 		"/tunnel_sessions":      {http.MethodGet: {reading, s.listSessions}},
 		"/tunnel_sessions/{id}": {http.MethodGet: {reading, s.getSession}},
+		"/api_keys": {
+			http.MethodGet:  {reading, s.listAPIKeys},
+			http.MethodPost: {only, s.createAPIKey},
+		},
+		"/api_keys/{id}": {
+			http.MethodGet:    {reading, s.getAPIKey},
+			http.MethodPatch:  {only, s.patchAPIKey},
+			http.MethodDelete: {only, s.deleteAPIKey},
+		},
+		"/credentials": {
+			http.MethodGet:  {reading, s.listAuthtokens},
+			http.MethodPost: {only, s.createAuthtoken},
+		},
+		"/credentials/{id}": {
+			http.MethodGet:    {reading, s.getAuthtoken},
+			http.MethodPatch:  {only, s.patchAuthtoken},
+			http.MethodDelete: {only, s.deleteAuthtoken},
+		},
 	}
 }
 

@@ -320,3 +320,27 @@ func TestCommandsBesideARunningServer(t *testing.T) {
 	_, err = server.APIKeyBySecret(t.Context(), secret)
 	storetest.MustCode(t, err, account.CodeUnknownCredential)
 }
+
+// TestAStoreOfTheFirstVersionIsMigrated holds that keys and tokens of an older server's store work on.
+func TestAStoreOfTheFirstVersionIsMigrated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	schema, err := os.ReadFile("migrations/sqlite/0001_initial.sql")
+	storetest.Must(t, err)
+	key, token := account.NewSecret(account.APIKeyPrefix), account.NewSecret(account.AuthtokenPrefix)
+	execute(t, dir, string(schema)+fmt.Sprintf(`; PRAGMA application_id = 0x464c4431; PRAGMA user_version = 1;
+		INSERT INTO store VALUES (1, 'st-old', 7);
+		INSERT INTO accounts (id, name, created_at) VALUES ('ac-1', 'old', 1);
+		INSERT INTO api_keys (id, account_id, description, scopes, secret_hash, created_at) VALUES ('ak-1', 'ac-1', 'key', '["admin"]', x'%x', 1);
+		INSERT INTO authtokens (id, account_id, description, acl, secret_hash, created_at) VALUES ('cr-1', 'ac-1', 'token', '["bind:*"]', x'%x', 1);`,
+		account.HashSecret(key), account.HashSecret(token)))
+	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, s.Close()) }()
+	storetest.Equal(t, "store", s.StoreID(), "st-old")
+	gotKey, err := s.APIKeyBySecret(t.Context(), key)
+	storetest.Must(t, err)
+	gotToken, err := s.AuthtokenBySecret(t.Context(), token)
+	storetest.Must(t, err)
+	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotToken.ID, gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil>cr-1<nil>")
+}

@@ -35,6 +35,8 @@ type Options struct {
 	EventRetention time.Duration    // how long events are kept
 	MaxEndpoints   int              // per account
 	MaxOperators   int              // per account
+	MaxAPIKeys     int              // per account
+	MaxAuthtokens  int              // per account
 }
 
 func (o *Options) setDefaults() {
@@ -43,6 +45,8 @@ func (o *Options) setDefaults() {
 	setDefault(&o.EventRetention, DefaultEventRetention)
 	setDefault(&o.MaxEndpoints, account.DefaultMaxEndpoints)
 	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
+	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
+	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -75,6 +79,8 @@ var (
 	_ account.TunnelSessions = (*Store)(nil)
 	_ account.Operators      = (*Store)(nil)
 	_ account.Authenticator  = (*Store)(nil)
+	_ account.APIKeys        = (*Store)(nil)
+	_ account.Authtokens     = (*Store)(nil)
 )
 
 // Open opens the store in opt.DataDir and makes an empty one when there is none. Its errors are sentences for whoever started the

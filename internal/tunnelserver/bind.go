@@ -26,6 +26,11 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	s.hold(t, result)
+	if !s.tokenOf(t).MayBind(result.Endpoint.URL) { // its rules changed meanwhile, and the watchdog did not see the endpoint yet
+		problem := noBindRule(t, result.Endpoint.URL)
+		s.evict(t, tunnel.CodeForbidden, problem.Msg)
+		return tunnel.Bound{}, s.refusal(problem)
+	}
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account", t.accountID,
 		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
@@ -36,19 +41,23 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err != nil {
 		return nil, err
 	}
-	if !t.token.MayBind(req.URL.String()) {
-		return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.token.ID, req.URL)
+	if !s.tokenOf(t).MayBind(req.URL.String()) {
+		return nil, noBindRule(t, req.URL.String())
 	}
-	if err := s.limit(ctx, t.token.ID, b.ResumeSecret != ""); err != nil {
+	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return nil, err
 	}
 	return s.opt.Binder.Bind(ctx, req)
 }
 
+func noBindRule(t *session, url string) *account.Error {
+	return account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.credentialID, url)
+}
+
 // bindRequest checks every field of a bind and lists all broken rules.
 func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r := account.BindRequest{
-		AccountID: t.accountID, CredentialID: t.token.ID, SessionID: t.id, Binding: b.Binding,
+		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
 		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
 		HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
 	}

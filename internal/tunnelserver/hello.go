@@ -47,7 +47,7 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 		return nil, err
 	}
 	now := time.Now()
-	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, token: token, hello: h, accepted: now}
+	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, credentialID: token.ID, token: token, hello: h, accepted: now}
 	t.hello.Token = ""
 	if err := checkTexts(h); err != nil {
 		return nil, err
@@ -81,8 +81,7 @@ func (s *Server) checkOperator(ctx context.Context, token *account.Authtoken, op
 		return account.Invalid("operator_id", account.Shorten(operatorID), "a forwarder names the operator that it belongs to, by its id op-…")
 	}
 	if !token.MayConnect(operatorID) {
-		return account.Errorf(account.CodeScope, "authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
-			token.ID, operatorID)
+		return noConnectRule(token.ID, operatorID)
 	}
 	if _, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID); err != nil {
 		if account.CodeOf(err) == account.CodeNotFound {
@@ -91,6 +90,11 @@ func (s *Server) checkOperator(ctx context.Context, token *account.Authtoken, op
 		return err
 	}
 	return nil
+}
+
+func noConnectRule(credentialID, operatorID string) *account.Error {
+	return account.Errorf(account.CodeScope, "authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
+		credentialID, operatorID)
 }
 
 // unregistered is not final: the operator's manager registers again by itself.
@@ -116,7 +120,7 @@ func (s *Server) Up(ts *tunnel.Session) {
 	case draining: // its hello came just before
 		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
 	}
-	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.token.ID, "operator", t.operatorID,
+	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.credentialID, "operator", t.operatorID,
 		"ip", t.ip, "version", t.hello.ClientVersion)
 	if t.hello.Role != tunnel.RoleAgent {
 		return
@@ -124,7 +128,7 @@ func (s *Server) Up(ts *tunnel.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	err := s.opt.Sessions.StartSession(ctx, account.TunnelSession{
-		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.token.ID}, IP: t.ip,
+		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.credentialID}, IP: t.ip,
 		Metadata: t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
 		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
 	})

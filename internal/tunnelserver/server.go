@@ -68,12 +68,15 @@ var _ tunnel.Handler = (*Server)(nil)
 // session is what the service knows of a tunnel session beyond the protocol.
 type session struct {
 	id, accountID, operatorID string
-	token                     *account.Authtoken
+	credentialID              string
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time
-	tun                       *tunnel.Session // nil until Up
-	stopping                  bool            // told to stop; its end is on the way
+
+	// guarded by Server.mu
+	token    *account.Authtoken // as the watchdog last saw it; replaced, never changed
+	tun      *tunnel.Session    // nil until Up
+	stopping bool               // told to stop; its end is on the way
 }
 
 // New makes a Server; Run keeps it honest.
@@ -145,6 +148,12 @@ func (s *Server) up() []*session {
 		}
 	}
 	return out
+}
+
+func (s *Server) tokenOf(t *session) *account.Authtoken {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.token
 }
 
 func (s *Server) session(id string) *session {

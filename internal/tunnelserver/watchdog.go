@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// checkEvery keeps the promise that a deleted authtoken or operator ends its sessions and streams within a second.
+	// checkEvery keeps the promise that a deleted or changed authtoken or a deleted operator ends its sessions and streams within a second.
 	checkEvery = 500 * time.Millisecond
 	// startTimeout is how long a session may take from its accepted hello to up.
 	startTimeout = time.Minute
@@ -21,7 +21,8 @@ const (
 	leaveTime = 250 * time.Millisecond
 )
 
-// Run ends the sessions of credentials and operators that are gone, and does what the store could not do when it was asked, until ctx is done. When the store does not answer, sessions live on.
+// Run ends the sessions of credentials and operators that are gone, and does what the store could not do when it was asked, until ctx is done.
+// When the store does not answer, sessions live on.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -43,6 +44,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
+// endRevoked ends the sessions whose authtoken was deleted or has expired, or no longer admits what they do, and those of deleted operators.
 func (s *Server) endRevoked(ctx context.Context) error {
 	live := slices.DeleteFunc(s.up(), func(t *session) bool { return s.stopped(t) })
 	if len(live) == 0 {
@@ -50,23 +52,26 @@ func (s *Server) endRevoked(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	seen := make(map[string]bool)
-	var ids []string
+	ids := make([]string, 0, len(live))
 	for _, t := range live {
-		if !seen[t.token.ID] {
-			seen[t.token.ID] = true
-			ids = append(ids, t.token.ID)
-		}
+		ids = append(ids, t.credentialID)
 	}
-	alive, err := s.opt.Auth.CredentialsAlive(ctx, ids)
+	slices.Sort(ids)
+	tokens, err := s.opt.Auth.LiveAuthtokens(ctx, slices.Compact(ids))
 	if err != nil {
 		return err
 	}
 	operators := make(map[string]bool) // by account and id: gone
 	for _, t := range live {
-		if !alive[t.token.ID] {
-			s.log.Info("session ended: its authtoken was deleted", "session", t.id, "credential", t.token.ID)
-			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted")
+		token := tokens[t.credentialID]
+		if token == nil {
+			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential", t.credentialID)
+			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired")
+			continue
+		}
+		if problem := s.renew(t, token); problem != nil {
+			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
+			s.evict(t, tunnel.CodeForbidden, problem.Msg)
 			continue
 		}
 		if t.operatorID == "" {
@@ -80,6 +85,25 @@ func (s *Server) endRevoked(ctx context.Context) error {
 			s.log.Info("session ended: its operator was deleted", "session", t.id, "operator", t.operatorID)
 			e := unregistered(t.operatorID)
 			s.evict(t, e.Code, e.Msg)
+		}
+	}
+	return nil
+}
+
+// renew gives the session its authtoken as it is now, or says what the session does that the token's rules no longer admit.
+func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(t.token.ACL, token.ACL) {
+		return nil
+	}
+	t.token = token
+	if t.operatorID != "" && !token.MayConnect(t.operatorID) {
+		return noConnectRule(t.credentialID, t.operatorID)
+	}
+	for _, h := range s.holdings {
+		if h.session == t && !token.MayBind(h.endpoint.URL) {
+			return noBindRule(t, h.endpoint.URL)
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -31,6 +32,11 @@ func TestProgramsStartAsInstalled(t *testing.T) {
 		t.Fatalf("no testdata: %v", err)
 	}
 	mounts := mountedFiles(t)
+	for _, name := range []string{"team-a", "team-b"} { // of namespaces.in.yaml
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, input := range inputs {
 		t.Run(filepath.Base(input), func(t *testing.T) {
 			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace", namespace, "--create-namespace", "--values", input); err != nil {

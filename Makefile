@@ -75,6 +75,7 @@ manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copi
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/controller/... output:rbac:dir=config/rbac
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder,fileName=forwarder.yaml paths=./internal/operator/... output:rbac:dir=config/rbac
+	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/podidentity/... output:rbac:dir=config/rbac
 	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
 
 .PHONY: fmt

@@ -66,6 +66,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
 	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
 	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
+	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "", "`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go with the namespace")
 	f.StringVar(&o.ClusterRole, "cluster-role", "", "`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with --allow-namespaces, of Role and RoleBinding in each of them")
 	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil, "`NAMES` of the only namespaces that get Services, comma-separated; nothing is read in others; default all")
 	f.StringSliceVar(&o.DenyNamespaces, "deny-namespaces", []string{namespaces.DenyDefault}, "`NAMES` and prefixes with * of namespaces that get no Services, comma-separated")

@@ -59,7 +59,7 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 	hold, cancel := context.WithTimeout(ctx, f.timing.hold)
 	defer cancel()
 	header := tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(),
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(hold, c),
 	}
 	for {
 		session, err := f.edge.Wait(hold)
@@ -80,6 +80,15 @@ func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *earl
 		case <-hold.Done():
 		}
 	}
+}
+
+// identify returns the pod that the connection comes from, or nil.
+func (f *forwarder) identify(ctx context.Context, c connection) *tunnel.PodIdentity {
+	from, ok := c.RemoteAddr().(*net.TCPAddr)
+	if f.options.Identify == nil || !ok {
+		return nil
+	}
+	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
 }
 
 // attempt opens one stream and waits for the edge's answer.

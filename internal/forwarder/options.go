@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Options are what a forwarder needs to run. All are required but those that say otherwise.
@@ -42,6 +43,9 @@ type Options struct {
 	// PodIPs are the addresses, one for each family, under which EndpointSlices list this forwarder. Optional: without any, a stopping forwarder waits as
 	// if it could not read them.
 	PodIPs []netip.Addr
+	// Identify says which pod an address belongs to; nil is unknown. It may wait for one that has just started, until ctx is done. Optional: without it,
+	// streams name no pod.
+	Identify func(ctx context.Context, client netip.Addr) *tunnel.PodIdentity
 	// Source replaces the cluster. Optional.
 	Source Source
 

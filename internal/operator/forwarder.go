@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,7 +21,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/connectproxy"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/podidentity"
 	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // +kubebuilder:rbac:groups=bindings.fairlead.dev,namespace=fairlead,resources=boundendpoints;kubernetesoperators,verbs=get;list;watch
@@ -39,6 +42,7 @@ type ForwarderOptions struct {
 	MetricsAddr   string // empty: none
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
+	PodIdentity   bool // name the calling pod to the edge, where it is known for certain
 
 	// Kubernetes reaches the cluster.
 	Kubernetes *rest.Config
@@ -84,12 +88,32 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	if err != nil {
 		return fmt.Errorf("reading POD_IPS: %w", err)
 	}
+	identify, stop, err := podIdentity(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
-		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Logger: o.Logger,
+		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Identify: identify, Logger: o.Logger,
 	})
+}
+
+// podIdentity watches the cluster's pods, if that is wanted, until stop is called: it goes on while the forwarder drains.
+func podIdentity(ctx context.Context, o ForwarderOptions) (identify func(context.Context, netip.Addr) *tunnel.PodIdentity, stop func(), err error) {
+	if !o.PodIdentity {
+		return nil, func() {}, nil
+	}
+	pods, err := podidentity.New(o.Kubernetes, o.Logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { pods.Run(ctx) })
+	return pods.Lookup, func() { cancel(); running.Wait() }, nil
 }
 
 // parseIPs reads a comma-separated list of addresses; empty is none.

@@ -92,7 +92,7 @@ func newUncached(o ManagerOptions) (uncached, error) {
 	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return uncached{direct, &installation.Anchors{
-		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
+		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, ForwarderRights: o.ForwarderClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
 	}}, nil
 }
 

@@ -51,9 +51,11 @@ type ManagerOptions struct {
 
 	AnchorClusterRole string // with AllowNamespaces: the name of a Role in each of them
 	AnchorRole        string
-	ClusterRole       string // and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role and RoleBinding in each of them
-	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
-	ForwarderInstance string // app.kubernetes.io/instance of them
+	// ForwarderClusterRole and the ClusterRoleBinding of that name are what forwarders may in the cluster; empty: nothing. They are made to go with the namespace.
+	ForwarderClusterRole string
+	ClusterRole          string // and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role and RoleBinding in each of them
+	ForwarderName        string // app.kubernetes.io/name of the forwarders' pods
+	ForwarderInstance    string // app.kubernetes.io/instance of them
 
 	MetricsAddr string // empty: none
 	HealthAddr  string // empty: none
@@ -106,6 +108,9 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	c.name("--anchor-cluster-role", o.AnchorClusterRole, content.IsPathSegmentName)
 	c.name("--anchor-role", o.AnchorRole, content.IsPathSegmentName)
+	if o.ForwarderClusterRole != "" {
+		c.name("--forwarder-cluster-role", o.ForwarderClusterRole, content.IsPathSegmentName)
+	}
 	if o.ClusterRole != "" {
 		c.name("--cluster-role", o.ClusterRole, content.IsPathSegmentName)
 	}

@@ -67,6 +67,7 @@ func effects() []effect {
 		{"crds.install", false, nil},
 		{"crds.keep", false, nil},
 		{"forwarder.drainTimeout", "2h", nil},
+		{"forwarder.podIdentity.enabled", true, nil},
 	}
 	for _, component := range []string{"manager", "forwarder"} {
 		all = append(all,

@@ -67,6 +67,7 @@ func TestRefusals(t *testing.T) {
 		"number as a label":    {set("manager.podLabels", map[string]any{"a": 1}), "'/manager/podLabels/a': got number, want string"},
 		"long drain":           {set("forwarder.drainTimeout", "86401s"), "is too long"},
 		"list and selector":    {set("binding.namespaces", map[string]any{"allow": []string{"a"}, "selector": "a=b"}), "binding.namespaces.allow and binding.namespaces.selector exclude each other"},
+		"list and identity":    {set("binding.namespaces.allow", []string{"a"}).set("forwarder.podIdentity.enabled", true), "forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other"},
 		"own namespace listed": {set("binding.namespaces.allow", []string{namespace}), "is the operator's own namespace"},
 		"listed and denied":    {set("binding.namespaces.allow", []string{"kube-public"}), `binding.namespaces.allow "kube-public" is denied by "kube-*"`},
 		"listed no name":       {set("binding.namespaces.allow", []string{"team-*"}), `binding.namespaces.allow "team-*" is no name of a namespace`},

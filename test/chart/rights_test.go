@@ -150,6 +150,36 @@ func TestRightsThatNobodyHas(t *testing.T) {
 	}
 }
 
+// Reading all pods is a right that nobody has who did not ask for it.
+func TestPodIdentityNeedsItsOwnRights(t *testing.T) {
+	t.Parallel()
+	src, err := os.ReadFile("../../internal/podidentity/identity.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := marker.FindStringSubmatch(string(src))
+	if asks == nil {
+		t.Fatal("no marker")
+	}
+	all := render(t, good().set("forwarder.podIdentity.enabled", true))
+	name := namespace + "." + release + "-forwarder"
+	role := get[rbacv1.ClusterRole](t, all, "ClusterRole", name)
+	if diff := cmp.Diff(ofMarker("forwarder", asks[1]), flattenRules("forwarder", true, role.Rules)); diff != "" {
+		t.Errorf("marker (-) against chart (+):\n%s", diff)
+	}
+	binding := get[rbacv1.ClusterRoleBinding](t, all, "ClusterRoleBinding", name)
+	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != release+"-forwarder" || binding.RoleRef.Name != name {
+		t.Errorf("binding %+v", binding)
+	}
+	for _, v := range []values{good(), good().set("forwarder.podIdentity.enabled", true).set("binding.enabled", false)} {
+		for _, o := range render(t, v) {
+			if o.GetName() == name {
+				t.Errorf("%s %s without pod identity", o.GetKind(), name)
+			}
+		}
+	}
+}
+
 // What everything is owned by grants nothing.
 func TestAnchorsHaveNoRules(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,9 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- fail (printf "api.url %q: give it as https://HOST[:PORT], without user, path or query" $url) -}}
 {{- end -}}
 {{- include "fairlead-operator.validatePort" (list "api.url" $url) -}}
+{{- if and .Values.binding.namespaces.allow .Values.forwarder.podIdentity.enabled -}}
+{{- fail "forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other: forwarders would read the pods of all namespaces" -}}
+{{- end -}}
 {{- $edge := .Values.edge.address -}}
 {{- if and $edge (not (regexMatch "^(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9][0-9]{0,4}$" $edge)) -}}
 {{- fail (printf "edge.address %q: give it as HOST:PORT, or leave it empty for the host and port of api.url" $edge) -}}

@@ -36,6 +36,8 @@ type Anchors struct {
 	// Rights is the name of the ClusterRole, and of the ClusterRoleBinding, that the manager works with; empty where it has neither. They go with the
 	// namespace as the anchor does: a binding that outlived its ServiceAccount would be the right of whoever takes its name.
 	Rights string
+	// ForwarderRights is the same of the forwarders; empty where they have none in the cluster.
+	ForwarderRights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
 	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed, owns the target Services there.
@@ -141,17 +143,20 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	}, nil
 }
 
-// tie makes the anchor and the manager's cluster-wide rights owned by the operator's Namespace.
+// tie makes the anchor and all cluster-wide rights owned by the operator's Namespace.
 func (a *Anchors) tie(ctx context.Context, anchor *rbacv1.ClusterRole) error {
 	var ns corev1.Namespace
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {
 		return fmt.Errorf("reading namespace %s: %w", a.Installation.Namespace, err)
 	}
 	objects := []client.Object{anchor}
-	if a.Rights != "" {
+	for _, name := range []string{a.Rights, a.ForwarderRights} {
+		if name == "" {
+			continue
+		}
 		for _, o := range []client.Object{&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}} {
-			if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Rights}, o); err != nil {
-				return fmt.Errorf("reading %T %s: %w", o, a.Rights, err)
+			if err := a.Client.Get(ctx, client.ObjectKey{Name: name}, o); err != nil {
+				return fmt.Errorf("reading %T %s: %w", o, name, err)
 			}
 			objects = append(objects, o)
 		}

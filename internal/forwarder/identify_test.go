@@ -1,0 +1,43 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestStreamsNameThePodThatCalls(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	r := start(t, e, quick())
+	var known atomic.Pointer[tunnel.PodIdentity]
+	r.options.Identify = func(_ context.Context, client netip.Addr) *tunnel.PodIdentity {
+		if client != netip.MustParseAddr("127.0.0.1") {
+			t.Errorf("asked for %s", client)
+		}
+		return known.Load()
+	}
+	r.source.say(world())
+	call := func() *tunnel.PodIdentity {
+		t.Helper()
+		c := r.dial(10080)
+		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
+			t.Error(res.Status)
+		}
+		return await(t, e.streams, "a stream").Pod
+	}
+	if pod := call(); pod != nil {
+		t.Errorf("pod %+v, though it is unknown", pod)
+	}
+	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default"}
+	known.Store(&want)
+	if pod := call(); pod == nil || *pod != want {
+		t.Errorf("pod %+v", pod)
+	}
+}

@@ -1,0 +1,69 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podidentity
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+
+// patience is how long a missing address is waited for.
+const patience = 2 * time.Second
+
+// Pods knows the pods of a cluster. Its methods are safe for concurrent use.
+type Pods struct {
+	table *table
+	api   api
+	log   *slog.Logger
+}
+
+// New returns the pods of the cluster that config reaches; Run watches them. It needs the right to list and watch all pods.
+func New(config *rest.Config, log *slog.Logger) (*Pods, error) {
+	c := rest.CopyConfig(config)
+	c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	core, err := coreclient.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("making client for pods: %w", err)
+	}
+	return &Pods{table: newTable(), api: core.Pods(corev1.NamespaceAll), log: log}, nil
+}
+
+// Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an address that nobody has yet, while the cluster is heard.
+func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
+	ip = canonical(ip)
+	var deadline <-chan time.Time
+	for {
+		k, account, news := p.table.find(ip)
+		if k.name != "" {
+			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: account}
+		}
+		if news == nil {
+			return nil
+		}
+		if deadline == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			deadline = timer.C
+		}
+		select {
+		case <-news:
+		case <-deadline:
+			p.table.missed(ip)
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

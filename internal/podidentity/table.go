@@ -1,0 +1,219 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podidentity
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// silence is how old the last sign of life may be.
+	silence = 5 * time.Second
+	// absence is how long an address that nobody had after waiting is not waited for again.
+	absence = time.Minute
+	// absentees is how many such addresses are remembered.
+	absentees = 10_000
+)
+
+// key names a pod.
+type key struct {
+	namespace unique.Handle[string]
+	name      string
+}
+
+// nodeAddresses are those of a pod's node, one for each family.
+type nodeAddresses [2]netip.Addr
+
+// pod is what is kept of one.
+type pod struct {
+	account unique.Handle[string] // ServiceAccount
+	ips     []netip.Addr          // none: its addresses are its node's
+	leaving bool                  // it gives its addresses away without a word
+	node    unique.Handle[nodeAddresses]
+}
+
+// table holds all pods. It is safe for concurrent use.
+type table struct {
+	mu     sync.Mutex
+	pods   map[key]pod
+	byIP   map[netip.Addr][]key
+	hosts  map[netip.Addr]int // nodes' addresses, and how many pods say so
+	alive  time.Time          // the last sign of life
+	absent map[netip.Addr]time.Time
+	news   chan struct{} // closed and replaced when an address appears, if somebody waits
+}
+
+func newTable() *table {
+	t := &table{absent: map[netip.Addr]time.Time{}}
+	t.clear()
+	return t
+}
+
+func (t *table) clear() {
+	t.pods, t.byIP, t.hosts = map[key]pod{}, map[netip.Addr][]key{}, map[netip.Addr]int{}
+}
+
+// entry reads a pod of the API. Finished pods are none.
+func entry(p *corev1.Pod) (key, *pod) {
+	k := key{unique.Make(p.Namespace), p.Name}
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return k, nil
+	}
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), leaving: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
+	if !p.Spec.HostNetwork {
+		e.ips = addresses(p)
+	}
+	return k, e
+}
+
+func node(p *corev1.Pod) nodeAddresses {
+	addresses := nodeAddresses{parse(p.Status.HostIP)}
+	for _, ip := range p.Status.HostIPs {
+		if a := parse(ip.IP); a != addresses[0] {
+			addresses[1] = a
+		}
+	}
+	return addresses
+}
+
+func addresses(p *corev1.Pod) []netip.Addr {
+	ips := make([]netip.Addr, 0, max(len(p.Status.PodIPs), 1))
+	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
+		if a := parse(ip.IP); a.IsValid() && !slices.Contains(ips, a) {
+			ips = append(ips, a)
+		}
+	}
+	return slices.Clip(ips)
+}
+
+// parse returns the address, or none.
+func parse(text string) netip.Addr {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return canonical(a)
+}
+
+// canonical is the one spelling of an address.
+func canonical(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// replace puts a complete list into the place of everything.
+func (t *table) replace(list map[key]pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clear()
+	for k, p := range list {
+		t.put(k, p)
+	}
+	t.tell()
+}
+
+// set takes what is said of a pod now.
+func (t *table) set(p *corev1.Pod) {
+	k, e := entry(p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(k)
+	if e != nil {
+		t.put(k, *e)
+		t.tell()
+	}
+}
+
+// remove forgets a pod.
+func (t *table) remove(p *corev1.Pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(key{unique.Make(p.Namespace), p.Name})
+}
+
+// put, drop and tell are called with the lock held.
+func (t *table) put(k key, p pod) {
+	t.pods[k] = p
+	for _, ip := range p.ips {
+		t.byIP[ip] = append(t.byIP[ip], k)
+		delete(t.absent, ip)
+	}
+	for _, ip := range p.node.Value() {
+		t.hosts[ip]++
+	}
+}
+
+func (t *table) drop(k key) {
+	p, ok := t.pods[k]
+	if !ok {
+		return
+	}
+	delete(t.pods, k)
+	for _, ip := range p.ips {
+		if rest := slices.DeleteFunc(t.byIP[ip], func(other key) bool { return other == k }); len(rest) > 0 {
+			t.byIP[ip] = rest
+		} else {
+			delete(t.byIP, ip)
+		}
+	}
+	for _, ip := range p.node.Value() {
+		if t.hosts[ip]--; t.hosts[ip] <= 0 {
+			delete(t.hosts, ip)
+		}
+	}
+}
+
+func (t *table) tell() {
+	if t.news != nil {
+		close(t.news)
+		t.news = nil
+	}
+}
+
+// sign notes that the cluster is heard.
+func (t *table) sign() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.alive = time.Now()
+}
+
+// find returns the pod of an address. Without one, news is closed when it is worth asking again; nil: it is not.
+func (t *table) find(ip netip.Addr) (k key, account string, news <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	holders := t.byIP[ip]
+	switch {
+	case time.Since(t.alive) >= silence, t.hosts[ip] > 0, len(holders) > 1:
+		return key{}, "", nil
+	case len(holders) == 1:
+		p := t.pods[holders[0]]
+		if p.leaving {
+			return key{}, "", nil
+		}
+		return holders[0], p.account.Value(), nil
+	}
+	if since, ok := t.absent[ip]; ok && time.Since(since) < absence {
+		return key{}, "", nil
+	}
+	if t.news == nil {
+		t.news = make(chan struct{})
+	}
+	return key{}, "", t.news
+}
+
+// missed notes that nobody had the address after waiting.
+func (t *table) missed(ip netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.byIP[ip]) > 0 {
+		return
+	}
+	if len(t.absent) >= absentees {
+		clear(t.absent)
+	}
+	t.absent[ip] = time.Now()
+}

@@ -1,0 +1,170 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podidentity
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newPod makes a running pod on the node 192.0.2.1.
+func newPod(name string, ips ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name}}
+	p.Spec.ServiceAccountName = "sa-" + name
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, HostIP: "192.0.2.1"}
+	for i, ip := range ips {
+		if i == 0 {
+			p.Status.PodIP = ip
+		}
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+	}
+	return p
+}
+
+// who returns the name of the pod that has the address now, or "".
+func (t *table) who(ip string) string {
+	k, _, _ := t.find(canonical(netip.MustParseAddr(ip)))
+	return k.name
+}
+
+// model says in the plainest way who has an address.
+func model(pods map[string]*corev1.Pod, ip string) string {
+	var holders []*corev1.Pod
+	for _, p := range pods {
+		if p.Status.HostIP == ip {
+			return ""
+		}
+		for _, own := range p.Status.PodIPs {
+			if own.IP == ip && !p.Spec.HostNetwork {
+				holders = append(holders, p)
+			}
+		}
+	}
+	if len(holders) != 1 || holders[0].DeletionTimestamp != nil {
+		return ""
+	}
+	return holders[0].Name
+}
+
+var modelIPs = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "192.0.2.1", "192.0.2.2"}
+
+// play does what the bytes say, two for each step, and compares after each.
+func play(t *testing.T, steps []byte) {
+	t.Helper()
+	table, pods := newTable(), map[string]*corev1.Pod{}
+	table.sign()
+	for i := 0; i+1 < len(steps); i += 2 {
+		what, how := steps[i], steps[i+1]
+		name := fmt.Sprintf("p%d", what%5)
+		p := newPod(name, modelIPs[how%4])
+		if how&0x10 != 0 {
+			p = newPod(name, modelIPs[how%3], "fd00::1")
+		}
+		p.Status.HostIP = modelIPs[4+how>>7]
+		now := metav1.Now()
+		switch what / 5 % 8 {
+		case 0:
+			delete(pods, name)
+			table.remove(p)
+		case 1:
+			p.Status.Phase = []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}[how%2]
+			delete(pods, name)
+			table.set(p)
+		case 2:
+			p.Spec.HostNetwork = true
+			p.Status.PodIP, p.Status.PodIPs = p.Status.HostIP, []corev1.PodIP{{IP: p.Status.HostIP}}
+			pods[name] = p
+			table.set(p)
+		case 3:
+			p.DeletionTimestamp = &now
+			pods[name] = p
+			table.set(p)
+		case 4: // not started yet
+			p.Status.PodIP, p.Status.PodIPs = "", nil
+			pods[name] = p
+			table.set(p)
+		case 5: // the watch broke: everything is listed anew
+			list := map[key]pod{}
+			for _, p := range pods {
+				k, e := entry(p)
+				list[k] = *e
+			}
+			table.replace(list)
+		default:
+			pods[name] = p
+			table.set(p)
+		}
+		for _, ip := range modelIPs {
+			if got, want := table.who(ip), model(pods, ip); got != want {
+				t.Fatalf("after step %d of %x: %s is %q, want %q", i/2, steps, ip, got, want)
+			}
+		}
+	}
+	for _, p := range pods {
+		table.remove(p)
+	}
+	if len(table.pods)+len(table.byIP)+len(table.hosts) > 0 {
+		t.Fatalf("left behind: %+v", table)
+	}
+}
+
+func TestAddressesAreRightOrUnknown(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		steps := make([]byte, 200)
+		for i := range steps {
+			steps[i] = byte(random.Uint32())
+		}
+		play(t, steps)
+	}
+}
+
+func FuzzAddressesAreRightOrUnknown(f *testing.F) {
+	f.Add([]byte{30, 0, 31, 0, 0, 0, 15, 0, 30, 0x10, 25, 0, 10, 0x80})
+	f.Fuzz(play)
+}
+
+func TestAddressesHaveOneSpelling(t *testing.T) {
+	t.Parallel()
+	table := newTable()
+	table.sign()
+	table.set(newPod("a", "10.0.0.1", "fd00::1"))
+	for _, ip := range []string{"10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "fd00:0:0::0001", "fd00::1%eth0"} {
+		if got := table.who(ip); got != "a" {
+			t.Errorf("%s: %q", ip, got)
+		}
+	}
+}
+
+func BenchmarkMemoryOf10000Pods(b *testing.B) {
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const pods = 10_000
+	for b.Loop() {
+		before := heap()
+		table := newTable()
+		for i := range pods {
+			p := newPod(fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("fd00::%x", i))
+			p.Namespace, p.Spec.ServiceAccountName, p.Status.HostIP = fmt.Sprintf("team-%d", i%100), fmt.Sprintf("account-%d", i%300), fmt.Sprintf("192.0.2.%d", i%200)
+			table.set(p)
+		}
+		b.ReportMetric(float64(heap()-before), "B/10000-pods")
+		runtime.KeepAlive(table)
+	}
+}

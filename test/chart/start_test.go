@@ -31,6 +31,11 @@ func TestProgramsStartAsInstalled(t *testing.T) {
 	if err != nil || len(inputs) == 0 {
 		t.Fatalf("no testdata: %v", err)
 	}
+	for _, name := range []string{"team-a", "team-b"} { // which testdata/namespaces.in.yaml allows
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	mounts := mountedFiles(t)
 	for _, name := range []string{"team-a", "team-b"} { // of namespaces.in.yaml
 		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {

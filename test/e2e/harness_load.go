@@ -37,6 +37,7 @@ type sample struct {
 // tally is what a load counted.
 type tally struct {
 	OK, Failed, Dialled int
+	IdleBroke           int `json:"idle_broke"` // idle connections that ended with a reset; no request was lost on them
 	Slowest             time.Duration
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -64,14 +66,30 @@ func (w *world) complaint() error {
 				p.Ports[port.Port] = port.Scheme
 			}
 		}
-		if o.Spec.State == v1alpha1.StateBound {
-			got[o.Name] = p
+		if o.Spec.State != v1alpha1.StateBound {
+			continue
+		}
+		got[o.Name] = p
+		if err := told(&o); err != nil {
+			return err
 		}
 	}
 	if diff := cmp.Diff(w.expected(), got); diff != "" {
 		return fmt.Errorf("the account has (-), and projected is (+):\n%s", diff)
 	}
 	return w.servicesComplaint(objects.Items)
+}
+
+// told says whether the status speaks of this very spec, and truly: which Services are ours is remembered there as well.
+func told(o *v1alpha1.BoundEndpoint) error {
+	c, want := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServicesReady), metav1.ConditionTrue
+	if o.Spec.Service == "shop" {
+		want = metav1.ConditionFalse
+	}
+	if c == nil || c.ObservedGeneration != o.Generation || c.Status != want {
+		return fmt.Errorf("the status of %s, generation %d, says %+v", o.Name, o.Generation, c)
+	}
+	return nil
 }
 
 // servicesComplaint compares all Services of both namespaces with the objects, and those of others with what they were.

@@ -74,6 +74,15 @@ type TunnelSessions interface {
 	ListTunnelSessions(ctx context.Context, accountID string, p Page) (*TunnelSessionPage, error)
 }
 
+// SessionEnder ends live sessions of an account's agents. The agent is told at once, and what it has open ends within a second. CodeNotFound
+// for a session that is not live.
+type SessionEnder interface {
+	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints are offline, as those of a lost agent.
+	StopSession(ctx context.Context, accountID, id string) error
+	// RestartSession ends a session whose agent then connects again, with the endpoints it had.
+	RestartSession(ctx context.Context, accountID, id string) error
+}
+
 // SessionStarter records a session before its first bind. The session ends with Binder.Lose.
 type SessionStarter interface {
 	StartSession(ctx context.Context, s TunnelSession) error

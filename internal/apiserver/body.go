@@ -57,6 +57,19 @@ func (c *call) readBody() (*body, error) {
 	return parseBody(raw)
 }
 
+// noFields reads the body of a request that has nothing to say: none, or an empty object.
+func (c *call) noFields() error {
+	if c.r.ContentLength == 0 {
+		return nil
+	}
+	b, err := c.readBody()
+	if err != nil {
+		return err
+	}
+	b.top.done()
+	return b.err(nil)
+}
+
 func parseBody(raw []byte) (*body, error) {
 	var probe json.RawMessage
 	if err := json.Unmarshal(raw, &probe); err != nil {

@@ -4,6 +4,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -156,6 +157,46 @@ func TestTunnelSessions(t *testing.T) {
 		}
 	}
 	a.get("/tunnel_sessions/"+a.TokenID).want(404, account.CodeNotFound)
+}
+
+// enders notes what the API asks of the live sessions.
+type enders struct{ asked []string }
+
+func (e *enders) StopSession(_ context.Context, accountID, id string) error {
+	return e.end("stop", accountID, id)
+}
+
+func (e *enders) RestartSession(_ context.Context, accountID, id string) error {
+	return e.end("restart", accountID, id)
+}
+
+func (e *enders) end(how, accountID, id string) error {
+	e.asked = append(e.asked, how+" "+accountID+" "+id)
+	if id == "ts-none" {
+		return account.Errorf(account.CodeNotFound, "no")
+	}
+	return nil
+}
+
+func TestSessionsAreStoppedAndRestarted(t *testing.T) {
+	t.Parallel()
+	ended := &enders{}
+	a := newAPI(t, func(o *apiserver.Options) { o.Ender = ended })
+	other, _ := a.NewAccount("other")
+	a.do("POST", "/tunnel_sessions/ts-1/stop", a.admin, "").want(204)
+	a.do("POST", "/tunnel_sessions/ts-2/restart", a.admin, "{}").want(204)
+	a.do("POST", "/tunnel_sessions/ts-3/stop", a.key(other, account.ScopeAdmin), "").want(204)
+	a.do("POST", "/tunnel_sessions/ts-none/stop", a.admin, "").want(404, account.CodeNotFound)
+	want := fmt.Sprintf("[stop %[1]s ts-1 restart %[1]s ts-2 stop %[2]s ts-3 stop %[1]s ts-none]", a.AccountID, other)
+	storetest.Equal(t, "asked", fmt.Sprint(ended.asked), want)
+	for _, path := range []string{"/tunnel_sessions/ts-4/stop", "/tunnel_sessions/ts-4/restart"} {
+		a.do("POST", path, a.key(a.AccountID, account.ScopeRead, account.ScopeOperator), "").want(403, account.CodeScope)
+		a.do("POST", path, a.admin, `{"id":"ts-5"}`).want(400, account.CodeInvalid)
+		a.do("POST", path, a.admin, `[]`).want(400, account.CodeMalformed)
+		a.do("POST", path+"?force=true", a.admin, "").want(400, account.CodeInvalid)
+		a.get(path).want(405, account.CodeMethod)
+	}
+	storetest.Equal(t, "asked after refusals", len(ended.asked), 4)
 }
 
 func TestAnotherAccountsObjectsAreUnknown(t *testing.T) {

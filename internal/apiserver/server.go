@@ -43,6 +43,7 @@ type Options struct {
 	Events     account.EventLog
 	Operators  account.Operators
 	Sessions   account.TunnelSessions
+	Ender      account.SessionEnder
 	APIKeys    account.APIKeys
 	Authtokens account.Authtokens
 	Auth       account.Authenticator
@@ -127,8 +128,10 @@ func (s *server) routes() map[string]map[string]method {
 			http.MethodPatch:  {registering, s.patchOperator},
 			http.MethodDelete: {registering, s.deleteOperator},
 		},
-		"/tunnel_sessions":      {http.MethodGet: {reading, s.listSessions}},
-		"/tunnel_sessions/{id}": {http.MethodGet: {reading, s.getSession}},
+		"/tunnel_sessions":              {http.MethodGet: {reading, s.listSessions}},
+		"/tunnel_sessions/{id}":         {http.MethodGet: {reading, s.getSession}},
+		"/tunnel_sessions/{id}/stop":    {http.MethodPost: {only, s.stopSession}},
+		"/tunnel_sessions/{id}/restart": {http.MethodPost: {only, s.restartSession}},
 		"/api_keys": {
 			http.MethodGet:  {reading, s.listAPIKeys},
 			http.MethodPost: {only, s.createAPIKey},

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -45,6 +46,24 @@ func (s *server) getSession(c *call) error {
 	}
 	s.fillSession(found)
 	return c.writeJSON(http.StatusOK, found)
+}
+
+func (s *server) stopSession(c *call) error { return c.endSession(s.opt.Ender.StopSession) }
+
+func (s *server) restartSession(c *call) error { return c.endSession(s.opt.Ender.RestartSession) }
+
+func (c *call) endSession(end func(ctx context.Context, accountID, id string) error) error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := c.noFields(); err != nil {
+		return err
+	}
+	if err := end(c.r.Context(), c.accountID(), c.r.PathValue("id")); err != nil {
+		return err
+	}
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func (s *server) fillSession(t *account.TunnelSession) {

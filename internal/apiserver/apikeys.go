@@ -30,7 +30,7 @@ func (s *server) listAPIKeys(c *call) error {
 		s.fillAPIKey(&list.Keys[i])
 	}
 	if n := len(list.Keys); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, "api_keys", list.Keys[n-1].ID, q, nil)
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Keys[n-1].ID, q, nil)
 	}
 	return c.writeJSON(http.StatusOK, list)
 }

@@ -30,7 +30,7 @@ func (s *server) listAuthtokens(c *call) error {
 		s.fillAuthtoken(&list.Credentials[i])
 	}
 	if n := len(list.Credentials); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, "credentials", list.Credentials[n-1].ID, q, nil)
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Credentials[n-1].ID, q, nil)
 	}
 	return c.writeJSON(http.StatusOK, list)
 }

@@ -54,7 +54,7 @@ func (s *server) listEndpoints(c *call) error {
 		s.fillEndpoint(&list.Endpoints[i])
 	}
 	if n := len(list.Endpoints); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, "endpoints", list.Endpoints[n-1].ID, q, url.Values{"resource_version": {version.String()}})
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Endpoints[n-1].ID, q, url.Values{"resource_version": {version.String()}})
 	}
 	return c.writeJSON(http.StatusOK, list)
 }

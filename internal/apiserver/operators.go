@@ -30,7 +30,7 @@ func (s *server) listOperators(c *call) error {
 		s.fillOperator(&list.Operators[i])
 	}
 	if n := len(list.Operators); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, "kubernetes_operators", list.Operators[n-1].ID, q, nil)
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Operators[n-1].ID, q, nil)
 	}
 	return c.writeJSON(http.StatusOK, list)
 }

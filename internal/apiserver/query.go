@@ -125,8 +125,8 @@ func (s *server) uri(elements ...string) string {
 	return text
 }
 
-// nextPage is the address of the page after the one that ends with lastID, with the same filters; nil when there is none.
-func (c *call) nextPage(more bool, plural, lastID string, q *query, extra url.Values) *string {
+// nextPage is the address of the list's page after the one that ends with lastID, with the same filters; nil when there is none.
+func (c *call) nextPage(more bool, uri, lastID string, q *query, extra url.Values) *string {
 	if !more {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (c *call) nextPage(more bool, plural, lastID string, q *query, extra url.Va
 	for name := range extra {
 		values.Set(name, extra.Get(name))
 	}
-	next := c.server.uri(plural) + "?" + values.Encode()
+	next := uri + "?" + values.Encode()
 	return &next
 }
 

@@ -37,7 +37,7 @@ type Limits struct {
 	KeyCheck          time.Duration // how often the keys of open watches are looked up; 500 ms
 }
 
-// Options are what New needs. All interfaces are required.
+// Options are what New needs. All interfaces, and Admits, are required.
 type Options struct {
 	Endpoints  account.Endpoints
 	Events     account.EventLog
@@ -47,6 +47,9 @@ type Options struct {
 	APIKeys    account.APIKeys
 	Authtokens account.Authtokens
 	Auth       account.Authenticator
+	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with none of them every one is. CodeInvalid for
+	// a selector that does not compile.
+	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
 
 	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
 	VersionHeaders []string // further names that the version header may have
@@ -128,10 +131,11 @@ func (s *server) routes() map[string]map[string]method {
 			http.MethodPatch:  {registering, s.patchOperator},
 			http.MethodDelete: {registering, s.deleteOperator},
 		},
-		"/tunnel_sessions":              {http.MethodGet: {reading, s.listSessions}},
-		"/tunnel_sessions/{id}":         {http.MethodGet: {reading, s.getSession}},
-		"/tunnel_sessions/{id}/stop":    {http.MethodPost: {only, s.stopSession}},
-		"/tunnel_sessions/{id}/restart": {http.MethodPost: {only, s.restartSession}},
+		"/kubernetes_operators/{id}/bound_endpoints": {http.MethodGet: {watching, s.listBound}},
+		"/tunnel_sessions":                           {http.MethodGet: {reading, s.listSessions}},
+		"/tunnel_sessions/{id}":                      {http.MethodGet: {reading, s.getSession}},
+		"/tunnel_sessions/{id}/stop":                 {http.MethodPost: {only, s.stopSession}},
+		"/tunnel_sessions/{id}/restart":              {http.MethodPost: {only, s.restartSession}},
 		"/api_keys": {
 			http.MethodGet:  {reading, s.listAPIKeys},
 			http.MethodPost: {only, s.createAPIKey},

@@ -31,7 +31,7 @@ func (s *server) listSessions(c *call) error {
 		s.fillSession(&list.Sessions[i])
 	}
 	if n := len(list.Sessions); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, "tunnel_sessions", list.Sessions[n-1].ID, q, nil)
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Sessions[n-1].ID, q, nil)
 	}
 	return c.writeJSON(http.StatusOK, list)
 }

@@ -92,8 +92,7 @@ func (f *forwarder) run(ctx context.Context) error {
 		var drain time.Duration
 		select {
 		case <-ctx.Done():
-			f.leave(parts)
-			drain = f.options.DrainTimeout
+			drain = f.leave(parts)
 		case <-parts.Done(): // a part of this process failed: there is nothing to wait for
 		}
 		f.finish(drain)

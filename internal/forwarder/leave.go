@@ -12,15 +12,20 @@ import (
 // leave goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too. Readiness stays: Kubernetes itself marks the pods that
 // it stops, and a readiness that fails makes it refuse the connections that are still on their way. When the installation is being removed, leave returns
 // as soon as it knows: nothing will come any more.
-func (f *forwarder) leave(ctx context.Context) {
+//
+// Kubernetes takes a pod out of 20 EndpointSlices a second, one for each hostname, so with thousands of them leaving takes minutes. Leaving and draining
+// have one time together; leave returns what is left of it to drain.
+func (f *forwarder) leave(ctx context.Context) (drain time.Duration) {
+	begun, together := time.Now(), f.timing.leaveTimeout+f.options.DrainTimeout
 	f.draining.Store(true)
 	f.changes.light()
 	close(f.stopping)
-	f.edge.drain(f.timing.leaveTimeout + f.options.DrainTimeout)
-	ctx, cancel := context.WithTimeout(ctx, f.timing.leaveTimeout)
+	f.edge.drain(together)
+	ctx, cancel := context.WithTimeout(ctx, together)
 	defer cancel()
 	f.log.Info("stopping: accepting until pods no longer come")
 	f.awaitUnlisted(ctx)
+	return min(f.options.DrainTimeout, together-time.Since(begun))
 }
 
 // awaitUnlisted waits until the EndpointSlices no longer name this pod, or cannot be read for long enough, and kube-proxy has had the time to follow them;
@@ -42,7 +47,7 @@ func (f *forwarder) awaitUnlisted(ctx context.Context) {
 		}
 		if !f.stay(ctx, f.timing.slicesEvery) {
 			if ctx.Err() != nil {
-				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after", f.timing.leaveTimeout)
+				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after", f.timing.leaveTimeout+f.options.DrainTimeout)
 			}
 			return
 		}

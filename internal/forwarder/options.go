@@ -52,15 +52,16 @@ type Options struct {
 	// HealthAddr and MetricsAddr are listen addresses: /healthz, /readyz and /status on the first, /metrics on the second. The empty string
 	// leaves that listener out.
 	HealthAddr, MetricsAddr string
-	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer come. It needs up to LeaveTimeout before that.
+	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer come. Leaving takes up to LeaveTimeout before that;
+	// where it takes longer, it takes that from DrainTimeout.
 	// When the namespace is being deleted, it waits for at most 2 s in all.
 	DrainTimeout time.Duration
 	// Logger is for the people who run the cluster. Optional.
 	Logger *slog.Logger
 }
 
-// LeaveTimeout is the longest time that a stopping forwarder goes on accepting because EndpointSlices still name it. The pod's termination grace
-// period must be longer than LeaveTimeout and DrainTimeout together.
+// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because EndpointSlices still name it: enough for about 1,000
+// hostnames. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout together.
 const LeaveTimeout = time.Minute
 
 // Objects is what the cluster says at one moment.

@@ -160,15 +160,28 @@ func TestLeavingOrder(t *testing.T) {
 	})
 }
 
+// after answers that the pod is named until d after the first question.
+func after(d time.Duration) func() (bool, error) {
+	var first time.Time
+	return func() (bool, error) {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		return time.Since(first) < d, nil
+	}
+}
+
 func TestLeavingHasLimits(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		listed func() (bool, error)
 		accept time.Duration // how long connections are taken
+		drain  time.Duration // how long they may go on
 	}{
-		"EndpointSlices cannot be read":    {func() (bool, error) { return false, errors.New("forbidden") }, 40 * time.Second},
-		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout},
-		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second},
+		"EndpointSlices cannot be read":    {func() (bool, error) { return false, errors.New("forbidden") }, 40 * time.Second, 5 * time.Minute},
+		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout + 5*time.Minute, 0},
+		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second, 5 * time.Minute},
+		"thousands of EndpointSlices":      {after(3 * time.Minute), 3*time.Minute + 10*time.Second, 2*time.Minute + 50*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,8 +199,8 @@ func TestLeavingHasLimits(t *testing.T) {
 					t.Errorf("accepted for %s, want %s", took, tt.accept)
 				}
 				<-cut
-				if took := time.Since(begun); took != tt.accept+5*time.Minute {
-					t.Errorf("connections cut after %s, want %s", took, tt.accept+5*time.Minute)
+				if took := time.Since(begun); took != tt.accept+tt.drain {
+					t.Errorf("connections cut after %s, want %s", took, tt.accept+tt.drain)
 				}
 				if err := <-b.done; err != nil {
 					t.Error(err)

@@ -6,9 +6,9 @@ package doctor
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // PrintOptions say how a report is shown.
@@ -150,20 +150,4 @@ func wrap(text string, width int) []string {
 const maxText = 600 // characters of a text from the cluster
 
 // clean makes a text that came from the cluster fit for a terminal.
-func clean(s string) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > maxText {
-			b.WriteString("…")
-			break
-		}
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
+func clean(s string) string { return printable.Text(s, maxText) }

@@ -66,7 +66,7 @@ var rules = []rule{
 		why:    "so that they can be tested and replaced without a store or a tunnel",
 	},
 	{
-		name: "leaves import nothing of ours", of: []string{"internal/tunnel", "internal/relay", "internal/version", "internal/trust", "internal/account"},
+		name: "leaves import nothing of ours", of: []string{"internal/tunnel", "internal/relay", "internal/version", "internal/trust", "internal/account", "internal/printable", "internal/interrupt"},
 		forbid: []string{module + "/"},
 		why:    "information flows one way",
 	},

@@ -6,11 +6,10 @@ package screen
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // ANSI colours.
@@ -112,23 +111,7 @@ func (t text) paint(color, s string) string {
 const maxText = 300 // characters of a text from the network
 
 // Clean makes a text that came from the network fit for a terminal: what is not printable is escaped, what is long is cut.
-func Clean(s string) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > maxText {
-			b.WriteString("…")
-			break
-		}
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
+func Clean(s string) string { return printable.Text(s, maxText) }
 
 func short(d time.Duration) string {
 	switch {

@@ -80,7 +80,7 @@ func (q *query) endpointFilter() account.EndpointFilter {
 	var f account.EndpointFilter
 	if q.values.Has("binding") {
 		f.Binding = q.values.Get("binding")
-		if !slices.Contains([]string{account.BindingKubernetes, account.BindingInternal, account.BindingPublic}, f.Binding) {
+		if !slices.Contains(bindings, f.Binding) {
 			q.bad("binding", f.Binding, "must be kubernetes, internal or public")
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -91,6 +92,8 @@ type server struct {
 	rates   rateLimits
 	watches watchCounts
 	keys    keyWatch
+
+	description func() ([]byte, error) // of the API; made once
 }
 
 // New returns the handler of the API. It may be called by many goroutines. Watches end when the context of their request does: cancel
@@ -101,6 +104,7 @@ func New(opt Options) http.Handler {
 	s.rates = rateLimits{rate: opt.Limits.Rate, burst: opt.Limits.Burst}
 	s.watches = watchCounts{most: opt.Limits.WatchesPerAccount}
 	s.keys = keyWatch{auth: opt.Auth, every: opt.Limits.KeyCheck, log: opt.Logger}
+	s.description = sync.OnceValues(s.describe)
 	s.unknown = &route{server: s}
 	s.mux.Handle("/", s.unknown)
 	for pattern, methods := range s.routes() {
@@ -120,6 +124,7 @@ var (
 // routes is the one list of what the API offers.
 func (s *server) routes() map[string]map[string]method {
 	return map[string]map[string]method{
+		"/openapi.json":   {http.MethodGet: {watching, s.getDescription}},
 		"/endpoints":      {http.MethodGet: {watching, s.listEndpoints}},
 		"/endpoints/{id}": {http.MethodGet: {watching, s.getEndpoint}},
 		"/kubernetes_operators": {

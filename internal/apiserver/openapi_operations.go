@@ -1,0 +1,98 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import "github.com/fairlead-dev/fairlead/internal/account"
+
+var paging = []string{"before_id", "limit"}
+
+// operations describes every method of every route, by "METHOD pattern".
+var operations = map[string]operation{
+	"GET /openapi.json": {id: "getDescription", summary: "This description", answers: map[int]any{200: schema{"type": "object"}}},
+
+	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints", query: []string{"before_id", "limit", "binding", "url", "watch", "resource_version"},
+		answers: map[int]any{200: endpointList{}}, watch: account.EndpointEvent{}},
+	"GET /endpoints/{id}": {id: "getEndpoint", summary: "Read an endpoint", answers: map[int]any{200: account.Endpoint{}}},
+
+	"GET /kubernetes_operators": {id: "listOperators", summary: "List operators", query: paging, answers: map[int]any{200: operatorList{}}},
+	"POST /kubernetes_operators": {id: "registerOperator", summary: "Register an operator; with a cluster_uid again and again", body: operatorFields(true),
+		answers: map[int]any{201: account.Operator{}, 200: account.Operator{}}},
+	"GET /kubernetes_operators/{id}":    {id: "getOperator", summary: "Read an operator", answers: map[int]any{200: account.Operator{}}},
+	"PATCH /kubernetes_operators/{id}":  {id: "updateOperator", summary: "Change an operator", body: operatorFields(false), answers: map[int]any{200: account.Operator{}}},
+	"DELETE /kubernetes_operators/{id}": {id: "deleteOperator", summary: "Delete an operator; its forwarders lose their sessions", answers: map[int]any{204: nil}},
+	"GET /kubernetes_operators/{id}/bound_endpoints": {id: "listBoundEndpoints", summary: "List the endpoints that the operator's selectors admit; a page may be short",
+		query: paging, answers: map[int]any{200: boundList{}}},
+
+	"GET /tunnel_sessions":      {id: "listTunnelSessions", summary: "List the agents that are connected", query: paging, answers: map[int]any{200: sessionList{}}},
+	"GET /tunnel_sessions/{id}": {id: "getTunnelSession", summary: "Read a session", answers: map[int]any{200: account.TunnelSession{}}},
+	"POST /tunnel_sessions/{id}/stop": {id: "stopTunnelSession", summary: "End a session; its agent exits", body: fields(schema{}), optional: true,
+		answers: map[int]any{204: nil}},
+	"POST /tunnel_sessions/{id}/restart": {id: "restartTunnelSession", summary: "End a session; its agent connects again", body: fields(schema{}), optional: true,
+		answers: map[int]any{204: nil}},
+
+	"GET /api_keys":         {id: "listAPIKeys", summary: "List API keys", query: paging, answers: map[int]any{200: apiKeyList{}}},
+	"POST /api_keys":        {id: "createAPIKey", summary: "Make an API key; token is its secret, this once", body: apiKeyFields(), answers: map[int]any{201: account.APIKey{}}},
+	"GET /api_keys/{id}":    {id: "getAPIKey", summary: "Read an API key", answers: map[int]any{200: account.APIKey{}}},
+	"PATCH /api_keys/{id}":  {id: "updateAPIKey", summary: "Change an API key", body: apiKeyFields(), answers: map[int]any{200: account.APIKey{}}},
+	"DELETE /api_keys/{id}": {id: "deleteAPIKey", summary: "Delete an API key; its watches end", answers: map[int]any{204: nil}},
+
+	"GET /credentials": {id: "listCredentials", summary: "List authtokens", query: paging, answers: map[int]any{200: authtokenList{}}},
+	"POST /credentials": {id: "createCredential", summary: "Make an authtoken; token is its secret, this once", body: authtokenFields(),
+		answers: map[int]any{201: account.Authtoken{}}},
+	"GET /credentials/{id}":    {id: "getCredential", summary: "Read an authtoken", answers: map[int]any{200: account.Authtoken{}}},
+	"PATCH /credentials/{id}":  {id: "updateCredential", summary: "Change an authtoken", body: authtokenFields(), answers: map[int]any{200: account.Authtoken{}}},
+	"DELETE /credentials/{id}": {id: "deleteCredential", summary: "Delete an authtoken; its sessions end", answers: map[int]any{204: nil}},
+}
+
+// fields is the body of a request: none of the fields is required.
+func fields(properties schema) schema {
+	return schema{"type": "object", "properties": properties, "additionalProperties": false}
+}
+
+// inner is an object in a body.
+func inner(properties schema) schema {
+	of := fields(properties)
+	of["type"] = []string{"object", "null"}
+	return of
+}
+
+func text(maxBytes int) schema {
+	return schema{"type": []string{"string", "null"}, "maxLength": maxBytes}
+}
+
+// ignored is a field that is accepted and has no meaning.
+func ignored() schema {
+	return schema{"type": []string{"string", "null"}, "description": "accepted and ignored"}
+}
+
+func texts(of schema, most int) schema {
+	return schema{"type": []string{"array", "null"}, "items": of, "maxItems": most}
+}
+
+func moment() schema { return schema{"type": []string{"string", "null"}, "format": "date-time"} }
+
+func operatorFields(create bool) schema {
+	all := schema{
+		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "region": text(account.MaxRegion),
+		"enabled_features": texts(schema{"const": account.FeatureBindings}, 1),
+		"deployment": inner(schema{"name": text(account.MaxShortText), "namespace": text(account.MaxShortText), "version": text(account.MaxShortText),
+			"cluster_name": text(account.MaxShortText)}),
+		"binding": inner(schema{"endpoint_selectors": texts(schema{"type": "string", "maxLength": account.MaxSelector}, account.MaxSelectors),
+			"ingress_endpoint": text(account.MaxShortText), "csr": ignored()}),
+	}
+	if create {
+		all["cluster_uid"] = text(account.MaxShortText)
+	}
+	return fields(all)
+}
+
+func apiKeyFields() schema {
+	return fields(schema{"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
+		"scopes": texts(schema{"type": "string", "enum": account.Scopes()}, len(account.Scopes()))})
+}
+
+func authtokenFields() schema {
+	return fields(schema{"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
+		"acl": texts(schema{"type": "string", "maxLength": account.MaxACLRule, "pattern": "^(bind|connect):."}, account.MaxACLRules)})
+}

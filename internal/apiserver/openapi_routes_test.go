@@ -1,0 +1,25 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// Every method of every route is described, and nothing else is.
+func TestOperationsAreTheRoutes(t *testing.T) {
+	t.Parallel()
+	var offered []string
+	for pattern, methods := range (&server{}).routes() {
+		for name := range methods {
+			offered = append(offered, name+" "+pattern)
+		}
+	}
+	slices.Sort(offered)
+	if described := slices.Sorted(maps.Keys(operations)); !slices.Equal(described, offered) {
+		t.Errorf("described:\n%q\noffered:\n%q", described, offered)
+	}
+}

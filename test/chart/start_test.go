@@ -37,11 +37,6 @@ func TestProgramsStartAsInstalled(t *testing.T) {
 		}
 	}
 	mounts := mountedFiles(t)
-	for _, name := range []string{"team-a", "team-b"} { // of namespaces.in.yaml
-		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, input := range inputs {
 		t.Run(filepath.Base(input), func(t *testing.T) {
 			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace", namespace, "--create-namespace", "--values", input); err != nil {

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
 	"github.com/fairlead-dev/fairlead/internal/doctor"
-	"github.com/fairlead-dev/fairlead/internal/trust"
 )
-
-const envAPIKey = "FAIRLEAD_API_KEY"
 
 const doctorHelp = `Walk along the path of a call to an endpoint, from the pod to the upstream, and name the hop that is broken.
 
@@ -159,33 +154,5 @@ func (d *diagnose) print(r doctor.Report) error {
 
 // account makes a client of the account's API, nil when there is no API key.
 func (d *diagnose) account() (*apiclient.Client, error) {
-	key := d.console.env(envAPIKey)
-	if d.apiKeyFile != "" {
-		text, err := os.ReadFile(d.apiKeyFile)
-		if err != nil {
-			return nil, usagef("--api-key-file: %v", err)
-		}
-		key = string(text)
-	}
-	key = strings.TrimSpace(key)
-	if key == "" {
-		if d.apiKeyFile != "" {
-			return nil, usagef("--api-key-file %q: the file is empty", d.apiKeyFile)
-		}
-		return nil, nil
-	}
-	s, err := loadSettings(d.settings, d.console)
-	if err != nil {
-		return nil, err
-	}
-	if s.ServerURL.Text == "" {
-		return nil, usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s", agentconfig.EnvServerURL)
-	}
-	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
-	if err != nil {
-		return nil, usagef("%s: %v", trustSource(s), err)
-	}
-	return apiclient.New(apiclient.Options{
-		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) { return key, nil }, UserAgent: "fairlead doctor", Timeout: 10 * time.Second,
-	})
+	return accountClient(d.console, d.settings, d.apiKeyFile, "fairlead doctor")
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -67,7 +68,7 @@ func exitCode(err error) int {
 	case errors.As(err, &failure):
 		return map[agent.Reason]int{agent.Credentials: exitCredentials, agent.URLTaken: exitURLTaken, agent.Stop: exitStopped,
 			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
-	case errors.As(err, &credential):
+	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
 	case errors.As(err, &usage), account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage

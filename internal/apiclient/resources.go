@@ -162,9 +162,19 @@ type listPage struct {
 
 var errNoList = errors.New("it is not the list that was asked for")
 
+func (p *listPage) next() *string { return p.NextPageURI }
+
+// eachPage reads page after page of a list.
+func (c *Client) eachPage(ctx context.Context, path string, query url.Values, take func(*listPage) error) error {
+	return eachPage(ctx, c, path, query, take)
+}
+
 // eachPage reads page after page. Of a next page's address only the query counts: the address by which we reach the service may differ from
 // the one that it knows of itself.
-func (c *Client) eachPage(ctx context.Context, path string, query url.Values, take func(*listPage) error) error {
+func eachPage[P any, PP interface {
+	*P
+	next() *string
+}](ctx context.Context, c *Client, path string, query url.Values, take func(PP) error) error {
 	query.Set("limit", pageLimit)
 	seen := map[string]bool{}
 	for {
@@ -172,19 +182,20 @@ func (c *Client) eachPage(ctx context.Context, path string, query url.Values, ta
 			return c.badList(path, errors.New("its pages do not end"))
 		}
 		seen[query.Encode()] = true
-		var p listPage
-		if _, err := c.call(ctx, http.MethodGet, path, query, nil, &p); err != nil {
+		p := PP(new(P))
+		if _, err := c.call(ctx, http.MethodGet, path, query, nil, p); err != nil {
 			return err
 		}
-		if err := take(&p); err != nil {
+		if err := take(p); err != nil {
 			return c.badList(path, err)
 		}
-		if p.NextPageURI == nil || *p.NextPageURI == "" {
+		uri := p.next()
+		if uri == nil || *uri == "" {
 			return nil
 		}
-		next, err := url.Parse(*p.NextPageURI)
+		next, err := url.Parse(*uri)
 		if err != nil || next.Path != path {
-			return c.badList(path, fmt.Errorf("its next page %q is elsewhere", account.Shorten(*p.NextPageURI)))
+			return c.badList(path, fmt.Errorf("its next page %q is elsewhere", account.Shorten(*uri)))
 		}
 		query = next.Query()
 	}

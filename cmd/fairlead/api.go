@@ -1,0 +1,269 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+)
+
+const apiHelp = `Read and change what your account holds at the service, over its API.
+
+An API key is needed: in FAIRLEAD_API_KEY, or in the file that --api-key-file names. The server and whom to trust come from the same
+settings as an agent's. Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was refused.`
+
+// resource is one of the API's, as the commands show it.
+type resource struct {
+	name, path, list string // of the command, of the API, and of the list's field
+	noun             string // for sentences
+	columns          []column
+	fields           []field // of create and update; empty where there is neither
+	watch            bool
+	secret           bool     // the creation answers with a secret
+	acts             []string // further verbs without an answer
+}
+
+func (r resource) creates() bool { return len(r.fields) > 0 }
+
+// column is one of a table: the heading, and the field of the object, nested ones with a dot.
+type column struct{ heading, field string }
+
+func resources() []resource {
+	text := func(name, help string) field {
+		return field{flag: strings.ReplaceAll(name, "_", "-"), path: name, kind: kindText, help: help}
+	}
+	common := []field{text("description", "`TEXT` for people"), text("metadata", "`TEXT` for programs")}
+	expires := field{flag: "expires", path: "expires_at", kind: kindExpiry, help: "`WHEN` it ends: a duration (720h), a time (2027-01-31T00:00:00Z), or never"}
+	created := column{"CREATED", "created_at"}
+	dates := []column{created, {"EXPIRES", "expires_at"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}}
+	return []resource{
+		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true,
+			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, created}},
+		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
+			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"}, {"CLUSTER", "deployment.cluster_name"},
+				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
+			fields: append(common, text("region", "`TEXT`"), field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true, help: "`UID` of the cluster; with it, create registers again"},
+				field{flag: "feature", path: "enabled_features", kind: kindList, help: "`FEATURE`: bindings; may be repeated"},
+				field{flag: "deployment-name", path: "deployment.name", kind: kindText, help: "`NAME` of the release"},
+				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText, help: "`NAMESPACE` of the release"},
+				field{flag: "deployment-version", path: "deployment.version", kind: kindText, help: "`VERSION` of the operator"},
+				field{flag: "cluster-name", path: "deployment.cluster_name", kind: kindText, help: "`NAME` of the cluster"},
+				field{flag: "endpoint-selector", path: "binding.endpoint_selectors", kind: kindList, help: "CEL `EXPRESSION` over ep; may be repeated"},
+				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText, help: "`TEXT`"})},
+		{name: "tunnel-sessions", path: "/tunnel_sessions", list: "tunnel_sessions", noun: "tunnel session", acts: []string{"stop", "restart"},
+			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"}, {"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
+		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
+			columns: append([]column{{"ID", "id"}, {"SCOPES", "scopes"}}, dates...),
+			fields:  append(common, field{flag: "scope", path: "scopes", kind: kindList, help: "`SCOPE`: admin, read or operator; may be repeated"}, expires)},
+		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
+			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
+			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern> or connect:<operator id pattern>; may be repeated"}, expires)},
+	}
+}
+
+// apiCall is what every command of `fairlead api` has.
+type apiCall struct {
+	console    console
+	settings   agentconfig.Flags
+	apiKeyFile string
+	output     string
+}
+
+func newAPI(c console) *cobra.Command {
+	api := &cobra.Command{Use: "api", Short: "Read and change what your account holds at the service", Long: apiHelp,
+		Example: "  fairlead api endpoints list --watch\n  fairlead api credentials create --description \"alice's laptop\" --acl 'bind:http://*.demo'\n" +
+			"  fairlead api api-keys list -o yaml",
+		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	for _, r := range resources() {
+		group := &cobra.Command{Use: r.name, Aliases: []string{strings.TrimPrefix(r.path, "/")}, Short: "The account's " + r.noun + "s", Args: knownCommand,
+			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+		group.AddCommand(apiList(c, r), apiGet(c, r))
+		if r.creates() {
+			group.AddCommand(apiCreate(c, r), apiUpdate(c, r), apiDelete(c, r))
+		}
+		for _, verb := range r.acts {
+			group.AddCommand(apiAct(c, r, verb))
+		}
+		if r.name == "kubernetes-operators" {
+			group.AddCommand(apiBound(c, r))
+		}
+		api.AddCommand(group)
+	}
+	return api
+}
+
+// command makes a subcommand that takes an id, or nothing.
+func (a *apiCall) command(r resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error) *cobra.Command {
+	wantsID := strings.HasSuffix(use, " ID")
+	cmd := &cobra.Command{Use: use, Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case wantsID && len(args) != 1:
+				return usagef("%s needs one argument, the ID of %s, and got %d", cmd.CommandPath(), article(r.noun), len(args))
+			case !wantsID && len(args) > 0:
+				return usagef("%s takes no argument, and got %q", cmd.CommandPath(), args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.output != "table" && a.output != "json" && a.output != "yaml" {
+				return usagef("--output %q: must be table, json or yaml", a.output)
+			}
+			api, err := accountClient(a.console, a.settings, a.apiKeyFile, "fairlead api")
+			if err != nil {
+				return err
+			}
+			if api == nil {
+				return usagef("no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one", envAPIKey)
+			}
+			defer api.CloseIdle()
+			return do(cmd.Context(), api, strings.Join(args, ""))
+		}}
+	flags := cmd.Flags()
+	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
+	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
+	addSettings(cmd, &a.settings)
+	return cmd
+}
+
+func (r resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
+
+func article(noun string) string {
+	if strings.ContainsAny(noun[:1], "aeoA") {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+func apiList(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	var watch bool
+	var binding, at string
+	cmd := a.command(r, "list", "List "+r.noun+"s, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
+		query := url.Values{}
+		if binding != "" {
+			query.Set("binding", binding)
+		}
+		if at != "" {
+			query.Set("url", at)
+		}
+		if watch {
+			return a.watch(ctx, api, account.EndpointFilter{Binding: binding, URL: at})
+		}
+		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		if err != nil {
+			return err
+		}
+		return a.printList(r, all)
+	})
+	if r.watch {
+		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
+		cmd.Flags().StringVar(&binding, "binding", "", "only those with this `BINDING`, such as kubernetes")
+		cmd.Flags().StringVar(&at, "url", "", "only those with this `URL`")
+	}
+	return cmd
+}
+
+func apiGet(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	return a.command(r, "get ID", "Show "+article(r.noun), func(ctx context.Context, api *apiclient.Client, id string) error {
+		found, err := api.Object(ctx, r.at(id))
+		if err != nil {
+			return err
+		}
+		return a.print(found)
+	})
+}
+
+func apiCreate(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	in := fieldFlags{console: c}
+	cmd := a.command(r, "create", "Create "+article(r.noun), func(ctx context.Context, api *apiclient.Client, _ string) error {
+		fields, err := in.read(r.fields)
+		if err != nil {
+			return err
+		}
+		made, err := api.CreateObject(ctx, r.path, fields)
+		if err != nil {
+			return err
+		}
+		if a.output == "table" && r.secret {
+			return a.printSecret(r, made)
+		}
+		return a.print(made)
+	})
+	in.add(cmd, r.fields, true)
+	return cmd
+}
+
+func apiUpdate(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	in := fieldFlags{console: c}
+	cmd := a.command(r, "update ID", "Change "+article(r.noun)+"; what is not given stays", func(ctx context.Context, api *apiclient.Client, id string) error {
+		fields, err := in.read(r.fields)
+		if err != nil {
+			return err
+		}
+		if len(fields) == 0 {
+			return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.name)
+		}
+		changed, err := api.UpdateObject(ctx, r.at(id), fields)
+		if err != nil {
+			return err
+		}
+		return a.print(changed)
+	})
+	in.add(cmd, r.fields, false)
+	return cmd
+}
+
+func apiDelete(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	return a.command(r, "delete ID", "Delete "+article(r.noun)+"; what it has open ends within a second", func(ctx context.Context, api *apiclient.Client, id string) error {
+		if err := api.DeleteObject(ctx, r.at(id)); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.noun, id)
+		return err
+	})
+}
+
+func apiAct(c console, r resource, verb string) *cobra.Command {
+	a := &apiCall{console: c}
+	short := map[string]string{"stop": "End a session; its agent exits", "restart": "End a session; its agent connects again"}[verb]
+	return a.command(r, verb+" ID", short, func(ctx context.Context, api *apiclient.Client, id string) error {
+		if err := api.Act(ctx, r.at(id)+"/"+verb); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.err, "%s %s: told to %s\n", r.noun, id, verb)
+		return err
+	})
+}
+
+func apiBound(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	return a.command(r, "bound-endpoints ID", "List the endpoints that the operator's selectors admit", func(ctx context.Context, api *apiclient.Client, id string) error {
+		all, err := api.ListObjects(ctx, r.at(id)+"/bound_endpoints", "endpoints", nil)
+		if err != nil {
+			return err
+		}
+		return a.printList(resources()[0], all)
+	})
+}
+
+// secretOf takes the secret out of a creation's answer.
+func secretOf(made json.RawMessage) (id, secret string, err error) {
+	var o struct{ ID, Token string }
+	err = json.Unmarshal(made, &o)
+	return o.ID, o.Token, err
+}

@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// kind is what a field's flag takes.
+type kind int
+
+const (
+	kindText kind = iota
+	kindList
+	kindExpiry
+)
+
+// field is one that can be set, as a flag. Its path has a dot where it lies in an object.
+type field struct {
+	flag, path, help string
+	kind             kind
+	create           bool // only at the creation
+}
+
+// fieldFlags reads fields from flags, and from a file below them.
+type fieldFlags struct {
+	console console
+	file    string
+	cmd     *cobra.Command
+}
+
+func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
+	f.cmd = cmd
+	for _, one := range fields {
+		switch {
+		case one.create && !create:
+		case one.kind == kindList:
+			cmd.Flags().StringArray(one.flag, nil, one.help)
+		default:
+			cmd.Flags().String(one.flag, "", one.help)
+		}
+	}
+	cmd.Flags().StringVarP(&f.file, "file", "f", "", "`FILE` with the fields as the API names them, JSON or YAML; - for standard input; flags come on top")
+}
+
+// read returns what was given, as the API takes it.
+func (f *fieldFlags) read(fields []field) (map[string]any, error) {
+	out, err := f.readFile()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range fields {
+		if !f.cmd.Flags().Changed(one.flag) {
+			continue
+		}
+		value, err := f.value(one)
+		if err != nil {
+			return nil, err
+		}
+		if err := put(out, one, value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (f *fieldFlags) value(one field) (any, error) {
+	flags := f.cmd.Flags()
+	if one.kind == kindList {
+		list, err := flags.GetStringArray(one.flag)
+		if strings.Join(list, "") == "" {
+			return nil, err // the default
+		}
+		return list, err
+	}
+	text, err := flags.GetString(one.flag)
+	if err != nil || one.kind == kindText {
+		return text, err
+	}
+	return expiry("--"+one.flag, text, time.Now())
+}
+
+// expiry reads a duration from now on, a point in time, or never, which is nil.
+func expiry(flag, text string, now time.Time) (any, error) {
+	if text == "never" {
+		return nil, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return now.Add(d).UTC().Format(time.RFC3339), nil
+	}
+	if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return nil, usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag, text)
+	}
+	return text, nil
+}
+
+// put sets a field, in the object that its path names.
+func put(out map[string]any, one field, value any) error {
+	outer, name, nested := strings.Cut(one.path, ".")
+	if !nested {
+		out[one.path] = value
+		return nil
+	}
+	object, ok := out[outer].(map[string]any)
+	if out[outer] != nil && !ok {
+		return usagef("--%s: %s in the file is no object", one.flag, outer)
+	}
+	if object == nil {
+		object = map[string]any{}
+		out[outer] = object
+	}
+	object[name] = value
+	return nil
+}
+
+const maxFile = 1 << 20
+
+func (f *fieldFlags) readFile() (map[string]any, error) {
+	out := map[string]any{}
+	if f.file == "" {
+		return out, nil
+	}
+	from := f.console.in
+	if f.file != "-" {
+		opened, err := os.Open(f.file)
+		if err != nil {
+			return nil, usagef("--file: %v", err)
+		}
+		defer func() { _ = opened.Close() }()
+		from = opened
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the fields: %w", err)
+	case len(raw) > maxFile:
+		return nil, usagef("--file %q: has more than 1 MiB", f.file)
+	}
+	if err := yaml.Unmarshal(raw, &out); err != nil || out == nil {
+		return nil, usagef("--file %q: must hold one JSON or YAML object with the fields", f.file)
+	}
+	return out, nil
+}

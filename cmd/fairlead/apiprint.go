@@ -1,0 +1,163 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+)
+
+// printList prints objects as rows below a heading, or as a list.
+func (a *apiCall) printList(r resource, all []json.RawMessage) error {
+	if a.output != "table" {
+		joined, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("encoding the list: %w", err)
+		}
+		return a.printRaw(joined)
+	}
+	t := tabwriter.NewWriter(a.console.out, 0, 0, 3, ' ', 0)
+	headings := make([]string, len(r.columns))
+	for i, c := range r.columns {
+		headings[i] = c.heading
+	}
+	_, _ = fmt.Fprintln(t, strings.Join(headings, "\t")) // Flush has the error
+	for _, raw := range all {
+		cells, err := r.row(raw)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	return t.Flush()
+}
+
+func (r resource) row(raw json.RawMessage) ([]string, error) {
+	var o map[string]any
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", article(r.noun), err)
+	}
+	cells := make([]string, len(r.columns))
+	for i, c := range r.columns {
+		var v any = o
+		for name := range strings.SplitSeq(c.field, ".") {
+			inner, _ := v.(map[string]any)
+			v = inner[name]
+		}
+		cells[i] = cell(v)
+	}
+	return cells, nil
+}
+
+// cell is a value in one line.
+func cell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		if v == "" {
+			return "-"
+		}
+		return screen.Clean(v)
+	case []any:
+		texts := make([]string, len(v))
+		for i, one := range v {
+			texts[i] = cell(one)
+		}
+		if len(texts) == 0 {
+			return "-"
+		}
+		return strings.Join(texts, ",")
+	case map[string]any:
+		if id, ok := v["id"].(string); ok {
+			return cell(id)
+		}
+		text, _ := json.Marshal(v)
+		return screen.Clean(string(text))
+	}
+	return fmt.Sprint(v)
+}
+
+// print prints one object; as a table that is a line for each field.
+func (a *apiCall) print(raw json.RawMessage) error {
+	if a.output != "table" {
+		return a.printRaw(raw)
+	}
+	var o map[string]any
+	node, err := block(raw)
+	if err == nil {
+		err = json.Unmarshal(raw, &o)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	t := tabwriter.NewWriter(a.console.out, 0, 0, 3, ' ', 0)
+	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
+		name := node.Content[i].Value
+		_, _ = fmt.Fprintf(t, "%s\t%s\n", screen.Clean(name), cell(o[name])) // Flush has the error
+	}
+	return t.Flush()
+}
+
+// printSecret answers the creation of a credential. The secret alone goes to standard output, so that a script can take it.
+func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
+	id, secret, err := secretOf(made)
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, screen.Clean(id))
+	_, err = fmt.Fprintln(a.console.out, secret)
+	return err
+}
+
+// printRaw prints JSON as JSON or YAML, with the fields in the order of the API.
+func (a *apiCall) printRaw(raw json.RawMessage) error {
+	if a.output == "json" {
+		var out bytes.Buffer
+		if err := json.Indent(&out, raw, "", "  "); err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		_, err := fmt.Fprintln(a.console.out, out.String())
+		return err
+	}
+	return printYAML(a.console.out, raw)
+}
+
+func printYAML(w io.Writer, raw json.RawMessage) error {
+	node, err := block(raw)
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(node); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// block reads JSON, which is YAML, and lets it be written in lines.
+func block(raw json.RawMessage) (*yaml.Node, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(raw, &document); err != nil {
+		return nil, err
+	}
+	unstyle(&document)
+	return document.Content[0], nil
+}
+
+func unstyle(n *yaml.Node) {
+	n.Style = 0
+	for _, inner := range n.Content {
+		unstyle(inner)
+	}
+}

@@ -1,0 +1,88 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// For whoever shows what the API answers, and needs no types of ours: objects pass as the JSON that they came as.
+
+// ListObjects reads every page of the list at a path of the API, newest first, or fails. key is the list's field.
+func (c *Client) ListObjects(ctx context.Context, path, key string, query url.Values) ([]json.RawMessage, error) {
+	all := []json.RawMessage{}
+	if query == nil {
+		query = url.Values{}
+	}
+	err := eachPage(ctx, c, path, query, func(p *objectPage) error {
+		var some []json.RawMessage
+		if err := json.Unmarshal((*p)[key], &some); err != nil || some == nil {
+			return errNoList
+		}
+		all = append(all, some...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// objectPage is a page of any list.
+type objectPage map[string]json.RawMessage
+
+func (p *objectPage) next() *string {
+	var uri *string
+	if json.Unmarshal((*p)["next_page_uri"], &uri) != nil {
+		return nil
+	}
+	return uri
+}
+
+// Object reads the object at a path.
+func (c *Client) Object(ctx context.Context, path string) (json.RawMessage, error) {
+	return c.answered(ctx, http.MethodGet, path, nil)
+}
+
+// CreateObject posts a new object and returns what became of it.
+func (c *Client) CreateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
+	return c.answered(ctx, http.MethodPost, path, fields)
+}
+
+// UpdateObject changes the fields of the object at a path and returns what became of it.
+func (c *Client) UpdateObject(ctx context.Context, path string, fields map[string]any) (json.RawMessage, error) {
+	return c.answered(ctx, http.MethodPatch, path, fields)
+}
+
+// DeleteObject deletes the object at a path.
+func (c *Client) DeleteObject(ctx context.Context, path string) error {
+	_, err := c.call(ctx, http.MethodDelete, path, nil, nil, nil)
+	return err
+}
+
+// Act posts to a path that does something and answers nothing.
+func (c *Client) Act(ctx context.Context, path string) error {
+	_, err := c.call(ctx, http.MethodPost, path, nil, nil, nil)
+	return err
+}
+
+func (c *Client) answered(ctx context.Context, method, path string, fields map[string]any) (json.RawMessage, error) {
+	var in any
+	if fields != nil {
+		in = fields
+	}
+	var out json.RawMessage
+	if _, err := c.call(ctx, method, path, nil, in, &out); err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(string(out), "{") {
+		return nil, fmt.Errorf("%s answered %s with something that is no object", c.base.Host, path)
+	}
+	return out, nil
+}

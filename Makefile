@@ -38,13 +38,13 @@ demo-down: ## Remove every trace of the demo
 .PHONY: test
 test: envtest-assets helm ## Unit, property and envtest suites, with the race detector; no root
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" \
-		go test -race -timeout 15m ./...
+		go test -race -timeout 20m ./...
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 
 .PHONY: e2e
 e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
-	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 25m -v ./test/e2e/...
+	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 
 .PHONY: soak
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m

@@ -1,0 +1,71 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+)
+
+// sessionsOf ends the sessions that the store knows in the account.
+type sessionsOf struct{ account.TunnelSessions }
+
+func (s sessionsOf) StopSession(ctx context.Context, accountID, id string) error {
+	_, err := s.TunnelSession(ctx, accountID, id)
+	return err
+}
+
+func (s sessionsOf) RestartSession(ctx context.Context, accountID, id string) error {
+	return s.StopSession(ctx, accountID, id)
+}
+
+// TestEveryRouteKeepsAccountsApart walks every described operation with the objects of another account: none is seen, changed or deleted. A new
+// route comes under this test by being described, and fails it until its objects are here.
+func TestEveryRouteKeepsAccountsApart(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = sessionsOf{o.Sessions}, 1000 })
+	other, _ := a.NewAccount("other")
+	theirs := a.key(other, account.ScopeAdmin)
+	session := a.Session()
+	ids := map[string]string{
+		"endpoints": a.Bind(session, "http://mine.demo").Endpoint.ID, "tunnel_sessions": session, "kubernetes_operators": a.operatorWith(a.admin, "{}"),
+		"api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, `{"description":"mine"}`).want(201)).ID,
+		"credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, `{"description":"mine"}`).want(201)).ID,
+	}
+	before := map[string]string{}
+	for name, id := range ids {
+		before[name] = a.get("/" + name + "/" + id).want(200).text
+	}
+	a.description().eachOperation(func(method, pattern string, _ object) {
+		name := strings.Split(pattern, "/")[1]
+		body := map[string]string{"PATCH": `{"description":"theirs"}`, "POST": "{}"}[method]
+		if strings.Contains(pattern, "{id}") {
+			if ids[name] == "" {
+				t.Fatalf("%s %s: this test has no object for it", method, pattern)
+			}
+			a.do(method, strings.ReplaceAll(pattern, "{id}", ids[name]), theirs, body).want(404, account.CodeNotFound)
+		}
+		if method == "GET" && !strings.Contains(pattern, "{id}") {
+			got := a.do(method, pattern, theirs, "").want(200)
+			if strings.Contains(got.text, a.AccountID) || strings.Contains(got.text, `"mine"`) {
+				t.Errorf("%s shows something of another account: %s", pattern, got.text)
+			}
+			for _, mine := range slices.Collect(maps.Values(ids)) {
+				if strings.Contains(got.text, mine) {
+					t.Errorf("%s shows %s of another account", pattern, mine)
+				}
+			}
+		}
+	})
+	for name, id := range ids {
+		storetest.Equal(t, "unchanged "+name, a.get("/"+name+"/"+id).want(200).text, before[name])
+	}
+}

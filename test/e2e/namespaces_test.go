@@ -49,7 +49,7 @@ func TestNamespaces(t *testing.T) {
 	t.Run("a second release in the namespace does nothing and says so", func(t *testing.T) { secondRelease(t, listed) })
 	t.Run("uninstall leaves nothing", func(t *testing.T) {
 		c.Helm(t, "uninstall", listed.Name, "--namespace", listed.Namespace)
-		listed.nothingLeft(t, time.Minute)
+		listed.nothingLeft(t, collected)
 	})
 }
 
@@ -119,7 +119,7 @@ func consent(t *testing.T, s *Service, asked, open string) {
 		t.Errorf("the conflict does not name the first installation: %q", said)
 	}
 	c.Helm(t, "uninstall", second.Name, "--namespace", second.Namespace)
-	second.nothingLeft(t, time.Minute)
+	second.nothingLeft(t, collected)
 }
 
 func secondRelease(t *testing.T, first *Release) {
@@ -154,5 +154,5 @@ func TestDeletedNamespaceOfAListedRelease(t *testing.T) {
 	c.Gone(t, 30*time.Second, one, "web", &corev1.Service{})
 	c.Gone(t, 30*time.Second, two, "web", &corev1.Service{})
 	t.Logf("no target Service %v after the deletion of the namespace", time.Since(start).Round(time.Millisecond))
-	c.Gone(t, time.Minute, "", r.Namespace, &corev1.Namespace{})
+	c.Gone(t, collected, "", r.Namespace, &corev1.Namespace{})
 }

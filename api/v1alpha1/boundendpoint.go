@@ -93,6 +93,10 @@ type BoundEndpointStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// ClusterIP of the upstream Service, asked for again when the Service has to be re-created.
 	ClusterIP string `json:"clusterIP,omitempty"`
+	// ClusterIPs are its addresses of both families, ClusterIP first, asked for again likewise.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	ClusterIPs []string `json:"clusterIPs,omitempty"`
 	// Target is "<upstream service>.<operator namespace>", for people.
 	Target string `json:"target,omitempty"`
 	// URLs of the endpoints, comma-separated, for people.

@@ -40,7 +40,8 @@ func WithControllers(names ...string) Option {
 	return func(o *options) { o.controllers = append(o.controllers, names...) }
 }
 
-// WithServiceRange gives Services their ClusterIPs from a range such as "10.0.0.0/16". The default holds about 250.
+// WithServiceRange gives Services their ClusterIPs from a range such as "10.0.0.0/16", or of both families: "10.0.0.0/16,fd00::/112". The default holds
+// about 250.
 func WithServiceRange(cidr string) Option { return func(o *options) { o.serviceRange = cidr } }
 
 // WithoutCRDs leaves this project's CRDs out.

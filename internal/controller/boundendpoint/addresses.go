@@ -20,8 +20,8 @@ const addressAttempts = 20
 // errAddressTaken says that the address is to be asked for once more.
 var errAddressTaken = errors.New("the address that the Service had is still taken")
 
-// withAddress writes a Service that asks for the address it had before, and lets the API server choose another where that one has been given away, or
-// the cluster's range has changed.
+// withAddress writes a Service that asks for the addresses it had before, and lets the API server choose others where those have been given away, or
+// the cluster's ranges have changed: the second family's alone, where that is enough.
 func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
 	asked := s.DeepCopy()
 	err := write()
@@ -31,8 +31,15 @@ func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
 	if strings.Contains(err.Error(), "already allocated") && r.addresses.again(client.ObjectKeyFromObject(s)) {
 		return errors.Join(errAddressTaken, err)
 	}
+	if len(asked.Spec.ClusterIPs) > 1 {
+		asked.DeepCopyInto(s)
+		s.Spec.ClusterIPs = nil
+		if err = write(); !apierrors.IsInvalid(err) {
+			return err
+		}
+	}
 	asked.DeepCopyInto(s)
-	s.Spec.ClusterIP = ""
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
 	return write()
 }
 

@@ -8,12 +8,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	utilnet "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -47,6 +49,7 @@ func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference)
 		Selector:              map[string]string{"app.kubernetes.io/name": l.ForwarderName, "app.kubernetes.io/instance": l.ForwarderInstance},
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
 		ClusterIP:             b.Status.ClusterIP,
+		ClusterIPs:            slices.Clone(b.Status.ClusterIPs),
 		SessionAffinity:       corev1.ServiceAffinityNone,
 		InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster),
 		IPFamilyPolicy:        ptr.To(corev1.IPFamilyPolicyPreferDualStack),
@@ -104,8 +107,23 @@ func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next.Spec = *desired.Spec.DeepCopy()
 	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
 		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs, live.Spec.IPFamilies
+		if had := desired.Spec.ClusterIPs; len(had) > len(live.Spec.ClusterIPs) && had[0] == live.Spec.ClusterIP {
+			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, families(had) // it lost the second family
+		}
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)
+}
+
+func families(addresses []string) []corev1.IPFamily {
+	var all []corev1.IPFamily
+	for _, a := range addresses {
+		family := corev1.IPv4Protocol
+		if utilnet.IsIPv6String(a) {
+			family = corev1.IPv6Protocol
+		}
+		all = append(all, family)
+	}
+	return all
 }
 
 func merged(theirs, ours map[string]string) map[string]string {

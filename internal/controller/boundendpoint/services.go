@@ -74,7 +74,7 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 		return nil, &problem{stale: true}
 	}
 	var err error
-	if next.Spec.ClusterIP == live.Spec.ClusterIP {
+	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
 		err = r.Client.Update(ctx, next)
 	} else if err = r.withAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
 		r.addresses.forget(key)

@@ -103,7 +103,7 @@ func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) 
 func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *problem, heard forwarderstatus.Report) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.upstream != nil {
-		s.ClusterIP = now.upstream.Spec.ClusterIP
+		s.ClusterIP, s.ClusterIPs = now.upstream.Spec.ClusterIP, now.upstream.Spec.ClusterIPs
 	}
 	s.Services = now.services
 	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace

@@ -34,7 +34,9 @@ func TestReconciler(t *testing.T) {
 	RunSpecs(t, "boundendpoint")
 }
 
-var _ = BeforeSuite(func() { config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace")) })
+var _ = BeforeSuite(func() {
+	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace"), testenv.WithServiceRange("10.0.0.0/16,fd00::/112"))
+})
 
 // fakeAccount answers for every hostname.
 type fakeAccount struct {

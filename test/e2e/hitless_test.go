@@ -274,7 +274,7 @@ func TestRestartOfTheService(t *testing.T) {
 	asked, failed = f.end(t)
 	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked, reasons(f.failures()))
 	for _, s := range f.failures() {
-		if s.took > answerWithin || !strings.Contains(s.reason, "503") {
+		if s.took > answerWithin+slack || !strings.Contains(s.reason, "503") {
 			t.Errorf("%s failed after %v: %s", s.url, s.took, s.reason)
 		}
 	}

@@ -146,5 +146,6 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 			expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
 		}
 		Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
+		Expect(w.Said()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
 	})
 })

@@ -87,7 +87,7 @@ func (r *Reconciler) forget(hostname string) {
 func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
-		if old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue {
+		if old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
 			continue
 		}
 		kind := corev1.EventTypeNormal
@@ -97,6 +97,12 @@ func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) 
 		r.Recorder.Eventf(b, nil, kind, now.Reason, "Project", "%s", now.Message)
 		return
 	}
+}
+
+// installationWide says of a change that it is every hostname's: forwarders lost the service or are back. The KubernetesOperator tells of it once, and
+// thousands of events would say no more.
+func installationWide(old, now *metav1.Condition) bool {
+	return now.Reason == v1alpha1.ReasonServiceUnreachable || old != nil && old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
 }
 
 // status computes the whole status from what was found.

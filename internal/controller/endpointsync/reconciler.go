@@ -155,9 +155,8 @@ func (r *Reconciler) write(ctx context.Context, hostname string, current *v1alph
 			return fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
 		}
 		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
-		if topLevelDomain(spec.Namespace) {
+		if topLevelDomain(spec.Namespace) && r.Report.TopLevelDomain(next) {
 			log.FromContext(ctx).Info("The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint instead")
-			r.Report.TopLevelDomain(next)
 		}
 	case !equality.Semantic.DeepEqual(current, next):
 		if err := r.Client.Update(ctx, next); err != nil {

@@ -286,6 +286,15 @@ var _ = Describe("a hostname's object", func() {
 		Expect(after.Spec).To(Equal(before.Spec))
 	})
 
+	It("is one of many in a namespace named like a top-level domain: one warning for all", func(ctx SpecContext) {
+		for _, name := range []string{"example", "web", "api"} {
+			w.event(account.Added, w.endpoint("ep-"+name, "http://"+name+".com"))
+			w.reconcile(ctx, name+".com")
+			w.object(ctx, name+".com")
+		}
+		Expect(w.Said()).To(ConsistOf(ContainSubstring("Warning TopLevelDomain")))
+	})
+
 	It("is made in a namespace named like a top-level domain, too, with a warning once", func(ctx SpecContext) {
 		e := w.endpoint("ep-1", "http://example.com")
 		for range 2 {

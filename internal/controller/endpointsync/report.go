@@ -75,11 +75,20 @@ func (r *Reporter) ForeignObject(o *v1alpha1.BoundEndpoint) {
 		fmt.Sprintf("BoundEndpoint %s was not made by this installation and stays as it is; %s is projected once it is deleted", o.Name, o.Name))
 }
 
-// TopLevelDomain says of a new object that its namespace is named like a top-level domain.
-func (r *Reporter) TopLevelDomain(o *v1alpha1.BoundEndpoint) {
+// TopLevelDomain says of a new object that its namespace is named like a top-level domain: once for each namespace, which may have thousands. It
+// returns whether that was news.
+func (r *Reporter) TopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
+	subject := "domain " + o.Spec.Namespace
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, said := r.said[subject]; said {
+		return false
+	}
+	r.said[subject] = o.Name
 	r.recorder.Eventf(r.about(), object(o.Name), corev1.EventTypeWarning, v1alpha1.ReasonTopLevelDomain, "Project",
 		"Namespace %s is named like a top-level domain: pods that look up %s on the internet reach this endpoint instead; rename the namespace, or let them "+
 			"ask for %s. with a dot at its end", o.Spec.Namespace, o.Name, o.Name)
+	return true
 }
 
 // PortsExhausted says for which ports of the hostname no target port is free.

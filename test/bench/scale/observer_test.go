@@ -105,6 +105,23 @@ func (o *observer) when(kind, key string) time.Time {
 	return o.seen[kind][key]
 }
 
+// reached waits until there are n objects of the kind, and returns when that was; the zero time when the benchmark ends before.
+func (o *observer) reached(kind string, n int) time.Time {
+	for {
+		o.mu.Lock()
+		changed, count := o.changed, len(o.seen[kind])
+		o.mu.Unlock()
+		if count >= n {
+			return time.Now()
+		}
+		select {
+		case <-changed:
+		case <-o.b.Context().Done():
+			return time.Time{}
+		}
+	}
+}
+
 // wait waits until the condition holds.
 func (o *observer) wait(what string, patience time.Duration, condition func() bool) {
 	o.b.Helper()

@@ -39,7 +39,7 @@ import (
 
 const (
 	operatorNamespace = "fairlead"
-	targetNamespace   = "team"
+	targetNamespace   = "bench-team" // no top-level domain
 	anchor            = "fairlead-anchor"
 	release           = "fairlead-operator"
 )

@@ -39,13 +39,14 @@ type observer struct {
 	b       *testing.B
 	mu      sync.Mutex
 	seen    map[string]map[string]time.Time // kind -> namespace/name -> when it appeared
+	made    map[string]int                  // kind -> how many appeared, those that went again too
 	changed chan struct{}                   // closed and replaced at each change
 }
 
 // observe watches Services, BoundEndpoints and EndpointSlices of the two namespaces.
 func observe(b *testing.B, w *world) *observer {
 	b.Helper()
-	o := &observer{b: b, seen: map[string]map[string]time.Time{}, changed: make(chan struct{})}
+	o := &observer{b: b, seen: map[string]map[string]time.Time{}, made: map[string]int{}, changed: make(chan struct{})}
 	c, err := cache.New(w.env.Config, cache.Options{Scheme: w.kube.Scheme(), Mapper: w.kube.RESTMapper(),
 		DefaultNamespaces: map[string]cache.Config{operatorNamespace: {}, targetNamespace: {}}, DefaultTransform: cache.TransformStripManagedFields()})
 	must(b, err)
@@ -85,6 +86,7 @@ func (o *observer) note(kind string, x any, there bool) {
 	key := meta.Namespace + "/" + meta.Name
 	if there {
 		o.seen[kind][key] = time.Now()
+		o.made[kind]++
 	} else {
 		delete(o.seen[kind], key)
 	}
@@ -105,11 +107,11 @@ func (o *observer) when(kind, key string) time.Time {
 	return o.seen[kind][key]
 }
 
-// reached waits until there are n objects of the kind, and returns when that was; the zero time when the benchmark ends before.
+// reached waits until n objects of the kind have appeared, and returns when that was; the zero time when the benchmark ends before.
 func (o *observer) reached(kind string, n int) time.Time {
 	for {
 		o.mu.Lock()
-		changed, count := o.changed, len(o.seen[kind])
+		changed, count := o.changed, o.made[kind]
 		o.mu.Unlock()
 		if count >= n {
 			return time.Now()

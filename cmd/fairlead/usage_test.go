@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,64 +49,79 @@ func fairlead(t *testing.T, env map[string]string, stdin string, args ...string)
 	return result{code, out.String(), errOut.String()}
 }
 
-func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
-	t.Parallel()
-	blocked := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+// wrong is a command line that cannot work, and what its error says.
+type wrong struct {
+	args []string
+	want string
+}
+
+// wrongForAgents are those of http and tcp; empty is an empty file.
+func wrongForAgents(empty string) map[string]wrong {
 	ok := func(args ...string) []string {
 		return append([]string{"http", "8080", "--url", "http://a.b", "--server", "https://s"}, args...)
 	}
 	long := strings.Repeat("x", 5000)
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"no target":               {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
-		"two targets":             {[]string{"tcp", "1", "2", "--url", "tcp://a.b:1"}, "fairlead tcp needs one argument, a PORT or HOST:PORT, and got 2"},
-		"bad target":              {[]string{"http", "x y", "--url", "http://a.b"}, `the upstream "x y": only printable ASCII`},
-		"no URL":                  {[]string{"http", "8080"}, "--url is missing"},
-		"tcp URL to http":         {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
-		"http URL to tcp":         {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
-		"other binding":           {ok("--binding", "public"), `--binding "public": this version knows only kubernetes`},
-		"empty binding":           {ok("--binding", ""), `--binding "": this version knows only kubernetes`},
-		"protocol":                {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
-		"protocol of tcp":         {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"}, "unknown flag: --upstream-protocol"},
-		"log format":              {ok("--log-format", "xml"), `--log-format "xml": must be text or json`},
-		"log level":               {ok("--log-level", "trace"), `--log-level "trace": must be debug, info, warn or error`},
-		"name too long":           {ok("--name", long), "has 5000 bytes, and 128 are allowed"},
-		"description too long":    {ok("--description", long), "has 5000 bytes, and 255 are allowed"},
-		"metadata too long":       {ok("--metadata", long), "has 5000 bytes, and 4096 are allowed"},
-		"metadata not UTF-8":      {ok("--metadata", "\xff"), "--metadata"},
-		"NUL in a name":           {ok("--name", "a\x00"), "without NUL"},
-		"server scheme":           {ok("--server", "http://s"), `--server "http://s": the scheme must be https`},
-		"server path":             {ok("--server", "https://s/x"), "--server"},
-		"server port":             {ok("--server", "https://s:99999"), "--server"},
-		"no server":               {[]string{"http", "8080", "--url", "http://a.b"}, "no server is configured: give --server"},
-		"no such CA file":         {ok("--ca-file", "/does/not/exist"), "--ca-file: reading CA file"},
-		"empty CA file":           {ok("--ca-file", blocked), "holds no PEM certificate"},
-		"bad fingerprint":         {ok("--ca-sha256", "xyz"), `--ca-sha256: ca-sha256 "xyz": want the 64 hex digits`},
-		"both trust flags":        {ok("--ca-sha256", "xyz", "--ca-file", blocked), "exclude each other"},
-		"no such config":          {ok("--config", "/does/not/exist"), "does not exist"},
-		"unknown flag":            {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
-		"flag without value":      {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
-		"token as an argument":    {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
+	return map[string]wrong{
+		"no target":            {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
+		"two targets":          {[]string{"tcp", "1", "2", "--url", "tcp://a.b:1"}, "fairlead tcp needs one argument, a PORT or HOST:PORT, and got 2"},
+		"bad target":           {[]string{"http", "x y", "--url", "http://a.b"}, `the upstream "x y": only printable ASCII`},
+		"no URL":               {[]string{"http", "8080"}, "--url is missing"},
+		"tcp URL to http":      {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
+		"http URL to tcp":      {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
+		"other binding":        {ok("--binding", "public"), `--binding "public": this version knows only kubernetes`},
+		"empty binding":        {ok("--binding", ""), `--binding "": this version knows only kubernetes`},
+		"protocol":             {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
+		"protocol of tcp":      {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"}, "unknown flag: --upstream-protocol"},
+		"log format":           {ok("--log-format", "xml"), `--log-format "xml": must be text or json`},
+		"log level":            {ok("--log-level", "trace"), `--log-level "trace": must be debug, info, warn or error`},
+		"name too long":        {ok("--name", long), "has 5000 bytes, and 128 are allowed"},
+		"description too long": {ok("--description", long), "has 5000 bytes, and 255 are allowed"},
+		"metadata too long":    {ok("--metadata", long), "has 5000 bytes, and 4096 are allowed"},
+		"metadata not UTF-8":   {ok("--metadata", "\xff"), "--metadata"},
+		"NUL in a name":        {ok("--name", "a\x00"), "without NUL"},
+		"server scheme":        {ok("--server", "http://s"), `--server "http://s": the scheme must be https`},
+		"server path":          {ok("--server", "https://s/x"), "--server"},
+		"server port":          {ok("--server", "https://s:99999"), "--server"},
+		"no server":            {[]string{"http", "8080", "--url", "http://a.b"}, "no server is configured: give --server"},
+		"no such CA file":      {ok("--ca-file", "/does/not/exist"), "--ca-file: reading CA file"},
+		"empty CA file":        {ok("--ca-file", empty), "holds no PEM certificate"},
+		"bad fingerprint":      {ok("--ca-sha256", "xyz"), `--ca-sha256: ca-sha256 "xyz": want the 64 hex digits`},
+		"both trust flags":     {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
+		"no such config":       {ok("--config", "/does/not/exist"), "does not exist"},
+		"unknown flag":         {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
+		"flag without value":   {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
+		"token as an argument": {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
+	}
+}
+
+func wrongForOthers(empty string) map[string]wrong {
+	return map[string]wrong{
 		"no URL to doctor":        {[]string{"doctor", "--context", "prod"}, "without a URL asks no cluster"},
 		"two URLs to doctor":      {[]string{"doctor", "http://a.b", "http://c.d"}, "fairlead doctor takes one argument, the endpoint's URL, and got 2"},
 		"bad URL to doctor":       {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
 		"doctor's output":         {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
 		"doctor's pod":            {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"}, `--from-pod "--x/y": give NAMESPACE/POD`},
 		"doctor's namespace":      {[]string{"doctor", "http://a.b", "--operator-namespace", "-A"}, `--operator-namespace "-A"`},
-		"doctor's key":            {[]string{"doctor", "http://a.b", "--api-key-file", blocked, "--server", "https://s"}, "the file is empty"},
+		"doctor's key":            {[]string{"doctor", "http://a.b", "--api-key-file", empty, "--server", "https://s"}, "the file is empty"},
 		"unknown command":         {[]string{"htp"}, "did you mean `fairlead http`?"},
 		"unknown subcommand":      {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
 		"no authtoken to add":     {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
 		"argument of version":     {[]string{"version", "x"}, "takes no argument"},
 		"argument of check":       {[]string{"config", "check", "x"}, "takes no argument"},
 		"server of add-authtoken": {[]string{"config", "add-authtoken", goodToken, "--server", "ftp://x"}, "the scheme must be https"},
-		"CA of add-authtoken":     {[]string{"config", "add-authtoken", goodToken, "--ca-file", blocked}, "holds no PEM certificate"},
-	} {
+		"CA of add-authtoken":     {[]string{"config", "add-authtoken", goodToken, "--ca-file", empty}, "holds no PEM certificate"},
+	}
+}
+
+func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := wrongForAgents(empty)
+	maps.Copy(cases, wrongForOthers(empty))
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			home := t.TempDir()

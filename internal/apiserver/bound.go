@@ -57,7 +57,7 @@ func (s *server) boundPage(c *call, page account.Page, admits func(*account.Endp
 		limit = account.DefaultPageLimit
 	}
 	found, last = []account.Endpoint{}, page.BeforeID
-	for until := time.Now().Add(boundTime); ; {
+	for until := s.opt.Clock().Add(boundTime); ; {
 		some, err := s.opt.Endpoints.ListEndpoints(c.r.Context(), c.accountID(), account.EndpointFilter{Binding: account.BindingKubernetes},
 			account.Page{BeforeID: last, Limit: account.MaxPageLimit})
 		if err != nil {
@@ -67,7 +67,7 @@ func (s *server) boundPage(c *call, page account.Page, admits func(*account.Endp
 			if last = e.ID; admits(&e) {
 				found = append(found, e)
 			}
-			if len(found) == limit || time.Now().After(until) {
+			if len(found) == limit || s.opt.Clock().After(until) {
 				return found, last, some.More || i+1 < len(some.Endpoints), nil
 			}
 		}

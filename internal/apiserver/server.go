@@ -57,7 +57,7 @@ type Options struct {
 	Limits         Limits
 	Authenticated  func(*http.Request) // called for each request whose key is known; may be nil
 	Logger         *slog.Logger        // default slog.Default
-	Clock          func() time.Time    // default time.Now; for rate limits and operation ids
+	Clock          func() time.Time    // default time.Now; for rate limits, operation ids and how long a page may take
 	Heartbeat      time.Duration       // between two BOOKMARK lines of a watch; default 15 s
 }
 

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTheBrokenHopIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), operatorScenarios()) {
+	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)

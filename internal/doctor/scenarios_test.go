@@ -171,6 +171,11 @@ func forwarderScenarios() []scenario {
 			f.forbidProxy()
 			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
 		}},
+	}
+}
+
+func upstreamScenarios() []scenario {
+	return []scenario{
 		{"upstream refused", HopUpstream, func(f *fake) {
 			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent", UpstreamURL: "http://localhost:8080"})
@@ -246,6 +251,11 @@ func operatorScenarios() []scenario {
       "type": "Ready"`, `"status": "False",
       "type": "Ready"`)
 		}},
+	}
+}
+
+func endpointScenarios() []scenario {
+	return []scenario{
 		{"no endpoint", HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
 			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)

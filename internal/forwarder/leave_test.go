@@ -15,9 +15,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A namespace that is being deleted waits for its pods, and for minutes when they are not gone within about 5 s.
-func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
-	t.Parallel()
+// leaving is a case of when a forwarder that is told to stop learns that its installation is being removed, and what it does then.
+type leaving struct {
+	listed        func() (bool, error)
+	removed       func(ctx context.Context, since time.Duration) (bool, error)
+	drain, accept time.Duration // set; how long connections are taken
+	cut           time.Duration // when the last one ends
+	says          int           // lines that say why
+}
+
+func leavings() map[string]leaving {
 	const long = 15 * time.Minute
 	unauthorized := fmt.Errorf("reading namespace: %w", apierrors.NewUnauthorized("no"))
 	still := func() (bool, error) { return true, nil }
@@ -26,13 +33,7 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 	removedAfter := func(d time.Duration) func(context.Context, time.Duration) (bool, error) {
 		return func(_ context.Context, since time.Duration) (bool, error) { return since >= d, nil }
 	}
-	for name, tt := range map[string]struct {
-		listed        func() (bool, error)
-		removed       func(ctx context.Context, since time.Duration) (bool, error)
-		drain, accept time.Duration // set; how long connections are taken
-		cut           time.Duration // when the last one ends
-		says          int           // lines that say why
-	}{
+	return map[string]leaving{
 		"before the order to stop":     {still, removedAfter(0), long, 0, 2 * time.Second, 1},
 		"with a shorter drain":         {still, removedAfter(0), time.Second, 0, time.Second, 1},
 		"while EndpointSlices name it": {still, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
@@ -69,7 +70,13 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 		"a credential that is refused for good": {
 			still, func(context.Context, time.Duration) (bool, error) { return false, unauthorized }, long, 10 * time.Second, 12 * time.Second, 1,
 		},
-	} {
+	}
+}
+
+// A namespace that is being deleted waits for its pods, and for minutes when they are not gone within about 5 s.
+func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, tt := range leavings() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

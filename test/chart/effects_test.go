@@ -27,10 +27,9 @@ type effect struct {
 
 // effects has a case for every value of values.yaml, in its order.
 func effects() []effect {
-	texts := map[string]any{"example.com/name": "text"}
 	monitored := good().set("metrics.podMonitor.enabled", true)
 	proxied := good().set("proxy.httpsProxy", "http://proxy.example:3128")
-	all := []effect{
+	return slices.Concat([]effect{
 		{"description", "production", nil},
 		{"clusterName", "eu-1", nil},
 		{"binding.enabled", false, nil},
@@ -68,7 +67,13 @@ func effects() []effect {
 		{"crds.keep", false, nil},
 		{"forwarder.drainTimeout", "2h", nil},
 		{"forwarder.podIdentity.enabled", true, nil},
-	}
+	}, podEffects())
+}
+
+// podEffects are the cases of what manager and forwarder have alike.
+func podEffects() []effect {
+	texts := map[string]any{"example.com/name": "text"}
+	var all []effect
 	for _, component := range []string{"manager", "forwarder"} {
 		all = append(all,
 			effect{component + ".replicas", 5, nil},

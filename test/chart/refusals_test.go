@@ -44,7 +44,18 @@ func TestRefusals(t *testing.T) {
 		"edge, port":            {set("edge.address", "edge.example:65536"), "the port must be a number from 1 to 65535"},
 		"CA without certs":      {set("api.caBundle", "ca.crt"), "api.caBundle holds no PEM certificate"},
 		"CA with a private key": {set("api.caBundle", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"), "api.caBundle holds a private key"},
+	} {
+		refused(t, name, tt.values, tt.want)
+	}
+}
 
+func TestRefusalsOfCredentialsAndBinding(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return good().set(path, value) }
+	for name, tt := range map[string]struct {
+		values values
+		want   string
+	}{
 		"no API key":           {set("credentials.apiKey", ""), "credentials.apiKey is required"},
 		"no authtoken":         {set("credentials.authtoken", ""), "credentials.authtoken is required while binding.enabled is true"},
 		"authtoken as API key": {set("credentials.apiKey", "flt_secret"), "credentials.apiKey holds an authtoken"},

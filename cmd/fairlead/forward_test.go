@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -269,8 +270,10 @@ func TestASignalEndsTheProcessWithAGoodbyeAndCode0(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			cmd, lines, home := startProcess(t, svc)
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
+			for range 2 { // as it comes when a wrapper passes on what the terminal has sent to both
+				if err := cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+					t.Fatal(err)
+				}
 			}
 			var last string
 			for lines.Scan() {
@@ -299,10 +302,21 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-svc.unbound // the goodbye is under way, and its answer does not come
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
+	ended := make(chan struct{})
+	go func() { // impatiently: those that come too soon are taken for the first one
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				_ = cmd.Process.Signal(os.Interrupt)
+			case <-ended:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	if cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
 		t.Errorf("ended with %v, want exit code 130", err)
 	}
 }

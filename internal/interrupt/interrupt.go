@@ -11,10 +11,15 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
+// same is how long after the first signal another is still the same one: a terminal sends Ctrl-C to a whole group of processes, and a wrapper among them
+// passes it on, so that it comes twice.
+const same = 300 * time.Millisecond
+
 // Context returns a context that ends at the first SIGINT or SIGTERM. Whatever the process does on its way out, the second signal ends it at once,
-// with 128 and the signal's number as shells have it. Giving the signals back to the system would not do: a process that a script started in the
+// with 128 and the signal's number as shells have it; one that comes in less than 300 ms is the first one again. Giving the signals back to the system would not do: a process that a script started in the
 // background inherits a SIGINT that is ignored. stop gives the signals back and ends the context; it may be called more than once.
 func Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
@@ -23,13 +28,17 @@ func Context(parent context.Context) (ctx context.Context, stop context.CancelFu
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer signal.Stop(signals)
-		for range 2 {
+		var first time.Time
+		for {
 			select {
 			case s := <-signals:
-				if ctx.Err() != nil {
+				switch {
+				case first.IsZero():
+					first = time.Now()
+					cancel()
+				case time.Since(first) >= same:
 					os.Exit(code(s))
 				}
-				cancel()
 			case <-stopped:
 				return
 			}

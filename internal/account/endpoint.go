@@ -62,6 +62,8 @@ type Endpoint struct {
 	Status           string          `json:"status"`
 	OfflineSince     *time.Time      `json:"offline_since"`
 	ProjectionID     string          `json:"projection_id"`
+	BackendID        string          `json:"backend_id"`
+	TrafficPolicy    string          `json:"traffic_policy,omitempty"` // lists and watches leave it out
 	ResourceVersion  ResourceVersion `json:"resource_version"`
 
 	AccountID string `json:"-"`

@@ -21,6 +21,8 @@ const (
 	PrefixCredential    = "cr"
 	PrefixOperation     = "rq"
 	PrefixStore         = "st"
+	PrefixTunnel        = "tn"
+	PrefixEvent         = "ev"
 )
 
 var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)

@@ -37,7 +37,7 @@ func TestEndpointShape(t *testing.T) {
 	got := a.get("/endpoints/" + e.ID).want(200)
 	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type", "bindings", "name", "description", "metadata",
 		"pooling_enabled", "upstream_url", "upstream_protocol", "tunnel_session", "principal", "region", "created_at", "updated_at", "status", "offline_since",
-		"projection_id", "resource_version"}
+		"projection_id", "backend_id", "resource_version"}
 	for _, f := range fields {
 		if _, ok := got.body[f]; !ok {
 			t.Errorf("no field %s", f)

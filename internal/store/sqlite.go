@@ -24,7 +24,7 @@ import (
 const (
 	databaseFile  = "fairlead.db"
 	applicationID = 0x464c4431 // "FLD1" in the file's header
-	schemaVersion = 2          // number of the newest file in migrations/sqlite
+	schemaVersion = 3          // number of the newest file in migrations/sqlite
 )
 
 //go:embed migrations/sqlite/*.sql

@@ -1,0 +1,114 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// Limits of backends (api.md).
+const (
+	MaxBackends        = 1_000 // per account, by default
+	MaxBackendChildren = 16
+	MaxBackendDepth    = 4 // a backend without children has depth 1
+	MaxWeight          = 10_000
+	MaxLabels          = 16
+	MaxLabel           = 128 // bytes of a label's key, and of its value
+	MaxResponseBody    = 64 << 10
+	MaxResponseHeaders = 64
+)
+
+// BackendKind says what a backend is; it is the last part of its path in the API.
+type BackendKind string
+
+// The kinds of backends. A failover and a weighted backend have children, the others are leaves.
+const (
+	BackendFailover     BackendKind = "failover"
+	BackendTunnelGroup  BackendKind = "tunnel_group"
+	BackendHTTPResponse BackendKind = "http_response"
+	BackendStatic       BackendKind = "static"
+	BackendWeighted     BackendKind = "weighted"
+)
+
+// BackendKinds lists the kinds.
+func BackendKinds() []BackendKind {
+	return []BackendKind{BackendFailover, BackendTunnelGroup, BackendHTTPResponse, BackendStatic, BackendWeighted}
+}
+
+// IDPrefix is the prefix of the ids of the kind, "" for one that does not exist.
+func (k BackendKind) IDPrefix() string {
+	return map[BackendKind]string{
+		BackendFailover: "bkdfo", BackendTunnelGroup: "bkdtg", BackendHTTPResponse: "bkdhr", BackendStatic: "bkdst", BackendWeighted: "bkdwd",
+	}[k]
+}
+
+// Backend is what a cloud endpoint may forward to. Of the fields after UpdatedAt those of its kind are set.
+type Backend struct {
+	ID          string
+	AccountID   string
+	Kind        BackendKind
+	Description string
+	Metadata    string
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+
+	Children     []string          // failover: ids, in the order of failover
+	HealthStatus []int             // failover: HTTP statuses of a child that count as its failure; empty = none
+	Weights      map[string]int    // weighted: id of a child -> 0 to MaxWeight
+	Labels       map[string]string // tunnel_group: a tunnel belongs to it that has all of them
+	Response     *HTTPResponse     // http_response
+	Static       *StaticAddress    // static
+}
+
+// HTTPResponse is the answer that an http_response backend gives.
+type HTTPResponse struct {
+	StatusCode int
+	Headers    map[string]string
+	Body       string
+}
+
+// StaticAddress is the address that a static backend connects to.
+type StaticAddress struct {
+	Address string // host:port
+	TLS     bool   // with the host name verified
+}
+
+// BackendPatch changes a backend; nil fields stay. Kind does not change.
+type BackendPatch struct {
+	Description, Metadata *string
+	Children              *[]string
+	HealthStatus          *[]int
+	Weights               *map[string]int
+	Labels                *map[string]string
+	Response              *HTTPResponse
+	Static                *StaticAddress
+}
+
+// BackendPage is a page of backends.
+type BackendPage struct {
+	Backends []Backend
+	More     bool
+}
+
+// BackendTree is a backend with everything below it, as of one moment.
+type BackendTree struct {
+	Root string
+	All  map[string]Backend // by id
+}
+
+// Backends keeps the backends of an account. Another account's id is CodeNotFound; as a child it is refused like one that does not exist.
+type Backends interface {
+	CreateBackend(ctx context.Context, b Backend) (*Backend, error)
+	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)
+	ListBackends(ctx context.Context, accountID string, kind BackendKind, p Page) (*BackendPage, error)
+	PatchBackend(ctx context.Context, accountID string, kind BackendKind, id string, p BackendPatch) (*Backend, error)
+	// DeleteBackend deletes a backend that nothing refers to: CodeInUse otherwise, naming what does.
+	DeleteBackend(ctx context.Context, accountID string, kind BackendKind, id string) error
+}
+
+// BackendTrees reads backends for those who connect through them.
+type BackendTrees interface {
+	BackendTree(ctx context.Context, accountID, id string) (*BackendTree, error)
+}

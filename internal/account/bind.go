@@ -23,6 +23,10 @@ type BindRequest struct {
 	HostMode         string
 	PoolingEnabled   bool   // share the URL with others that do; the row is then that of Name, or of the session's instance id
 	ResumeSecret     string // from the previous bind of this endpoint by this process; empty at its start
+
+	TrafficPolicy     string      // "" = none
+	PolicyFacts       PolicyFacts // of TrafficPolicy, as a PolicyChecker found them
+	ReplacePoolPolicy bool        // give every member of the pool this policy, where they have another; without it that is CodeURLTaken
 }
 
 // BindResult is the endpoint that the session now holds.

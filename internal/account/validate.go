@@ -87,6 +87,10 @@ func (b *BindRequest) Validate() error {
 	r.text("metadata", b.Metadata, MaxMetadata)
 	r.text("upstream_url", b.UpstreamURL, MaxUpstreamURL)
 	r.text("host_mode", b.HostMode, MaxHostMode)
+	r.text("traffic_policy", b.TrafficPolicy, MaxTrafficPolicy)
+	if (b.TrafficPolicy == "") != (b.PolicyFacts.Digest == "") {
+		r.add("traffic_policy", "", "must be checked before it is kept")
+	}
 	if !slices.Contains([]string{"", "http1", "http2"}, b.UpstreamProtocol) {
 		r.add("upstream_protocol", b.UpstreamProtocol, "must be http1, http2 or empty")
 	}

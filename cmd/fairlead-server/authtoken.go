@@ -43,8 +43,9 @@ func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 		Short: "Make an authtoken",
 		Long: `Make an authtoken. Its rules say what it may do:
   bind:<url pattern>       an agent may bind such URLs, for example bind:http://*.demo
+  bind:<label>=<value>     an agent's labelled tunnels may carry this label, for example bind:app=*; each of a tunnel's labels needs a rule
   connect:<id pattern>     a forwarder may act for such operators
-"*" stands for any run of characters. Without --acl and --connect the token may bind every URL and not connect.`,
+"*" stands for any run of characters. Without --acl and --connect the token may bind every URL and label (bind:*) and not connect.`,
 		Example: `  fairlead-server authtoken create --description "alice's laptop"
   fairlead-server authtoken create --acl 'bind:http://*.staging' --acl 'bind:tcp://*.staging:*'
   fairlead-server authtoken create --connect '*' --description "operators"`,

@@ -53,8 +53,9 @@ func (k *APIKey) Has(any ...Scope) bool {
 	return slices.ContainsFunc(k.Scopes, func(s Scope) bool { return s == ScopeAdmin || slices.Contains(any, s) })
 }
 
-// Authtoken is a credential for agents and forwarders, "credential" in the API. ACL holds its rules: "bind:<pattern>" and
-// "connect:<pattern>", where a pattern is matched against the endpoint's URL or the operator's id and "*" stands for any run of characters.
+// Authtoken is a credential for agents and forwarders, "credential" in the API. ACL holds its rules: "bind:<pattern>",
+// "bind:<label>=<value>" and "connect:<pattern>", where a pattern is matched against the endpoint's URL, a label or the operator's id and "*" stands for
+// any run of characters.
 // URI is filled in by the API server.
 type Authtoken struct {
 	ID          string     `json:"id"`

@@ -5,6 +5,10 @@ package account
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,4 +38,102 @@ type LabelledTunnelPage struct {
 type LabelledTunnels interface {
 	LabelledTunnel(ctx context.Context, accountID, id string) (*LabelledTunnel, error)
 	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (*LabelledTunnelPage, error)
+}
+
+// TunnelStarter records labelled tunnels of live sessions. What a session holds ends with Binder.Lose, too.
+type TunnelStarter interface {
+	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels, Metadata, ForwardsTo and UpstreamProtocol of t; the rest is
+	// the store's. CodeLimit when the account has too many.
+	StartTunnel(ctx context.Context, t LabelledTunnel) (*LabelledTunnel, error)
+	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.
+	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
+}
+
+// Validate checks what an agent says of a labelled tunnel, and lists every broken rule as CodeInvalid.
+func (t *LabelledTunnel) Validate() error {
+	r := rules(FieldsOf(ValidateLabels(t.Labels)))
+	r.text("metadata", t.Metadata, MaxMetadata)
+	r.text("upstream_url", t.ForwardsTo, MaxUpstreamURL)
+	if !slices.Contains([]string{"", "http1", "http2"}, t.UpstreamProtocol) {
+		r.add("upstream_protocol", t.UpstreamProtocol, "must be http1, http2 or empty")
+	}
+	return r.err()
+}
+
+// ValidateLabels checks the labels of a tunnel or of a tunnel group: 1 to MaxLabels, in characters that a rule of an authtoken can hold.
+func ValidateLabels(labels map[string]string) error {
+	var r rules
+	switch n := len(labels); {
+	case n == 0:
+		r.add("labels", "", "at least one label is required, as in app=api")
+	case n > MaxLabels:
+		r.add("labels", "", fmt.Sprintf("has %d labels; at most %d are allowed", n, MaxLabels))
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		value, shown := labels[key], key+"="+labels[key]
+		switch {
+		case key == "" || value == "":
+			r.add("labels", shown, "neither the label nor its value may be empty")
+		case len(key) > MaxLabel || len(value) > MaxLabel:
+			r.add("labels", shown, fmt.Sprintf("a label and its value have at most %d bytes each", MaxLabel))
+		case !labelText(key) || strings.Contains(key, ":") || !labelText(value):
+			r.add("labels", shown, ruleLabel)
+		}
+	}
+	return r.err()
+}
+
+const ruleLabel = "only printable ASCII without spaces, quotes, '*', ',' and a further '=' is allowed, and no ':' in front of the '='"
+
+// labelText says whether every character may stand in a label or its value.
+func labelText(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`*,="'`, c) })
+}
+
+// HasLabels says whether has contains every label of wanted.
+func HasLabels(has, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if got, ok := has[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// MayBindLabels says whether the rules admit a tunnel with these labels: each of them is admitted by a rule bind:<label>=<value>, in which "*" stands for
+// any run of characters, or by bind:*.
+func (a *Authtoken) MayBindLabels(labels map[string]string) bool {
+	for key, value := range labels {
+		if !slices.ContainsFunc(a.ACL, func(rule string) bool { return admitsLabel(rule, key, value) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func admitsLabel(rule, key, value string) bool {
+	pattern, ok := strings.CutPrefix(rule, "bind:")
+	if !ok || pattern == "*" {
+		return ok
+	}
+	keyPattern, valuePattern, ok := cutLabelRule(pattern)
+	return ok && matchPattern(keyPattern, key) && matchPattern(valuePattern, value)
+}
+
+// cutLabelRule splits the pattern of a rule about labels. Others are about URLs: in those a ':' comes before any '='.
+func cutLabelRule(pattern string) (key, value string, ok bool) {
+	key, value, ok = strings.Cut(pattern, "=")
+	return key, value, ok && !strings.Contains(key, ":")
+}
+
+// brokenLabelRule says what is wrong with the pattern of a rule about labels, or "".
+func brokenLabelRule(key, value string) string {
+	star := func(s string) string { return strings.ReplaceAll(s, "*", "") }
+	switch {
+	case key == "" || value == "":
+		return "neither the label nor its value may be empty; \"*\" stands for any"
+	case !labelText(star(key)) || !labelText(star(value)):
+		return "could never match: in labels " + ruleLabel
+	}
+	return ""
 }

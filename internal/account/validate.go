@@ -173,7 +173,7 @@ func ValidateScopes(scopes []Scope) error {
 }
 
 // NormaliseACL checks the rules of an authtoken and returns them in the form that URLs are matched against: lower case, without the
-// port that the scheme implies. A rule that could never match anything is refused with CodeInvalid.
+// port that the scheme implies. Rules about labels stay as they are. A rule that could never match anything is refused with CodeInvalid.
 func NormaliseACL(acl []string) ([]string, error) {
 	var r rules
 	if len(acl) > MaxACLRules {
@@ -200,12 +200,15 @@ func normaliseRule(rule string) (normal, problem string) {
 	}
 	verb, pattern, _ := strings.Cut(rule, ":")
 	if pattern == "" || verb != "bind" && verb != "connect" {
-		return "", "must be bind:<url pattern> or connect:<operator id pattern>, for example bind:http://*.demo"
+		return "", "must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example bind:http://*.demo"
 	}
 	for i := range len(pattern) {
 		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
 			return "", "only printable ASCII characters are allowed"
 		}
+	}
+	if key, value, ok := cutLabelRule(pattern); ok && verb == "bind" {
+		return rule, brokenLabelRule(key, value)
 	}
 	pattern = strings.ToLower(pattern)
 	switch {

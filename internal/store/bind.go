@@ -200,6 +200,9 @@ func (s *Store) Lose(ctx context.Context, accountID, sessionID string) error {
 		if err := t.exec(`DELETE FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 			return err
 		}
+		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+			return err
+		}
 		rows, err := t.endpointsWhere(`session_id = $1 AND account_id = $2 AND online = 1 ORDER BY id`, sessionID, accountID)
 		for _, row := range rows {
 			row.lose(t.now)

@@ -72,15 +72,17 @@ type Store struct {
 
 // The interfaces that Store implements.
 var (
-	_ account.Endpoints      = (*Store)(nil)
-	_ account.EventLog       = (*Store)(nil)
-	_ account.Binder         = (*Store)(nil)
-	_ account.SessionStarter = (*Store)(nil)
-	_ account.TunnelSessions = (*Store)(nil)
-	_ account.Operators      = (*Store)(nil)
-	_ account.Authenticator  = (*Store)(nil)
-	_ account.APIKeys        = (*Store)(nil)
-	_ account.Authtokens     = (*Store)(nil)
+	_ account.Endpoints       = (*Store)(nil)
+	_ account.EventLog        = (*Store)(nil)
+	_ account.Binder          = (*Store)(nil)
+	_ account.SessionStarter  = (*Store)(nil)
+	_ account.TunnelSessions  = (*Store)(nil)
+	_ account.TunnelStarter   = (*Store)(nil)
+	_ account.LabelledTunnels = (*Store)(nil)
+	_ account.Operators       = (*Store)(nil)
+	_ account.Authenticator   = (*Store)(nil)
+	_ account.APIKeys         = (*Store)(nil)
+	_ account.Authtokens      = (*Store)(nil)
 )
 
 // Open opens the store in opt.DataDir and makes an empty one when there is none. Its errors are sentences for whoever started the

@@ -28,6 +28,9 @@ func (s *Store) ServerStart(ctx context.Context) error {
 		if err := t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now)); err != nil {
 			return err
 		}
+		if err := t.exec(`DELETE FROM tunnels`); err != nil {
+			return err
+		}
 		return t.exec(`DELETE FROM tunnel_sessions`)
 	})
 }

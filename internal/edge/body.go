@@ -39,6 +39,16 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// complete says whether all of the body was read; that there is none counts as well.
+func (b *watchedBody) complete() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ended
+}
+
 func (b *watchedBody) broken() bool {
 	if b == nil {
 		return false
@@ -52,26 +62,30 @@ func (b *watchedBody) broken() bool {
 // or does not come, the connection ends after the answer. Left to net/http, a body that ends after a full-duplex handler has returned is read by
 // two at once, and the connection breaks without a word.
 func (x *exchange) finishBody() {
-	if x.body == nil {
+	if x.body.complete() {
 		return
 	}
 	x.body.mu.Lock()
-	begun, ended := x.body.begun, x.body.ended
+	begun := x.body.begun
 	x.body.mu.Unlock()
-	if ended {
-		return
-	}
 	answer := http.NewResponseController(x.w)
 	if answer.Flush() != nil || !begun && httpguts.HeaderValuesContainsToken(x.r.Header["Expect"], "100-continue") {
-		x.conn.readNoMore() // such a client need not send its body any more
+		x.readNoMore() // such a client need not send its body any more
 		return
 	}
 	_ = answer.SetReadDeadline(time.Now().Add(lingerTime))
 	if _, err := io.CopyN(io.Discard, x.body, lingerBytes); err != io.EOF { //nolint:errorlint // likewise
-		x.conn.readNoMore()
+		x.readNoMore()
 		return
 	}
 	_ = answer.SetReadDeadline(time.Time{})
+}
+
+// readNoMore makes the request the connection's last. One that is not ours was told by keepOrClose.
+func (x *exchange) readNoMore() {
+	if x.conn != nil {
+		x.conn.readNoMore()
+	}
 }
 
 // buffers are what bodies are copied through.

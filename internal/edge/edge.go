@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -30,6 +31,10 @@ type Client interface {
 type Origin struct {
 	OperatorID string              // the authenticated operator of the forwarder that relays the client
 	ClientAddr string              // host:port of the client, as the forwarder states it
+	ClientIP   netip.Addr          // the address in ClientAddr; the zero Addr = unknown
+	TLS        bool                // the client speaks TLS with whoever parsed its connection, or with a proxy that is trusted
+	ServerName string              // that the client asked for in TLS; "" = none
+	Forwarded  bool                // X-Forwarded-* of its requests are true: a trusted proxy, or the listener, has set them
 	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
 	TraceID    string
 	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
@@ -193,7 +198,7 @@ func (e *Edge) Drain(ctx context.Context) error {
 }
 
 // agent chooses who serves the endpoint. It waits no longer than the client's forwarder does.
-func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o Origin) (Agent, error) {
+func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *Origin) (Agent, error) {
 	if o.Patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.Patience)

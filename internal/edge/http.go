@@ -79,24 +79,40 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o 
 
 // exchange is one request and its answer.
 type exchange struct {
-	edge   *Edge
-	conn   *clientConn
-	agent  Agent // nil while the endpoint is offline
-	w      http.ResponseWriter
-	r      *http.Request
-	body   *watchedBody
-	start  time.Time
-	status int
-	code   account.Code // of a page; empty when the upstream answered
+	edge     *Edge
+	conn     *clientConn // nil where somebody else has the connection
+	endpoint *account.Endpoint
+	origin   *Origin
+	agent    Agent // nil while the endpoint is offline
+	w        http.ResponseWriter
+	r        *http.Request
+	body     *watchedBody
+	start    time.Time
+	status   int
+	code     account.Code // of a page; empty when the upstream answered
 }
 
-// handle serves one request. The URL is the connection's; the agent is chosen for every request.
+// handle serves one request of a connection of ours. The URL is the connection's; the agent is chosen for every request.
 func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	cc, ok := r.Context().Value(connKey{}).(*clientConn)
 	if !ok {
 		panic("edge: a request without its connection")
 	}
-	x := &exchange{edge: e, conn: cc, w: w, r: r, start: time.Now()}
+	x := &exchange{edge: e, conn: cc, endpoint: cc.endpoint, origin: &cc.origin, w: w, r: r}
+	x.run()
+}
+
+// ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An answer that breaks off ends in a panic with
+// http.ErrAbortHandler, and r's context cuts what the request caused. Drain waits for it.
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, o Origin) {
+	e.enter()
+	defer e.leave()
+	x := &exchange{edge: e, endpoint: ep, origin: &o, w: w, r: r}
+	x.run()
+}
+
+func (x *exchange) run() {
+	x.start = time.Now()
 	whole := false
 	defer func() { x.done(whole) }()
 	x.serve()
@@ -104,22 +120,22 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (x *exchange) serve() {
+	if x.r.ContentLength != 0 {
+		x.body = &watchedBody{ReadCloser: x.r.Body}
+		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
+		x.r.Body = x.body
+	}
 	if x.r.Method == http.MethodConnect {
 		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
 		return
 	}
-	agent, err := x.edge.agent(x.r.Context(), x.conn.endpoint, x.conn.origin)
+	agent, err := x.edge.agent(x.r.Context(), x.endpoint, x.origin)
 	if err != nil {
 		x.fail(x.w, x.r, err)
 		return
 	}
 	defer agent.Release()
 	x.agent = agent
-	if x.r.ContentLength != 0 {
-		x.body = &watchedBody{ReadCloser: x.r.Body}
-		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
-		x.r.Body = x.body
-	}
 	if x.r.ProtoMajor == 1 {
 		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
 		dropUpgradeToHTTP2(x.r.Header)
@@ -151,14 +167,18 @@ func (x *exchange) response(res *http.Response) error {
 	return nil
 }
 
-// keepOrClose asks the client to come back over another connection when the forwarder that relays it, or this server, is about to stop.
+// keepOrClose asks the client to come back over another connection when the forwarder that relays it, or this server, is about to stop, and
+// where the connection is not ours and the rest of the request may not be wanted.
 func (x *exchange) keepOrClose() {
 	select {
-	case <-x.conn.origin.Draining:
+	case <-x.origin.Draining:
 		x.w.Header().Set("Connection", "close")
 	case <-x.edge.draining:
 		x.w.Header().Set("Connection", "close")
 	default:
+		if x.conn == nil && x.r.ProtoMajor == 1 && !x.body.complete() {
+			x.w.Header().Set("Connection", "close")
+		}
 	}
 }
 
@@ -167,7 +187,9 @@ func (x *exchange) done(whole bool) {
 	switch {
 	case x.r.ProtoMajor != 1:
 	case !whole:
-		x.conn.willAbort()
+		if x.conn != nil {
+			x.conn.willAbort()
+		}
 	case x.status != http.StatusSwitchingProtocols:
 		x.finishBody()
 	}
@@ -183,8 +205,8 @@ func (x *exchange) done(whole bool) {
 
 // tell tells the forwarder of every request that did not get through, and of the connection's next one that did.
 func (x *exchange) tell() {
-	tell := x.conn.origin.Tell
-	if tell == nil || x.status == statusClientGone || x.code == account.CodeMethod {
+	tell := x.origin.Tell
+	if tell == nil || x.conn == nil || x.status == statusClientGone || x.code == account.CodeMethod {
 		return
 	}
 	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {

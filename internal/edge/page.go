@@ -24,9 +24,9 @@ func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	}
 	code := errorCode(err)
 	if code == account.CodeUpstreamBroken {
-		x.edge.log.Debug("an upstream broke off", "endpoint", x.conn.endpoint.ID, "err", err)
+		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
 	}
-	x.page(code, sentence(code, x.conn.endpoint.URL))
+	x.page(code, sentence(code, x.endpoint.URL))
 }
 
 // errorCode says what a request met on its way.

@@ -19,8 +19,27 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery           // as it came, also where Go cannot parse it
 	p.Out.Host = upstreamHost(ep, p.In.Host)
 	p.Out.Trailer = p.In.Trailer // filled in while the body is read
+	x.setForwarded(p)
+}
+
+// setForwarded says to the upstream where the request comes from. What the client says is believed only where a trusted proxy has said it.
+func (x *exchange) setForwarded(p *httputil.ProxyRequest) {
+	if x.origin.Forwarded {
+		for name, values := range p.In.Header {
+			if forwarded(name) {
+				p.Out.Header[name] = values // the proxy has left out some
+			}
+		}
+		return
+	}
 	dropForwarded(p.Out.Header)
 	p.SetXForwarded()
+	if ip := x.origin.ClientIP; ip.IsValid() {
+		p.Out.Header.Set("X-Forwarded-For", ip.String())
+	}
+	if x.origin.TLS {
+		p.Out.Header.Set("X-Forwarded-Proto", "https")
+	}
 }
 
 // upstreamHost is the Host that the upstream sees.
@@ -44,11 +63,15 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 // tell "-" from "_".
 func dropForwarded(h http.Header) {
 	for name := range h {
-		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-") {
+		if forwarded(name) {
 			delete(h, name)
 		}
 	}
+}
+
+func forwarded(name string) bool {
+	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	return plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-")
 }
 
 // dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry requests that nobody parses. RFC 9113 has

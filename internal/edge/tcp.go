@@ -15,7 +15,7 @@ import (
 // serveTCP joins the client to a stream of the agent. The client's bytes follow the stream's header at once; the client is accepted when the
 // agent has answered, and refused with the agent's reason.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
-	agent, err := e.agent(ctx, ep, o)
+	agent, err := e.agent(ctx, ep, &o)
 	if err != nil {
 		e.refuse(c, refuseCode(err))
 		return

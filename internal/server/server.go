@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -196,8 +197,9 @@ func (s *service) recognise(r *http.Request) {
 // serveStream hands a forwarder's stream to the edge.
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
+	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
-		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
+		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
 	})
 }
 

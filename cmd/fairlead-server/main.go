@@ -10,10 +10,10 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/fairlead-dev/fairlead/internal/interrupt"
 )
 
 // console is what a command sees of the process around it.
@@ -25,26 +25,12 @@ type console struct {
 	hurry       <-chan struct{} // closed at the second signal
 }
 
-// exitKilled is the exit code of a process that a third signal ends.
-const exitKilled = 130
-
 func main() {
-	ctx, cancel := context.WithCancel(context.Background())
-	hurry := make(chan struct{})
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
-		close(hurry)
-		<-signals
-		os.Exit(exitKilled) // giving the signals back would not do: a background process inherits an ignored SIGINT
-	}()
+	ctx, hurry, stop := interrupt.Draining(context.Background())
 	code := run(ctx, os.Args[1:], console{
 		out: os.Stdout, err: os.Stderr, env: os.Getenv, hurry: hurry,
 		outTerminal: term.IsTerminal(int(os.Stdout.Fd())), errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 	})
-	cancel()
+	stop()
 	os.Exit(code)
 }

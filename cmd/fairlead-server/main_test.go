@@ -20,7 +20,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // buffer is an output that a running command writes and the test reads.
 type buffer struct {

@@ -1,0 +1,46 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asProcess makes a test binary behave as the command.
+const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
+
+// Ctrl-C reaches the whole group of a terminal's processes, and wrappers such as make, npm and go run pass it on.
+func TestAnInterruptThatComesThreeTimesAtOnceStopsInOrder(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "--addr", "127.0.0.1:0", "--metrics-addr", "", "--data-dir", t.TempDir())
+	cmd.Env = []string{asProcess + "=1", "HOME=" + t.TempDir()}
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "is up") {
+			for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGINT} {
+				_ = cmd.Process.Signal(s)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), `"stopped"`) {
+		t.Errorf("it ended with %v, want exit code 0, and said\n%s", err, said.String())
+	}
+}

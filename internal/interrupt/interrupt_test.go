@@ -1,0 +1,100 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package interrupt
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// asProcess makes the test binary a process that drains for ever.
+const asProcess = "FAIRLEAD_TEST_AS_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProcess) != "" {
+		drainForEver()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// drainForEver says what each signal does to the process.
+func drainForEver() {
+	ctx, hurry, stop := Draining(context.Background())
+	defer stop()
+	fmt.Println("ready")
+	<-ctx.Done()
+	fmt.Println("stopping")
+	select {
+	case <-hurry:
+		fmt.Println("hurried by the same signal")
+	case <-time.After(2 * same):
+		fmt.Println("draining")
+	}
+	<-hurry
+	fmt.Println("in a hurry")
+	select {}
+}
+
+func TestADoubledSignalIsOne(t *testing.T) {
+	t.Parallel()
+	for name, signals := range map[string][2]syscall.Signal{
+		"Ctrl-C of a terminal and of a wrapper": {syscall.SIGINT, syscall.SIGINT},
+		"two kinds":                             {syscall.SIGINT, syscall.SIGTERM},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = []string{asProcess + "=1"}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			twice := func() {
+				for _, s := range signals {
+					_ = cmd.Process.Signal(s)
+				}
+			}
+			for _, step := range []struct {
+				line string
+				then func()
+			}{{"ready", twice}, {"stopping", nil}, {"draining", twice}, {"in a hurry", func() { <-time.After(2 * same); twice() }}} { // the wait is the promise: 300 ms on, it is another one
+				if !lines.Scan() || lines.Text() != step.line {
+					t.Fatalf("the process says %q, want %q", lines.Text(), step.line)
+				}
+				if step.then != nil {
+					step.then()
+				}
+			}
+			if lines.Scan() {
+				t.Errorf("the process says %q", lines.Text())
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 128+int(signals[0]) && code != 128+int(signals[1]) {
+				t.Errorf("exit code %d after the third signal, want 128 and its number", code)
+			}
+		})
+	}
+}
+
+func TestStopEndsTheContext(t *testing.T) {
+	t.Parallel()
+	ctx, stop := Context(context.Background())
+	stop()
+	stop()
+	<-ctx.Done()
+}

@@ -72,7 +72,7 @@ func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
 	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`SCOPE` of the key: admin, read or operator; may be repeated; default admin")
 	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the key is for")
-	cmd.Flags().StringVar(&expires, "expires", "", "`WHEN` the key ends: a duration (720h) or a time (2027-01-31T00:00:00Z); default never")
+	cmd.Flags().StringVar(&expires, "expires", "", expiresHelp("key"))
 	out.addFlag(cmd)
 	return cmd
 }
@@ -134,21 +134,24 @@ func newAPIKeyDelete(c console, dataDir *string) *cobra.Command {
 	return cmd
 }
 
-// parseExpiry reads a duration from now on or a point in time.
+func expiresHelp(what string) string {
+	return "`WHEN` the " + what + " ends: a duration (720h), a day (2027-01-31, its beginning in UTC) or a time (2027-01-31T18:00:00Z); default never"
+}
+
+// parseExpiry reads a duration from now on, a day or a point in time.
 func parseExpiry(s string, now time.Time) (*time.Time, error) {
 	if s == "" {
 		return nil, nil
 	}
-	if d, err := time.ParseDuration(s); err == nil {
-		t := now.Add(d).UTC()
-		if d <= 0 {
-			return nil, account.Invalid("--expires", s, "must lie in the future")
-		}
-		return &t, nil
-	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return nil, account.Invalid("--expires", s, "must be a duration such as 720h, or a time such as 2027-01-31T00:00:00Z")
+		t, err = time.Parse(time.DateOnly, s)
+	}
+	if d, notDuration := time.ParseDuration(s); notDuration == nil {
+		t, err = now.Add(d).UTC(), nil
+	}
+	if err != nil {
+		return nil, account.Invalid("--expires", s, "must be a duration such as 720h, a day such as 2027-01-31, or a time such as 2027-01-31T18:00:00Z")
 	}
 	if !t.After(now) {
 		return nil, account.Invalid("--expires", s, "must lie in the future")

@@ -36,7 +36,7 @@ func newAuthtoken(c console, dataDir *string) *cobra.Command {
 
 func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 	var out output
-	var accountName, description string
+	var accountName, description, expires string
 	var acl, connect []string
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -48,10 +48,15 @@ func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 "*" stands for any run of characters. Without --acl and --connect the token may bind every URL and label (bind:*) and not connect.`,
 		Example: `  fairlead-server authtoken create --description "alice's laptop"
   fairlead-server authtoken create --acl 'bind:http://*.staging' --acl 'bind:tcp://*.staging:*'
-  fairlead-server authtoken create --connect '*' --description "operators"`,
+  fairlead-server authtoken create --connect '*' --description "operators"
+  fairlead-server authtoken create --expires 24h --description "a guest"`,
 		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.check(); err != nil {
+			until, err := parseExpiry(expires, time.Now())
+			if err == nil {
+				err = out.check()
+			}
+			if err != nil {
 				return err
 			}
 			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
@@ -59,11 +64,15 @@ func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				token, secret, err := st.CreateAuthtoken(cmd.Context(), a.ID, description, rules(acl, connect))
+				all := rules(acl, connect)
+				token, err := st.MakeAuthtoken(cmd.Context(), a.ID, account.AuthtokenPatch{
+					Description: &description, ACL: &all, Expiry: account.ExpiryPatch{Set: true, At: until},
+				})
 				if err != nil {
 					return err
 				}
-				about := fmt.Sprintf("Authtoken %s of account %s made, with the rules %s.", token.ID, a.Name, strings.Join(token.ACL, " "))
+				secret := *token.Token
+				about := fmt.Sprintf("Authtoken %s of account %s made, with the rules %s; it expires: %s.", token.ID, a.Name, strings.Join(token.ACL, " "), dateOrNever(token.ExpiresAt))
 				return out.made(c, toAuthtokenJSON(*token, secret), secret, about)
 			})
 		},
@@ -72,6 +81,7 @@ func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 	cmd.Flags().StringArrayVar(&acl, "acl", nil, "`RULE` of the token; may be repeated; default bind:*, or none with --connect")
 	cmd.Flags().StringArrayVar(&connect, "connect", nil, "operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
 	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the token is for")
+	cmd.Flags().StringVar(&expires, "expires", "", expiresHelp("token"))
 	out.addFlag(cmd)
 	return cmd
 }

@@ -144,6 +144,14 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 	if tokens, _ := ok(t, data("authtoken", "list", "-o", "json")...); strings.Contains(tokens, "secret") || strings.Count(tokens, `"id"`) != 1 {
 		t.Errorf("tokens: %s", tokens)
 	}
+	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z", "2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
+		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
+		var made authtokenJSON
+		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" && made.ExpiresAt.UTC().Format(time.RFC3339) != want {
+			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
+		}
+		ok(t, data("authtoken", "delete", made.ID)...)
+	}
 	ok(t, data("account", "create", "team-a")...)
 	if accounts, _ := ok(t, data("account", "list")...); !strings.Contains(accounts, "team-a") || !strings.Contains(accounts, "default") {
 		t.Errorf("accounts:\n%s", accounts)
@@ -182,6 +190,8 @@ func TestWrongUsageExitsWith2AndOneSentence(t *testing.T) {
 		"api-key create --account second --expires -1h":        {"--expires", "future"},
 		"api-key create --account second --expires 2001-01-01": {"--expires", "2001-01-01"},
 		"api-key delete": {"ID"},
+		"authtoken create --account second --expires -1h":          {"--expires", "future"},
+		"authtoken create --account second --expires 2100-01-32":   {"--expires", "2100-01-32", "2027-01-31"},
 		"authtoken create --account second --acl bind:https://a.b": {"acl", "scheme"},
 		"authtoken create --account second --connect nobody":       {"acl", "connect:nobody"},
 		"authtoken delete a b":                                     {`"b"`},

@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -103,6 +104,58 @@ func TestUnknownMessagesAreSkipped(t *testing.T) {
 	}
 	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
 		t.Errorf("the session did not survive an unknown message: %v", err)
+	}
+}
+
+// A server of the first release skips the fields it does not know: the endpoint would be bound without its policy.
+func TestAnOldServerIsToldApart(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
+	s := r.up(t)
+	policy, labels := Bind{URL: "http://a.b", TrafficPolicy: "{}"}, Bind{Labels: map[string]string{"app": "api"}}
+	for _, b := range []Bind{policy, labels} {
+		if _, err := s.Bind(t.Context(), b); err != nil {
+			t.Errorf("a server of today refuses %+v: %v", b, err)
+		}
+	}
+	s.welcome.Features, s.welcome.ServerVersion = nil, "0.1.0"
+	for name, b := range map[string]Bind{"traffic policies": policy, "labelled tunnels": labels} {
+		var refused *Error
+		_, err := s.Bind(t.Context(), b)
+		if want := "the server (version 0.1.0) does not know " + name + ": update it"; !errors.As(err, &refused) || refused.Code != CodeInvalid || refused.Msg != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
+		t.Errorf("what the old server knows: %v", err)
+	}
+}
+
+// Whatever JSON has to escape in a policy of the greatest size, it arrives.
+func TestAPolicyOfTheGreatestSizeFitsABind(t *testing.T) {
+	t.Parallel()
+	handler := newHandler()
+	arrived := make(chan string, 2)
+	handler.bind = func(_ context.Context, _ *Session, b Bind) (Bound, error) {
+		arrived <- b.TrafficPolicy
+		return Bound{EndpointID: "ep_1"}, nil
+	}
+	h := newHost(t, overTCP, handler)
+	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
+	for _, policy := range []string{strings.Repeat("<", 64<<10), strings.Repeat("\x01", 64<<10)} {
+		if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: policy, Metadata: strings.Repeat("&", 4096)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := take(t, "the policy", arrived); got != policy {
+			t.Errorf("%d bytes arrived, not as they were sent", len(got))
+		}
+	}
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: strings.Repeat("x", 600<<10)}); err == nil || !strings.Contains(err.Error(), "at most 524288 are allowed") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
+		t.Errorf("the session did not survive: %v", err)
 	}
 }
 

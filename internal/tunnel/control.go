@@ -17,6 +17,7 @@ import (
 const (
 	lengthSize     = 4
 	helloLimit     = 16 << 10         // bytes of a hello, as JSON
+	bindLimit      = 512 << 10        // bytes of a bind, as JSON: a traffic policy of 64 KiB fits, whatever JSON has to escape in it
 	messageLimit   = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
 	controlTimeout = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
 )
@@ -35,11 +36,14 @@ func (c *control) send(m *message) error {
 		return fmt.Errorf("encoding a control message: %w", err)
 	}
 	limit := messageLimit
-	if m.Type == typeHello {
+	switch m.Type {
+	case typeHello:
 		limit = helloLimit
+	case typeBind:
+		limit = bindLimit
 	}
 	if len(b) > limit {
-		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten metadata and description", m.Type, len(b), limit)}
+		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten its texts", m.Type, len(b), limit)}
 	}
 	frame := make([]byte, lengthSize, lengthSize+len(b))
 	binary.BigEndian.PutUint32(frame, uint32(len(b)))

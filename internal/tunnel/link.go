@@ -101,8 +101,12 @@ func (l *link) serve() error {
 
 // readMessages hands control messages to the session, one after the other.
 func (l *link) readMessages() error {
+	limit := messageLimit
+	if !l.session.client {
+		limit = bindLimit
+	}
 	for {
-		b, err := l.ctrl.receive(messageLimit)
+		b, err := l.ctrl.receive(limit)
 		if err != nil {
 			return l.broken(err)
 		}

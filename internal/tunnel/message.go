@@ -42,26 +42,55 @@ type Welcome struct {
 	ServerVersion string `json:"server_version,omitempty"`
 	Region        string `json:"region,omitempty"`
 	Connections   int    `json:"connections,omitempty"` // how many connections the server wants of this session; 0 leaves it to the client
+
+	// Features are what this server understands beyond the protocol's first release. The Server sets them.
+	Features []Feature `json:"features,omitempty"`
 }
 
-// Bind asks for an endpoint.
+// Feature is a part of the protocol that a peer may be too old for, and that is not to be passed over in silence.
+type Feature string
+
+// The features.
+const (
+	FeatureLabels        Feature = "labels"         // binds of labelled tunnels
+	FeatureTrafficPolicy Feature = "traffic_policy" // binds with a traffic policy
+)
+
+func allFeatures() []Feature { return []Feature{FeatureLabels, FeatureTrafficPolicy} }
+
+// Bind asks for an endpoint, or for a labelled tunnel. That has Labels, and neither URL nor what belongs to one.
 type Bind struct {
-	URL              string `json:"url"`
-	Binding          string `json:"binding,omitempty"`
-	Name             string `json:"name,omitempty"`
-	Description      string `json:"description,omitempty"`
-	Metadata         string `json:"metadata,omitempty"`
-	UpstreamURL      string `json:"upstream_url,omitempty"`
-	UpstreamProtocol string `json:"upstream_protocol,omitempty"`
-	HostMode         string `json:"host_mode,omitempty"`
-	ResumeSecret     string `json:"resume_secret,omitempty"` // of this process' previous bind of the endpoint
-	PoolingEnabled   bool   `json:"pooling_enabled,omitempty"`
+	URL               string            `json:"url"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Binding           string            `json:"binding,omitempty"`
+	Name              string            `json:"name,omitempty"`
+	Description       string            `json:"description,omitempty"`
+	Metadata          string            `json:"metadata,omitempty"`
+	UpstreamURL       string            `json:"upstream_url,omitempty"`
+	UpstreamProtocol  string            `json:"upstream_protocol,omitempty"`
+	HostMode          string            `json:"host_mode,omitempty"`
+	ResumeSecret      string            `json:"resume_secret,omitempty"` // of this process' previous bind of the endpoint
+	PoolingEnabled    bool              `json:"pooling_enabled,omitempty"`
+	TrafficPolicy     string            `json:"traffic_policy,omitempty"`      // YAML or JSON
+	ReplacePoolPolicy bool              `json:"replace_pool_policy,omitempty"` // the members of the pool get this policy, too
 }
 
-// Bound is the endpoint that a session now holds.
+// needs returns the features that a server must have for the bind to mean what it says.
+func (b *Bind) needs() map[Feature]string {
+	needs := make(map[Feature]string)
+	if len(b.Labels) > 0 {
+		needs[FeatureLabels] = "labelled tunnels"
+	}
+	if b.TrafficPolicy != "" || b.ReplacePoolPolicy {
+		needs[FeatureTrafficPolicy] = "traffic policies"
+	}
+	return needs
+}
+
+// Bound is the endpoint, or the labelled tunnel, that a session now holds.
 type Bound struct {
 	EndpointID   string `json:"endpoint_id"`
-	URL          string `json:"url"`
+	URL          string `json:"url"` // "" for a labelled tunnel
 	ResumeSecret string `json:"resume_secret,omitempty"`
 }
 

@@ -7,22 +7,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// Bind asks the server for an endpoint and waits for the answer, at most 10 s. It returns an *Error when the server refused.
+// Bind asks the server for an endpoint or a labelled tunnel and waits for the answer, at most 10 s. It returns an *Error when the server refused, or is too
+// old for what the bind asks: such a server would pass it over, a traffic policy for instance.
 func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
+	for feature, name := range b.needs() {
+		if !slices.Contains(s.welcome.Features, feature) {
+			return Bound{}, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
+		}
+	}
 	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b})
 	if err != nil {
-		return Bound{}, fmt.Errorf("binding %s: %w", b.URL, err)
+		return Bound{}, fmt.Errorf("binding %s: %w", b.what(), err)
 	}
 	if answer.Bound == nil {
-		return Bound{}, fmt.Errorf("binding %s: the server answered with %q", b.URL, answer.Type)
+		return Bound{}, fmt.Errorf("binding %s: the server answered with %q", b.what(), answer.Type)
 	}
 	return *answer.Bound, nil
 }
 
-// Unbind gives an endpoint back and waits for the answer, at most 10 s.
+// what names the bind for messages.
+func (b *Bind) what() string {
+	if b.URL == "" {
+		return "a labelled tunnel"
+	}
+	return b.URL
+}
+
+// Unbind gives an endpoint or a labelled tunnel back and waits for the answer, at most 10 s.
 func (s *Session) Unbind(ctx context.Context, endpointID string) error {
 	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}); err != nil {
 		return fmt.Errorf("unbinding %s: %w", endpointID, err)

@@ -163,6 +163,7 @@ func (s *Server) admit(ctx context.Context, l *link, hello *Hello) error {
 		welcome.JoinSecret = secret
 		s.cfg.Handler.Up(h.Session)
 	}
+	welcome.Features = allFeatures()
 	l.conn.trusted.Store(true)
 	if err := l.ctrl.send(&message{Type: typeWelcome, Welcome: &welcome}); err != nil {
 		l.close(err) // serve sees it, and the session with it

@@ -212,7 +212,7 @@ func TestBindAndUnbind(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != CodeInternal || strings.Contains(err.Error(), "1234") {
 			t.Errorf("bind with a broken store: %v", err)
 		}
-		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 100_000)})
+		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Metadata: strings.Repeat("m", 600_000)})
 		if !errors.As(err, &e) || e.Code != CodeInvalid {
 			t.Errorf("bind with too much metadata: %v", err)
 		}

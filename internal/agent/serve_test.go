@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -75,8 +77,8 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 	}
 	want := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m",
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http2", PoolingEnabled: true}
-	if b := receive(t, svc.binds, "bind"); b != want {
-		t.Errorf("bind: %+v", b)
+	if diff := cmp.Diff(want, receive(t, svc.binds, "bind")); diff != "" {
+		t.Errorf("bind: %s", diff)
 	}
 }
 

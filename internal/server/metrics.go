@@ -64,6 +64,7 @@ func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() i
 	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleAgent)}, func() int { return sessions().Agents })
 	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleForwarder)}, func() int { return sessions().Forwarders })
 	gauge("endpoints", "Endpoints held by a live session.", nil, func() int { return sessions().Endpoints })
+	gauge("labelled_tunnels", "Labelled tunnels held by a live session.", nil, func() int { return sessions().Tunnels })
 	gauge("streams", "Live streams of all sessions.", nil, func() int { return sessions().Streams })
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
 }

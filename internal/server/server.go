@@ -157,7 +157,7 @@ func (s *service) wire() {
 		Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Endpoints: s.store, Operators: s.store,
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.metrics.incoming, OnHello: s.metrics.hello, Logger: s.log,
 	})

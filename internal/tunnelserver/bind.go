@@ -15,11 +15,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Bind gives the session the endpoint it asks for, or says why not.
+// Bind gives the session the endpoint or the labelled tunnel it asks for, or says why not.
 func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleAgent {
 		return tunnel.Bound{}, &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	}
+	if len(b.Labels) > 0 {
+		return s.bindLabels(ctx, t, b)
 	}
 	result, err := s.bind(ctx, t, b)
 	if err != nil {
@@ -47,7 +50,20 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return nil, err
 	}
+	if req.PolicyFacts, err = s.checkPolicy(req); err != nil {
+		return nil, err
+	}
 	return s.opt.Binder.Bind(ctx, req)
+}
+
+func (s *Server) checkPolicy(r account.BindRequest) (account.PolicyFacts, error) {
+	switch {
+	case r.TrafficPolicy == "":
+		return account.PolicyFacts{}, nil
+	case s.opt.CheckPolicy == nil:
+		return account.PolicyFacts{}, account.Invalid("traffic_policy", "(not shown)", "this server takes no traffic policies; leave it out")
+	}
+	return s.opt.CheckPolicy(r.TrafficPolicy, r.URL.Scheme, r.Binding)
 }
 
 func noBindRule(t *session, url string) *account.Error {
@@ -60,6 +76,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
 		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
 		HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
+		TrafficPolicy: b.TrafficPolicy, ReplacePoolPolicy: b.ReplacePoolPolicy,
 	}
 	if r.Binding == "" {
 		r.Binding = account.BindingKubernetes
@@ -130,6 +147,9 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleAgent {
 		return &tunnel.Error{Code: tunnel.CodeForbidden, Msg: "only agents bind endpoints"}
+	}
+	if held, err := s.unbindTunnel(ctx, t, endpointID); held {
+		return err
 	}
 	if !s.holds(t, endpointID) {
 		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound), Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}

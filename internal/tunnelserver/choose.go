@@ -101,10 +101,15 @@ func (s *Server) choose(ep *account.Endpoint) (*Holding, <-chan struct{}) {
 	if best == nil {
 		return nil, s.bound
 	}
-	s.turns++
-	best.open++
-	best.chosen = s.turns
+	s.take(best)
 	return best, nil
+}
+
+// take counts a connection to h. The caller holds Server.mu.
+func (s *Server) take(h *Holding) {
+	s.turns++
+	h.open++
+	h.chosen = s.turns
 }
 
 // before says whether h takes the next connection rather than o. The caller holds Server.mu.

@@ -148,6 +148,13 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 			s.drop(h)
 		}
 	}
+	if t != nil {
+		for _, h := range slices.Clone(s.tunnels[t.accountID]) {
+			if h.session == t {
+				s.dropTunnel(h)
+			}
+		}
+	}
 	s.mu.Unlock()
 	if t == nil {
 		return

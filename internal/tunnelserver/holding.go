@@ -21,6 +21,9 @@ type Holding struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
+	labels     map[string]string // of a labelled tunnel
+	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
+
 	// guarded by Server.mu
 	open   int    // connections that Choose gave it and that are not released
 	chosen uint64 // when Choose took it last, in turns of the server; 0 = never
@@ -59,13 +62,18 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	s.holdings[r.Endpoint.ID] = h
 	at := placeOf(&h.endpoint)
 	s.places[at] = append(s.places[at], h)
-	close(s.bound)
-	s.bound = make(chan struct{})
+	s.announce()
 	from := s.sessions[r.TookFrom]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
 		s.close(from.tun)
 	}
+}
+
+// announce wakes those who wait for a bind. The caller holds mu.
+func (s *Server) announce() {
+	close(s.bound)
+	s.bound = make(chan struct{})
 }
 
 func (s *Server) holds(t *session, endpointID string) bool {

@@ -28,20 +28,23 @@ type Incoming struct {
 	Tell func(tunnel.RequestLine)
 }
 
-// Options are what a Server needs; all are required.
+// Options are what a Server needs; those without a default are required.
 type Options struct {
 	Auth      account.Authenticator
 	Binder    account.Binder
 	Sessions  account.SessionStarter
+	Tunnels   account.TunnelStarter
 	Endpoints account.Endpoints
 	Operators OperatorReader
-	StoreID   string
-	ServerID  string
-	Version   string                             // of this server, for the Welcome
-	Serve     func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
-	OnOpen    func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
-	OnHello   func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
-	Logger    *slog.Logger
+	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
+	CheckPolicy account.PolicyChecker
+	StoreID     string
+	ServerID    string
+	Version     string                             // of this server, for the Welcome
+	Serve       func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
+	OnOpen      func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
+	OnHello     func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
+	Logger      *slog.Logger
 }
 
 // Server implements tunnel.Handler. It is safe for concurrent use.
@@ -51,11 +54,12 @@ type Server struct {
 	started time.Time
 
 	mu       sync.Mutex
-	sessions map[string]*session  // by session id, from the accepted hello on
-	holdings map[string]*Holding  // by endpoint id
-	places   map[place][]*Holding // the same, by URL: one, or the members of a pool
-	turns    uint64               // how often Choose has chosen
-	bound    chan struct{}        // closed and replaced by each bind
+	sessions map[string]*session   // by session id, from the accepted hello on
+	holdings map[string]*Holding   // by endpoint id
+	places   map[place][]*Holding  // the same, by URL: one, or the members of a pool
+	tunnels  map[string][]*Holding // labelled tunnels, by account
+	turns    uint64                // how often Choose has chosen
+	bound    chan struct{}         // closed and replaced by each bind
 	limits   map[string]*bindLimits
 	lost     []*session // ended, and still online in the store, which did not answer
 	draining bool
@@ -89,6 +93,7 @@ func New(o Options) *Server {
 		sessions: make(map[string]*session),
 		holdings: make(map[string]*Holding),
 		places:   make(map[place][]*Holding),
+		tunnels:  make(map[string][]*Holding),
 		limits:   make(map[string]*bindLimits),
 	}
 }
@@ -117,10 +122,10 @@ func (s *Server) isDraining() bool {
 
 // Stats are the numbers of the moment.
 type Stats struct {
-	Agents, Forwarders, Endpoints, Streams int
+	Agents, Forwarders, Endpoints, Tunnels, Streams int
 }
 
-// Stats counts live sessions, held endpoints and live streams.
+// Stats counts live sessions, held endpoints, labelled tunnels and live streams.
 func (s *Server) Stats() Stats {
 	var st Stats
 	for _, t := range s.up() {
@@ -133,6 +138,9 @@ func (s *Server) Stats() Stats {
 	}
 	s.mu.Lock()
 	st.Endpoints = len(s.holdings)
+	for _, tunnels := range s.tunnels {
+		st.Tunnels += len(tunnels)
+	}
 	s.mu.Unlock()
 	return st
 }

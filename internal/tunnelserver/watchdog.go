@@ -106,6 +106,11 @@ func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
 			return noBindRule(t, h.endpoint.URL)
 		}
 	}
+	for _, h := range s.tunnels[t.accountID] {
+		if h.session == t && !token.MayBindLabels(h.labels) {
+			return noLabelRule(t, h.labels)
+		}
+	}
 	return nil
 }
 

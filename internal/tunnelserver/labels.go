@@ -1,0 +1,207 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// bindLabels gives the session a labelled tunnel. The tunnel of the process's session before, which the resume secret names, ends at once: otherwise a
+// connection that died unnoticed would get its share of the traffic until then.
+func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tunnel.Bound, error) {
+	if err := checkLabelled(b); err != nil {
+		return tunnel.Bound{}, s.refusal(err)
+	}
+	if !s.tokenOf(t).MayBindLabels(b.Labels) {
+		return tunnel.Bound{}, s.refusal(noLabelRule(t, b.Labels))
+	}
+	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
+		return tunnel.Bound{}, s.refusal(err)
+	}
+	started, err := s.opt.Tunnels.StartTunnel(ctx, account.LabelledTunnel{
+		AccountID: t.accountID, TunnelSession: account.Ref{ID: t.id}, Labels: b.Labels,
+		Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
+	})
+	if err != nil {
+		return tunnel.Bound{}, s.refusal(err)
+	}
+	secret := account.NewSecret(account.ResumePrefix)
+	s.holdTunnel(t, started, secret, b.ResumeSecret)
+	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
+		problem := noLabelRule(t, b.Labels)
+		s.evict(t, tunnel.CodeForbidden, problem.Msg)
+		return tunnel.Bound{}, s.refusal(problem)
+	}
+	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account", t.accountID,
+		"resumed", b.ResumeSecret != "")
+	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
+}
+
+// checkLabelled checks the bind of a labelled tunnel and lists all broken rules.
+func checkLabelled(b tunnel.Bind) error {
+	want := account.LabelledTunnel{Labels: b.Labels, Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol}
+	broken := account.FieldsOf(want.Validate())
+	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
+	for _, f := range []account.FieldError{
+		{Field: "url", Value: b.URL}, {Field: "binding", Value: b.Binding}, {Field: "name", Value: b.Name}, {Field: "description", Value: b.Description},
+		{Field: "host_mode", Value: b.HostMode}, {Field: "traffic_policy", Value: b.TrafficPolicy},
+	} {
+		if f.Value != "" {
+			f.Value, f.Rule = account.Shorten(f.Value), "a labelled tunnel has none; leave it out"
+			broken = append(broken, f)
+		}
+	}
+	if b.PoolingEnabled || b.ReplacePoolPolicy {
+		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true", Rule: "tunnels with the same labels share traffic as they are; leave it out"})
+	}
+	if len(broken) > 0 {
+		return account.InvalidAll(broken)
+	}
+	return nil
+}
+
+func noLabelRule(t *session, labels map[string]string) *account.Error {
+	return account.Errorf(account.CodeScope, "authtoken %s has no bind rules that admit all the labels %s; it needs one such as bind:%s for each",
+		t.credentialID, labelsText(labels), slices.Min(labelTexts(labels)))
+}
+
+func labelTexts(labels map[string]string) []string {
+	texts := make([]string, 0, len(labels))
+	for key, value := range labels {
+		texts = append(texts, key+"="+value)
+	}
+	return texts
+}
+
+func labelsText(labels map[string]string) string {
+	return strings.Join(slices.Sorted(slices.Values(labelTexts(labels))), " ")
+}
+
+// holdTunnel enters a labelled tunnel and ends the one that it resumes.
+func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
+	h := &Holding{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret), endpoint: account.Endpoint{
+		ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline, Metadata: started.Metadata, Region: started.Region,
+		UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
+		TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
+	}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	s.mu.Lock()
+	old := s.tunnelOf(t.accountID, resume)
+	if old != nil {
+		s.dropTunnel(old)
+	}
+	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
+	s.announce()
+	s.mu.Unlock()
+	if old != nil && old.session != t && old.session.tun != nil {
+		s.close(old.session.tun)
+	}
+}
+
+// tunnelOf finds the account's labelled tunnel with the resume secret. The caller holds mu.
+func (s *Server) tunnelOf(accountID, resume string) *Holding {
+	if resume == "" {
+		return nil
+	}
+	hash := account.HashSecret(resume)
+	for _, h := range s.tunnels[accountID] {
+		if bytes.Equal(h.resumeHash, hash) {
+			return h
+		}
+	}
+	return nil
+}
+
+// dropTunnel ends the holding of a labelled tunnel. The caller holds mu.
+func (s *Server) dropTunnel(h *Holding) {
+	accountID := h.session.accountID
+	s.tunnels[accountID] = slices.DeleteFunc(s.tunnels[accountID], func(o *Holding) bool { return o == h })
+	if len(s.tunnels[accountID]) == 0 {
+		delete(s.tunnels, accountID)
+	}
+	h.cancel()
+}
+
+// unbindTunnel ends a labelled tunnel that its session gives back. held is false when the session has no tunnel of this id.
+func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held bool, err error) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Holding) bool { return h.endpoint.ID == id && h.session == t })
+	if i >= 0 {
+		s.dropTunnel(s.tunnels[t.accountID][i])
+	}
+	s.mu.Unlock()
+	if i < 0 {
+		return false, nil
+	}
+	if err := s.opt.Tunnels.EndTunnel(ctx, t.accountID, id, t.id); err != nil {
+		return true, s.refusal(err)
+	}
+	s.log.Info("labelled tunnel ended", "tunnel", id, "session", t.id, "account", t.accountID)
+	return true, nil
+}
+
+// ChooseLabels returns who serves a new connection to a tunnel group: of the account's labelled tunnels that have all the labels, the one with the
+// fewest connections, of several such the one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when there is none.
+// Shortly after the start of this server, when agents are on their way back, one is waited for.
+//
+// The Endpoint of such a Holding has the tunnel's id and upstream, and no URL.
+func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[string]string) (*Holding, error) {
+	none := func(cause error) error {
+		return &account.Error{Code: account.CodeEndpointOffline, Msg: "no tunnel with the labels " + labelsText(labels) + " is online", Cause: cause}
+	}
+	h, bound := s.chooseLabels(accountID, labels)
+	if h != nil {
+		return h, nil
+	}
+	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
+	if wait <= 0 {
+		return nil, none(nil)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-bound:
+		case <-timer.C:
+			return nil, none(nil)
+		case <-ctx.Done():
+			return nil, none(fmt.Errorf("waiting for an agent: %w", ctx.Err()))
+		}
+		if h, bound = s.chooseLabels(accountID, labels); h != nil {
+			return h, nil
+		}
+	}
+}
+
+// chooseLabels returns nil where nobody is online, and what is closed by the next bind.
+func (s *Server) chooseLabels(accountID string, labels map[string]string) (*Holding, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var best *Holding
+	for _, h := range s.tunnels[accountID] {
+		if account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() && (best == nil || h.before(best)) {
+			best = h
+		}
+	}
+	if best != nil {
+		s.take(best)
+	}
+	return best, s.bound
+}
+
+// OnlineLabels says whether ChooseLabels would find a tunnel at once.
+func (s *Server) OnlineLabels(accountID string, labels map[string]string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.tunnels[accountID], func(h *Holding) bool { return account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() })
+}

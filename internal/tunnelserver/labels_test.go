@@ -1,0 +1,211 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnelserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+func TestTunnelsAreChosenByTheirLabels(t *testing.T) {
+	t.Parallel()
+	l := newLive(t)
+	one, two := l.agent(), l.agent()
+	a := l.tunnel(one, map[string]string{"app": "api", "site": "a"}, "")
+	b := l.tunnel(two, map[string]string{"app": "api", "site": "b"}, "")
+	choose := func(labels map[string]string) *Holding {
+		t.Helper()
+		if !l.OnlineLabels(l.accountID, labels) {
+			t.Fatalf("nothing is online for %v", labels)
+		}
+		h, err := l.ChooseLabels(t.Context(), l.accountID, labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	first := choose(map[string]string{"app": "api"})
+	second := choose(map[string]string{"app": "api"})
+	if ids := []string{first.Endpoint().ID, second.Endpoint().ID}; ids[0] == ids[1] || !slices.Contains(ids, a.EndpointID) || !slices.Contains(ids, b.EndpointID) {
+		t.Errorf("two connections went to %v, want one each to %s and %s", ids, a.EndpointID, b.EndpointID)
+	}
+	first.Release()
+	if third := choose(map[string]string{"app": "api"}); third != first {
+		t.Error("the connection did not go to the tunnel with the fewest")
+	}
+	if h := choose(map[string]string{"site": "b", "app": "api"}); h.Endpoint().ID != b.EndpointID || h.Endpoint().UpstreamURL != "tcp://localhost:1" {
+		t.Errorf("got %+v", h.Endpoint())
+	}
+	for _, c := range []struct {
+		accountID string
+		labels    map[string]string
+	}{{l.accountID, map[string]string{"app": "api", "site": "c"}}, {"ac-other", map[string]string{"app": "api"}}} {
+		if l.OnlineLabels(c.accountID, c.labels) {
+			t.Errorf("online: %+v", c)
+		}
+	}
+	opened, err := second.Open(t.Context(), tunnel.OpenHeader{EndpointID: second.Endpoint().ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Reset(0)
+	wait, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := opened.WaitOpened(wait); err != nil {
+		t.Error(err)
+	}
+	if st := l.Stats(); st.Tunnels != 2 || st.Endpoints != 0 {
+		t.Errorf("counted %+v", st)
+	}
+}
+
+func TestATunnelEndsWithItsSessionAndWithItsGoodbye(t *testing.T) {
+	t.Parallel()
+	l := newLive(t)
+	labels := map[string]string{"app": "api"}
+	a := l.agent()
+	bound := l.tunnel(a, labels, "")
+	h, err := l.ChooseLabels(t.Context(), l.accountID, labels)
+	if err != nil || len(l.listed()) != 1 || l.listed()[0].TunnelSession.ID != a.ID() {
+		t.Fatalf("%v, listed %+v", err, l.listed())
+	}
+	stranger := l.agent()
+	var refused *tunnel.Error
+	if err := stranger.Unbind(t.Context(), bound.EndpointID); !errors.As(err, &refused) || !l.OnlineLabels(l.accountID, labels) {
+		t.Errorf("another session gave it back: %v", err)
+	}
+	if err := a.Unbind(t.Context(), bound.EndpointID); err != nil {
+		t.Fatal(err)
+	}
+	if l.OnlineLabels(l.accountID, labels) || h.Context().Err() == nil || len(l.listed()) != 0 {
+		t.Error("the tunnel outlived its goodbye")
+	}
+	l.tunnel(a, labels, "")
+	a.stop()
+	eventually(t, "the tunnel of a lost session is gone", func() bool { return !l.OnlineLabels(l.accountID, labels) && len(l.listed()) == 0 })
+}
+
+// A connection that died unnoticed must not get its share of the traffic until somebody notices.
+func TestAResumedTunnelReplacesItsGhost(t *testing.T) {
+	t.Parallel()
+	l := newLive(t)
+	labels := map[string]string{"app": "api"}
+	ghost := l.agent()
+	first := l.tunnel(ghost, labels, "")
+	second := l.tunnel(l.agent(), labels, first.ResumeSecret)
+	eventually(t, "the ghost is gone", func() bool { return len(l.listed()) == 1 })
+	if got := l.listed()[0].ID; got != second.EndpointID || first.EndpointID == second.EndpointID {
+		t.Errorf("listed %s, want %s", got, second.EndpointID)
+	}
+	if l.tunnel(l.agent(), labels, "flr_made-up"); len(l.listed()) != 2 {
+		t.Error("a made-up secret ended a tunnel")
+	}
+}
+
+func TestLabelsNeedARule(t *testing.T) {
+	t.Parallel()
+	l := newLive(t, "bind:app=a*", "bind:site=a")
+	a := l.agent()
+	for _, labels := range []map[string]string{{"app": "web"}, {"app": "api", "site": "b"}, {"other": "x"}} {
+		var refused *tunnel.Error
+		_, err := a.Bind(t.Context(), tunnel.Bind{Labels: labels})
+		if !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden || !strings.Contains(refused.Msg, l.tokenID) {
+			t.Errorf("%v: %v", labels, err)
+		}
+	}
+	other := l.agent()
+	l.tunnel(a, map[string]string{"app": "api", "site": "a"}, "")
+	l.tunnel(other, map[string]string{"app": "api"}, "")
+	acl := []string{"bind:app=api"}
+	if _, err := l.store.PatchAuthtoken(t.Context(), l.accountID, l.tokenID, account.AuthtokenPatch{ACL: &acl}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-a.ended:
+		var why *tunnel.Error
+		if !errors.As(err, &why) || why.Code != tunnel.CodeForbidden || !strings.Contains(why.Msg, "app=api site=a") {
+			t.Errorf("ended by %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the session lives on under rules that do not admit its tunnel")
+	}
+	if other.Err() != nil {
+		t.Errorf("a session that the new rules admit ended: %v", other.Err())
+	}
+}
+
+func TestABrokenBindOfLabelsNamesEveryField(t *testing.T) {
+	t.Parallel()
+	err := checkLabelled(tunnel.Bind{
+		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d", HostMode: "rewrite", TrafficPolicy: "{}",
+		PoolingEnabled: true, UpstreamURL: "http://u:p@x", UpstreamProtocol: "h3", Metadata: strings.Repeat("x", 5000),
+	})
+	var fields []string
+	for _, f := range account.FieldsOf(err) {
+		fields = append(fields, f.Field)
+	}
+	want := []string{"labels", "metadata", "upstream_protocol", "upstream_url", "url", "binding", "name", "description", "host_mode", "traffic_policy", "pooling_enabled"}
+	if !slices.Equal(fields, want) || strings.Contains(err.Error(), "u:p") {
+		t.Errorf("fields %v, want %v; %v", fields, want, err)
+	}
+}
+
+// A forwarder names endpoints by id: a labelled tunnel is none, though it has an id that a session holds.
+func TestNoStreamReachesATunnelByItsID(t *testing.T) {
+	t.Parallel()
+	l := newLive(t)
+	bound := l.tunnel(l.agent(), map[string]string{"app": "api"}, "")
+	if ep, err := l.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID}); account.CodeOf(err) != account.CodeNotFound {
+		t.Errorf("got %+v, %v", ep, err)
+	}
+}
+
+// After a restart of the service agents are on their way back: a connection waits for a while, and not for ever.
+func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ after, want time.Duration }{
+		"just started": {0, holdTime}, "most are back": {11 * time.Second, time.Second}, "all are back": {12 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+				time.Sleep(c.after) // the bubble's time
+				asked := time.Now()
+				_, err := s.ChooseLabels(t.Context(), "ac-1", map[string]string{"b": "2", "a": "1"})
+				if account.CodeOf(err) != account.CodeEndpointOffline || !strings.Contains(err.Error(), "a=1 b=2") || time.Since(asked) != c.want {
+					t.Errorf("%v after %v, want %v", err, time.Since(asked), c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPoliciesOfBindsAreChecked(t *testing.T) {
+	t.Parallel()
+	r := account.BindRequest{URL: account.EndpointURL{Scheme: "tcp"}, Binding: account.BindingKubernetes}
+	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	if _, err := s.checkPolicy(r); err != nil {
+		t.Errorf("no policy: %v", err)
+	}
+	r.TrafficPolicy = "secret: hunter2"
+	if _, err := s.checkPolicy(r); account.CodeOf(err) != account.CodeInvalid || !strings.Contains(err.Error(), "takes no traffic policies") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("nobody to check: %v", err)
+	}
+	s.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
+		return account.PolicyFacts{Digest: text + scheme + binding}, nil
+	}
+	if facts, err := s.checkPolicy(r); err != nil || facts.Digest != "secret: hunter2tcpkubernetes" {
+		t.Errorf("%+v, %v", facts, err)
+	}
+}

@@ -27,6 +27,7 @@ type Options struct {
 	BaseURL        string   // how clients reach the API; "" = https://<host name>:<port of Addr>
 	TunnelURL      string   // how agents and forwarders reach the service, when that differs from BaseURL
 	DataDir        string   // database, authority, lock
+	DatabaseURL    string   // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
 	TLSCert        string   // PEM files; both or none
 	TLSKey         string   //
 	TLSNames       []string // further names and addresses for the service's own certificate

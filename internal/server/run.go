@@ -31,7 +31,12 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.sessions.Run(serving) })
 	s.tasks.Go(func() { s.sweep(serving) })
 	s.tasks.Go(func() { s.door.serve(serving) })
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
+	s.tasks.Go(func() {
+		if err := s.lock.Keep(serving, s.noteLock); err != nil {
+			failed <- err
+		}
+	})
 	serve := func(srv *http.Server, l net.Listener) {
 		s.tasks.Go(func() {
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -49,12 +54,21 @@ func (s *service) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
-		s.log.Error("a listener ended", "err", err)
+		s.log.Error("the service cannot go on", "err", err)
 	}
 	s.drain()
 	stopAPI() // ends watches
 	s.stop(stopServing)
 	return err
+}
+
+// noteLock says that the lock of the database is lost, or held again. While it is lost the store refuses writes.
+func (s *service) noteLock(held bool, why error) {
+	if held {
+		s.log.Info("the server's lock of the database is held again; writes go on")
+		return
+	}
+	s.log.Error("the server's lock of the database is lost; writes are refused until it is held again", "err", why)
 }
 
 // announce says that the service is up, and what clients need to trust it.

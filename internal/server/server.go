@@ -43,6 +43,7 @@ type service struct {
 	log      *slog.Logger
 	base     *url.URL
 	store    *store.Store
+	lock     *store.ServerLock
 	certs    *pki.Source
 	metrics  *metrics
 	edge     *edge.Edge
@@ -99,16 +100,18 @@ func (s *service) open(ctx context.Context) error {
 
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
-	release, err := store.LockServer(s.opt.DataDir)
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace}
+	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err
 	}
 	s.onClose(func() {
-		if err := release(); err != nil {
-			s.log.Error("the data directory's lock could not be released", "err", err)
+		if err := lock.Release(); err != nil {
+			s.log.Error("the server's lock could not be released", "err", err)
 		}
 	})
-	s.store, err = store.Open(ctx, store.Options{DataDir: s.opt.DataDir, Grace: s.opt.EndpointGrace})
+	opt.Lock, s.lock = lock, lock
+	s.store, err = store.Open(ctx, opt)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,36 @@ import (
 	"syscall"
 
 	"github.com/gofrs/flock"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 var errReadOnlyFilesystem = syscall.EROFS
 
-// LockServer makes the caller the one active server of the data directory until release is called or the process ends. A second
-// server gets an error that says why. Commands that administer the store while a server runs need no lock.
-func LockServer(dataDir string) (release func() error, err error) {
+// ServerLock makes its holder the one active server of a store. A nil *ServerLock is that of a command: it holds nothing and forbids nothing.
+type ServerLock struct {
+	file     *flock.Flock
+	postgres *postgresLock // nil with SQLite
+}
+
+// LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL, until Release is called or the process
+// ends. A second server gets an error that says why. Commands that administer the store while a server runs need no lock.
+func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
+	file, err := lockDataDir(opt.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	lock := &ServerLock{file: file}
+	if opt.DatabaseURL == "" {
+		return lock, nil
+	}
+	if lock.postgres, err = lockPostgres(ctx, opt.DatabaseURL); err != nil {
+		return nil, errors.Join(err, file.Unlock())
+	}
+	return lock, nil
+}
+
+func lockDataDir(dataDir string) (*flock.Flock, error) {
 	if err := prepareDataDir(dataDir); err != nil {
 		return nil, err
 	}
@@ -35,5 +59,40 @@ func LockServer(dataDir string) (release func() error, err error) {
 	if !held {
 		return nil, fmt.Errorf("data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir", dataDir)
 	}
-	return lock.Unlock, nil
+	return lock, nil
+}
+
+// Keep keeps the lock until ctx is done, which is no error. A database's lock is lost with its connection: writes are then refused as
+// CodeUnavailable until it is held again; note hears of both. It gives up, with a sentence, when another server has had the store meanwhile.
+func (l *ServerLock) Keep(ctx context.Context, note func(held bool, why error)) error {
+	if l.postgres == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return l.postgres.keep(ctx, note)
+}
+
+// Release gives the lock back. Keep has returned.
+func (l *ServerLock) Release() error {
+	var err error
+	if l.postgres != nil {
+		err = l.postgres.release()
+	}
+	return errors.Join(err, l.file.Unlock())
+}
+
+// check refuses while the lock is lost.
+func (l *ServerLock) check() error {
+	if l == nil || l.postgres == nil || l.postgres.held.Load() {
+		return nil
+	}
+	return account.Errorf(account.CodeUnavailable, "the store is not available: the server's lock of the database is lost; try again")
+}
+
+// checkTerm refuses when another server has started on the store since this one did. The caller's transaction holds the row with the term.
+func (l *ServerLock) checkTerm(term int64) error {
+	if l == nil || l.postgres == nil {
+		return nil
+	}
+	return l.postgres.checkTerm(term)
 }

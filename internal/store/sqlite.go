@@ -6,7 +6,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,20 +16,17 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 const (
 	databaseFile  = "fairlead.db"
 	applicationID = 0x464c4431 // "FLD1" in the file's header
-	schemaVersion = 3          // number of the newest file in migrations/sqlite
 )
 
-//go:embed migrations/sqlite/*.sql
-var migrations embed.FS
+// sqliteEngine is a file in the data directory. One connection writes, and its transactions begin IMMEDIATE.
+type sqliteEngine struct{}
 
-func (s *Store) openSQLite(ctx context.Context) error {
+func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	if err := prepareDataDir(s.opt.DataDir); err != nil {
 		return err
 	}
@@ -46,7 +42,7 @@ func (s *Store) openSQLite(ctx context.Context) error {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
-	if err := s.migrate(ctx); err != nil {
+	if err := s.migrate(ctx, "sqlite"); err != nil {
 		return sentence(path, err)
 	}
 	if s.reader, err = openDB(path, "_pragma=query_only(1)"); err != nil {
@@ -103,57 +99,37 @@ func preparePrivateFile(path string) error {
 	return nil
 }
 
-// migrate brings the schema to schemaVersion, forward only.
-func (s *Store) migrate(ctx context.Context) error {
-	return s.write(ctx, "preparing the store", func(t *tx) error {
-		var app, version int
-		if err := t.row(`PRAGMA application_id`).Scan(&app); err != nil {
-			return err
-		}
-		if err := t.row(`PRAGMA user_version`).Scan(&version); err != nil {
-			return err
-		}
-		switch {
-		case version > schemaVersion:
-			return newerSchemaError{found: version}
-		case app != applicationID && (app != 0 || version != 0):
-			return errForeignDatabase
-		}
-		fresh := version == 0
-		for version++; version <= schemaVersion; version++ {
-			if err := t.applyMigration(version); err != nil {
-				return err
-			}
-		}
-		if !fresh {
-			return nil
-		}
-		// The epoch begins with the clock, so that versions of a store that was lost and made anew are foreign here.
-		return t.exec(`INSERT INTO store (id, store_id, epoch) VALUES (1, $1, $2)`, account.NewID(account.PrefixStore, t.now), t.now.Unix())
-	})
+func (sqliteEngine) version(t *tx) (int, error) {
+	var app, version int
+	if err := t.row(`PRAGMA application_id`).Scan(&app); err != nil {
+		return 0, err
+	}
+	if err := t.row(`PRAGMA user_version`).Scan(&version); err != nil {
+		return 0, err
+	}
+	if version <= schemaVersion && app != applicationID && (app != 0 || version != 0) {
+		return 0, errForeignDatabase
+	}
+	return version, nil
 }
 
-func (t *tx) applyMigration(version int) error {
-	names, err := fs.Glob(migrations, fmt.Sprintf("migrations/sqlite/%04d_*.sql", version))
-	if err != nil || len(names) != 1 {
-		return fmt.Errorf("finding migration %d: found %d files, %w", version, len(names), err)
-	}
-	text, err := migrations.ReadFile(names[0])
-	if err != nil {
-		return fmt.Errorf("reading migration %d: %w", version, err)
-	}
-	if err := t.exec(string(text)); err != nil {
-		return fmt.Errorf("applying migration %d: %w", version, err)
-	}
+func (sqliteEngine) setVersion(t *tx, version int) error {
 	return t.exec(fmt.Sprintf(`PRAGMA application_id = %d; PRAGMA user_version = %d`, applicationID, version))
 }
 
-var errForeignDatabase = errors.New("it is not a database of fairlead-server")
+func (sqliteEngine) begin(context.Context, *Store) error { return nil } // a file's lock cannot be lost
 
-type newerSchemaError struct{ found int }
+func (sqliteEngine) turn(*tx) error         { return nil } // BEGIN IMMEDIATE has waited for it
+func (sqliteEngine) args(args []any) []any  { return args }
+func (sqliteEngine) readTx() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
+func (sqliteEngine) again(error) bool       { return false } // _busy_timeout has waited
 
-func (e newerSchemaError) Error() string {
-	return fmt.Sprintf("it has schema version %d and this program knows %d: it was written by a newer fairlead-server", e.found, schemaVersion)
+func (sqliteEngine) verdict(err error) (unavailable, known bool) {
+	var driver *sqlite.Error
+	if !errors.As(err, &driver) {
+		return false, false
+	}
+	return sqliteUnavailable(driver.Code()), true
 }
 
 // sentence explains an error of opening to whoever started the program.
@@ -171,23 +147,8 @@ func sentence(path string, err error) error {
 	return fmt.Errorf("opening database %s: %w", path, err)
 }
 
-// mapError turns what the driver says into a domain error; domain errors pass unchanged.
-func (s *Store) mapError(doing string, err error) error {
-	var domain *account.Error
-	var driver *sqlite.Error
-	switch {
-	case err == nil || errors.As(err, &domain):
-		return err
-	case errors.As(err, &driver) && !unavailable(driver.Code()):
-		return &account.Error{Code: account.CodeInternal, Msg: "internal error", Cause: fmt.Errorf("%s: %w", doing, err)}
-	case errors.As(err, &driver), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		return &account.Error{Code: account.CodeUnavailable, Msg: "the store is not available; try again", Cause: fmt.Errorf("%s: %w", doing, err)}
-	}
-	return &account.Error{Code: account.CodeInternal, Msg: "internal error", Cause: fmt.Errorf("%s: %w", doing, err)}
-}
-
-// unavailable says whether the code means that the database cannot be used now, not that the statement is wrong.
-func unavailable(code int) bool {
+// sqliteUnavailable says whether the code means that the database cannot be used now, not that the statement is wrong.
+func sqliteUnavailable(code int) bool {
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL:

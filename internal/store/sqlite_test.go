@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/store"
+	"github.com/fairlead-dev/fairlead/internal/store/postgrestest"
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		bindUntilKilled(dir)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(postgrestest.Main{M: m, Shared: &postgres})
 }
 
 func TestSQLiteConforms(t *testing.T) {
@@ -52,7 +53,7 @@ func bindUntilKilled(dir string) {
 			os.Exit(1)
 		}
 	}
-	_, err := store.LockServer(dir)
+	_, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
 	fail(err)
 	s, err := store.Open(ctx, store.Options{DataDir: dir})
 	fail(err)
@@ -85,7 +86,7 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	for len(acknowledged) < 50 && lines.Scan() {
 		acknowledged = append(acknowledged, lines.Text())
 	}
-	if _, err := store.LockServer(dir); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+	if _, err := store.LockServer(context.Background(), store.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("locking beside a live server: %v", err)
 	}
 	storetest.Must(t, child.Process.Kill())
@@ -94,9 +95,9 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	}
 	_ = child.Wait() // killed
 
-	release, err := store.LockServer(dir)
+	lock, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
 	storetest.Must(t, err)
-	defer func() { storetest.Must(t, release()) }()
+	defer func() { storetest.Must(t, lock.Release()) }()
 	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()
@@ -183,9 +184,9 @@ func TestEnsureOnAnEmptyStoreMakesTheAccount(t *testing.T) {
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data #1?%41")
-	release, err := store.LockServer(dir)
+	lock, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
 	storetest.Must(t, err)
-	defer func() { storetest.Must(t, release()) }()
+	defer func() { storetest.Must(t, lock.Release()) }()
 	open := func() *store.Store {
 		s, err := store.Open(t.Context(), store.Options{DataDir: dir})
 		storetest.Must(t, err)
@@ -287,7 +288,7 @@ func TestDirectoryThatIsNotWritable(t *testing.T) {
 			_ = s.Close()
 		}
 		errs <- err
-		_, err = store.LockServer(dir)
+		_, err = store.LockServer(context.Background(), store.Options{DataDir: dir})
 		errs <- err
 	}()
 	for range 2 {

@@ -6,8 +6,14 @@
 //
 // What comes in: calls of the interfaces of internal/account by internal/tunnelserver, internal/apiserver and internal/edge, and the
 // administration by the commands of fairlead-server, which may run in another process at the same time. Whom it hands over to: a
-// SQLite database in the data directory. One method is one transaction; the event of a change is written in the transaction of the
-// change, and those who wait are woken after its commit. Driver errors leave as *account.Error.
+// SQLite database in the data directory, or PostgreSQL. One method is one transaction; the event of a change is written in the transaction
+// of the change, and those who wait are woken after its commit. Driver errors leave as *account.Error.
+//
+// One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are an engine's own. So a statement has
+// $1, $2, … and each has one type wherever it stands; times and booleans are integers (online = 1, never online alone); ids are compared
+// and sorted as bytes; rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are there, and whatever
+// one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions, arrays, = ANY, now()). Write transactions run one after the other,
+// so what one has read stays so until its end.
 package store
 
 import (
@@ -21,6 +27,8 @@ import (
 
 // Times and limits that Options may override.
 const (
+	transactionTimeout = 30 * time.Second
+
 	DefaultGrace          = 10 * time.Minute
 	DefaultReserve        = 7 * 24 * time.Hour
 	DefaultEventRetention = 24 * time.Hour
@@ -29,6 +37,8 @@ const (
 // Options open a Store. Zero values mean the defaults.
 type Options struct {
 	DataDir        string           // created with mode 0700 when missing; its files get 0600
+	DatabaseURL    string           // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	Lock           *ServerLock      // of the server: writes are refused while it is lost; nil for commands, which need none
 	Clock          func() time.Time // default time.Now
 	Grace          time.Duration    // how long the row of a lost endpoint is kept
 	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
@@ -62,7 +72,8 @@ func setDefault[T comparable](v *T, def T) {
 // Store implements the interfaces of internal/account on a database. Its methods may be called from many goroutines.
 type Store struct {
 	opt     Options
-	writer  *sql.DB // one connection; its transactions begin IMMEDIATE
+	engine  engine
+	writer  *sql.DB // one connection
 	reader  *sql.DB // many connections that cannot write
 	storeID string
 	epoch   int64
@@ -85,13 +96,16 @@ var (
 	_ account.Authtokens      = (*Store)(nil)
 )
 
-// Open opens the store in opt.DataDir and makes an empty one when there is none. Its errors are sentences for whoever started the
-// program: the directory cannot be used, the database is of a newer version, it is no database of ours. Any number of processes may
-// have a store open; LockServer keeps a second server away.
+// Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is none. Its errors are sentences for
+// whoever started the program: the place cannot be used, the database is of a newer version, it is no database of ours. Any number of
+// processes may have a store open; LockServer keeps a second server away.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
-	s := &Store{opt: opt}
-	if err := s.openSQLite(ctx); err != nil {
+	s := &Store{opt: opt, engine: sqliteEngine{}}
+	if opt.DatabaseURL != "" {
+		s.engine = postgresEngine{}
+	}
+	if err := s.engine.open(ctx, s); err != nil {
 		return nil, errors.Join(err, s.closeDatabases())
 	}
 	return s, nil
@@ -116,6 +130,9 @@ func (s *Store) closeDatabases() error {
 
 // Ping says whether the store answers: nil, or CodeUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
+	if err := s.opt.Lock.check(); err != nil {
+		return err
+	}
 	var one int
 	return s.mapError("asking the store", s.reader.QueryRowContext(ctx, `SELECT 1 FROM store`).Scan(&one))
 }

@@ -13,18 +13,28 @@ import (
 // sweepBatch bounds how long one transaction of Sweep keeps the writer.
 const sweepBatch = 100
 
-// ServerStart is called once by the server that holds LockServer, before it accepts anything: no session of an earlier process lives on, so
-// their endpoints go offline, and the grace of every offline endpoint begins anew. An outage of any length deletes nothing.
+// ServerStart is called once by the server that holds Options.Lock, before it accepts anything: no session of an earlier process lives on, so
+// their endpoints go offline, and the grace of every offline endpoint begins anew. An outage of any length deletes nothing. From here on a
+// server that had the store before and does not know that it lost its lock cannot write.
 func (s *Store) ServerStart(ctx context.Context) error {
-	return s.write(ctx, "starting the server", func(t *tx) error {
-		rows, err := t.endpointsWhere(`online = 1 AND type = $1 ORDER BY id`, account.TypeAgent)
+	if err := s.engine.begin(ctx, s); err != nil {
+		return err
+	}
+	for more := true; more; {
+		err := s.write(ctx, "starting the server", func(t *tx) error {
+			rows, err := t.endpointsWhere(`online = 1 AND type = $1 ORDER BY id LIMIT $2`, account.TypeAgent, 5*sweepBatch)
+			for _, row := range rows {
+				row.lose(t.now)
+				t.changed(account.Modified, row)
+			}
+			more = len(rows) > 0
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		for _, row := range rows {
-			row.lose(t.now)
-			t.changed(account.Modified, row)
-		}
+	}
+	return s.write(ctx, "starting the server", func(t *tx) error {
 		if err := t.exec(`UPDATE endpoints SET grace_from = $1 WHERE online = 0`, micros(t.now)); err != nil {
 			return err
 		}

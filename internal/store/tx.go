@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -29,32 +30,64 @@ type change struct {
 	row  *endpointRow
 }
 
-// write runs fn in one transaction, then numbers and logs its changes, commits and wakes those who wait for them.
+// retries bounds how often a write is tried again that the database ended in favour of another.
+const retries = 4
+
+// write runs fn in one transaction, while no other writes, then numbers and logs its changes, commits and wakes those who wait for them. fn
+// may run again from its start.
 func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) error {
+	if err := s.opt.Lock.check(); err != nil {
+		return err
+	}
+	return s.transact(ctx, doing, func(t *tx) error {
+		if err := s.engine.turn(t); err != nil {
+			return err
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		return t.logChanges()
+	})
+}
+
+// transact runs fn in one transaction of the writer.
+func (s *Store) transact(ctx context.Context, doing string, fn func(*tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
+	for tries := 1; ; tries++ {
+		err := s.try(ctx, fn)
+		if err == nil || tries > retries || !s.engine.again(err) {
+			return s.mapError(doing, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(time.Duration(tries) * 20 * time.Millisecond)):
+		}
+	}
+}
+
+func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 	begun, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
-		return s.mapError(doing, err)
+		return err
 	}
 	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
 	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{}}
 	if err := fn(t); err != nil {
-		return s.mapError(doing, err)
+		return err
 	}
-	if err := t.logChanges(); err != nil {
-		return s.mapError(doing, err)
-	}
-	if err := begun.Commit(); err != nil {
-		return s.mapError(doing, err)
-	}
-	for accountID := range t.changes {
+	err = begun.Commit()
+	for accountID := range t.changes { // after an error, too: the commit may have got through
 		s.wakes.wake(accountID)
 	}
-	return nil
+	return err
 }
 
 // read runs fn in one read transaction: everything it reads is of one moment.
 func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) error {
-	begun, err := s.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
+	begun, err := s.reader.BeginTx(ctx, s.engine.readTx())
 	if err != nil {
 		return s.mapError(doing, err)
 	}
@@ -63,17 +96,17 @@ func (s *Store) read(ctx context.Context, doing string, fn func(*tx) error) erro
 }
 
 func (t *tx) exec(query string, args ...any) error {
-	_, err := t.sql.ExecContext(t.ctx, query, args...)
+	_, err := t.sql.ExecContext(t.ctx, query, t.s.engine.args(args)...)
 	return err
 }
 
 func (t *tx) row(query string, args ...any) *sql.Row {
-	return t.sql.QueryRowContext(t.ctx, query, args...)
+	return t.sql.QueryRowContext(t.ctx, query, t.s.engine.args(args)...)
 }
 
 // each calls scan for every row of the query.
 func (t *tx) each(scan func(scanner) error, query string, args ...any) error {
-	rows, err := t.sql.QueryContext(t.ctx, query, args...)
+	rows, err := t.sql.QueryContext(t.ctx, query, t.s.engine.args(args)...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,74 @@
+-- '' and an empty blob stand for none. Policies are sealed with the secret key.
+ALTER TABLE endpoints ADD COLUMN traffic_policy BYTEA NOT NULL DEFAULT '';
+ALTER TABLE endpoints ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
+ALTER TABLE endpoints ADD COLUMN backend_id TEXT COLLATE "C" NOT NULL DEFAULT '';
+
+CREATE TABLE backends (
+    id          TEXT COLLATE "C" PRIMARY KEY,
+    account_id  TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),
+    kind        TEXT COLLATE "C" NOT NULL,
+    description TEXT    NOT NULL,
+    metadata    TEXT    NOT NULL,
+    config      TEXT    NOT NULL, -- JSON of what belongs to the kind, but the children
+    created_at  BIGINT NOT NULL,
+    updated_at  BIGINT NOT NULL
+);
+CREATE INDEX backends_of_account ON backends (account_id, kind, id);
+
+CREATE TABLE backend_children (
+    parent_id TEXT COLLATE "C" NOT NULL REFERENCES backends (id) ON DELETE CASCADE,
+    position  BIGINT NOT NULL,
+    child_id  TEXT COLLATE "C" NOT NULL REFERENCES backends (id),
+    weight    BIGINT NOT NULL,
+    PRIMARY KEY (parent_id, position)
+);
+CREATE INDEX backend_children_by_child ON backend_children (child_id);
+
+-- What an endpoint refers to, by backend_id or in its policy.
+CREATE TABLE endpoint_backends (
+    endpoint_id TEXT COLLATE "C" NOT NULL REFERENCES endpoints (id) ON DELETE CASCADE,
+    backend_id  TEXT COLLATE "C" NOT NULL REFERENCES backends (id),
+    PRIMARY KEY (endpoint_id, backend_id)
+);
+CREATE INDEX endpoint_backends_by_backend ON endpoint_backends (backend_id);
+
+-- Whose hosts under a domain are: 'example.com' or '*.example.com'.
+CREATE TABLE domains (
+    pattern    TEXT COLLATE "C" PRIMARY KEY,
+    account_id TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),
+    created_at BIGINT NOT NULL
+);
+CREATE INDEX domains_of_account ON domains (account_id, pattern);
+
+-- The edge finds a public endpoint by its host and port alone; a domain belongs to one account.
+CREATE INDEX endpoints_by_host ON endpoints (binding, host, port);
+
+CREATE TABLE tunnels (
+    id                TEXT COLLATE "C" PRIMARY KEY,
+    account_id        TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),
+    session_id        TEXT COLLATE "C" NOT NULL,
+    labels            TEXT    NOT NULL, -- JSON
+    metadata          TEXT    NOT NULL,
+    forwards_to       TEXT    NOT NULL,
+    upstream_protocol TEXT    NOT NULL,
+    region            TEXT    NOT NULL,
+    started_at        BIGINT NOT NULL
+);
+CREATE INDEX tunnels_of_account ON tunnels (account_id, id);
+CREATE INDEX tunnels_of_session ON tunnels (session_id);
+
+-- What happened, for people and audits; not the log that watches of endpoints read.
+CREATE TABLE audit_events (
+    id           TEXT COLLATE "C" PRIMARY KEY,
+    account_id   TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),
+    seq          BIGINT NOT NULL, -- of the account's audit events
+    at           BIGINT NOT NULL,
+    type         TEXT    NOT NULL,
+    principal_id TEXT COLLATE "C" NOT NULL,
+    object_id    TEXT COLLATE "C" NOT NULL,
+    details      TEXT    NOT NULL, -- JSON
+    UNIQUE (account_id, seq)
+);
+CREATE INDEX audit_events_by_time ON audit_events (at);
+ALTER TABLE accounts ADD COLUMN audit_seq BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE accounts ADD COLUMN audit_compacted_seq BIGINT NOT NULL DEFAULT 0;

@@ -1,0 +1,218 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Connections of one process: one writes, so many read, and a server's lock has one of its own.
+const (
+	postgresReaders     = 12
+	postgresIdleReaders = 6
+	postgresIdleTime    = 5 * time.Minute
+	postgresLifetime    = 30 * time.Minute
+)
+
+// postgresEngine is a schema of a PostgreSQL database. Its table fairlead_schema, which the other engine lacks, has one row: the
+// version of the schema, and the term of the server that may write.
+type postgresEngine struct{}
+
+func (postgresEngine) open(ctx context.Context, s *Store) error {
+	config, name, err := parseDatabaseURL(s.opt.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	s.writer = openPostgres(config, 1, 1)
+	if err := s.migrate(ctx, "postgres"); err != nil {
+		return postgresSentence(name, err)
+	}
+	s.reader = openPostgres(config, postgresReaders, postgresIdleReaders)
+	if err := s.reader.QueryRowContext(ctx, `SELECT store_id, epoch FROM store`).Scan(&s.storeID, &s.epoch); err != nil {
+		return postgresSentence(name, err)
+	}
+	return nil
+}
+
+func openPostgres(config *pgx.ConnConfig, most, idle int) *sql.DB {
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(most)
+	db.SetMaxIdleConns(idle)
+	db.SetConnMaxIdleTime(postgresIdleTime)
+	db.SetConnMaxLifetime(postgresLifetime)
+	return db
+}
+
+// parseDatabaseURL reads the URL and returns a name for the database that holds no password.
+func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err error) {
+	const field, form = "--database-url", "postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full"
+	if !strings.HasPrefix(raw, "postgres://") && !strings.HasPrefix(raw, "postgresql://") {
+		return nil, "", account.Invalid(field, "(not shown)", "must begin with postgres://, for example "+form+"; leave it out for SQLite in --data-dir")
+	}
+	config, err = pgx.ParseConfig(raw)
+	if err != nil { // what the parser says may hold the password
+		return nil, "", account.Invalid(field, "(not shown)", "cannot be read: it must look like "+form+
+			", with special characters of user and password percent-encoded, a known sslmode, and certificate files that can be read")
+	}
+	for parameter, value := range map[string]string{
+		"application_name": "fairlead-server", "statement_timeout": "25s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s",
+		// A server that is cut off gives its lock up after half a minute.
+		"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+	} {
+		if _, given := config.RuntimeParams[parameter]; !given {
+			config.RuntimeParams[parameter] = value
+		}
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 5 * time.Second
+	}
+	where := net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
+	if strings.HasPrefix(config.Host, "/") {
+		where = config.Host
+	}
+	return config, fmt.Sprintf("postgres://%s@%s/%s", config.User, where, config.Database), nil
+}
+
+// advisoryKey is the first half of the keys of advisory locks; the second is the schema's name, so that schemas of one database are stores of their own.
+const advisoryKey = 0x464c4431
+
+const (
+	migrationLock = `SELECT pg_advisory_xact_lock($1, hashtext('migration of ' || COALESCE(current_schema(), '')))`
+	serverLock    = `SELECT pg_try_advisory_lock($1, hashtext('server of ' || COALESCE(current_schema(), '')))`
+)
+
+func (postgresEngine) version(t *tx) (int, error) {
+	if err := t.exec(migrationLock, advisoryKey); err != nil {
+		return 0, err
+	}
+	var ours, others bool
+	err := t.row(`SELECT to_regclass('fairlead_schema') IS NOT NULL, to_regclass('store') IS NOT NULL OR to_regclass('accounts') IS NOT NULL`).Scan(&ours, &others)
+	switch {
+	case err != nil:
+		return 0, err
+	case !ours && others:
+		return 0, errForeignDatabase
+	case !ours:
+		return 0, t.exec(`CREATE TABLE fairlead_schema (version BIGINT NOT NULL, server_term BIGINT NOT NULL);
+			INSERT INTO fairlead_schema (version, server_term) VALUES (0, 0)`)
+	}
+	var version int
+	err = t.row(`SELECT version FROM fairlead_schema`).Scan(&version)
+	return version, err
+}
+
+func (postgresEngine) setVersion(t *tx, version int) error {
+	return t.exec(`UPDATE fairlead_schema SET version = $1`, version)
+}
+
+// turn locks the one row, until the transaction's end. The statements after it see everything that was committed before.
+func (postgresEngine) turn(t *tx) error {
+	var term int64
+	if err := t.row(`SELECT server_term FROM fairlead_schema FOR UPDATE`).Scan(&term); err != nil {
+		return err
+	}
+	return t.s.opt.Lock.checkTerm(term)
+}
+
+// begin takes the next term. It waits for a write that another server has under way.
+func (postgresEngine) begin(ctx context.Context, s *Store) error {
+	if s.opt.Lock == nil || s.opt.Lock.postgres == nil {
+		return nil
+	}
+	var term int64
+	err := s.write(ctx, "taking the store over", func(t *tx) error {
+		return t.row(`UPDATE fairlead_schema SET server_term = server_term + 1 RETURNING server_term`).Scan(&term)
+	})
+	if err == nil {
+		s.opt.Lock.postgres.term.Store(term)
+	}
+	return err
+}
+
+func (postgresEngine) readTx() *sql.TxOptions {
+	return &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+}
+
+// args makes booleans integers, and texts storable. Texts that are kept have been checked; an id that somebody asks for may hold anything, and is unknown.
+func (postgresEngine) args(args []any) []any {
+	out := make([]any, len(args))
+	for i, a := range args {
+		switch v := a.(type) {
+		case bool:
+			out[i] = int64(0)
+			if v {
+				out[i] = int64(1)
+			}
+		case string:
+			out[i] = strings.ReplaceAll(strings.ToValidUTF8(v, "\uFFFD"), "\x00", "\uFFFD")
+		default:
+			out[i] = a
+		}
+	}
+	return out
+}
+
+func (postgresEngine) again(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && (said.Code == "40001" || said.Code == "40P01")
+}
+
+func (postgresEngine) verdict(err error) (unavailable, known bool) {
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		return postgresUnavailable(said.Code), true
+	}
+	var connecting *pgconn.ConnectError
+	var network net.Error
+	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) {
+		return true, true
+	}
+	return false, false
+}
+
+// postgresUnavailable says whether an SQLSTATE means that the database cannot be used now, not that the statement is wrong.
+func postgresUnavailable(state string) bool {
+	switch state {
+	case "25006", // read only: it has become a standby
+		"40001", "40P01", // others were preferred, again and again
+		"55P03", "57014": // waited too long
+		return true
+	}
+	for _, class := range []string{"08", "28", "3D", "53", "57P", "58", "XX"} { // connection, login, database, resources, shutdown, system, damage
+		if strings.HasPrefix(state, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// postgresSentence explains an error of opening to whoever started the program.
+func postgresSentence(name string, err error) error {
+	var newer newerSchemaError
+	var said *pgconn.PgError
+	switch {
+	case errors.As(err, &newer):
+		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url", name, newer)
+	case errors.Is(err, errForeignDatabase):
+		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
+	case errors.As(err, &said) && (said.Code == "42501" || said.Code == "3F000"):
+		return fmt.Errorf("database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name, said.Message)
+	}
+	return fmt.Errorf("opening database %s: %w", name, err)
+}

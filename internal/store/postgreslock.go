@@ -1,0 +1,157 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// regainEvery is how often a lost lock is asked for again.
+const regainEvery = time.Second
+
+// postgresLock is an advisory lock on a connection of its own, so that it ends with the process. The server's term fences it: ServerStart takes a new
+// term, and a write of a server whose term has passed is refused in its transaction, however late that server notices that its lock is gone.
+type postgresLock struct {
+	config *pgx.ConnConfig
+	name   string
+	conn   *pgx.Conn // nil while lost; only of lockPostgres, keep and release
+	held   atomic.Bool
+	term   atomic.Int64 // 0 before ServerStart
+	once   sync.Once
+	passed chan struct{} // closed when a write has seen another server's term
+}
+
+var errLockedElsewhere = errors.New("it is in use by another fairlead-server")
+
+func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error) {
+	config, name, err := parseDatabaseURL(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	l := &postgresLock{config: config, name: name, passed: make(chan struct{})}
+	err = l.acquire(ctx)
+	if errors.Is(err, errLockedElsewhere) {
+		return nil, fmt.Errorf("database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose another --database-url", name, err)
+	}
+	if err != nil {
+		return nil, postgresSentence(name, err)
+	}
+	return l, nil
+}
+
+// acquire connects and takes the lock, if nobody has it.
+func (l *postgresLock) acquire(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, l.config)
+	if err != nil {
+		return err
+	}
+	var held bool
+	if err = conn.QueryRow(ctx, serverLock, advisoryKey).Scan(&held); err == nil && !held {
+		err = errLockedElsewhere
+	}
+	if err == nil && l.term.Load() != 0 {
+		var term int64
+		if err = conn.QueryRow(ctx, `SELECT server_term FROM fairlead_schema`).Scan(&term); err == nil {
+			err = l.checkTerm(term)
+		}
+	}
+	if err != nil {
+		_ = conn.Close(ctx) // what went wrong before says more
+		return err
+	}
+	l.conn = conn
+	l.held.Store(true)
+	return nil
+}
+
+func (l *postgresLock) keep(ctx context.Context, note func(held bool, why error)) error {
+	for {
+		why := l.untilLost(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if why == nil {
+			return l.passedError()
+		}
+		l.held.Store(false)
+		note(false, why)
+		if err := l.regain(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		note(true, nil)
+	}
+}
+
+// untilLost returns why the connection ended; nil when ctx is done or the term has passed.
+func (l *postgresLock) untilLost(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.passed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for {
+		_, err := l.conn.WaitForNotification(ctx) // there is none: it waits for the connection's end
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			_ = l.conn.Close(ctx)
+			return err
+		}
+	}
+}
+
+// regain takes the lock again. It gives up only when the term has passed: without that, whoever holds the lock is our own connection, which the
+// database has not missed yet, or a server that has not started.
+func (l *postgresLock) regain(ctx context.Context) error {
+	tick := time.NewTicker(regainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.passed:
+			return l.passedError()
+		case <-tick.C:
+		}
+		if err := l.acquire(ctx); err == nil {
+			return nil
+		}
+	}
+}
+
+func (l *postgresLock) passedError() error {
+	return fmt.Errorf("another fairlead-server has started on database %s while this one had lost it; this one stops", l.name)
+}
+
+// checkTerm says whether the term of the store is still that of this server.
+func (l *postgresLock) checkTerm(term int64) error {
+	if own := l.term.Load(); own == 0 || own == term {
+		return nil
+	}
+	l.once.Do(func() { close(l.passed) })
+	return account.Errorf(account.CodeUnavailable, "the store is not available: another server has taken it over")
+}
+
+func (l *postgresLock) release() error {
+	if l.conn == nil || l.conn.IsClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return l.conn.Close(ctx)
+}

@@ -22,11 +22,11 @@ type accountJSON struct {
 
 func toAccountJSON(a account.Account) accountJSON { return accountJSON(a) }
 
-func newAccount(c console, dataDir *string) *cobra.Command {
-	return group("account", "Make and list accounts", newAccountCreate(c, dataDir), newAccountList(c, dataDir))
+func newAccount(c console, at *place) *cobra.Command {
+	return group("account", "Make and list accounts", newAccountCreate(c, at), newAccountList(c, at))
 }
 
-func newAccountCreate(c console, dataDir *string) *cobra.Command {
+func newAccountCreate(c console, at *place) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "create NAME",
@@ -39,7 +39,7 @@ func newAccountCreate(c console, dataDir *string) *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				a, err := st.CreateAccount(cmd.Context(), args[0])
 				if err != nil {
 					return err
@@ -56,7 +56,7 @@ func newAccountCreate(c console, dataDir *string) *cobra.Command {
 	return cmd
 }
 
-func newAccountList(c console, dataDir *string) *cobra.Command {
+func newAccountList(c console, at *place) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -67,7 +67,7 @@ func newAccountList(c console, dataDir *string) *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				all, err := st.ListAccounts(cmd.Context())
 				if err != nil {
 					return err

@@ -29,11 +29,11 @@ func toAPIKeyJSON(k account.APIKey, secret string) apiKeyJSON {
 	return apiKeyJSON{k.ID, secret, k.Description, k.Scopes, k.CreatedAt, k.ExpiresAt, k.LastUsedAt}
 }
 
-func newAPIKey(c console, dataDir *string) *cobra.Command {
-	return group("api-key", "Make, list and delete API keys", newAPIKeyCreate(c, dataDir), newAPIKeyList(c, dataDir), newAPIKeyDelete(c, dataDir))
+func newAPIKey(c console, at *place) *cobra.Command {
+	return group("api-key", "Make, list and delete API keys", newAPIKeyCreate(c, at), newAPIKeyList(c, at), newAPIKeyDelete(c, at))
 }
 
-func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
+func newAPIKeyCreate(c console, at *place) *cobra.Command {
 	var out output
 	var accountName, description, expires string
 	var scopes []string
@@ -55,7 +55,7 @@ func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				a, err := findAccount(cmd.Context(), st, accountName)
 				if err != nil {
 					return err
@@ -77,7 +77,7 @@ func newAPIKeyCreate(c console, dataDir *string) *cobra.Command {
 	return cmd
 }
 
-func newAPIKeyList(c console, dataDir *string) *cobra.Command {
+func newAPIKeyList(c console, at *place) *cobra.Command {
 	var out output
 	var accountName string
 	cmd := &cobra.Command{
@@ -89,7 +89,7 @@ func newAPIKeyList(c console, dataDir *string) *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				a, err := findAccount(cmd.Context(), st, accountName)
 				if err != nil {
 					return err
@@ -112,7 +112,7 @@ func newAPIKeyList(c console, dataDir *string) *cobra.Command {
 	return cmd
 }
 
-func newAPIKeyDelete(c console, dataDir *string) *cobra.Command {
+func newAPIKeyDelete(c console, at *place) *cobra.Command {
 	var accountName string
 	cmd := &cobra.Command{
 		Use:     "delete ID",
@@ -120,7 +120,7 @@ func newAPIKeyDelete(c console, dataDir *string) *cobra.Command {
 		Example: "  fairlead-server api-key delete ak-06gvhcq2s01qv18avutpa9ljkg",
 		Args:    arguments("the ID of an API key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error { return st.DeleteAPIKey(cmd.Context(), accountID, args[0]) })
 				if err != nil {
 					return err

@@ -29,12 +29,12 @@ func toAuthtokenJSON(a account.Authtoken, secret string) authtokenJSON {
 	return authtokenJSON{a.ID, secret, a.Description, a.ACL, a.CreatedAt, a.ExpiresAt, a.LastUsedAt}
 }
 
-func newAuthtoken(c console, dataDir *string) *cobra.Command {
+func newAuthtoken(c console, at *place) *cobra.Command {
 	return group("authtoken", "Make, list and delete authtokens of agents and operators",
-		newAuthtokenCreate(c, dataDir), newAuthtokenList(c, dataDir), newAuthtokenDelete(c, dataDir))
+		newAuthtokenCreate(c, at), newAuthtokenList(c, at), newAuthtokenDelete(c, at))
 }
 
-func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
+func newAuthtokenCreate(c console, at *place) *cobra.Command {
 	var out output
 	var accountName, description, expires string
 	var acl, connect []string
@@ -59,7 +59,7 @@ func newAuthtokenCreate(c console, dataDir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				a, err := findAccount(cmd.Context(), st, accountName)
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func rules(acl, connect []string) []string {
 	return all
 }
 
-func newAuthtokenList(c console, dataDir *string) *cobra.Command {
+func newAuthtokenList(c console, at *place) *cobra.Command {
 	var out output
 	var accountName string
 	cmd := &cobra.Command{
@@ -110,7 +110,7 @@ func newAuthtokenList(c console, dataDir *string) *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				a, err := findAccount(cmd.Context(), st, accountName)
 				if err != nil {
 					return err
@@ -133,7 +133,7 @@ func newAuthtokenList(c console, dataDir *string) *cobra.Command {
 	return cmd
 }
 
-func newAuthtokenDelete(c console, dataDir *string) *cobra.Command {
+func newAuthtokenDelete(c console, at *place) *cobra.Command {
 	var accountName string
 	cmd := &cobra.Command{
 		Use:     "delete ID",
@@ -141,7 +141,7 @@ func newAuthtokenDelete(c console, dataDir *string) *cobra.Command {
 		Example: "  fairlead-server authtoken delete cr-06gvhcq2s2auogl7hpr9emqabc",
 		Args:    arguments("the ID of an authtoken"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(cmd.Context(), *dataDir, func(st *store.Store) error {
+			return withStore(cmd.Context(), at, func(st *store.Store) error {
 				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error { return st.DeleteAuthtoken(cmd.Context(), accountID, args[0]) })
 				if err != nil {
 					return err

@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-func newCA(c console, dataDir *string) *cobra.Command {
+func newCA(c console, at *place) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ca",
 		Short: "Print the certificate of the service's own authority",
@@ -26,9 +26,9 @@ for --ca-sha256, goes to standard error.`,
   fairlead-server ca --data-dir /srv/fairlead > ca.crt`,
 		Args: arguments(),
 		RunE: func(*cobra.Command, []string) error {
-			ca, err := pki.LoadCA(*dataDir)
+			ca, err := pki.LoadCA(at.dataDir)
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no authority in %s: give the server's directory with --data-dir, or start the server once without --tls-cert, which makes one", *dataDir)
+				return fmt.Errorf("there is no authority in %s: give the server's directory with --data-dir, or start the server once without --tls-cert, which makes one", at.dataDir)
 			}
 			if err != nil {
 				return err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -60,8 +59,8 @@ func run(ctx context.Context, args []string, c console) int {
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func newRoot(c console) *cobra.Command {
-	dataDir := new(string)
-	serve := newServe(c, dataDir)
+	at := &place{env: c.env}
+	serve := newServe(c, at)
 	root := &cobra.Command{
 		Use:           "fairlead-server",
 		Short:         "The service of Fairlead: private endpoints, bound into your Kubernetes clusters",
@@ -73,11 +72,11 @@ func newRoot(c console) *cobra.Command {
 		RunE:          serve.RunE,
 	}
 	root.Flags().AddFlagSet(serve.Flags())
-	root.PersistentFlags().StringVar(dataDir, "data-dir", defaultDataDir(c.env, os.Geteuid()), "`DIR` of the database, the authority and the lock")
+	at.addFlags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; run `%s --help` for the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(serve, newAccount(c, dataDir), newAPIKey(c, dataDir), newAuthtoken(c, dataDir), newCA(c, dataDir), newVersion(c))
+	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newCA(c, at), newVersion(c))
 	return root
 }
 

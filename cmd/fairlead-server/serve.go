@@ -19,7 +19,7 @@ const serveExample = `  fairlead-server --base-url https://fairlead.example.net:
   fairlead-server --addr 10.0.0.5:443 --base-url https://fairlead.example.net --tls-cert tls.crt --tls-key tls.key
   fairlead-server --data-dir ./data --bootstrap-file ./first-secrets --log-format json`
 
-func newServe(c console, dataDir *string) *cobra.Command {
+func newServe(c console, at *place) *cobra.Command {
 	o := server.Options{Hurry: c.hurry}
 	var logFormat, logLevel string
 	cmd := &cobra.Command{
@@ -28,12 +28,15 @@ func newServe(c console, dataDir *string) *cobra.Command {
 		Example: serveExample,
 		Args:    arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.DataDir = *dataDir
+			var err error
+			if o.DatabaseURL, err = at.url(); err != nil {
+				return err
+			}
+			o.DataDir = at.dataDir
 			o.APIKeyFile, o.AuthtokenFile = c.env("FAIRLEAD_BOOTSTRAP_API_KEY_FILE"), c.env("FAIRLEAD_BOOTSTRAP_AUTHTOKEN_FILE")
 			if c.outTerminal {
 				o.Terminal = c.out
 			}
-			var err error
 			if o.Logger, err = newLogger(c, logFormat, logLevel); err != nil {
 				return err
 			}

@@ -15,12 +15,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// withStore opens the store of an existing data directory, beside a running server or without one.
-func withStore(ctx context.Context, dataDir string, do func(*store.Store) error) (err error) {
-	if _, err := os.Stat(dataDir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it", dataDir)
+// withStore opens an existing store, beside a running server or without one.
+func withStore(ctx context.Context, at *place, do func(*store.Store) error) (err error) {
+	databaseURL, err := at.url()
+	if err != nil {
+		return err
 	}
-	st, err := store.Open(ctx, store.Options{DataDir: dataDir})
+	if _, err := os.Stat(at.dataDir); databaseURL == "" && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it", at.dataDir)
+	}
+	st, err := store.Open(ctx, store.Options{DataDir: at.dataDir, DatabaseURL: databaseURL})
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (s *service) noteLock(held bool, why error) {
 // announce says that the service is up, and what clients need to trust it.
 func (s *service) announce() {
 	a := Addresses{Service: s.door.listener.Addr(), BaseURL: s.base.String(), CAFingerprint: s.fingerprint()}
-	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "store", s.store.StoreID()}
+	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database", s.store.Place(), "store", s.store.StoreID()}
 	if s.healthAt != nil {
 		a.Metrics = s.healthAt.Addr()
 		args = append(args, "metrics_addr", a.Metrics.String())

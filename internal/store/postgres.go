@@ -38,6 +38,7 @@ func (postgresEngine) open(ctx context.Context, s *Store) error {
 	if err != nil {
 		return err
 	}
+	s.place = name
 	s.writer = openPostgres(config, 1, 1)
 	if err := s.migrate(ctx, "postgres"); err != nil {
 		return postgresSentence(name, err)

@@ -77,11 +77,12 @@ func (l *postgresLock) acquire(ctx context.Context) error {
 func (l *postgresLock) keep(ctx context.Context, note func(held bool, why error)) error {
 	for {
 		why := l.untilLost(ctx)
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return nil
-		}
-		if why == nil {
+		case <-l.passed:
 			return l.passedError()
+		default:
 		}
 		l.held.Store(false)
 		note(false, why)
@@ -92,7 +93,7 @@ func (l *postgresLock) keep(ctx context.Context, note func(held bool, why error)
 	}
 }
 
-// untilLost returns why the connection ended; nil when ctx is done or the term has passed.
+// untilLost returns why the connection ended: by itself, by ctx, or because the term has passed.
 func (l *postgresLock) untilLost(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,11 +105,7 @@ func (l *postgresLock) untilLost(ctx context.Context) error {
 		}
 	}()
 	for {
-		_, err := l.conn.WaitForNotification(ctx) // there is none: it waits for the connection's end
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		if _, err := l.conn.WaitForNotification(ctx); err != nil { // there is no notification: it waits for the connection's end
 			_ = l.conn.Close(ctx)
 			return err
 		}

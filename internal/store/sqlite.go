@@ -37,6 +37,7 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	if err := preparePrivateFile(path); err != nil {
 		return err
 	}
+	s.place = path
 	// The writer comes first: it turns the journal to WAL, which stays in the file.
 	if s.writer, err = openDB(path, "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"); err != nil {
 		return err

@@ -75,6 +75,7 @@ type Store struct {
 	engine  engine
 	writer  *sql.DB // one connection
 	reader  *sql.DB // many connections that cannot write
+	place   string
 	storeID string
 	epoch   int64
 	wakes   wakes
@@ -136,6 +137,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	var one int
 	return s.mapError("asking the store", s.reader.QueryRowContext(ctx, `SELECT 1 FROM store`).Scan(&one))
 }
+
+// Place says where the store lies, for people: a file, or the URL of a database without its password.
+func (s *Store) Place() string { return s.place }
 
 // StoreID returns the identifier that the store got when it was made. Operators freeze removals when it changes.
 func (s *Store) StoreID() string { return s.storeID }

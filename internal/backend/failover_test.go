@@ -1,0 +1,292 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backend
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// The children serve in their order; the first that is up gets everything.
+func TestOrderAndFallThrough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "tg", "a", "b", "page"), tunnels("tg"), static("a"), static("b"), answer("page"))
+		w.expect(t, "f", "tg")
+		if got := w.Active(acme, "f"); got != "tg" {
+			t.Errorf("active is %q", got)
+		}
+		w.change(func() { w.offline["tg"] = true })
+		w.expect(t, "f", "a") // not tried: known to be offline
+		w.kill("a")
+		w.expect(t, "f", "a b")
+		w.expect(t, "f", "b")
+		w.kill("b")
+		w.expect(t, "f", "b page")
+		w.switched(t, "f: tg>a", "f: a>b", "f: b>page")
+		w.change(func() { w.offline["tg"] = false })
+		w.expect(t, "f", "tg") // at once
+		w.switched(t, "f: page>tg")
+	})
+}
+
+func TestLeafAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, static("a"), tunnels("tg"), answer("page"))
+		w.kill("a", "tg")
+		for range 3 { // nothing is remembered of a leaf that has no alternative
+			w.expect(t, "a", "a!")
+			w.expect(t, "tg", "tg!")
+		}
+		attempts, err := w.Attempts(t.Context(), acme, "page")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok := attempts.Next(t.Context())
+		if !ok || at.Response == nil || at.Response.Body != "page" || at.Static != nil || at.Labels != nil {
+			t.Errorf("attempt %+v", at)
+		}
+		if _, err := w.Attempts(t.Context(), acme, "nobody"); account.CodeOf(err) != account.CodeNotFound {
+			t.Errorf("an unknown backend: %v", err)
+		}
+	})
+}
+
+// A child that went down is tried with one connection after 1, 2, 4, 8, 16, 30, 30 s; it is back after three successes over ten seconds.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w.expect(t, "f", "a")
+		w.kill("a")
+		w.expect(t, "f", "a b")
+		for _, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			time.Sleep(pause*time.Second - 50*time.Millisecond)
+			w.expect(t, "f", "b")
+			time.Sleep(50 * time.Millisecond)
+			w.expect(t, "f", "a b")
+			w.expect(t, "f", "b")
+		}
+		w.revive("a")
+		time.Sleep(30 * time.Second)
+		w.expect(t, "f", "a")
+		if got := w.Active(acme, "f"); got != "b" {
+			t.Errorf("%q is active after one success of a", got)
+		}
+		w.expect(t, "f", "b")
+		time.Sleep(5 * time.Second)
+		w.expect(t, "f", "a")
+		w.expect(t, "f", "b")
+		time.Sleep(4 * time.Second)
+		w.expect(t, "f", "a") // the third success, but not ten seconds
+		w.expect(t, "f", "b")
+		w.switched(t, "f: a>b")
+		time.Sleep(2 * time.Second)
+		w.expect(t, "f", "a")
+		w.switched(t, "f: b>a")
+		for range 5 {
+			w.expect(t, "f", "a")
+		}
+		w.kill("a")
+		w.expect(t, "f", "a b")
+		time.Sleep(time.Second)
+		w.expect(t, "f", "a b") // and the pause begins at one second again
+	})
+}
+
+// A child that answers now and then does not get the traffic, and is asked ever less often.
+func TestFlapping(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		w.expect(t, "f", "a")
+		w.kill("a")
+		for i := range 6_000 { // ten minutes, ten connections a second, up for three seconds of six
+			if i%30 == 0 {
+				w.change(func() { w.dead["a"] = !w.dead["a"] })
+			}
+			w.connect(t, "f")
+			time.Sleep(90 * time.Millisecond)
+		}
+		w.switched(t, "f: a>b")
+		if w.tried["a"] > 150 || w.tried["a"] < 20 {
+			t.Errorf("a was tried %d times", w.tried["a"])
+		}
+	})
+}
+
+func TestAllDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "tg", "a", "b"), tunnels("tg"), static("a"), static("b"))
+		w.offline["tg"] = true
+		w.kill("a", "b")
+		w.expect(t, "f", "a b!")
+		w.expect(t, "f", "a!") // the first of which it is not known that nobody is there
+		w.switched(t, "f: a>b", "f: b>")
+		if got := w.Active(acme, "f"); got != "" {
+			t.Errorf("active is %q", got)
+		}
+		w.revive("b")
+		time.Sleep(time.Second)
+		w.expect(t, "f", "a b")
+		w.expect(t, "f", "b") // it recovers, and there is no other: it gets everything
+		w.switched(t, "f: >b")
+		w.kill("tg")
+		w.change(func() { w.all["tg2"] = tunnels("tg2"); w.offline["tg2"] = true })
+		w.change(func() { w.all["g"] = failover("g", "tg", "tg2") })
+		w.expect(t, "g", "tg!") // the caller's words say that it is offline
+	})
+}
+
+// At most eight attempts, ten seconds in all, and no more once the client is gone.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, ids := statics(16)
+		w := newWorld(t, append(all, failover("f", ids...))...)
+		w.kill(ids...)
+		if got := w.connect(t, "f"); got != strings.Join(ids[:8], " ")+"!" {
+			t.Errorf("the way %q", got)
+		}
+		slow := newWorld(t, append(all, failover("f", ids...))...)
+		slow.kill(ids...)
+		if got := slow.connectFor(t, "f", 4*time.Second); got != "s00 s01 s02!" {
+			t.Errorf("the way with slow failures %q", got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		attempts, err := w.Attempts(ctx, acme, "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if _, ok := attempts.Next(ctx); ok {
+			t.Error("an attempt for a client that is gone")
+		}
+	})
+}
+
+func TestNested(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "site1", "site2"), failover("site1", "a", "b"), failover("site2", "tg", "c"),
+			static("a"), static("b"), tunnels("tg"), static("c"))
+		w.expect(t, "f", "a")
+		w.kill("a")
+		w.expect(t, "f", "a b")
+		w.switched(t, "site1: a>b") // f still has site1
+		w.kill("b")
+		w.expect(t, "f", "b tg")
+		w.expect(t, "f", "tg")
+		w.switched(t, "site1: b>", "f: site1>site2")
+		w.offline["tg"] = true
+		w.expect(t, "f", "c")
+		w.switched(t, "site2: tg>c")
+		w.revive("a")
+		time.Sleep(time.Second)
+		w.expect(t, "f", "a")
+		w.expect(t, "f", "c")
+		for range 12 {
+			time.Sleep(time.Second)
+			w.connect(t, "f")
+		}
+		w.expect(t, "f", "a")
+		if f, site := w.Active(acme, "f"), w.Active(acme, "site1"); f != "site1" || site != "a" {
+			t.Errorf("active: %q, and there %q", f, site)
+		}
+		w.switched(t, "site1: >a", "f: site2>site1")
+	})
+}
+
+func TestHTTPStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := failover("f", "site", "c")
+		f.HealthStatus = []int{502, 503}
+		w := newWorld(t, f, failover("site", "a", "b"), static("a"), static("b"), static("c"))
+		ask := func(statuses map[string]int) string {
+			attempts, err := w.Attempts(t.Context(), acme, "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var way []string
+			for {
+				at, ok := attempts.Next(t.Context())
+				if !ok {
+					t.Fatalf("nobody after %v", way)
+				}
+				way = append(way, at.BackendID)
+				at.Up()
+				if !at.Status(statuses[at.BackendID]) {
+					return strings.Join(way, " ")
+				}
+			}
+		}
+		if got := ask(map[string]int{"a": 500}); got != "a" { // not one that counts
+			t.Errorf("the way with 500 was %q", got)
+		}
+		if got := ask(map[string]int{"a": 503}); got != "a c" { // it counts for site, whose own rules do not know it
+			t.Errorf("the way with 503 was %q", got)
+		}
+		w.switched(t, "f: site>c")
+		if got := ask(nil); got != "c" {
+			t.Errorf("the way after it was %q", got)
+		}
+		if got := ask(map[string]int{"c": 502}); got != "c" { // nobody else: the client gets the 502
+			t.Errorf("the way with nobody left was %q", got)
+		}
+		time.Sleep(time.Second)
+		for _, pause := range []time.Duration{2, 4, 8} { // a connection that stands is no success where the status counts as a failure
+			if got := ask(map[string]int{"a": 503}); !strings.HasPrefix(got, "a") {
+				t.Errorf("the way of the next try was %q", got)
+			}
+			time.Sleep(pause*time.Second - time.Millisecond)
+			if got := ask(map[string]int{"a": 503, "c": 200}); got == "a" {
+				t.Errorf("tried again before %d s", pause)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+// A client that goes away says nothing of the upstream, and keeps nobody else from trying it for long.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
+		next := func() *Attempt {
+			attempts, err := w.Attempts(t.Context(), acme, "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, ok := attempts.Next(t.Context())
+			if !ok {
+				t.Fatal("no attempt")
+			}
+			return at
+		}
+		next().Down(context.Canceled)
+		w.expect(t, "f", "a")
+		next().Down(errRefused)
+		time.Sleep(time.Second)
+		next().Down(context.Canceled) // the one that tries a
+		w.expect(t, "f", "a")
+		time.Sleep(time.Second)
+		at := next() // and one that is never heard of again
+		if at.BackendID != "a" {
+			t.Fatalf("tried %s", at.BackendID)
+		}
+		w.expect(t, "f", "b")
+		time.Sleep(maxDuration)
+		w.expect(t, "f", "a")
+		at.Down(errRefused)
+		at.Up() // is not heard after Down
+	})
+}

@@ -1,0 +1,94 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ErrForbidden says that an address is not one that tenants may have the service connect to. Its text names the address: it is for logs, not for tenants.
+var ErrForbidden = errors.New("address not allowed")
+
+// connectTimeout is the default of Guard.Timeout.
+const connectTimeout = 5 * time.Second
+
+// Guard connects to addresses that tenants name. Every address is judged when it is about to be connected to, after names are resolved, so
+// what a name meant a moment ago is no way around it. It is safe for concurrent use.
+type Guard struct {
+	Allow    []netip.Prefix // addresses that are allowed although they would not be
+	Timeout  time.Duration  // of a connect with the look-up of the name; default 5 s
+	Resolver *net.Resolver  // nil = the system's
+}
+
+// Dial connects to a host:port over tcp, tcp4 or tcp6. Of a name's addresses those of both families are tried as in RFC 8305, the ones that
+// are not allowed left out. ErrForbidden when that left none and nothing else was wrong.
+func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return nil, fmt.Errorf("dialing %q: network %q: %w", address, network, ErrForbidden)
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("dialing a static address: %w", err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return nil, fmt.Errorf("dialing %q: the port is not a number from 1 to 65535", address)
+	}
+	timeout := g.Timeout
+	if timeout <= 0 {
+		timeout = connectTimeout
+	}
+	d := net.Dialer{Timeout: timeout, Resolver: g.Resolver, Control: g.control}
+	return d.DialContext(ctx, network, address)
+}
+
+// control judges the address of a socket that is about to connect.
+func (g *Guard) control(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %q is none", ErrForbidden, address)
+	}
+	return g.Check(at.Addr())
+}
+
+// Check says whether an address may be connected to: ErrForbidden, with the reason, when not.
+func (g *Guard) Check(addr netip.Addr) error {
+	addr = addr.Unmap()
+	for _, p := range g.Allow {
+		if p.Contains(addr.WithZone("")) {
+			return nil
+		}
+	}
+	if what := forbidden(addr); what != "" {
+		return fmt.Errorf("%w: %s is %s; --static-allow can permit it", ErrForbidden, addr, what)
+	}
+	return nil
+}
+
+// ParseAllow parses CIDRs, and addresses, for Guard.Allow. field names the flag in the error.
+func ParseAllow(field string, list []string) ([]netip.Prefix, error) {
+	var allow []netip.Prefix
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if addr, addrErr := netip.ParseAddr(text); err != nil && addrErr == nil && addr.Zone() == "" {
+			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err == nil && p.Addr().Is4In6() {
+			err = errors.New("an IPv4 range is written as one")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: give an address range such as 10.1.2.0/24 or fd00:1::/64: %w", field, text, err)
+		}
+		allow = append(allow, p.Masked())
+	}
+	return allow, nil
+}

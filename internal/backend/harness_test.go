@@ -1,0 +1,196 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const acme = "ac-acme"
+
+var errRefused = errors.New("connection refused")
+
+// world is a store, the tunnels and the upstreams: what a Resolver and its caller see.
+type world struct {
+	mu       sync.Mutex
+	all      map[string]account.Backend
+	broken   error // of the store
+	reads    int
+	wake     chan struct{}
+	live     int             // subscriptions
+	offline  map[string]bool // by the label "g"
+	dead     map[string]bool // leaves that refuse
+	tried    map[string]int
+	switches []string
+	*Resolver
+}
+
+func newWorld(t *testing.T, backends ...account.Backend) *world {
+	w := &world{all: map[string]account.Backend{}, offline: map[string]bool{}, dead: map[string]bool{}, tried: map[string]int{}, wake: make(chan struct{}, 1)}
+	for _, b := range backends {
+		w.all[b.ID] = b
+	}
+	w.Resolver = New(Options{
+		Trees: w,
+		Changed: func(string) (<-chan struct{}, func()) {
+			w.change(func() { w.live++ })
+			return w.wake, func() { w.change(func() { w.live-- }) }
+		},
+		Online: func(_ string, labels map[string]string) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return !w.offline[labels["g"]]
+		},
+		Switched: func(_, id, from, to string) {
+			w.change(func() { w.switches = append(w.switches, id+": "+from+">"+to) })
+		},
+	})
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *world) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) kill(ids ...string) {
+	w.change(func() {
+		for _, id := range ids {
+			w.dead[id] = true
+		}
+	})
+}
+func (w *world) revive(id string) { w.change(func() { delete(w.dead, id) }) }
+
+// put changes the store and wakes the Resolver.
+func (w *world) put(b account.Backend) {
+	w.change(func() { w.all[b.ID] = b })
+	w.notify()
+}
+
+func (w *world) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *world) BackendTree(_ context.Context, _, id string) (*account.BackendTree, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads++
+	if w.broken != nil {
+		return nil, w.broken
+	}
+	if _, ok := w.all[id]; !ok {
+		return nil, account.Errorf(account.CodeNotFound, "no backend %s", id)
+	}
+	tree := &account.BackendTree{Root: id, All: map[string]account.Backend{}}
+	w.collect(id, tree.All)
+	return tree, nil
+}
+
+func (w *world) collect(id string, into map[string]account.Backend) {
+	b, ok := w.all[id]
+	if _, seen := into[id]; seen || !ok {
+		return
+	}
+	into[id] = b
+	for _, child := range children(&b) {
+		w.collect(child, into)
+	}
+}
+
+// connect is what a caller does for a connection: it tries until a leaf can be reached. It returns the leaves in order, the last of them
+// with "!" when it was not reached either.
+func (w *world) connect(t testing.TB, id string) string {
+	t.Helper()
+	return w.connectFor(t, id, 10*time.Millisecond)
+}
+
+func (w *world) connectFor(t testing.TB, id string, connecting time.Duration) string {
+	t.Helper()
+	attempts, err := w.Attempts(t.Context(), acme, id)
+	if err != nil {
+		t.Error(err)
+		return err.Error()
+	}
+	var way []string
+	for {
+		at, ok := attempts.Next(t.Context())
+		if !ok {
+			return strings.Join(way, " ") + "!"
+		}
+		var dead bool
+		w.change(func() { w.tried[at.BackendID]++; dead = w.dead[at.BackendID] })
+		way = append(way, at.BackendID)
+		time.Sleep(connecting) // of a synctest bubble
+		if !dead {
+			at.Up()
+			return strings.Join(way, " ")
+		}
+		at.Down(errRefused)
+	}
+}
+
+// expect makes one connection and compares the way it took.
+func (w *world) expect(t testing.TB, id, want string) {
+	t.Helper()
+	if got := w.connect(t, id); got != want {
+		t.Errorf("a connection to %s took the way %q, not %q", id, got, want)
+	}
+}
+
+func (w *world) switched(t testing.TB, want ...string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.switches, want) {
+		t.Errorf("switches %v, not %v", w.switches, want)
+	}
+	w.switches = nil
+}
+
+func failover(id string, children ...string) account.Backend {
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendFailover, Children: children}
+}
+
+func weighted(id string, weights map[string]int) account.Backend {
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendWeighted, Weights: weights}
+}
+
+func static(id string) account.Backend {
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendStatic, Static: &account.StaticAddress{Address: id + ".example.com:80"}}
+}
+
+func tunnels(id string) account.Backend {
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendTunnelGroup, Labels: map[string]string{"g": id}}
+}
+
+func answer(id string) account.Backend {
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendHTTPResponse, Response: &account.HTTPResponse{StatusCode: 200, Body: id}}
+}
+
+func statics(n int) (all []account.Backend, ids []string) {
+	for i := range n {
+		id := fmt.Sprintf("s%02d", i)
+		all, ids = append(all, static(id)), append(ids, id)
+	}
+	return all, ids
+}

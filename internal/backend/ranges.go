@@ -1,0 +1,89 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backend
+
+import "net/netip"
+
+// reserved is a range that is not somebody's public address.
+type reserved struct {
+	prefix netip.Prefix
+	what   string
+}
+
+func ranges(rows ...string) []reserved {
+	out := make([]reserved, 0, len(rows)/2)
+	for i := 0; i < len(rows); i += 2 {
+		out = append(out, reserved{netip.MustParsePrefix(rows[i]), rows[i+1]})
+	}
+	return out
+}
+
+// IANA's special-purpose registries, and addresses by which clouds tell a machine its credentials.
+var reserved4 = ranges(
+	"0.0.0.0/8", "this network",
+	"10.0.0.0/8", "private",
+	"100.64.0.0/10", "of a carrier's NAT",
+	"127.0.0.0/8", "loopback",
+	"168.63.129.16/32", "a cloud's metadata service",
+	"169.254.0.0/16", "link-local",
+	"172.16.0.0/12", "private",
+	"192.0.0.0/24", "reserved for protocols",
+	"192.0.2.0/24", "for documentation",
+	"192.88.99.0/24", "a 6to4 relay",
+	"192.168.0.0/16", "private",
+	"198.18.0.0/15", "for benchmarks",
+	"198.51.100.0/24", "for documentation",
+	"203.0.113.0/24", "for documentation",
+	"224.0.0.0/4", "multicast",
+	"240.0.0.0/4", "reserved or broadcast",
+)
+
+// Of IPv6 only 2000::/3 is public, without these.
+var reserved6 = ranges(
+	"2001::/23", "reserved for protocols, or Teredo",
+	"2001:db8::/32", "for documentation",
+	"3fff::/20", "for documentation",
+)
+
+var (
+	global6   = netip.MustParsePrefix("2000::/3")
+	sixToFour = netip.MustParsePrefix("2002::/16")
+	nat64     = netip.MustParsePrefix("64:ff9b::/96")
+)
+
+// forbidden says what an address is that must not be connected to; "" for a public one.
+func forbidden(addr netip.Addr) string {
+	if !addr.IsValid() || addr.Zone() != "" {
+		return "no address, or one of a single link"
+	}
+	if addr.Is4() {
+		return in(reserved4, addr)
+	}
+	raw := addr.As16()
+	switch {
+	case nat64.Contains(addr):
+		return embedded(netip.AddrFrom4([4]byte(raw[12:])))
+	case sixToFour.Contains(addr):
+		return embedded(netip.AddrFrom4([4]byte(raw[2:6])))
+	case !global6.Contains(addr):
+		return "not a public unicast address"
+	}
+	return in(reserved6, addr)
+}
+
+func embedded(addr netip.Addr) string {
+	if what := in(reserved4, addr); what != "" {
+		return "another form of " + addr.String() + ", " + what
+	}
+	return ""
+}
+
+func in(list []reserved, addr netip.Addr) string {
+	for _, r := range list {
+		if r.prefix.Contains(addr) {
+			return r.what
+		}
+	}
+	return ""
+}

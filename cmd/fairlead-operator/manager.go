@@ -22,7 +22,7 @@ import (
 )
 
 // gcPercent keeps the memory of a manager small, which caches tens of thousands of objects and rarely allocates; GOGC overrides it.
-const gcPercent = 20
+const gcPercent = 40
 
 func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	var o operator.ManagerOptions

@@ -186,6 +186,7 @@ func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerO
 		services.SetupWithManager(mgr, availability, heard),
 		addAll(mgr, runnables...),
 		mgr.Add(ready),
+		mgr.Add(newReturnMemory()),
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)

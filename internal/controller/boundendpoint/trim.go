@@ -23,14 +23,14 @@ const (
 // Trim keeps of the Services of others only what a conflict message names, so that the cache of a large cluster stays small. Those with a mark of ours
 // keep all but managedFields.
 func Trim(own installation.Installation) toolscache.TransformFunc {
+	c := &compactor{}
 	return func(o any) (any, error) {
 		s, ok := o.(*corev1.Service)
 		if !ok {
 			return o, nil // a tombstone
 		}
 		if own.Marked(s) {
-			s.ManagedFields = nil
-			return s, nil
+			return c.service(s), nil
 		}
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion, DeletionTimestamp: s.DeletionTimestamp,

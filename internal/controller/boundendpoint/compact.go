@@ -1,0 +1,110 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package boundendpoint
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// compactor makes cached objects small. Of tens of thousands nearly all have the same labels, owners, selectors and condition texts, and decoding
+// leaves each with a copy of its own and with room in its slices. What a cache holds is read only, so they share one. It is safe for concurrent use.
+type compactor struct {
+	mu               sync.Mutex
+	labels, selector map[string]string // those seen last
+	owners           []metav1.OwnerReference
+}
+
+// Compact keeps BoundEndpoints whole but for managedFields.
+func Compact() toolscache.TransformFunc {
+	c := &compactor{}
+	return func(o any) (any, error) {
+		b, ok := o.(*v1alpha1.BoundEndpoint)
+		if !ok {
+			return o, nil // a tombstone
+		}
+		return c.boundEndpoint(b), nil
+	}
+}
+
+func (c *compactor) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpoint {
+	b.ManagedFields = nil
+	b = b.DeepCopy() // with slices of the right size
+	c.meta(&b.ObjectMeta)
+	share(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Status.Forwarders)
+	for i := range b.Spec.Ports {
+		share(&b.Spec.Ports[i].Scheme, (*string)(&b.Spec.Ports[i].State))
+	}
+	for i := range b.Status.Conditions {
+		k := &b.Status.Conditions[i]
+		share(&k.Type, (*string)(&k.Status), &k.Reason, &k.Message)
+	}
+	for i := range b.Status.Services {
+		share(&b.Status.Services[i].Namespace)
+	}
+	return b
+}
+
+func (c *compactor) service(s *corev1.Service) *corev1.Service {
+	s.ManagedFields = nil
+	s = s.DeepCopy()
+	c.meta(&s.ObjectMeta)
+	c.mu.Lock()
+	c.selector = sameMap(s.Spec.Selector, c.selector)
+	s.Spec.Selector = c.selector
+	c.mu.Unlock()
+	return s
+}
+
+func (c *compactor) meta(m *metav1.ObjectMeta) {
+	share(&m.Namespace)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.labels = sameMap(m.Labels, c.labels)
+	m.Labels = c.labels
+	if !slices.EqualFunc(m.OwnerReferences, c.owners, sameOwner) {
+		c.owners = m.OwnerReferences
+	}
+	m.OwnerReferences = c.owners
+	if len(m.Annotations) > 0 {
+		m.Annotations = sharedKeys(m.Annotations)
+	}
+}
+
+// sameMap returns last when m equals it, and else m.
+func sameMap(m, last map[string]string) map[string]string {
+	if maps.Equal(m, last) && (m == nil) == (last == nil) {
+		return last
+	}
+	return m
+}
+
+func sameOwner(a, b metav1.OwnerReference) bool {
+	same := func(a, b *bool) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
+		same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+}
+
+func sharedKeys(m map[string]string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[unique.Make(k).Value()] = v
+	}
+	return out
+}
+
+// share replaces texts by the one copy that everybody has.
+func share(texts ...*string) {
+	for _, t := range texts {
+		*t = unique.Make(*t).Value()
+	}
+}

@@ -1,0 +1,48 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Memory is given back when work has ended, once, and not while it goes on.
+func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var allocated, freed atomic.Uint64
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			_ = returnMemory{allocated: allocated.Load, free: func() { freed.Add(1) }}.Start(ctx)
+		}()
+		time.Sleep(memoryCheck / 2) // between two looks
+		after := func(bytes, want uint64, what string) {
+			t.Helper()
+			allocated.Add(bytes)
+			time.Sleep(memoryCheck)
+			synctest.Wait()
+			if got := freed.Load(); got != want {
+				t.Fatalf("%s: given back %d times, want %d", what, got, want)
+			}
+		}
+		after(100<<20, 0, "the start")
+		after(100<<20, 0, "work goes on")
+		after(1<<20, 1, "quiet")
+		after(1<<20, 1, "still quiet")
+		after(20<<20, 1, "a little work")
+		after(1<<20, 1, "quiet after a little work")
+		after(50<<20, 1, "more work")
+		after(0, 2, "quiet again")
+		for range 40 {
+			allocated.Add(1 << 20)
+			time.Sleep(memoryCheck)
+		}
+		after(0, 3, "40 MiB, slowly")
+	})
+}

@@ -44,6 +44,10 @@ const (
 	CodeNoEdge              Code = "ERR_FL_3004"
 	CodeUpstreamBroken      Code = "ERR_FL_3005"
 	CodeAgentSilent         Code = "ERR_FL_3006"
+	CodeDenied              Code = "ERR_FL_3010"
+	CodeLoginNeeded         Code = "ERR_FL_3011"
+	CodeRateLimited         Code = "ERR_FL_3012"
+	CodePolicyFailed        Code = "ERR_FL_3013"
 )
 
 // CodeHeader is the response header by which programs tell a page of Fairlead's from an answer of the upstream: it carries the Code.
@@ -87,6 +91,10 @@ func Codes() []CodeInfo {
 		{CodeNoEdge, 503, "forwarder has no connection to the service"},
 		{CodeUpstreamBroken, 502, "upstream broke off"},
 		{CodeAgentSilent, 504, "agent did not answer"},
+		{CodeDenied, 403, "denied by the traffic policy"},
+		{CodeLoginNeeded, 401, "the traffic policy asks for a login"},
+		{CodeRateLimited, 429, "too many requests by the traffic policy"},
+		{CodePolicyFailed, 500, "traffic policy could not be carried out"},
 	}
 }
 

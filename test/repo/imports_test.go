@@ -77,6 +77,11 @@ var rules = []rule{
 		why:    "information flows one way",
 	},
 	{
+		name: "a traffic policy only names targets", of: []string{"internal/trafficpolicy"},
+		forbid: []string{module + "/internal/edge", module + "/internal/backend", module + "/internal/tunnel", module + "/internal/store"},
+		why:    "the edge carries out what it says, and the agent's command checks documents with it",
+	},
+	{
 		name: "the doctor asks kubectl", of: []string{"internal/doctor"},
 		forbid: []string{module + "/internal/apiclient", module + "/api/", "github.com/spf13/", "golang.org/", "k8s.io/", "sigs.k8s.io/"},
 		why:    "it is linked into the agent, and the account is asked through a function",

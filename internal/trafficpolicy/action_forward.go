@@ -1,0 +1,114 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// forwardInternal sends traffic to an endpoint with the internal binding of the same account.
+type forwardInternal struct {
+	url   *template
+	fixed string // in normal form
+	tcp   bool
+}
+
+func (a *forwardInternal) provision(c *config) {
+	a.tcp = c.c.options.Scheme == "tcp"
+	a.url = c.template("url", nil)
+	c.oneOf("on_error", "halt", map[string]string{"halt": "", "continue": "traffic that cannot be forwarded is answered with an error"})
+	if a.url == nil {
+		if !c.has("url") {
+			c.missing("url", "such as http://api.internal")
+		}
+		return
+	}
+	text, fixed := a.url.fixed()
+	if !fixed {
+		return
+	}
+	var err error
+	if a.fixed, err = internalURL(text, a.tcp); err != nil {
+		c.c.problem(c.values["url"], text, "%v", err)
+	}
+}
+
+func (a *forwardInternal) serve(x *exchange) {
+	target := a.fixed
+	if target == "" {
+		text, err := a.url.render(x)
+		if err == nil {
+			target, err = internalURL(text, a.tcp)
+		}
+		if err != nil {
+			x.broken()
+			return
+		}
+	}
+	x.pass(Target{InternalURL: target})
+}
+
+// internalURL reads the URL of an endpoint with the internal binding and returns it in normal form.
+func internalURL(raw string, tcp bool) (string, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || len(raw) > 300 || u.Opaque != "" || u.User != nil || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("an internal endpoint's URL is http://NAME.internal or tcp://NAME.internal:PORT, without a path")
+	case tcp && u.Scheme != "tcp":
+		return "", fmt.Errorf("a tcp endpoint forwards to tcp://NAME.internal:PORT")
+	case !tcp && u.Scheme != "http":
+		return "", fmt.Errorf("an http endpoint forwards to http://NAME.internal[:PORT]; between endpoints of the service there is no TLS to ask for")
+	}
+	host := strings.ToLower(u.Hostname())
+	name, ok := strings.CutSuffix(host, ".internal")
+	if !ok || !validLabels(name) {
+		return "", fmt.Errorf("the host %q must end in .internal, with DNS labels before it", shorten(host))
+	}
+	port := u.Port()
+	if port == "" && u.Scheme == "http" {
+		port = "80"
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
+		return "", fmt.Errorf("the port must be a number from 1 to 65535")
+	}
+	return account.EndpointURL{Scheme: u.Scheme, Host: host, Port: n}.String(), nil
+}
+
+func validLabels(name string) bool {
+	if len(name) > 240 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.ContainsFunc(label, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
+			return false
+		}
+	}
+	return true
+}
+
+// forwardBackend sends traffic to a backend of the same account. That it exists is the store's to check, by the policy's facts.
+type forwardBackend struct{ id string }
+
+func (a *forwardBackend) provision(c *config) {
+	if !c.has("backend_id") {
+		c.missing("backend_id", "the id of a backend")
+		return
+	}
+	a.id = c.str("backend_id", "")
+	for _, k := range account.BackendKinds() {
+		if account.ValidID(k.IDPrefix(), a.id) {
+			return
+		}
+	}
+	c.c.problem(c.values["backend_id"], a.id, "%q is no id of a backend; those are such as bkdfo-…, bkdtg-… and come from the API", shorten(a.id))
+}
+
+func (a *forwardBackend) serve(x *exchange) { x.pass(Target{BackendID: a.id}) }

@@ -1,0 +1,59 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// customResponse answers with a text of the policy's, instead of the upstream.
+type customResponse struct {
+	status  int
+	headers []header
+	body    *template
+}
+
+func (a *customResponse) provision(c *config) {
+	a.status = c.number("status_code", http.StatusOK, 200, 599)
+	a.headers = c.headers("headers", false)
+	a.body = c.template("body", nil)
+	if a.body != nil && !bodyAllowed(a.status) {
+		c.c.problem(c.values["body"], "", "an answer with status %d has no body", a.status)
+	}
+}
+
+func (a *customResponse) serve(x *exchange) {
+	body, err := a.body.render(x)
+	if err != nil {
+		a.fail(x)
+		return
+	}
+	headers := renderHeaders(x, a.headers)
+	if headers == nil {
+		headers = http.Header{}
+	}
+	if headers.Get("Content-Type") == "" && bodyAllowed(a.status) && body != "" {
+		headers.Set("Content-Type", contentType(body))
+	}
+	x.respond(a.status, headers, body)
+}
+
+// fail answers a request whose response cannot be made. A response that is already there is kept from the client as well.
+func (a *customResponse) fail(x *exchange) {
+	if x.status == 0 {
+		x.broken()
+		return
+	}
+	x.respond(http.StatusInternalServerError, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, "The traffic policy of this endpoint could not be carried out.\n")
+}
+
+// contentType guesses what a text is.
+func contentType(body string) string {
+	if s := strings.TrimSpace(body); (strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[")) && json.Valid([]byte(s)) {
+		return "application/json"
+	}
+	return http.DetectContentType([]byte(body))
+}

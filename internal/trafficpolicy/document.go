@@ -1,0 +1,254 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a document's tree once its aliases are followed.
+const (
+	maxNodes = 10_000
+	maxDepth = 32
+)
+
+// phase is a moment in the life of a connection at which rules run.
+type phase int
+
+const (
+	onTCPConnect phase = iota
+	onHTTPRequest
+	onHTTPResponse
+	phases
+)
+
+// String returns the phase's name in documents.
+func (p phase) String() string {
+	return [phases]string{"on_tcp_connect", "on_http_request", "on_http_response"}[p]
+}
+
+// former are names of phases and fields in older documents.
+var former = map[string]string{
+	"inbound": "its name is on_http_request (on_tcp_connect for a tcp endpoint)", "outbound": "its name is on_http_response",
+	"enabled": "a policy that is set is in force: leave the key out",
+}
+
+// compiler turns one document into a policy and collects what is wrong with it.
+type compiler struct {
+	policy   *Policy
+	options  Options
+	lines    []string
+	problems []Problem
+
+	phase       phase // of the rule that is being read
+	expressions int
+	cost        uint64
+	limiters    int
+	nodes       int
+}
+
+func (c *compiler) problem(n *yaml.Node, value, format string, args ...any) {
+	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: shorten(value), Msg: fmt.Sprintf(format, args...)})
+}
+
+func shorten(s string) string {
+	const most = 80
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+func (c *compiler) document(text string) *Problem {
+	if len(text) > MaxBytes {
+		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
+	}
+	c.lines = strings.Split(text, "\n")
+	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) || !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
+		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
+	}
+	root, problem := parse(text)
+	if problem != nil || root == nil {
+		return problem
+	}
+	root, problem = c.resolve(root, 0)
+	if problem != nil {
+		return problem
+	}
+	if root.Tag == "!!null" {
+		return nil
+	}
+	c.root(root)
+	if len(c.problems) == 0 {
+		c.describe(root)
+	}
+	return nil
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// parse reads the one document of a text. nil is an empty one.
+func parse(text string) (*yaml.Node, *Problem) {
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	var doc, second yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, syntaxProblem(err)
+	}
+	if err := dec.Decode(&second); err == nil {
+		return nil, &Problem{Line: second.Line, Column: 1, Msg: "a second document begins here; a policy is one document"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, syntaxProblem(err)
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+func syntaxProblem(err error) *Problem {
+	msg, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
+	if m := yamlLine.FindStringSubmatch(msg); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		msg = msg[len(m[0]):]
+	}
+	return &Problem{Line: max(line, 1), Column: 1, Msg: "this is neither YAML nor JSON: " + msg}
+}
+
+// resolve copies a tree with its aliases followed, and bounds it: a few lines of YAML can stand for billions of nodes, or for a tree that
+// contains itself.
+func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
+	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
+		return nil, &Problem{Line: n.Line, Column: n.Column,
+			Msg: fmt.Sprintf("the document has more than %d values with its aliases followed, or goes deeper than %d levels", maxNodes, maxDepth)}
+	}
+	if n.Kind == yaml.AliasNode {
+		return c.resolve(n.Alias, depth+1)
+	}
+	out := *n
+	out.Tag = n.ShortTag()
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, child := range n.Content {
+		var problem *Problem
+		if out.Content[i], problem = c.resolve(child, depth+1); problem != nil {
+			return nil, problem
+		}
+	}
+	return &out, nil
+}
+
+func (c *compiler) root(n *yaml.Node) {
+	o := c.object(n, "a policy")
+	if o == nil {
+		return
+	}
+	for p := range phases {
+		value := o.take(p.String())
+		if value == nil || value.Tag == "!!null" {
+			continue
+		}
+		if c.options.Scheme == "tcp" && p != onTCPConnect {
+			c.problem(o.keys[p.String()], p.String(), "a tcp endpoint is never parsed as HTTP, so %s cannot run; use on_tcp_connect", p)
+			continue
+		}
+		c.phase = p
+		c.rules(value)
+	}
+	o.finish(former)
+}
+
+func (c *compiler) rules(n *yaml.Node) {
+	if !c.list(n, c.phase.String(), "rules") {
+		return
+	}
+	for _, item := range n.Content {
+		if c.policy.summary.Rules++; c.policy.summary.Rules > maxRules {
+			c.problem(item, "", "a policy has at most %d rules", maxRules)
+			return
+		}
+		if r, ok := c.rule(item); ok {
+			c.policy.rules[c.phase] = append(c.policy.rules[c.phase], r)
+		}
+	}
+}
+
+// describe fills in what others want to know of the document. Its own order is that of meaning: keys sorted, what is empty left out.
+func (c *compiler) describe(root *yaml.Node) {
+	p := c.policy
+	seen := map[string]bool{}
+	for ph := range phases {
+		if len(p.rules[ph]) > 0 {
+			p.summary.Phases = append(p.summary.Phases, ph.String())
+		}
+		for _, r := range p.rules[ph] {
+			for _, a := range r.actions {
+				seen[a.kind.name] = true
+				if f, ok := a.action.(*forwardBackend); ok {
+					p.facts.Backends = append(p.facts.Backends, f.id)
+				}
+			}
+		}
+	}
+	for name := range seen {
+		p.summary.Actions = append(p.summary.Actions, name)
+	}
+	slices.Sort(p.summary.Actions)
+	slices.Sort(p.facts.Backends)
+	p.facts.Backends = slices.Compact(p.facts.Backends)
+	if p.summary.Rules > 0 {
+		sum := sha256.Sum256(canonical(nil, root))
+		p.facts.Digest = hex.EncodeToString(sum[:])
+	}
+}
+
+// canonical appends a tree in a form that is equal for equal meanings, and different for different ones.
+func canonical(b []byte, n *yaml.Node) []byte {
+	switch n.Kind {
+	case yaml.MappingNode:
+		pairs := map[string]*yaml.Node{}
+		var keys []string
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			value := n.Content[i+1]
+			if value.Tag == "!!null" || value.Kind != yaml.ScalarNode && len(value.Content) == 0 {
+				continue
+			}
+			keys = append(keys, n.Content[i].Value)
+			pairs[n.Content[i].Value] = value
+		}
+		slices.Sort(keys)
+		b = append(b, '{')
+		for _, k := range keys {
+			b = append(strconv.AppendQuote(b, k), ':')
+			b = append(canonical(b, pairs[k]), ',')
+		}
+		return append(b, '}')
+	case yaml.SequenceNode:
+		b = append(b, '[')
+		for _, item := range n.Content {
+			b = append(canonical(b, item), ',')
+		}
+		return append(b, ']')
+	}
+	switch n.Tag {
+	case "!!int":
+		var i int64
+		if n.Decode(&i) == nil {
+			return strconv.AppendInt(b, i, 10)
+		}
+	case "!!bool":
+		return strconv.AppendBool(b, strings.EqualFold(n.Value, "true"))
+	}
+	return strconv.AppendQuote(b, n.Value)
+}

@@ -1,0 +1,168 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/google/cel-go/cel"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Target is where a connection or request goes on. The zero Target is the endpoint's own agent, pool or backend_id.
+type Target struct {
+	InternalURL string // of an endpoint with the internal binding, in normal form
+	BackendID   string
+}
+
+// Verdict is what the rules of on_tcp_connect say of a connection.
+type Verdict struct {
+	Deny   bool
+	Target Target
+	Rule   string // the name of the rule that denied or chose the target, else its place: on_tcp_connect[0]
+}
+
+// exchange is one run of one phase: of a connection, a request or a response. It is what expressions read and actions act on.
+type exchange struct {
+	policy *Policy
+	conn   *Conn
+	w      http.ResponseWriter // nil while connecting
+	r      *http.Request       // nil while connecting
+	began  time.Time           // of the request
+	status int                 // of the response
+	own    bool                // r is a copy that may be changed
+	cache  map[string]any      // of values that are dear to make
+
+	rules     []rule
+	at, step  int // the next action
+	uncertain bool
+	rule      string // the rule that runs
+
+	verdict Verdict
+	// The end of the chain, for a request and a response.
+	forward func(w http.ResponseWriter, r *http.Request, t Target)
+	respond func(status int, header http.Header, body string) // answers instead of what would come
+}
+
+// Parent implements CEL's Activation.
+func (x *exchange) Parent() cel.Activation { return nil }
+
+// next runs the next action that applies, or comes to the end of the phase.
+func (x *exchange) next() {
+	for ; x.at < len(x.rules); x.at, x.step = x.at+1, 0 {
+		r := &x.rules[x.at]
+		if x.step == 0 {
+			m := r.match(x)
+			if m == skipped {
+				continue
+			}
+			x.uncertain = m == uncertain
+		}
+		for x.step < len(r.actions) {
+			s := &r.actions[x.step]
+			x.step++
+			if x.uncertain && !s.kind.protects {
+				continue
+			}
+			x.rule = r.name
+			s.action.serve(x)
+			return
+		}
+	}
+	x.pass(Target{})
+}
+
+// pass ends the phase: everything goes on.
+func (x *exchange) pass(t Target) {
+	switch {
+	case x.r == nil:
+		x.verdict.Target = t
+		if t != (Target{}) {
+			x.verdict.Rule = x.rule
+		}
+	case x.forward != nil:
+		x.forward(x.w, x.r, t)
+	}
+}
+
+// refuse ends the phase: a connection is closed, a request is answered with a page.
+func (x *exchange) refuse(status int, code account.Code, msg string) {
+	if x.r == nil {
+		x.verdict = Verdict{Deny: true, Rule: x.rule}
+		return
+	}
+	x.policy.page(x.w, x.r, status, code, msg)
+}
+
+// broken ends the phase because an action that decides what happens cannot be carried out: nothing gets past it.
+func (x *exchange) broken() {
+	x.refuse(account.CodePolicyFailed.Status(), account.CodePolicyFailed,
+		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no value, or an unusable one.")
+}
+
+// edit makes the request the exchange's own before it is changed: whoever gave it still sees it as it came.
+func (x *exchange) edit() *http.Request {
+	if !x.own {
+		r := x.r.WithContext(x.r.Context())
+		r.Header = maps.Clone(r.Header)
+		u := *r.URL
+		r.URL = &u
+		x.r, x.own = r, true
+	}
+	clear(x.cache)
+	return x.r
+}
+
+// once keeps a value for the rest of the phase: an expression may read it many times.
+func (x *exchange) once(key string, get func() any) any {
+	if v, ok := x.cache[key]; ok {
+		return v
+	}
+	if x.cache == nil {
+		x.cache = map[string]any{}
+	}
+	v := get()
+	x.cache[key] = v
+	return v
+}
+
+func (x *exchange) scheme() string {
+	if x.conn.TLS {
+		return "https"
+	}
+	return "http"
+}
+
+// Connect runs the rules of on_tcp_connect, once for a connection to an endpoint of any scheme.
+func (p *Policy) Connect(_ context.Context, c *Conn) Verdict {
+	if len(p.rules[onTCPConnect]) == 0 {
+		return Verdict{}
+	}
+	x := exchange{policy: p, conn: c, rules: p.rules[onTCPConnect]}
+	x.next()
+	return x.verdict
+}
+
+// ServeHTTP runs the rules of on_http_request for one request: it answers, or calls forward once with the request as changed. The writer that
+// forward gets runs the rules of on_http_response before the header of a response goes out.
+func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
+	if len(p.rules[onHTTPRequest]) == 0 && len(p.rules[onHTTPResponse]) == 0 {
+		forward(w, r, Target{})
+		return
+	}
+	began := p.clock()
+	if len(p.rules[onHTTPResponse]) > 0 {
+		then := forward
+		forward = func(w http.ResponseWriter, r *http.Request, t Target) {
+			then(&response{ResponseWriter: w, policy: p, conn: c, request: r, began: began}, r, t)
+		}
+	}
+	x := exchange{policy: p, conn: c, w: w, r: r, began: began, rules: p.rules[onHTTPRequest], forward: forward}
+	x.respond = func(status int, header http.Header, body string) { writeAnswer(w, status, header, body) }
+	x.next()
+}

@@ -1,0 +1,190 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/cel-go/cel"
+	celast "github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of expressions. Cost is counted in CEL's units: about one for an operation and for ten bytes of text that are looked at.
+const (
+	maxExpression   = 4096 // bytes
+	costLimit       = 100_000
+	documentCost    = 2_500_000
+	maxIssuesPerOne = 3
+)
+
+// expression is a compiled CEL expression.
+type expression struct {
+	program cel.Program
+	result  *cel.Type
+}
+
+// holds evaluates a condition. ok is false when it has no value: it depends on something absent, or failed otherwise.
+func (e *expression) holds(x *exchange) (value, ok bool) {
+	out, err := e.eval(x)
+	if err != nil {
+		return false, false
+	}
+	value, ok = out.Value().(bool)
+	return value, ok
+}
+
+func (e *expression) eval(x *exchange) (ref.Val, error) {
+	out, _, err := e.program.Eval(x)
+	return out, err
+}
+
+// condition compiles a whole text as an expression that yields a bool.
+func (c *compiler) condition(n *yaml.Node) *expression {
+	e := c.expression(n, 0, n.Value)
+	if e != nil && e.result.String() != cel.BoolType.String() {
+		c.problem(n, n.Value, "the expression yields %s; it must yield a bool, such as conn.client_ip == '192.0.2.1'", e.result)
+	}
+	return e
+}
+
+// expression compiles text, which begins at the character offset of n's value. nil means that it has mistakes, which are reported.
+func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression {
+	at := func(location, format string, position int, args ...any) {
+		line, column := c.place(n, offset+position)
+		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(location), Msg: fmt.Sprintf(format, args...)})
+	}
+	switch c.expressions++; {
+	case c.expressions > maxExpressions:
+		if c.expressions == maxExpressions+1 {
+			at("", "a policy has at most %d expressions, with those inside of ${…}", 0, maxExpressions)
+		}
+		return nil
+	case len(text) > maxExpression:
+		at(text, "an expression has at most %d bytes, this one has %d", 0, maxExpression, len(text))
+		return nil
+	}
+	env, err := languages().of(c.phase)
+	if err != nil {
+		at("", "the expression language could not be set up: %v", 0, err)
+		return nil
+	}
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		for _, e := range issues.Errors()[:min(len(issues.Errors()), maxIssuesPerOne)] {
+			position := runeOffset(text, e.Location.Line(), e.Location.Column())
+			at(text, "%s", position, c.explain(e.Message, text, position))
+		}
+		return nil
+	}
+	if position, err := checkPatterns(ast); err != nil {
+		at(text, "%v", runeOffset(text, position.line, position.column), err)
+		return nil
+	}
+	estimate, err := env.EstimateCost(ast, sizes{})
+	if err != nil || estimate.Max > costLimit {
+		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)
+		return nil
+	}
+	if c.cost += estimate.Max; c.cost > documentCost {
+		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
+		return nil
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(sizes{}))
+	if err != nil {
+		at(text, "the expression cannot be planned: %v", 0, err)
+		return nil
+	}
+	return &expression{program: program, result: ast.OutputType()}
+}
+
+var (
+	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
+	dotted     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*`)
+)
+
+// explain words what CEL says of an unknown name in terms of our variables.
+func (c *compiler) explain(msg, text string, position int) string {
+	msg, _, _ = strings.Cut(msg, "\n")
+	msg, _, _ = strings.Cut(msg, " expecting ")
+	m := undeclared.FindStringSubmatch(msg)
+	if m == nil {
+		return msg
+	}
+	chain := dotted.FindString(string([]rune(text)[position:]))
+	if first, _, _ := strings.Cut(chain, "."); chain == "" || first != m[1] && m[1] != chain {
+		return fmt.Sprintf("%s is neither a variable nor a function that is known in %s", m[1], c.phase)
+	}
+	for _, v := range variables() {
+		if (v.name == chain || strings.HasPrefix(chain, v.name+".")) && !slices.Contains(v.phases, c.phase) {
+			return fmt.Sprintf("%s is not known in %s", v.name, c.phase)
+		}
+	}
+	for group := chain; group != ""; group = group[:max(strings.LastIndexByte(group, '.'), 0)] {
+		if members := c.members(group); len(members) > 0 {
+			return fmt.Sprintf("there is no variable %s; %s has %s", chain, group, strings.Join(members, ", "))
+		}
+	}
+	return fmt.Sprintf("there is no variable %s in %s", chain, c.phase)
+}
+
+// members are the names that can follow a group's in this phase.
+func (c *compiler) members(group string) []string {
+	var names []string
+	for _, v := range variableIndex().groups[group] {
+		name, _, _ := strings.Cut(strings.TrimPrefix(v.name, group+"."), ".")
+		if slices.Contains(v.phases, c.phase) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+type location struct{ line, column int }
+
+// checkPatterns looks at the regular expressions: they have to be literals, so that their cost is known now.
+func checkPatterns(a *cel.Ast) (location, error) {
+	native := a.NativeRep()
+	var (
+		where location
+		err   error
+	)
+	celast.PreOrderVisit(native.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		if err != nil || e.Kind() != celast.CallKind || e.AsCall().FunctionName() != "matches" {
+			return
+		}
+		args := e.AsCall().Args()
+		pattern := args[len(args)-1]
+		start := native.SourceInfo().GetStartLocation(pattern.ID())
+		where = location{start.Line(), start.Column()}
+		if pattern.Kind() != celast.LiteralKind {
+			err = fmt.Errorf("the pattern of matches must be a literal text")
+			return
+		}
+		if s, ok := pattern.AsLiteral().(types.String); ok {
+			_, err = compilePattern(string(s))
+		}
+	}))
+	return where, err
+}
+
+// runeOffset turns CEL's line (from 1) and column (from 0) into a number of characters from the beginning.
+func runeOffset(text string, line, column int) int {
+	offset := 0
+	for ; line > 1; line-- {
+		i := strings.IndexByte(text, '\n')
+		if i < 0 {
+			break
+		}
+		offset += utf8.RuneCountInString(text[:i]) + 1
+		text = text[i+1:]
+	}
+	return offset + min(max(column, 0), utf8.RuneCountInString(text))
+}

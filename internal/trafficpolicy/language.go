@@ -1,0 +1,162 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	celast "github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+// environments are the expression languages of the phases; they differ in their variables.
+type environments struct {
+	envs [phases]*cel.Env
+	err  error
+}
+
+func (l environments) of(p phase) (*cel.Env, error) { return l.envs[p], l.err }
+
+// languages makes the environments once; they never change.
+var languages = sync.OnceValue(func() (l environments) {
+	for p := range phases {
+		options := []cel.EnvOption{cel.Macros(macros()...)}
+		options = append(options, functions()...)
+		groups := map[string]bool{}
+		for _, v := range variables() {
+			if !slices.Contains(v.phases, p) {
+				continue
+			}
+			options = append(options, cel.Variable(v.name, v.typ), cel.Variable(presence+v.name, cel.BoolType))
+			for name := v.name; ; {
+				i := strings.LastIndexByte(name, '.')
+				if i < 0 {
+					break
+				}
+				name = name[:i]
+				groups[name] = true
+			}
+		}
+		for name := range groups {
+			if variableNamed(name) == nil {
+				options = append(options, cel.Variable(presence+name, cel.BoolType))
+			}
+		}
+		if l.envs[p], l.err = cel.NewEnv(options...); l.err != nil {
+			return l
+		}
+	}
+	return l
+})
+
+// presence, before a variable's name, is the name of the variable that has(…) reads; nobody can write it in an expression.
+const presence = "@has:"
+
+// macros are has(), which also takes a variable or a group of them, and the accessors of headers, query parameters and cookies.
+func macros() []cel.Macro {
+	all := []cel.Macro{cel.GlobalMacro("has", 1, expandHas)}
+	for _, a := range []struct{ suffix, variable string }{
+		{"ReqHeader", "req.headers"}, {"ResHeader", "res.headers"}, {"QueryParam", "req.url.query_params"},
+	} {
+		all = append(all,
+			cel.GlobalMacro("has"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+				return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
+			}),
+			cel.GlobalMacro("get"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+				return f.NewCall(operators.Conditional, f.NewCall(operators.In, args[0], f.NewIdent(a.variable)),
+					f.NewCall(operators.Index, f.NewIdent(a.variable), f.Copy(args[0])), f.NewList()), nil
+			}))
+	}
+	for _, a := range []struct{ suffix, variable string }{{"ReqCookie", "req.cookies"}, {"ResCookie", "res.cookies"}} {
+		all = append(all,
+			cel.GlobalMacro("has"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+				return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
+			}),
+			cel.GlobalMacro("get"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+				return f.NewCall(operators.Index, f.NewCall(operators.Index, f.NewIdent(a.variable), args[0]), f.NewLiteral(types.Int(0))), nil
+			}))
+	}
+	return all
+}
+
+// expandHas makes has(conn.pod.name) and has(conn.pod) look at what is known; anything else is CEL's own has().
+func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+	if args[0].Kind() != celast.SelectKind {
+		return nil, f.NewError(args[0].ID(), "has() takes a variable, such as has(conn.pod.name), or a key of a map")
+	}
+	name := ""
+	e := args[0]
+	for ; e.Kind() == celast.SelectKind; e = e.AsSelect().Operand() {
+		name = "." + e.AsSelect().FieldName() + name
+	}
+	if e.Kind() == celast.IdentKind {
+		if name = e.AsIdent() + name; variableNamed(name) != nil || isGroup(name) {
+			return f.NewIdent(presence + name), nil
+		}
+	}
+	s := args[0].AsSelect()
+	return f.NewPresenceTest(s.Operand(), s.FieldName()), nil
+}
+
+// sizes tells CEL how large what it cannot know may be, when it estimates, and what our functions cost, when it counts.
+type sizes struct{}
+
+// Sizes of a large but ordinary request.
+const (
+	usualText = 256
+	usualList = 4
+	usualMap  = 64
+)
+
+// EstimateSize implements checker.CostEstimator.
+func (sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+	most := uint64(1)
+	switch n.Type().Kind() {
+	case types.StringKind, types.BytesKind:
+		most = usualText
+	case types.ListKind:
+		most = usualList
+	case types.MapKind:
+		most = usualMap
+	}
+	return &checker.SizeEstimate{Min: 0, Max: most}
+}
+
+// EstimateCallCost implements checker.CostEstimator.
+func (sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	if !strings.HasPrefix(overload, ours) {
+		return nil
+	}
+	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: uint64(len(args)+2) * (1 + usualText/10)}}
+}
+
+// CallCost implements interpreter.ActualCostEstimator.
+func (sizes) CallCost(_, overload string, args []ref.Val, result ref.Val) *uint64 {
+	if !strings.HasPrefix(overload, ours) {
+		return nil
+	}
+	cost := 1 + weight(result)
+	for _, a := range args {
+		cost += weight(a)
+	}
+	return &cost
+}
+
+func weight(v ref.Val) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v)) / 10
+	case interface{ Size() ref.Val }:
+		if n, ok := v.Size().(types.Int); ok {
+			return uint64(n)
+		}
+	}
+	return 1
+}

@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Limits of one document.
+const (
+	MaxBytes       = account.MaxTrafficPolicy
+	maxRules       = 128 // in all phases
+	maxPerRule     = 16  // expressions, and actions
+	maxExpressions = 512 // with those inside of texts
+)
+
+// Options say what a policy is compiled for.
+type Options struct {
+	Scheme  string           // the endpoint's: tcp, http or https; "" is http
+	Binding string           // kubernetes, internal or public; "" is not known
+	Clock   func() time.Time // nil is time.Now
+	// Page answers a request that the policy refuses. nil answers with msg as plain text.
+	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+}
+
+// Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits live in it, so whoever uses it keeps one per
+// endpoint and text.
+type Policy struct {
+	rules   [phases][]rule
+	facts   account.PolicyFacts
+	summary Summary
+	clock   func() time.Time
+	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+}
+
+// Summary tells people what is in a document.
+type Summary struct {
+	Phases  []string // those that have rules, in the order in which they run
+	Rules   int
+	Actions []string // types, sorted, without repetitions
+}
+
+// Problem is one mistake in a document. Line and Column count from 1, in characters. Value is the text at fault where there is one; it is
+// never a secret.
+type Problem struct {
+	Line, Column int
+	Value, Msg   string
+}
+
+// String returns "line 3, column 5: …".
+func (p Problem) String() string {
+	return fmt.Sprintf("line %d, column %d: %s", p.Line, p.Column, p.Msg)
+}
+
+// Compile parses, type-checks and provisions a document in YAML or JSON. Errors are *account.Error CodeInvalid with one field error for every
+// mistake: the field is "traffic_policy", the rule begins with line and column. A text without rules is a policy that does nothing.
+func Compile(text string, o Options) (*Policy, error) {
+	p, problems := Check(text, o)
+	if len(problems) == 0 {
+		return p, nil
+	}
+	fields := make([]account.FieldError, len(problems))
+	for i, problem := range problems {
+		fields[i] = account.FieldError{Field: "traffic_policy", Value: problem.Value, Rule: problem.String()}
+	}
+	return nil, account.InvalidAll(fields)
+}
+
+// Check is Compile for those who show mistakes in their own form: it returns them in the order of the document.
+func Check(text string, o Options) (*Policy, []Problem) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Page == nil {
+		o.Page = plainPage
+	}
+	c := &compiler{policy: &Policy{clock: o.Clock, page: o.Page}, options: o}
+	if err := c.document(text); err != nil {
+		c.problems = append(c.problems, *err)
+	}
+	if len(c.problems) > 0 {
+		return nil, inOrder(c.problems)
+	}
+	return c.policy, nil
+}
+
+// inOrder sorts mistakes by place. The same one at the same place, which an alias repeats, is said once.
+func inOrder(all []Problem) []Problem {
+	slices.SortStableFunc(all, func(a, b Problem) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return slices.Compact(all)
+}
+
+// Facts returns what the store keeps of the policy. The digest depends on what the document means: not on comments, order of keys, quotes or
+// the choice of YAML or JSON.
+func (p *Policy) Facts() account.PolicyFacts {
+	return account.PolicyFacts{Digest: p.facts.Digest, Backends: slices.Clone(p.facts.Backends)}
+}
+
+// Summary returns what is in the document.
+func (p *Policy) Summary() Summary { return p.summary }
+
+func plainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+	h := w.Header()
+	h.Set(account.CodeHeader, string(code))
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(strings.TrimSuffix(msg, "\n") + "\n")) // the client may be gone
+}

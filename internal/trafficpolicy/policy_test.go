@@ -1,0 +1,254 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// at is what the clock of these tests shows.
+var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func compile(t *testing.T, text string, o ...Options) *Policy {
+	t.Helper()
+	options := Options{Clock: func() time.Time { return at }}
+	if len(o) > 0 {
+		options = o[0]
+	}
+	p, err := Compile(text, options)
+	if err != nil {
+		t.Fatalf("%v\nin\n%s", err, text)
+	}
+	return p
+}
+
+func fullConn() *Conn {
+	return &Conn{
+		ClientIP: netip.MustParseAddr("192.0.2.7"), ClientPort: 4711, OperatorID: "op-1", Cluster: "prod",
+		Pod:      &Pod{Namespace: "shop", Name: "cart-1", ServiceAccount: "cart", Annotations: map[string]string{"team": "a"}},
+		Endpoint: &account.Endpoint{ID: "ep-1", URL: "http://api.shop", Scheme: "http", HostPort: "api.shop:80", Host: "api.shop", Port: 80},
+		TLS:      true, ServerName: "api.example.com", Started: at.Add(-time.Minute),
+	}
+}
+
+// ask sends one request through the policy. The upstream answers 200 with what it got, unless upstream is given.
+func ask(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.HandlerFunc) *http.Response {
+	t.Helper()
+	w := httptest.NewRecorder()
+	called := 0
+	p.ServeHTTP(w, r, c, func(w http.ResponseWriter, r *http.Request, to Target) {
+		if called++; called > 1 {
+			t.Error("forward was called twice")
+		}
+		if len(upstream) > 0 {
+			upstream[0](w, r)
+			return
+		}
+		w.Header().Set("Upstream", "yes")
+		_, _ = fmt.Fprintf(w, "%s %s host=%s to=%s%s", r.Method, r.URL.RequestURI(), r.Host, to.InternalURL, to.BackendID)
+		for _, name := range slices.Sorted(func(yield func(string) bool) {
+			for n := range r.Header {
+				if !yield(n) {
+					return
+				}
+			}
+		}) {
+			_, _ = fmt.Fprintf(w, " %s=%s", name, strings.Join(r.Header[name], ","))
+		}
+	})
+	return w.Result()
+}
+
+func body(t *testing.T, res *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// onRequest is a document with one rule of on_http_request.
+func onRequest(expression, action string) string {
+	doc := "on_http_request:\n- "
+	if expression != "" {
+		doc += "expressions:\n  - " + fmt.Sprintf("%q", expression) + "\n  "
+	}
+	return doc + "actions:\n  - " + action + "\n"
+}
+
+// Every variable has the value it should have when it is known, and is not there at all when it is not.
+func TestVariablesAreReallyAbsent(t *testing.T) {
+	t.Parallel()
+	known := map[string]string{
+		"conn.client_ip": "192.0.2.7", "conn.client_port": "4711", "conn.operator.id": "op-1", "conn.cluster": "prod",
+		"conn.pod.namespace": "shop", "conn.pod.name": "cart-1", "conn.pod.service_account": "cart", "conn.pod.annotations['team']": "a",
+		"conn.k8s.pod.metadata.namespace": "shop", "conn.k8s.pod.metadata.name": "cart-1", "conn.k8s.pod.metadata.annotations.team": "a",
+		"conn.server_name": "api.example.com", "conn.tls.sni": "api.example.com", "conn.ts.start": "2026-11-20T11:59:00Z",
+		"conn.geo.city": "", "conn.geo.country": "", "conn.geo.country_code": "", "conn.geo.latitude": "", "conn.geo.longitude": "",
+		"conn.geo.radius": "", "conn.geo.subdivision": "",
+		"endpoint.id": "ep-1", "endpoint.url": "http://api.shop", "endpoint.protocol": "http", "endpoint.addr": "api.shop:80",
+		"endpoint.host": "api.shop", "endpoint.port": "80", "time.now": "2026-11-20T12:00:00Z",
+		"req.method": "POST", "req.host": "API.shop:8080", "req.path": "/a/b", "req.url": "https://api.shop:8080/a/b?q=1&q=2",
+		"req.url.raw": "https://API.shop:8080/a/./%62?q=1&q=2", "req.url.scheme": "https", "req.url.authority": "API.shop:8080",
+		"req.url.host": "API.shop", "req.url.port": "8080", "req.url.path": "/a/b", "req.url.raw_path": "/a/./%62", "req.url.uri": "/a/./%62?q=1&q=2",
+		"req.url.query": "q=1&q=2", "req.url.query_params['q'][1]": "2", "req.query_params.q[0]": "1", "req.headers['x-a'][0]": "1", "req.headers['X-A'][0]": "1",
+		"req.headers['host'][0]": "API.shop:8080", "req.cookies['s'][0].value": "v", "req.user_agent": "curl", "req.version": "HTTP/1.1", "req.content_length": "2",
+		"req.ts.header_received": "2026-11-20T12:00:00Z", "req.content_type": "text/plain", "req.content_type.raw": "text/plain; charset=utf-8",
+		"req.content_type.parameters['charset']": "utf-8", "req.content_encoding[0]": "gzip",
+	}
+	full := httptest.NewRequest("POST", "/a/./%62?q=1&q=2", strings.NewReader("{}"))
+	full.Host = "API.shop:8080"
+	full.Header = http.Header{"X-A": {"1"}, "Cookie": {"s=v"}, "User-Agent": {"curl"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Encoding": {"gzip"}}
+	bare := httptest.NewRequest("GET", "/", nil)
+	bare.Host, bare.ContentLength = "a.b", -1
+	alwaysThere := []string{"time.now", "req.method", "req.host", "req.path", "req.version", "req.ts.header_received"}
+	for name, want := range known {
+		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name)))
+		res := ask(t, p, fullConn(), full)
+		if want == "" {
+			if res.StatusCode != 500 || res.Header.Get(account.CodeHeader) != string(account.CodePolicyFailed) {
+				t.Errorf("%s: got %d, want it to be unknown", name, res.StatusCode)
+			}
+		} else if got := body(t, res); got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+		res = ask(t, p, &Conn{}, bare)
+		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") && !strings.Contains(name, "[") && name != "req.url.port"
+		if there != (res.StatusCode == 200) && name != "req.headers['host'][0]" {
+			t.Errorf("%s: status %d for a connection of which nothing is known", name, res.StatusCode)
+		}
+	}
+	tested := 0
+	for _, v := range variables() {
+		for name := range known {
+			if name == v.name || strings.HasPrefix(name, v.name+"[") || strings.HasPrefix(name, v.name+".") {
+				tested++
+				break
+			}
+		}
+	}
+	if most := len(variables()); tested < most-len(responseVariables()) {
+		t.Errorf("only %d of %d variables are tested here", tested, most)
+	}
+}
+
+// An expression that reads an absent value fails: what protects applies, and nothing else does.
+func TestAbsenceProtects(t *testing.T) {
+	t.Parallel()
+	const unknown = "conn.pod.namespace == 'shop'"
+	for name, c := range map[string]struct {
+		expressions, action string
+		status              int
+	}{
+		"deny applies":                           {unknown, "{type: deny}", 403},
+		"deny applies to the negation, too":      {"!(" + unknown + ")", "{type: deny}", 403},
+		"restrict-ips applies":                   {unknown, "{type: restrict-ips, config: {allow: [10.0.0.0/8]}}", 403},
+		"restrict-ips applies and admits":        {unknown, "{type: restrict-ips, config: {allow: [192.0.2.0/24]}}", 200},
+		"a login applies":                        {unknown, "{type: basic-auth, config: {credentials: ['u:password']}}", 401},
+		"an answer is skipped":                   {unknown, "{type: custom-response, config: {status_code: 418}}", 200},
+		"a redirect is skipped":                  {unknown, "{type: redirect, config: {to: 'http://x/'}}", 200},
+		"a limit is skipped":                     {unknown, "{type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [conn.client_ip]}}", 200},
+		"false decides":                          {unknown + " && req.method == 'POST'", "{type: deny}", 200},
+		"true decides":                           {unknown + " || req.method == 'GET'", "{type: custom-response, config: {status_code: 418}}", 418},
+		"has() asks without failing":             {"has(conn.pod)", "{type: deny}", 200},
+		"has() of a member":                      {"!has(conn.pod.namespace)", "{type: deny}", 403},
+		"a missing header is absent":             {"req.headers['x-none'][0] == 'a'", "{type: deny}", 403},
+		"getReqHeader is empty instead":          {"getReqHeader('x-none') == ['a']", "{type: deny}", 200},
+		"an index out of range fails":            {"getReqHeader('x-none')[0] == 'a'", "{type: deny}", 403},
+		"an expression that divides by 0 fails":  {"1 / (size(req.url.query)) == 1", "{type: deny}", 403},
+		"geography is unknown":                   {"conn.geo.country_code == 'DE'", "{type: deny}", 403},
+		"an over-expensive one fails":            {"req.headers.exists(a, req.headers.exists(b, a == 'z' || b == 'z'))", "{type: deny}", 403},
+		"the last action of a rule still guards": {unknown, "{type: custom-response, config: {status_code: 418}}\n  - {type: deny}", 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest("GET", "/", nil)
+			if strings.Contains(name, "expensive") {
+				for i := range 400 {
+					r.Header.Set(fmt.Sprintf("H-%d", i), strings.Repeat("x", 10))
+				}
+			}
+			p := compile(t, onRequest(c.expressions, c.action))
+			if res := ask(t, p, &Conn{ClientIP: netip.MustParseAddr("192.0.2.7")}, r); res.StatusCode != c.status {
+				t.Errorf("status %d, want %d", res.StatusCode, c.status)
+			}
+		})
+	}
+	// Several expressions are one with && between them.
+	p := compile(t, "on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: deny}]\n")
+	if res := ask(t, p, &Conn{}, httptest.NewRequest("GET", "/", nil)); res.StatusCode != 200 {
+		t.Errorf("a rule that cannot match denied: %d", res.StatusCode)
+	}
+	if res := ask(t, p, &Conn{}, httptest.NewRequest("POST", "/", nil)); res.StatusCode != 403 {
+		t.Errorf("a rule that may match did not deny: %d", res.StatusCode)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	const bkd = "bkdfo-0123456789abcdefghijklmnop"
+	const doc = `
+on_tcp_connect:
+- name: strangers
+  expressions: ["conn.pod.namespace != 'shop'"]
+  actions: [{type: deny}]
+- expressions: ["conn.pod.name == 'cart-1'"]
+  actions:
+  - type: restrict-ips
+    config: {enforce: true, allow: ["192.0.2.0/24"], deny: ["192.0.2.9"]}
+  - {type: forward-internal, config: {url: "tcp://DB.internal:5432"}}
+- actions: [{type: forward-backend, config: {backend_id: ` + bkd + `}}]
+`
+	p := compile(t, doc, Options{Scheme: "tcp", Binding: "kubernetes"})
+	if facts := p.Facts(); !slices.Equal(facts.Backends, []string{bkd}) || len(facts.Digest) != 64 {
+		t.Errorf("facts are %+v", facts)
+	}
+	other, denied, stranger := fullConn(), fullConn(), fullConn()
+	other.Pod.Name = "else"
+	denied.ClientIP = netip.MustParseAddr("::ffff:192.0.2.9")
+	stranger.Pod = nil
+	for name, c := range map[string]struct {
+		conn *Conn
+		want Verdict
+	}{
+		"internal": {fullConn(), Verdict{Target: Target{InternalURL: "tcp://db.internal:5432"}, Rule: "on_tcp_connect[1]"}},
+		"backend":  {other, Verdict{Target: Target{BackendID: bkd}, Rule: "on_tcp_connect[2]"}},
+		"address":  {denied, Verdict{Deny: true, Rule: "on_tcp_connect[1]"}},
+		"no pod":   {stranger, Verdict{Deny: true, Rule: "strangers"}},
+		"nothing":  {&Conn{}, Verdict{Deny: true, Rule: "strangers"}},
+	} {
+		if got := p.Connect(t.Context(), c.conn); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+	if got := compile(t, "").Connect(t.Context(), &Conn{}); got != (Verdict{}) {
+		t.Errorf("no policy: %+v", got)
+	}
+}
+
+func TestErrorsAreFieldErrorsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	_, err := Compile("on_http_request:\n- actions: [{type: nope}, {type: deny, config: {x: 1}}]\n  color: red\n", Options{})
+	var e *account.Error
+	if !errors.As(err, &e) || e.Code != account.CodeInvalid || len(e.Fields) != 3 {
+		t.Fatalf("got %v", err)
+	}
+	for i, want := range []string{"line 2, column 20: there is no action \"nope\"", "line 2, column 49: the config of deny has no key \"x\"", "line 3, column 3: a rule has no key \"color\""} {
+		if f := e.Fields[i]; f.Field != "traffic_policy" || !strings.HasPrefix(f.Rule, want) {
+			t.Errorf("field error %+v, want %q", f, want)
+		}
+	}
+}

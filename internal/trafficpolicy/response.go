@@ -1,0 +1,106 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"bufio"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// response runs the rules of on_http_response when the header of a response is written, and hands everything else on. Interim responses and
+// the switch to another protocol pass untouched.
+type response struct {
+	http.ResponseWriter
+	policy   *Policy
+	conn     *Conn
+	request  *http.Request
+	began    time.Time
+	wrote    bool        // or hijacked
+	replaced http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
+}
+
+// Header returns the header of the response, which can be changed until it is written.
+func (w *response) Header() http.Header {
+	if w.replaced != nil {
+		return w.replaced
+	}
+	return w.ResponseWriter.Header()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *response) WriteHeader(status int) {
+	switch {
+	case w.replaced != nil:
+		return
+	case status == http.StatusSwitchingProtocols:
+		w.wrote = true
+		w.ResponseWriter.WriteHeader(status)
+		return
+	case status < 200 || w.wrote:
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	w.wrote = true
+	x := exchange{policy: w.policy, conn: w.conn, w: w.ResponseWriter, r: w.request, began: w.began, status: status, rules: w.policy.rules[onHTTPResponse]}
+	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
+	x.respond = func(status int, header http.Header, body string) {
+		clear(w.ResponseWriter.Header())
+		writeAnswer(w.ResponseWriter, status, header, body)
+		w.replaced = http.Header{}
+	}
+	x.next()
+}
+
+// Write implements http.ResponseWriter.
+func (w *response) Write(b []byte) (int, error) {
+	if !w.wrote {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.replaced != nil {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls.
+func (w *response) FlushError() error {
+	if !w.wrote {
+		w.WriteHeader(http.StatusOK)
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() { _ = w.FlushError() }
+
+// Unwrap lets http.ResponseController reach what the connection can do: hijack, deadlines, full duplex.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack hands the connection over, as it is.
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.wrote = w.wrote || err == nil
+	return c, rw, err
+}
+
+// writeAnswer sends an answer of the policy's own.
+func writeAnswer(w http.ResponseWriter, status int, header http.Header, body string) {
+	h := w.Header()
+	maps.Copy(h, header)
+	if bodyAllowed(status) {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	if bodyAllowed(status) {
+		_, _ = w.Write([]byte(body)) // the client may be gone
+	}
+}
+
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}

@@ -1,0 +1,109 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/google/cel-go/cel"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Conn is what is known of a connection. What is empty is unknown: an expression that reads it fails.
+type Conn struct {
+	ClientIP   netip.Addr
+	ClientPort int
+	OperatorID string // of the installation whose forwarder brought the connection
+	Cluster    string
+	Pod        *Pod // only as an operator's authenticated session has said
+	Endpoint   *account.Endpoint
+	TLS        bool
+	ServerName string // of the TLS handshake
+	Started    time.Time
+}
+
+// Pod is the caller's identity in its cluster.
+type Pod struct {
+	Namespace, Name, ServiceAccount string
+	Annotations                     map[string]string
+}
+
+func connVariables() []variable {
+	text := func(name string, get func(c *Conn) string) variable {
+		return variable{name, cel.StringType, always, func(x *exchange) (any, bool) { return textIf(get(x.conn)) }}
+	}
+	pod := func(name string, get func(p *Pod) string) variable {
+		return text(name, func(c *Conn) string {
+			if c.Pod == nil {
+				return ""
+			}
+			return get(c.Pod)
+		})
+	}
+	annotations := func(name string) variable {
+		return variable{name, cel.MapType(cel.StringType, cel.StringType), always, func(x *exchange) (any, bool) {
+			if x.conn.Pod == nil {
+				return nil, false
+			}
+			return x.conn.Pod.Annotations, true
+		}}
+	}
+	serverName := func(c *Conn) string {
+		if !c.TLS {
+			return ""
+		}
+		return c.ServerName
+	}
+	all := []variable{
+		text("conn.client_ip", func(c *Conn) string {
+			if !c.ClientIP.IsValid() {
+				return ""
+			}
+			return c.ClientIP.Unmap().WithZone("").String()
+		}),
+		{"conn.client_port", cel.IntType, always, func(x *exchange) (any, bool) { return numberIf(x.conn.ClientPort) }},
+		text("conn.operator.id", func(c *Conn) string { return c.OperatorID }),
+		text("conn.cluster", func(c *Conn) string { return c.Cluster }),
+		pod("conn.pod.namespace", func(p *Pod) string { return p.Namespace }),
+		pod("conn.pod.name", func(p *Pod) string { return p.Name }),
+		pod("conn.pod.service_account", func(p *Pod) string { return p.ServiceAccount }),
+		annotations("conn.pod.annotations"),
+		pod("conn.k8s.pod.metadata.namespace", func(p *Pod) string { return p.Namespace }),
+		pod("conn.k8s.pod.metadata.name", func(p *Pod) string { return p.Name }),
+		annotations("conn.k8s.pod.metadata.annotations"),
+		text("conn.server_name", serverName),
+		text("conn.tls.sni", serverName),
+		{"conn.ts.start", cel.TimestampType, always, func(x *exchange) (any, bool) { return x.conn.Started, !x.conn.Started.IsZero() }},
+	}
+	for _, name := range []string{"city", "country", "country_code", "latitude", "longitude", "radius", "subdivision"} {
+		all = append(all, variable{"conn.geo." + name, cel.StringType, always, absent})
+	}
+	return all
+}
+
+func endpointVariables() []variable {
+	text := func(name string, get func(e *account.Endpoint) string) variable {
+		return variable{name, cel.StringType, always, func(x *exchange) (any, bool) {
+			if x.conn.Endpoint == nil {
+				return nil, false
+			}
+			return textIf(get(x.conn.Endpoint))
+		}}
+	}
+	return []variable{
+		text("endpoint.id", func(e *account.Endpoint) string { return e.ID }),
+		text("endpoint.url", func(e *account.Endpoint) string { return e.URL }),
+		text("endpoint.protocol", func(e *account.Endpoint) string { return e.Scheme }),
+		text("endpoint.addr", func(e *account.Endpoint) string { return e.HostPort }),
+		text("endpoint.host", func(e *account.Endpoint) string { return e.Host }),
+		{"endpoint.port", cel.IntType, always, func(x *exchange) (any, bool) {
+			if x.conn.Endpoint == nil {
+				return nil, false
+			}
+			return numberIf(x.conn.Endpoint.Port)
+		}},
+	}
+}

@@ -1,0 +1,151 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+)
+
+func requestVariables() []variable {
+	text := func(name string, get func(x *exchange) string) variable {
+		return variable{name, cel.StringType, withHTTP, func(x *exchange) (any, bool) { return get(x), true }}
+	}
+	optional := func(name string, get func(x *exchange) string) variable {
+		return variable{name, cel.StringType, withHTTP, func(x *exchange) (any, bool) { return textIf(get(x)) }}
+	}
+	normalPath := func(x *exchange) string {
+		return x.once("path", func() any { return cleanPath(x.r.URL.Path) }).(string)
+	}
+	query := func(x *exchange) (any, bool) {
+		return x.once("query", func() any { return map[string][]string(x.r.URL.Query()) }), true
+	}
+	lists := cel.MapType(cel.StringType, cel.ListType(cel.StringType))
+	host := func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }
+	all := []variable{
+		text("req.method", func(x *exchange) string { return x.r.Method }),
+		text("req.host", func(x *exchange) string { return x.r.Host }),
+		text("req.path", normalPath),
+		text("req.url", func(x *exchange) string {
+			return x.once("url", func() any {
+				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: normalPath(x), RawQuery: x.r.URL.RawQuery}
+				return u.String()
+			}).(string)
+		}),
+		text("req.url.raw", func(x *exchange) string { return x.scheme() + "://" + x.r.Host + requestURI(x.r.URL) }),
+		text("req.url.scheme", func(x *exchange) string { return x.scheme() }),
+		text("req.url.authority", func(x *exchange) string { return x.r.Host }),
+		text("req.url.host", host),
+		{"req.url.port", cel.IntType, withHTTP, func(x *exchange) (any, bool) {
+			_, port := splitHost(x.r.Host)
+			n, err := strconv.Atoi(port)
+			return int64(n), err == nil
+		}},
+		text("req.url.path", normalPath),
+		text("req.url.raw_path", func(x *exchange) string { return x.r.URL.EscapedPath() }),
+		text("req.url.uri", func(x *exchange) string { return requestURI(x.r.URL) }),
+		text("req.url.query", func(x *exchange) string { return x.r.URL.RawQuery }),
+		{"req.url.query_params", lists, withHTTP, query},
+		{"req.query_params", lists, withHTTP, query},
+		{"req.headers", lists, withHTTP, func(x *exchange) (any, bool) { return &headerMap{h: x.r.Header, host: x.r.Host}, true }},
+		{"req.cookies", cookieType, withHTTP, func(x *exchange) (any, bool) {
+			return x.once("cookies", func() any { return cookieMap(x.r.Cookies()) }), true
+		}},
+		optional("req.user_agent", func(x *exchange) string { return x.r.Header.Get("User-Agent") }),
+		text("req.version", func(x *exchange) string { return x.r.Proto }),
+		{"req.content_length", cel.IntType, withHTTP, func(x *exchange) (any, bool) { return x.r.ContentLength, x.r.ContentLength >= 0 }},
+		{"req.ts.header_received", cel.TimestampType, withHTTP, func(x *exchange) (any, bool) { return x.began, true }},
+	}
+	return append(all, contentVariables("req", withHTTP, func(x *exchange) http.Header { return x.r.Header })...)
+}
+
+func responseVariables() []variable {
+	all := []variable{
+		{"res.status_code", cel.IntType, inResponse, func(x *exchange) (any, bool) { return int64(x.status), true }},
+		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), inResponse, func(x *exchange) (any, bool) {
+			return &headerMap{h: x.w.Header()}, true
+		}},
+		{"res.cookies", cookieType, inResponse, func(x *exchange) (any, bool) {
+			return x.once("res.cookies", func() any { return cookieMap((&http.Response{Header: x.w.Header()}).Cookies()) }), true
+		}},
+		{"res.content_length", cel.IntType, inResponse, func(x *exchange) (any, bool) {
+			n, err := strconv.ParseInt(x.w.Header().Get("Content-Length"), 10, 64)
+			return n, err == nil
+		}},
+		{"res.location", cel.StringType, inResponse, func(x *exchange) (any, bool) { return textIf(x.w.Header().Get("Location")) }},
+	}
+	return append(all, contentVariables("res", inResponse, func(x *exchange) http.Header { return x.w.Header() })...)
+}
+
+func contentVariables(of string, when []phase, header func(x *exchange) http.Header) []variable {
+	media := func(x *exchange) (string, map[string]string, bool) {
+		kind, params, err := mime.ParseMediaType(header(x).Get("Content-Type"))
+		return kind, params, err == nil
+	}
+	return []variable{
+		{of + ".content_type", cel.StringType, when, func(x *exchange) (any, bool) { kind, _, ok := media(x); return kind, ok }},
+		{of + ".content_type.raw", cel.StringType, when, func(x *exchange) (any, bool) { return textIf(header(x).Get("Content-Type")) }},
+		{of + ".content_type.parameters", cel.MapType(cel.StringType, cel.StringType), when, func(x *exchange) (any, bool) {
+			_, params, ok := media(x)
+			return params, ok
+		}},
+		{of + ".content_encoding", cel.ListType(cel.StringType), when, func(x *exchange) (any, bool) {
+			var all []string
+			for _, v := range header(x)["Content-Encoding"] {
+				for part := range strings.SplitSeq(v, ",") {
+					all = append(all, strings.ToLower(strings.TrimSpace(part)))
+				}
+			}
+			return all, len(all) > 0
+		}},
+	}
+}
+
+var cookieType = cel.MapType(cel.StringType, cel.ListType(cel.MapType(cel.StringType, cel.StringType)))
+
+func cookieMap(cookies []*http.Cookie) map[string][]map[string]string {
+	all := map[string][]map[string]string{}
+	for _, c := range cookies {
+		all[c.Name] = append(all[c.Name], map[string]string{"name": c.Name, "value": c.Value, "path": c.Path, "domain": c.Domain})
+	}
+	return all
+}
+
+// cleanPath is the path as most upstreams understand it: decoded, without //, /./ and /../.
+func cleanPath(p string) string {
+	if p == "" || p[0] != '/' {
+		p = "/" + p
+	}
+	clean := path.Clean(p)
+	if clean != "/" && (strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/..")) {
+		clean += "/"
+	}
+	return clean
+}
+
+func requestURI(u *url.URL) string {
+	uri := u.EscapedPath()
+	if uri == "" {
+		uri = "/"
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		uri += "?" + u.RawQuery
+	}
+	return uri
+}
+
+func splitHost(hostport string) (host, port string) {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return strings.Trim(hostport, "[]"), ""
+	}
+	return host, port
+}

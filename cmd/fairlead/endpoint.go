@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -23,8 +24,9 @@ type endpointFlags struct {
 
 func (f *endpointFlags) add(cmd *cobra.Command, example string) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "url", "", "`URL` at which pods call the endpoint, e.g. "+example+" (required)")
-	flags.StringVar(&f.binding, "binding", account.BindingKubernetes, "where the endpoint can be called from: kubernetes")
+	flags.StringVar(&f.url, "url", "", "`URL` at which the endpoint is called, e.g. "+example+" (required)")
+	flags.StringVar(&f.binding, "binding", account.BindingKubernetes, "where the endpoint can be called from: kubernetes (pods of the account's clusters), internal\n"+
+		"(traffic policies of the account, at a URL below .internal), or public (everybody, at a\nURL below a domain that the server grants to the account)")
 	flags.StringVar(&f.name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
 	flags.StringVar(&f.description, "description", "", fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
 	flags.StringVar(&f.metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
@@ -38,17 +40,17 @@ func (f *endpointFlags) endpoint(scheme string) (agent.Endpoint, error) {
 	e := agent.Endpoint{Binding: f.binding, Name: f.name, Description: f.description, Metadata: f.metadata, Pooling: f.pooling}
 	if f.url == "" {
 		example := map[string]string{"http": "http://hello.demo", "tcp": "tcp://postgres.demo:5432"}[scheme]
-		return e, usagef("--url is missing: give the URL at which pods call the endpoint, e.g. --url %s", example)
+		return e, usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s", example)
 	}
-	if f.binding != account.BindingKubernetes {
-		return e, usagef("--binding %q: this version knows only kubernetes; leave the flag out", f.binding)
+	if !slices.Contains(account.Bindings(), f.binding) {
+		return e, usagef("--binding %q: must be kubernetes, internal or public", f.binding)
 	}
-	u, err := account.ParseEndpointURL(f.url)
+	u, err := account.ParseBindingURL(f.binding, f.url)
 	if err != nil {
 		return e, asFlag("--url", err)
 	}
-	if u.Scheme != scheme {
-		return e, usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", f.url, scheme, scheme, u.Scheme, scheme)
+	if command := commandOf(u.Scheme); command != scheme {
+		return e, usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", f.url, scheme, scheme, command, scheme)
 	}
 	e.URL = u
 	for _, t := range []struct {
@@ -60,6 +62,14 @@ func (f *endpointFlags) endpoint(scheme string) (agent.Endpoint, error) {
 		}
 	}
 	return e, nil
+}
+
+// commandOf is the command that serves endpoints of the scheme: an https endpoint is an http one whose clients reach the service over TLS.
+func commandOf(scheme string) string {
+	if scheme == "https" {
+		return "http"
+	}
+	return scheme
 }
 
 func checkText(flag, text string, limit int) error {

@@ -25,6 +25,7 @@ const httpExample = `  fairlead http 8080 --url http://hello.demo               
   fairlead http https://intranet.corp --url http://intranet.corp   # TLS from here to the upstream
   fairlead http '[::1]:50051' --url http://grpc.demo --upstream-protocol http2
   fairlead http 8080 --url http://hello.demo --pooling-enabled      # here and on other machines: they share the calls
+  fairlead http 8080 --url https://app.example.com --binding public  # everybody calls https://app.example.com
   fairlead http 8080 --url http://hello.demo --log-format json | jq .`
 
 func newHTTP(c console) *cobra.Command {

@@ -68,7 +68,8 @@ func TestACL(t *testing.T) {
 		{"bind:*", "http://a.b", true}, {"bind:http://*.demo", "http://a.demo", true}, {"bind:http://*.demo", "http://a.demo:8080", false},
 		{"bind:http://*.demo*", "http://a.demo:8080", true}, {"bind:http://*.demo", "tcp://a.demo", false}, {"bind:http://a.b", "http://a.b", true},
 		{"bind:HTTP://A.b:80", "http://a.b", true}, {"bind:http://a.b", "http://aa.b", false}, {"bind:*a*b*", "xxaxxbxx", true}, {"bind:*a*b*", "b a", false},
-		{"bind:ab*ba", "aba", false}, {"bind:ab*ba", "abba", true}, {"connect:*", "http://a.b", false}, {"bind:**", "", true},
+		{"bind:HTTPS://App.example.com:443", "https://app.example.com", true}, {"bind:https://*.example.com", "https://a.b.example.com", true},
+		{"bind:https://*.example.com", "http://a.example.com", false}, {"bind:tcp://db.internal:5432", "tcp://db.internal:5432", true}, {"bind:ab*ba", "aba", false}, {"bind:ab*ba", "abba", true}, {"connect:*", "http://a.b", false}, {"bind:**", "", true},
 	} {
 		acl, err := account.NormaliseACL([]string{c.rule})
 		if err != nil {
@@ -83,7 +84,7 @@ func TestACL(t *testing.T) {
 	if !token.MayConnect(op) || token.MayConnect(op+"x") || token.MayBind(op) {
 		t.Error("connect rule")
 	}
-	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
+	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a", "bind:tls://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
 		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
@@ -184,7 +185,11 @@ func TestValidateListsEveryBrokenRule(t *testing.T) {
 	if got := account.FieldsOf(s.Validate()); len(got) != 3 {
 		t.Errorf("session: %v", got)
 	}
-	b := account.BindRequest{}
+	b := account.BindRequest{Binding: account.BindingPublic}
+	if got := account.FieldsOf(b.Validate()); len(got) != 1 || got[0].Field != "url" {
+		t.Errorf("bind: %v", got)
+	}
+	b.Binding = ""
 	if got := account.FieldsOf(b.Validate()); len(got) != 2 {
 		t.Errorf("bind: %v", got)
 	}

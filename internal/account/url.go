@@ -12,15 +12,15 @@ import (
 
 // EndpointURL is a parsed and normalised endpoint URL. The zero value is not valid.
 type EndpointURL struct {
-	Scheme string // "http" or "tcp"
+	Scheme string // "http", "https" (public binding only) or "tcp"
 	Host   string // lower case; for the kubernetes binding "<service>.<namespace>"
 	Port   int    // 1-65535
 }
 
 // String returns the normal form: lower case, without the port when it is the scheme's default, without a trailing slash.
 func (u EndpointURL) String() string {
-	if u.Scheme == "http" && u.Port == 80 {
-		return "http://" + u.Host
+	if u.Port == DefaultPort(u.Scheme) {
+		return u.Scheme + "://" + u.Host
 	}
 	return u.Scheme + "://" + u.HostPort()
 }
@@ -43,39 +43,7 @@ const (
 
 // ParseEndpointURL reads the URL of an endpoint with the kubernetes binding: [http|tcp]://<service>.<namespace>[:port]. Errors are
 // CodeInvalid, with field "url", the value and the rule. What it accepts, Kubernetes accepts as Service name, namespace and port.
-func ParseEndpointURL(raw string) (EndpointURL, error) {
-	bad := func(rule string) (EndpointURL, error) { return EndpointURL{}, Invalid("url", showURL(raw), rule) }
-	if len(raw) > 300 {
-		return bad("a URL has at most 300 characters")
-	}
-	for i := range len(raw) {
-		if raw[i] <= ' ' || raw[i] >= 0x7f {
-			return bad("only printable ASCII characters are allowed")
-		}
-	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
-		return bad(ruleNoScheme(raw))
-	}
-	scheme = strings.ToLower(scheme)
-	if scheme != "http" && scheme != "tcp" {
-		return bad(ruleScheme)
-	}
-	authority, err := onlyAuthority(rest)
-	if err != nil {
-		return bad(err.Error())
-	}
-	return parseAuthority(scheme, authority, bad)
-}
-
-// ruleNoScheme suggests the http URL where that would be one.
-func ruleNoScheme(raw string) string {
-	guess := "http://" + strings.TrimPrefix(raw, "//")
-	if _, err := ParseEndpointURL(guess); err != nil {
-		return "the scheme is missing; give [http|tcp]://<service>.<namespace>[:port]"
-	}
-	return fmt.Sprintf("the scheme is missing; did you mean %q?", guess)
-}
+func ParseEndpointURL(raw string) (EndpointURL, error) { return kubernetesForm.parse(raw) }
 
 // showURL is what an error may show of a URL: not long, and without user name and password.
 func showURL(raw string) string {
@@ -105,28 +73,6 @@ func onlyAuthority(rest string) (string, error) {
 		return "", fmt.Errorf("user name and password are not allowed; remove them")
 	}
 	return rest, nil
-}
-
-func parseAuthority(scheme, authority string, bad func(string) (EndpointURL, error)) (EndpointURL, error) {
-	host, port, _ := strings.Cut(authority, ":") // "http://a.b:" is "http://a.b" (RFC 3986, section 3.2.3)
-	if strings.HasPrefix(authority, "[") {
-		return bad(ruleHostname)
-	}
-	u := EndpointURL{Scheme: scheme, Host: strings.ToLower(host), Port: 80}
-	if !ValidKubernetesHostname(u.Host) {
-		return bad(ruleHostname)
-	}
-	switch {
-	case port != "":
-		n, err := strconv.Atoi(port)
-		if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
-			return bad(rulePort)
-		}
-		u.Port = n
-	case scheme == "tcp":
-		return bad(ruleTCPPort)
-	}
-	return u, nil
 }
 
 // ValidKubernetesHostname says whether host is <service>.<namespace> in lower case: a DNS-1035 label and a DNS-1123 label.

@@ -23,8 +23,6 @@ const (
 	MaxACLRule     = 512
 )
 
-const ruleBinding = `only the kubernetes binding works in this version; set "kubernetes"`
-
 // rules collects the broken rules of a value.
 type rules []FieldError
 
@@ -76,10 +74,13 @@ func Shorten(value string) string {
 // Validate checks a bind and lists every broken rule as CodeInvalid.
 func (b *BindRequest) Validate() error {
 	var r rules
-	if b.Binding != BindingKubernetes {
+	parse := ParseAnyURL
+	if slices.Contains(Bindings(), b.Binding) {
+		parse = func(raw string) (EndpointURL, error) { return ParseBindingURL(b.Binding, raw) }
+	} else {
 		r.add("binding", b.Binding, ruleBinding)
 	}
-	if u, err := ParseEndpointURL(b.URL.String()); err != nil || u != b.URL {
+	if u, err := parse(b.URL.String()); err != nil || u != b.URL {
 		r.add("url", b.URL.String(), "must be a parsed endpoint URL")
 	}
 	r.text("name", b.Name, MaxName)
@@ -216,7 +217,7 @@ func normaliseRule(rule string) (normal, problem string) {
 	case verb == "connect" && !ValidID(PrefixOperator, pattern):
 		return "", "names no operator id; use connect:* or connect:op-…"
 	case verb == "bind":
-		u, err := ParseEndpointURL(pattern)
+		u, err := ParseAnyURL(pattern)
 		if err != nil {
 			return "", "could never match: " + CodeInvalidRule(err)
 		}

@@ -53,7 +53,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 
 // connection reports one on a tcp endpoint; on an http endpoint the edge reports requests.
 func (a *agent) connection(h tunnel.OpenHeader, c Connection) {
-	if a.Endpoint.URL.Scheme == "http" {
+	if a.Endpoint.URL.Scheme != "tcp" {
 		return
 	}
 	c.Client = h.ClientAddr
@@ -74,7 +74,7 @@ func (a *agent) noteUpstream(ctx context.Context, err error) {
 	a.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		a.Observe(UpstreamDown{Upstream: a.Upstream.String(), Cause: upstreamCause(err), HTTP: a.Endpoint.URL.Scheme == "http"})
+		a.Observe(UpstreamDown{Upstream: a.Upstream.String(), Cause: upstreamCause(err), HTTP: a.Endpoint.URL.Scheme != "tcp"})
 	case err == nil && was:
 		a.Observe(UpstreamUp{Upstream: a.Upstream.String()})
 	}
@@ -88,7 +88,7 @@ func (a *agent) lookOnce(run context.Context) {
 	case <-run.Done():
 		return
 	}
-	if a.Endpoint.URL.Scheme != "http" {
+	if a.Endpoint.URL.Scheme == "tcp" {
 		return
 	}
 	conn, err := a.Upstream.dial(run, a.Dial, a.UpstreamTLS, lookTimeout)

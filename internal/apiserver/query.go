@@ -85,7 +85,7 @@ func (q *query) endpointFilter() account.EndpointFilter {
 		}
 	}
 	if q.values.Has("url") {
-		u, err := account.ParseEndpointURL(q.values.Get("url"))
+		u, err := account.ParseAnyURL(q.values.Get("url"))
 		if err != nil {
 			q.broken = append(q.broken, account.FieldsOf(err)...)
 		} else {

@@ -130,6 +130,9 @@ func TestEndpointURLTableAtTheAPI(t *testing.T) {
 		}
 	}
 	for _, row := range accounttest.RefusedURLs() {
+		if _, err := account.ParseAnyURL(row.URL); err == nil {
+			continue // another binding's
+		}
 		if rules := at(row.URL).want(400, account.CodeInvalid).rules(); !strings.Contains(rules["url"], row.Names) {
 			t.Errorf("%q: rule %q does not name %q", row.URL, rules["url"], row.Names)
 		}

@@ -124,8 +124,10 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		bind  tunnel.Bind
 		texts []string
 	}{
-		"public binding":   {tunnel.Bind{URL: ok, Binding: "public"}, []string{"binding", "public", "kubernetes"}},
-		"internal binding": {tunnel.Bind{URL: ok, Binding: "internal"}, []string{"binding", "internal"}},
+		"unknown binding":  {tunnel.Bind{URL: ok, Binding: "cluster"}, []string{"binding", "cluster", "kubernetes"}},
+		"public binding":   {tunnel.Bind{URL: "https://app.example.com", Binding: "public"}, []string{"url", "app.example.com", "granted"}},
+		"public host":      {tunnel.Bind{URL: "https://app", Binding: "public"}, []string{"hostname", "domain name"}},
+		"internal binding": {tunnel.Bind{URL: ok, Binding: "internal"}, []string{"url", ".internal"}},
 		"nameless member":  {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}}, // the session tells no instance id
 		"long description": {tunnel.Bind{URL: ok, Description: strings.Repeat("x", 300)}, []string{"description", "255"}},
 		"long metadata":    {tunnel.Bind{URL: ok, Metadata: strings.Repeat("x", 5000)}, []string{"metadata", "4096"}},
@@ -135,7 +137,7 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		"host mode":        {tunnel.Bind{URL: ok, HostMode: "not a host"}, []string{"host_mode", "not a host"}},
 		"header injection": {tunnel.Bind{URL: ok, HostMode: "a\r\nX: y"}, []string{"host_mode"}},
 		"upstream secrets": {tunnel.Bind{URL: ok, UpstreamURL: "http://me:hunter2@db"}, []string{"upstream_url", "not shown"}},
-		"two at once":      {tunnel.Bind{URL: "http://a", Binding: "public"}, []string{"hostname", "binding"}},
+		"two at once":      {tunnel.Bind{URL: "http://a", Binding: "public", Name: "a\x00b"}, []string{"hostname", "name"}},
 	} {
 		err := bind(c.bind)
 		wantCode(t, name, err, tunnel.CodeInvalid, c.texts...)

@@ -26,6 +26,9 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		if err != nil {
 			return err
 		}
+		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+			return err
+		}
 		if err := t.refuseOtherScheme(r); err != nil {
 			return err
 		}

@@ -47,6 +47,7 @@ type Options struct {
 	MaxOperators   int              // per account
 	MaxAPIKeys     int              // per account
 	MaxAuthtokens  int              // per account
+	OwnHosts       []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
 }
 
 func (o *Options) setDefaults() {
@@ -95,6 +96,8 @@ var (
 	_ account.Authenticator   = (*Store)(nil)
 	_ account.APIKeys         = (*Store)(nil)
 	_ account.Authtokens      = (*Store)(nil)
+	_ account.Domains         = (*Store)(nil)
+	_ account.PublicHosts     = (*Store)(nil)
 )
 
 // Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is none. Its errors are sentences for

@@ -85,10 +85,10 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		r.HostMode = account.HostPassthrough
 	}
 	var err error
-	r.URL, err = account.ParseEndpointURL(b.URL)
+	r.URL, err = account.ParseBindingURL(r.Binding, b.URL)
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {
-		if f.Field != "url" { // said already, in the words of the parser
+		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // said already, in the words of the parser
 			broken = append(broken, f)
 		}
 	}

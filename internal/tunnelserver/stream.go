@@ -25,7 +25,7 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	h := st.Header()
 	ep, err := s.endpoint(ctx, t.accountID, h)
 	switch {
-	case account.CodeOf(err) == account.CodeNotFound:
+	case account.CodeOf(err) == account.CodeNotFound, err == nil && ep.Bindings[0] != account.BindingKubernetes: // whatever it says: not from a cluster
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
 	case err != nil:
 		s.log.Error("the endpoint of a stream could not be read", "endpoint", h.EndpointID, "err", err)

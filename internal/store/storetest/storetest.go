@@ -21,7 +21,7 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, isolation, concurrency} {
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, isolation, concurrency} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -132,9 +132,15 @@ func (f *Fixture) startSession(accountID, instanceID string) string {
 // Request is a bind of url by the session in the first account.
 func (f *Fixture) Request(session, url string) account.BindRequest {
 	f.T.Helper()
-	u, err := account.ParseEndpointURL(url)
+	return f.RequestIn(account.BindingKubernetes, session, url)
+}
+
+// RequestIn is a bind of url with the binding by the session in the first account.
+func (f *Fixture) RequestIn(binding, session, url string) account.BindRequest {
+	f.T.Helper()
+	u, err := account.ParseBindingURL(binding, url)
 	Must(f.T, err)
-	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: account.BindingKubernetes, URL: u,
+	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: binding, URL: u,
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the test cluster and the race detector need; does nothing where they are present.
+# Installs the Debian packages that the test cluster, the race detector and the store's tests need; does nothing where they are present.
 # Elsewhere, or without root, it says exactly what to install.
 set -euo pipefail
 
@@ -16,6 +16,7 @@ need ip iproute2
 need nsenter util-linux
 need make make
 need git git
+command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then

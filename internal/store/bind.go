@@ -95,7 +95,7 @@ func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 // newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot and its hostname.
 func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, error) {
 	var count int
-	if err := t.row(`SELECT COUNT(*) FROM endpoints WHERE account_id = $1`, r.AccountID).Scan(&count); err != nil {
+	if err := t.row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
 		return nil, err
 	}
 	if count >= t.s.opt.MaxEndpoints {

@@ -16,8 +16,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// regainEvery is how often a lost lock is asked for again.
-const regainEvery = time.Second
+const (
+	// regainEvery is how often a lost lock is asked for again.
+	regainEvery = time.Second
+	// lockPatience is how long a database may take to notice that the process that held the lock was killed.
+	lockPatience = 2 * time.Second
+)
 
 // postgresLock is an advisory lock on a connection of its own, so that it ends with the process. The server's term fences it: ServerStart takes a new
 // term, and a write of a server whose term has passed is refused in its transaction, however late that server notices that its lock is gone.
@@ -40,6 +44,13 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	}
 	l := &postgresLock{config: config, name: name, passed: make(chan struct{})}
 	err = l.acquire(ctx)
+	for deadline := time.Now().Add(lockPatience); errors.Is(err, errLockedElsewhere) && time.Now().Before(deadline); err = l.acquire(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockPatience / 20):
+		}
+	}
 	if errors.Is(err, errLockedElsewhere) {
 		return nil, fmt.Errorf("database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose another --database-url", name, err)
 	}
@@ -150,5 +161,6 @@ func (l *postgresLock) release() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	return l.conn.Close(ctx)
+	_, err := l.conn.Exec(ctx, `SELECT pg_advisory_unlock_all()`) // closing alone is noticed later
+	return errors.Join(err, l.conn.Close(ctx))
 }

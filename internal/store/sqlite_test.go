@@ -4,12 +4,10 @@
 package store_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,12 +22,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// childDir tells the test binary that it is the process that is killed, and where its store is.
-const childDir = "FAIRLEAD_TEST_STORE_DIR"
-
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		bindUntilKilled(dir)
+		writeUntilKilled(store.Options{DataDir: dir, DatabaseURL: os.Getenv(childURL)})
 	}
 	goleak.VerifyTestMain(postgrestest.Main{M: m, Shared: &postgres})
 }
@@ -42,91 +37,6 @@ func TestSQLiteConforms(t *testing.T) {
 			return store.Open(context.WithoutCancel(t.Context()), opt)
 		}
 	})
-}
-
-// bindUntilKilled is a server that says which endpoints it has acknowledged.
-func bindUntilKilled(dir string) {
-	ctx := context.Background()
-	fail := func(err error) {
-		if err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
-		}
-	}
-	_, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
-	fail(err)
-	s, err := store.Open(ctx, store.Options{DataDir: dir})
-	fail(err)
-	made, _, err := s.Bootstrap(ctx)
-	fail(err)
-	session := account.NewID(account.PrefixTunnelSession, made.Account.CreatedAt)
-	fail(s.StartSession(ctx, account.TunnelSession{ID: session, AccountID: made.Account.ID}))
-	fmt.Println(made.Account.ID)
-	for i := 0; ; i++ {
-		u, err := account.ParseEndpointURL(fmt.Sprintf("http://e%d.demo", i))
-		fail(err)
-		got, err := s.Bind(ctx, account.BindRequest{AccountID: made.Account.ID, SessionID: session, Binding: account.BindingKubernetes, URL: u})
-		fail(err)
-		fmt.Println(got.Endpoint.ID, got.Endpoint.ResourceVersion)
-	}
-}
-
-func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), childDir+"="+dir)
-	out, err := child.StdoutPipe()
-	storetest.Must(t, err)
-	storetest.Must(t, child.Start())
-	lines := bufio.NewScanner(out)
-	lines.Scan()
-	accountID := lines.Text()
-	var acknowledged []string
-	for len(acknowledged) < 50 && lines.Scan() {
-		acknowledged = append(acknowledged, lines.Text())
-	}
-	if _, err := store.LockServer(context.Background(), store.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
-		t.Errorf("locking beside a live server: %v", err)
-	}
-	storetest.Must(t, child.Process.Kill())
-	for lines.Scan() { // what it still had acknowledged
-		acknowledged = append(acknowledged, lines.Text())
-	}
-	_ = child.Wait() // killed
-
-	lock, err := store.LockServer(context.Background(), store.Options{DataDir: dir})
-	storetest.Must(t, err)
-	defer func() { storetest.Must(t, lock.Release()) }()
-	s, err := store.Open(t.Context(), store.Options{DataDir: dir})
-	storetest.Must(t, err)
-	defer func() { storetest.Must(t, s.Close()) }()
-	log, _, err := s.EndpointEvents(t.Context(), accountID, zeroOf(t, acknowledged[0]), account.EndpointFilter{}, 1000)
-	storetest.Must(t, err)
-	if len(acknowledged) < 50 || len(log) < len(acknowledged) {
-		t.Fatalf("%d acknowledged, %d in the log", len(acknowledged), len(log))
-	}
-	for i, line := range acknowledged {
-		got := log[i].Endpoint
-		storetest.Equal(t, "event", got.ID+" "+log[i].ResourceVersion.String(), line)
-		if _, err := s.Endpoint(t.Context(), accountID, got.ID); err != nil {
-			t.Errorf("%s is lost: %v", line, err)
-		}
-	}
-	storetest.Must(t, s.ServerStart(t.Context()))
-	page, err := s.ListEndpoints(t.Context(), accountID, account.EndpointFilter{}, account.Page{Limit: 1000})
-	storetest.Must(t, err)
-	for _, e := range page.Endpoints {
-		storetest.Equal(t, "status", e.Status, account.StatusOffline)
-	}
-}
-
-// zeroOf is the version before everything, in the epoch of a line "id version".
-func zeroOf(t *testing.T, line string) account.ResourceVersion {
-	_, text, _ := strings.Cut(line, " ")
-	v, err := account.ParseResourceVersion(text)
-	storetest.Must(t, err)
-	return account.ResourceVersion{Epoch: v.Epoch}
 }
 
 func TestEmptyStoreIsBootstrappedOnce(t *testing.T) {

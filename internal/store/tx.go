@@ -128,12 +128,14 @@ func (t *tx) changed(kind account.EventType, row *endpointRow) {
 	t.changes[id] = append(t.changes[id], change{kind: kind, row: row})
 }
 
-// logChanges takes the numbers from each account's counter row, last in the transaction, and writes rows and events with them.
+// logChanges takes the numbers from each account's counter row, last in the transaction, and writes rows and events with them. It counts
+// the account's endpoints, too.
 func (t *tx) logChanges() error {
 	for _, accountID := range slices.Sorted(maps.Keys(t.changes)) {
 		changes := t.changes[accountID]
 		var last int64
-		err := t.row(`UPDATE accounts SET seq = seq + $1 WHERE id = $2 RETURNING seq`, len(changes), accountID).Scan(&last)
+		err := t.row(`UPDATE accounts SET seq = seq + $1, endpoints = endpoints + $2 WHERE id = $3 RETURNING seq`,
+			len(changes), growth(changes), accountID).Scan(&last)
 		if err != nil {
 			return fmt.Errorf("taking version numbers: %w", err)
 		}
@@ -145,6 +147,20 @@ func (t *tx) logChanges() error {
 		}
 	}
 	return nil
+}
+
+// growth is how many endpoints more there are after the changes.
+func growth(changes []change) (n int) {
+	for _, c := range changes {
+		switch c.kind {
+		case account.Added:
+			n++
+		case account.Deleted:
+			n--
+		case account.Modified:
+		}
+	}
+	return n
 }
 
 func (t *tx) logChange(c change) error {

@@ -162,5 +162,15 @@ var identity = map[string]func(*testing.T, Open){
 		f.Bind(session, "http://b.demo") // adopting is no new endpoint
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, b.Endpoint.ID, session))
 		f.Bind(session, "http://c.demo")
+		_, err = f.Store.Bind(t.Context(), f.Request(session, "http://d.demo"))
+		MustCode(t, err, account.CodeLimit)
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
+		f.Clock.Step(store.DefaultGrace)
+		Must(t, f.Store.Sweep(t.Context()))
+		session = f.Session()
+		f.Bind(session, "http://d.demo")
+		f.Bind(session, "http://e.demo")
+		_, err = f.Store.Bind(t.Context(), f.Request(session, "http://f.demo"))
+		MustCode(t, err, account.CodeLimit)
 	},
 }

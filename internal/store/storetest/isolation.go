@@ -4,6 +4,7 @@
 package storetest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -33,6 +34,19 @@ var isolation = map[string]func(*testing.T, Open){
 		Must(t, err)
 		for _, e := range page.Endpoints {
 			Equal(t, "id in a page", e.ID, mine.ID)
+		}
+	},
+	"ids that cannot be are unknown": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		f.Bind(f.Session(), "http://api.demo")
+		for _, id := range []string{"", "ep-", "a\x00b", "\xff\xfe", "ep-'; --", strings.Repeat("x", 100_000)} {
+			_, err := f.Store.Endpoint(t.Context(), f.AccountID, id)
+			MustCode(t, err, account.CodeNotFound)
+			_, err = f.Store.Endpoint(t.Context(), id, f.List().Endpoints[0].ID)
+			MustCode(t, err, account.CodeNotFound)
+			MustCode(t, f.Store.DeleteOperator(t.Context(), f.AccountID, id), account.CodeNotFound)
+			_, err = f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{URL: id}, account.Page{BeforeID: id})
+			Must(t, err)
 		}
 	},
 	"another account's session, endpoint, operator and credentials are unknown": func(t *testing.T, open Open) {

@@ -72,3 +72,7 @@ CREATE TABLE audit_events (
 CREATE INDEX audit_events_by_time ON audit_events (at);
 ALTER TABLE accounts ADD COLUMN audit_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE accounts ADD COLUMN audit_compacted_seq INTEGER NOT NULL DEFAULT 0;
+
+-- How many endpoints the account has: its limit must not cost more the more there are.
+ALTER TABLE accounts ADD COLUMN endpoints INTEGER NOT NULL DEFAULT 0;
+UPDATE accounts SET endpoints = (SELECT COUNT(*) FROM endpoints WHERE endpoints.account_id = accounts.id);

@@ -223,6 +223,7 @@ func TestHTTPStatus(t *testing.T) {
 					t.Fatalf("nobody after %v", way)
 				}
 				way = append(way, at.BackendID)
+				time.Sleep(10 * time.Millisecond)
 				at.Up()
 				if !at.Status(statuses[at.BackendID]) {
 					return strings.Join(way, " ")
@@ -247,11 +248,10 @@ func TestHTTPStatus(t *testing.T) {
 			if got := ask(map[string]int{"a": 503}); !strings.HasPrefix(got, "a") {
 				t.Errorf("the way of the next try was %q", got)
 			}
-			time.Sleep(pause*time.Second - time.Millisecond)
+			time.Sleep(pause*time.Second - 15*time.Millisecond)
 			if got := ask(map[string]int{"a": 503, "c": 200}); got == "a" {
 				t.Errorf("tried again before %d s", pause)
 			}
-			time.Sleep(time.Millisecond)
 		}
 	})
 }

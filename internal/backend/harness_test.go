@@ -36,6 +36,7 @@ type world struct {
 	dead     map[string]bool // leaves that refuse
 	tried    map[string]int
 	switches []string
+	asked    func() // by Online and Switched
 	*Resolver
 }
 
@@ -51,11 +52,17 @@ func newWorld(t *testing.T, backends ...account.Backend) *world {
 			return w.wake, func() { w.change(func() { w.live-- }) }
 		},
 		Online: func(_ string, labels map[string]string) bool {
+			if w.asked != nil {
+				defer w.asked()
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return !w.offline[labels["g"]]
 		},
 		Switched: func(_, id, from, to string) {
+			if w.asked != nil {
+				w.asked()
+			}
 			w.change(func() { w.switches = append(w.switches, id+": "+from+">"+to) })
 		},
 	})

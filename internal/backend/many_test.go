@@ -5,6 +5,7 @@ package backend
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,7 @@ func TestSwitchesAreInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "t1", "t2", "a"), tunnels("t1"), tunnels("t2"), static("a"))
+		w.asked = runtime.Gosched // the state may change while it is judged
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
@@ -79,7 +81,11 @@ func TestSwitchesAreInOrder(t *testing.T) {
 		}
 		for i := range 100 {
 			w.change(func() { w.offline["t1"], w.offline["t2"] = i%2 == 0, i%3 == 0 })
-			time.Sleep(1500 * time.Microsecond)
+			for j := range 10 { // while connections of the same instant are judged
+				runtime.Gosched()
+				w.change(func() { w.offline["t1"] = (i+j)%2 == 0 })
+			}
+			time.Sleep(time.Millisecond)
 		}
 		wg.Wait()
 		if len(w.switches) < 50 {

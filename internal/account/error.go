@@ -48,6 +48,11 @@ const (
 	CodeLoginNeeded         Code = "ERR_FL_3011"
 	CodeRateLimited         Code = "ERR_FL_3012"
 	CodePolicyFailed        Code = "ERR_FL_3013"
+	CodeNoTarget            Code = "ERR_FL_3020"
+	CodeNoChild             Code = "ERR_FL_3021"
+	CodeNoInternal          Code = "ERR_FL_3022"
+	CodeLoop                Code = "ERR_FL_3023"
+	CodePolicyBroken        Code = "ERR_FL_3024"
 )
 
 // CodeHeader is the response header by which programs tell a page of Fairlead's from an answer of the upstream: it carries the Code.
@@ -95,6 +100,11 @@ func Codes() []CodeInfo {
 		{CodeLoginNeeded, 401, "the traffic policy asks for a login"},
 		{CodeRateLimited, 429, "too many requests by the traffic policy"},
 		{CodePolicyFailed, 500, "traffic policy could not be carried out"},
+		{CodeNoTarget, 503, "cloud endpoint without a target"},
+		{CodeNoChild, 503, "no child of the backend is up"},
+		{CodeNoInternal, 503, "internal endpoint missing"},
+		{CodeLoop, 508, "too many internal endpoints in a row"},
+		{CodePolicyBroken, 503, "traffic policy cannot be applied"},
 	}
 }
 

@@ -5,8 +5,10 @@ package edge
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -71,8 +73,15 @@ type Meter interface {
 // Options are what an Edge needs.
 type Options struct {
 	// Agent chooses who serves a connection, or a request, to the endpoint's URL; CodeEndpointOffline when no agent holds it.
-	// It may wait for an agent that is on its way back.
-	Agent       func(context.Context, *account.Endpoint) (Agent, error)
+	// It may wait for an agent that is on its way back, but not for one other than those that were tried.
+	Agent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
+	// Labelled chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
+	Labelled func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
+	// Backend begins a connection or request to a backend; CodeNotFound when the account has none of the id. nil = there are none.
+	Backend func(ctx context.Context, accountID, backendID string) (Attempts, error)
+	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not offered.
+	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	RootCAs     *x509.CertPool // whom static addresses with TLS have to be certified by; nil = whom the machine trusts
 	Meter       Meter
 	Logger      *slog.Logger
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
@@ -87,6 +96,7 @@ type Edge struct {
 
 	mu       sync.Mutex
 	pools    map[Agent]*pool
+	statics  map[string]*http.Transport // by account
 	live     int
 	draining chan struct{} // closed by Drain
 	closed   bool
@@ -100,7 +110,7 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), draining: make(chan struct{}), quiet: make(chan struct{})}
+	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {
@@ -198,21 +208,29 @@ func (e *Edge) Drain(ctx context.Context) error {
 }
 
 // agent chooses who serves the endpoint. It waits no longer than the client's forwarder does.
-func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *Origin) (Agent, error) {
+func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *Origin, tried []Agent) (Agent, error) {
 	if o.Patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.Patience)
 		defer cancel()
 	}
-	return e.opt.Agent(ctx, ep)
+	return e.opt.Agent(ctx, ep, tried)
+}
+
+// labelled chooses a tunnel of a group.
+func (e *Edge) labelled(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error) {
+	if e.opt.Labelled == nil {
+		return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
+	}
+	return e.opt.Labelled(ctx, accountID, labels, tried)
 }
 
 // Close ends the edge at once and waits for what it started. Connections still being served are cut.
 func (e *Edge) Close() {
 	_ = e.in.Close()
 	_ = e.http.Close() // the error is the listener's, which has none
-	for _, p := range e.allPools() {
-		p.transport.CloseIdleConnections()
+	for _, t := range e.transports() {
+		t.CloseIdleConnections()
 	}
 	e.mu.Lock()
 	e.closed = true

@@ -29,7 +29,7 @@ func (noMeter) Moved(int, int)             {}
 func newEdge(t *testing.T, change ...func(*Options)) *Edge {
 	t.Helper()
 	o := Options{
-		Agent: func(context.Context, *account.Endpoint) (Agent, error) {
+		Agent: func(context.Context, *account.Endpoint, []Agent) (Agent, error) {
 			return nil, &account.Error{Code: account.CodeEndpointOffline}
 		},
 		Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler),

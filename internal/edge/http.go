@@ -83,10 +83,13 @@ type exchange struct {
 	conn     *clientConn // nil where somebody else has the connection
 	endpoint *account.Endpoint
 	origin   *Origin
-	agent    Agent // nil while the endpoint is offline
 	w        http.ResponseWriter
 	r        *http.Request
 	body     *watchedBody
+	host     string // that the client asked for
+	route    route
+	replay   *replay // of body, once it is sent
+	target   target  // that serves the request, or tries to
 	start    time.Time
 	status   int
 	code     account.Code // of a page; empty when the upstream answered
@@ -129,20 +132,20 @@ func (x *exchange) serve() {
 		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
 		return
 	}
-	agent, err := x.edge.agent(x.r.Context(), x.endpoint, x.origin)
-	if err != nil {
-		x.fail(x.w, x.r, err)
-		return
-	}
-	defer agent.Release()
-	x.agent = agent
 	if x.r.ProtoMajor == 1 {
 		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
 		dropUpgradeToHTTP2(x.r.Header)
 	}
+	defer func() { x.target.release() }()
+	route, err := x.edge.routeTo(x.r.Context(), x.endpoint, x.origin)
+	if err != nil {
+		x.fail(x.w, x.r, err)
+		return
+	}
+	x.route = route
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      x.edge.pool(agent),
+		Transport:      x,
 		ModifyResponse: x.response,
 		ErrorHandler:   x.fail,
 		BufferPool:     buffers,
@@ -218,12 +221,13 @@ const maxReportedPath = 512
 
 // report shows the request on the agent's screen. The query stays out: it often holds secrets.
 func (x *exchange) report() {
-	if x.agent == nil {
+	agent := x.target.agent
+	if agent == nil {
 		return
 	}
 	path := x.r.URL.EscapedPath()
-	x.agent.Report(tunnel.RequestLine{
-		EndpointID: x.agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
+	agent.Report(tunnel.RequestLine{
+		EndpointID: agent.Endpoint().ID, Method: x.r.Method, Path: path[:min(len(path), maxReportedPath)],
 		Status: x.status, Duration: time.Since(x.start), At: x.start,
 	})
 }

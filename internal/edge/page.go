@@ -32,6 +32,10 @@ func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 // errorCode says what a request met on its way.
 func errorCode(err error) account.Code {
 	var refused *tunnel.RefusedError
+	switch code := account.CodeOf(err); code {
+	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken:
+		return code
+	}
 	switch {
 	case errors.As(err, &refused):
 		switch refused.Code {
@@ -51,6 +55,16 @@ func errorCode(err error) account.Code {
 
 func sentence(code account.Code, url string) string {
 	switch code {
+	case account.CodeNoTarget:
+		return fmt.Sprintf("%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards it. Set one of them.", url)
+	case account.CodeNoChild:
+		return fmt.Sprintf("No child of the backend of %s could be reached. Start one of them, or look at what their addresses and agents say.", url)
+	case account.CodeNoInternal:
+		return fmt.Sprintf("The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or correct the policy.", url)
+	case account.CodeLoop:
+		return fmt.Sprintf("%s forwards from one internal endpoint to the next too often; perhaps in a circle. Correct their traffic policies.", url)
+	case account.CodePolicyBroken:
+		return fmt.Sprintf("The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is wrong with it.", url)
 	case account.CodeEndpointOffline:
 		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (fairlead http PORT --url %s) and try again.", url, url)
 	case account.CodeUpstreamUnreachable:

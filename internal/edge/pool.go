@@ -11,6 +11,8 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
@@ -51,25 +53,28 @@ func (e *Edge) pool(agent Agent) *pool {
 	return p
 }
 
-func (e *Edge) allPools() []*pool {
+// transports returns those of all pools and static addresses.
+func (e *Edge) transports() []*http.Transport {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Values(e.pools))
+	all := slices.Collect(maps.Values(e.statics))
+	for _, p := range e.pools {
+		all = append(all, p.transport)
+	}
+	return all
 }
 
 func (e *Edge) newPool(agent Agent) *pool {
 	ep := agent.Endpoint()
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			st, err := agent.Open(ctx, e.header(ep))
+			u, err := e.openAgent(ctx, agent, tunnel.OpenHeader{})
 			if err != nil {
-				e.opt.Meter.Opened("offline")
 				return nil, err
 			}
-			u := e.newUpstream(st, nil, nil)
 			if ep.UpstreamProtocol == protocolHTTP2 { // its connections serve many requests; the first may wait for the answer, so that a refusal is clear
 				if err := u.opened(); err != nil {
-					_ = st.Close()
+					_ = u.Stream.Close()
 					return nil, err
 				}
 			}
@@ -91,17 +96,29 @@ func (e *Edge) newPool(agent Agent) *pool {
 	return p
 }
 
-// RoundTrip sends a request over a stream of the pool. On HTTP/1 it keeps count of who uses a stream, so that the stream's Close knows an idle
-// one from one that is cut.
-func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+// traced sends a request over a connection that is open once the transport has it.
+func traced(t *http.Transport, r *http.Request, body *attempt) (*http.Response, error) {
+	if body == nil {
+		return t.RoundTrip(r)
+	}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.settle(nil) }}
+	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// roundTrip sends a request, and its body if it has one, over a stream of the pool. On HTTP/1 it keeps count of who uses a stream, so that the
+// stream's Close knows an idle one from one that is cut.
+func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, error) {
 	if p.http2 {
-		return p.transport.RoundTrip(r)
+		return traced(p.transport, r, body)
 	}
 	var conn pooled
 	trace := &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			conn, _ = info.Conn.(pooled)
 			conn.busy.Add(1)
+			if body != nil {
+				conn.carry(body)
+			}
 		},
 		PutIdleConn: func(err error) {
 			if err == nil {

@@ -12,13 +12,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// rewrite makes the request to the agent of the client's.
+// rewrite makes the request to an upstream of the client's. Where it goes, and with which Host, each attempt says.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
-	ep := x.agent.Endpoint()
-	p.Out.URL.Scheme, p.Out.URL.Host = "http", ep.ID // a name for the pool; streams are not found by it
-	p.Out.URL.RawQuery = p.In.URL.RawQuery           // as it came, also where Go cannot parse it
-	p.Out.Host = upstreamHost(ep, p.In.Host)
-	p.Out.Trailer = p.In.Trailer // filled in while the body is read
+	x.host = p.In.Host
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came, also where Go cannot parse it
+	p.Out.Trailer = p.In.Trailer           // filled in while the body is read
 	x.setForwarded(p)
 }
 

@@ -12,33 +12,57 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// serveTCP joins the client to a stream of the agent. The client's bytes follow the stream's header at once; the client is accepted when the
-// agent has answered, and refused with the agent's reason.
+// serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a stream at once; the client is accepted when a
+// target has answered, and refused with the reason of the last one when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
-	agent, err := e.agent(ctx, ep, &o)
+	route, err := e.lead(ctx, ep, &o)
 	if err != nil {
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	defer agent.Release()
-	header := e.header(agent.Endpoint())
-	header.ClientAddr, header.TraceID, header.Pod = o.ClientAddr, o.TraceID, o.StatedPod
-	st, err := agent.Open(ctx, header)
-	if err != nil {
-		e.opt.Meter.Opened("offline")
-		e.refuse(c, refuseCode(err))
-		return
-	}
-	up := e.newUpstream(st, c.Accept, func(err error) { e.refuse(c, refuseCode(err)) })
+	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: o.StatedPod})
+	defer up.release()
 	moved, err := relay.Join(ctx, c, up, relay.Options{})
 	if err != nil {
-		e.log.Debug("a connection broke", "endpoint", header.EndpointID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
+		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
 	}
 }
 
-// header is the first flight of a stream to an agent.
-func (e *Edge) header(ep *account.Endpoint) tunnel.OpenHeader {
-	return tunnel.OpenHeader{EndpointID: ep.ID, Host: ep.Host, Port: ep.Port, Deadline: e.opt.OpenTimeout}
+// lead finds the way of a connection to a tcp endpoint.
+func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *Origin) (route, error) {
+	return e.routeTo(ctx, ep, o)
+}
+
+// connect begins a connection to the target.
+func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (line, error) {
+	static := t.leaf.Static
+	switch {
+	case t.agent != nil:
+		u, err := e.openAgent(ctx, t.agent, h)
+		if err != nil {
+			return nil, err // not u: a nil *upstream is no nil line
+		}
+		return u, nil
+	case static == nil:
+		return nil, &notConnected{errors.New("an HTTP answer is nothing for a tcp endpoint")}
+	}
+	c, err := e.dial(ctx, static.Address, static.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return &staticLine{HalfCloser: c}, nil
+}
+
+// openAgent opens a stream; h is what is known of the client. The stream's header is its first flight, and bytes may follow at once.
+func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*upstream, error) {
+	ep := agent.Endpoint()
+	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout
+	st, err := agent.Open(ctx, h)
+	if err != nil {
+		e.opt.Meter.Opened("offline")
+		return nil, err
+	}
+	return e.newUpstream(st), nil
 }
 
 func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
@@ -50,6 +74,12 @@ func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
 // refuseCode says to a forwarder what went wrong on the way to the agent.
 func refuseCode(err error) tunnel.RefuseCode {
 	var refused *tunnel.RefusedError
+	switch account.CodeOf(err) {
+	case account.CodeNoTarget, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken:
+		return tunnel.RefusedOffline
+	case account.CodeNoChild:
+		return tunnel.RefusedUpstream
+	}
 	switch {
 	case errors.As(err, &refused):
 		switch refused.Code {

@@ -27,17 +27,21 @@ type upstream struct {
 	*tunnel.Stream
 	edge     *Edge
 	deadline time.Time
-	accepted func() error // called once, when the agent has answered OPENED; may be nil
-	refused  func(error)  // called once, when it has not; may be nil
 
 	answer    sync.Once
 	answerErr error
 	busy      atomic.Int32 // requests that use it; only a pool counts
 	closing   sync.Once
+
+	mu       sync.Mutex
+	answered bool
+	waiting  func(error) // is told of the answer; nil = nobody
 }
 
-func (e *Edge) newUpstream(st *tunnel.Stream, accepted func() error, refused func(error)) *upstream {
-	return &upstream{Stream: st, edge: e, deadline: time.Now().Add(e.opt.OpenTimeout), accepted: accepted, refused: refused}
+var _ line = (*upstream)(nil)
+
+func (e *Edge) newUpstream(st *tunnel.Stream) *upstream {
+	return &upstream{Stream: st, edge: e, deadline: time.Now().Add(e.opt.OpenTimeout)}
 }
 
 // opened waits for the agent's answer; every call returns the same.
@@ -55,15 +59,30 @@ func (u *upstream) opened() error {
 			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
 		}
 		u.edge.opt.Meter.Opened(outcome(err))
-		switch {
-		case err == nil && u.accepted != nil:
-			err = u.accepted()
-		case err != nil && u.refused != nil:
-			u.refused(err)
-		}
 		u.answerErr = err
+		u.mu.Lock()
+		tell := u.waiting
+		u.answered, u.waiting = true, nil
+		u.mu.Unlock()
+		if tell != nil {
+			tell(err)
+		}
 	})
 	return u.answerErr
+}
+
+// carry lets a request's body know what the agent answers, or has answered.
+func (u *upstream) carry(body *attempt) {
+	u.mu.Lock()
+	answered := u.answered
+	if !answered {
+		body.begin()
+		u.waiting = body.settle
+	}
+	u.mu.Unlock()
+	if answered {
+		body.settle(u.answerErr)
+	}
 }
 
 // connectionLost says that a stream ended with its tunnel connection, and not by anything that the agent did to the stream.

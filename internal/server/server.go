@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/pki"
@@ -150,14 +149,7 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.edge = edge.New(edge.Options{
-		Agent: func(ctx context.Context, ep *account.Endpoint) (edge.Agent, error) {
-			h, err := s.sessions.Choose(ctx, ep)
-			if err != nil {
-				return nil, err // not h: a nil *Holding is no nil Agent
-			}
-			return h, nil
-		},
-		Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
+		Agent: s.agent, Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
 		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,

@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -25,11 +26,15 @@ func placeOf(ep *account.Endpoint) place {
 // one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
 // agents that are about to stop.
 //
-// An agent of the URL that the last life of this server had, and that may be on its way back, is waited for.
-func (s *Server) Choose(ctx context.Context, ep *account.Endpoint) (*Holding, error) {
-	h, bound := s.choose(ep)
+// Those that were tried already are left out. An agent of the URL that the last life of this server had, and that may be on its way back, is waited
+// for, unless one was tried.
+func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Holding) (*Holding, error) {
+	h, bound := s.choose(ep, tried)
 	if h != nil {
 		return h, nil
+	}
+	if len(tried) > 0 {
+		return nil, offline(ep.ID, nil)
 	}
 	wait, err := s.returnsWithin(ctx, ep)
 	if wait <= 0 || err != nil {
@@ -45,7 +50,7 @@ func (s *Server) Choose(ctx context.Context, ep *account.Endpoint) (*Holding, er
 		case <-ctx.Done():
 			return nil, offline(ep.ID, ctx.Err())
 		}
-		if h, bound = s.choose(ep); h != nil {
+		if h, bound = s.choose(ep, nil); h != nil {
 			return h, nil
 		}
 	}
@@ -89,12 +94,12 @@ func (s *Server) lostByRestart(ep *account.Endpoint) bool {
 }
 
 // choose returns nil where nobody is online, and what is closed by the next bind.
-func (s *Server) choose(ep *account.Endpoint) (*Holding, <-chan struct{}) {
+func (s *Server) choose(ep *account.Endpoint, tried []*Holding) (*Holding, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var best *Holding
 	for _, h := range s.places[placeOf(ep)] {
-		if h.session.tun.CanOpen() && (best == nil || h.before(best)) {
+		if h.session.tun.CanOpen() && !slices.Contains(tried, h) && (best == nil || h.before(best)) {
 			best = h
 		}
 	}

@@ -21,19 +21,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// forward is one `fairlead http` or `fairlead tcp`.
+// forward is one `fairlead http`, `fairlead tcp` or `fairlead tunnel`.
 type forward struct {
 	console  console
-	scheme   string
-	endpoint endpointFlags
+	scheme   string        // of the endpoint; "" for a tunnel, whose callers decide
+	endpoint endpointFlags // not of a tunnel
 	settings agentconfig.Flags
-	protocol string // http only
+	protocol string // not of tcp
 	format   string
 	level    string
 }
 
-func (f *forward) addFlags(cmd *cobra.Command, urlExample string) {
-	f.endpoint.add(cmd, urlExample)
+func (f *forward) addProtocol(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.protocol, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
+}
+
+func (f *forward) addFlags(cmd *cobra.Command) {
 	addSettings(cmd, &f.settings)
 	flags := cmd.Flags()
 	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, read again for each session; - for standard input")
@@ -41,7 +44,7 @@ func (f *forward) addFlags(cmd *cobra.Command, urlExample string) {
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error")
 }
 
-// oneTarget is the Args of http and tcp.
+// oneTarget is the Args of http, tcp and tunnel.
 func oneTarget(forms, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -51,30 +54,47 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 	}
 }
 
-func (f *forward) run(ctx context.Context, target string) error {
+// run serves what read makes of arguments and flags.
+func (f *forward) run(ctx context.Context, read func() (agent.Endpoint, error)) error {
 	asJSON := f.format == "json"
-	if err := f.start(ctx, target); err != nil {
+	if err := f.start(ctx, read); err != nil {
 		return &reported{err, asJSON}
 	}
 	return nil
 }
 
-func (f *forward) start(ctx context.Context, target string) error {
+// bind reads the flags of http and tcp.
+func (f *forward) bind(target string) (agent.Endpoint, error) {
+	upstream, err := f.upstream(target)
+	if err != nil {
+		return agent.Endpoint{}, err
+	}
+	e, err := f.endpoint.endpoint(f.scheme)
+	e.Upstream = upstream
+	return e, err
+}
+
+func (f *forward) upstream(target string) (agent.Upstream, error) {
+	u, err := agent.ParseUpstream(f.scheme, target)
+	if err != nil {
+		return u, asFlag("the upstream", err)
+	}
+	if f.scheme == "tcp" {
+		return u, nil
+	}
+	if f.protocol != agent.ProtocolHTTP1 && f.protocol != agent.ProtocolHTTP2 {
+		return u, usagef("--upstream-protocol %q: must be http1 or http2", f.protocol)
+	}
+	u.Protocol = f.protocol
+	return u, nil
+}
+
+func (f *forward) start(ctx context.Context, read func() (agent.Endpoint, error)) error {
 	level, err := f.output()
 	if err != nil {
 		return err
 	}
-	upstream, err := agent.ParseUpstream(f.scheme, target)
-	if err != nil {
-		return asFlag("the upstream", err)
-	}
-	if f.scheme == "http" {
-		if f.protocol != agent.ProtocolHTTP1 && f.protocol != agent.ProtocolHTTP2 {
-			return usagef("--upstream-protocol %q: must be http1 or http2", f.protocol)
-		}
-		upstream.Protocol = f.protocol
-	}
-	endpoint, err := f.endpoint.endpoint(f.scheme)
+	endpoint, err := read()
 	if err != nil {
 		return err
 	}
@@ -86,7 +106,7 @@ func (f *forward) start(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	o.Endpoint, o.Upstream, o.Logger = endpoint, upstream, f.logger(level)
+	o.Endpoints, o.Logger = []agent.Endpoint{endpoint}, f.logger(level)
 	if o.DialServer, err = connectproxy.Dialer(f.console.env, nil); err != nil {
 		return &usageError{err.Error()}
 	}

@@ -36,9 +36,12 @@ func newHTTP(c console) *cobra.Command {
 		Long:    httpHelp,
 		Example: httpExample,
 		Args:    oneTarget("a PORT, HOST:PORT or URL", "fairlead http 8080 --url http://hello.demo"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), func() (agent.Endpoint, error) { return f.bind(args[0]) })
+		},
 	}
-	f.addFlags(cmd, "http://hello.demo")
-	cmd.Flags().StringVar(&f.protocol, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
+	f.endpoint.add(cmd, "http://hello.demo")
+	f.addProtocol(cmd)
+	f.addFlags(cmd)
 	return cmd
 }

@@ -3,7 +3,11 @@
 
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
 
 const tcpHelp = `Serve any TCP server of this machine, or one that this machine reaches, as a tcp endpoint: a database, a broker, an SSH server.
 
@@ -26,8 +30,11 @@ func newTCP(c console) *cobra.Command {
 		Long:    tcpHelp,
 		Example: tcpExample,
 		Args:    oneTarget("a PORT or HOST:PORT", "fairlead tcp 5432 --url tcp://postgres.demo:5432"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), func() (agent.Endpoint, error) { return f.bind(args[0]) })
+		},
 	}
-	f.addFlags(cmd, "tcp://postgres.demo:5432")
+	f.endpoint.add(cmd, "tcp://postgres.demo:5432")
+	f.addFlags(cmd)
 	return cmd
 }

@@ -92,6 +92,14 @@ func wrongForAgents(empty string) map[string]wrong {
 		"both trust flags":     {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
 		"no such config":       {ok("--config", "/does/not/exist"), "does not exist"},
 		"unknown flag":         {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
+		"no label":             {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
+		"label without value":  {[]string{"tunnel", "8080", "--label", "app"}, `--label "app": must be LABEL=VALUE`},
+		"label twice":          {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
+		"empty label":          {[]string{"tunnel", "8080", "--label", "=a"}, `--label "=a": neither the label nor its value may be empty`},
+		"label with a space":   {[]string{"tunnel", "8080", "--label", "app=a b"}, `--label "app=a b": only printable ASCII`},
+		"URL of a tunnel":      {[]string{"tunnel", "8080", "--label", "app=a", "--url", "http://a.b"}, "unknown flag: --url"},
+		"target of a tunnel":   {[]string{"tunnel", "ftp://x", "--label", "app=a"}, "give PORT, HOST:PORT, or a URL with http, https or tcp"},
+		"protocol of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--upstream-protocol", "h2"}, "must be http1 or http2"},
 		"flag without value":   {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
 		"token as an argument": {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
 	}
@@ -215,7 +223,7 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

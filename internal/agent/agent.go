@@ -7,13 +7,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -22,17 +23,8 @@ import (
 const (
 	defaultGoodbye = 2 * time.Second
 	defaultDrain   = 3 * time.Second
+	defaultRebind  = 2 * time.Second
 )
-
-// Endpoint is what the agent binds.
-type Endpoint struct {
-	URL         account.EndpointURL
-	Binding     string
-	Name        string
-	Description string
-	Metadata    string
-	Pooling     bool // share the URL with the account's other agents that do
-}
 
 // Options are what an agent needs. Fields without a comment about a default are required.
 type Options struct {
@@ -41,8 +33,7 @@ type Options struct {
 	TLS        *tls.Config   // from internal/trust
 	Token      func() string // the authtoken; called for every session
 	InstanceID string        // this installation's name; may be empty
-	Endpoint   Endpoint
-	Upstream   Upstream
+	Endpoints  []Endpoint    // at least one
 
 	Observe func(Event) // must not block; called from many goroutines; nil = nobody looks
 	Logger  *slog.Logger
@@ -53,43 +44,55 @@ type Options struct {
 	MaxBackoff  time.Duration // between attempts to reach the server; 0 = 10 s
 	Goodbye     time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
 	Drain       time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
+	Rebind      time.Duration // the first pause before one of several endpoints that was refused is asked for again, doubled up to a minute; 0 = 2 s
+	PingEvery   time.Duration // how often the way to the server is measured; 0 = never
 }
 
 // agent is one run.
 type agent struct {
 	Options
-	client  *tunnel.Client
-	giveUp  context.CancelCauseFunc // ends the client's run with a *Failure
-	streams streamCount
+	named     []Target                // as Options.Endpoints
+	giveUp    context.CancelCauseFunc // ends the client's run with a *Failure
+	streams   streamCount
+	leaving   chan struct{}  // closed by the goodbye: nothing is bound any more
+	rebinding sync.WaitGroup // and what else runs beside a session
+	looking   sync.WaitGroup
 
-	firstOnline chan struct{} // closed when the endpoint is bound for the first time
+	mu         sync.Mutex
+	held       map[*tunnel.Session]*held
+	latest     *held
+	ups        int             // sessions that came up
+	states     []endpointState // as Options.Endpoints
+	indexes    map[string]int  // by id, of everything that was ever bound
+	everOnline bool            // any of the endpoints
+	lastCause  string          // of the last Retrying; "" after Online
+}
 
-	mu           sync.Mutex
-	bindings     map[*tunnel.Session]*binding
-	latest       *binding
+// endpointState is what becomes of one endpoint over all sessions.
+type endpointState struct {
 	resumeSecret string // of the latest bind; never leaves memory but for the next bind
 	everOnline   bool
-	lastCause    string // of the last Retrying; "" after Online
+	refusal      string // the cause that was reported last; "" after Online
 	upstreamDown bool
 }
 
-// Run keeps the endpoint bound and serves it until ctx is done: then it says goodbye, gives live connections a moment, and returns nil. It
+// Run keeps the endpoints bound and serves them until ctx is done: then it says goodbye, gives live connections a moment, and returns nil. It
 // returns a *Failure when going on is useless.
 func Run(ctx context.Context, o Options) error {
 	o.setDefaults()
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	a := &agent{Options: o, giveUp: cancel, bindings: map[*tunnel.Session]*binding{}, firstOnline: make(chan struct{})}
-	a.client = tunnel.NewClient(tunnel.ClientConfig{
-		Address: o.Address, TLS: o.TLS, DialContext: o.DialServer, Hello: a.hello, MaxBackoff: o.MaxBackoff,
-		OnUp: a.up, OnDown: a.down, OnStream: a.serve, OnRequestLine: a.requestLine, Logger: o.Logger,
-	})
-	a.Observe(Starting{Version: version.String(), Server: o.Server, URL: o.Endpoint.URL.String(), Upstream: o.Upstream.String()})
+	a := &agent{
+		Options: o, giveUp: cancel, leaving: make(chan struct{}),
+		held: map[*tunnel.Session]*held{}, states: make([]endpointState, len(o.Endpoints)), indexes: map[string]int{},
+	}
+	for i := range o.Endpoints {
+		a.named = append(a.named, o.Endpoints[i].target(i))
+	}
+	a.Observe(Starting{Version: version.String(), Server: o.Server, Targets: slices.Clone(a.named)})
 
 	ended := make(chan error, 1)
-	go func() { ended <- a.client.Run(run) }()
-	looked := make(chan struct{})
-	go func() { defer close(looked); a.lookOnce(run) }()
-	defer func() { cancel(nil); <-looked }()
+	go func() { ended <- a.connect(run) }()
+	defer func() { cancel(nil); a.looking.Wait() }()
 	select {
 	case err := <-ended:
 		return a.verdict(run, err)
@@ -121,6 +124,36 @@ func (o *Options) setDefaults() {
 	if o.Drain == 0 {
 		o.Drain = defaultDrain
 	}
+	if o.Rebind == 0 {
+		o.Rebind = defaultRebind
+	}
+}
+
+// what names all the endpoints for a message.
+func (a *agent) what() string {
+	if len(a.Endpoints) == 1 {
+		return a.named[0].What()
+	}
+	return fmt.Sprintf("any of these %d endpoints", len(a.Endpoints))
+}
+
+// connect keeps a session until run is done or going on is useless. The service ends a whole session when the authtoken may no longer serve one of its
+// endpoints: then the others are bound again, and what is refused is said.
+func (a *agent) connect(run context.Context) error {
+	for {
+		before := a.sessions()
+		client := tunnel.NewClient(tunnel.ClientConfig{
+			Address: a.Address, TLS: a.TLS, DialContext: a.DialServer, Hello: a.hello, MaxBackoff: a.MaxBackoff,
+			OnUp: a.up, OnDown: a.down, OnStream: a.serve, OnRequestLine: a.requestLine, Logger: a.Logger,
+		})
+		err := client.Run(run)
+		a.rebinding.Wait()
+		var refused *tunnel.Error
+		if run.Err() != nil || len(a.Endpoints) < 2 || a.sessions() == before || !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden {
+			return err
+		}
+		a.Observe(Retrying{Server: a.Server, Cause: causeOf(err, a.Server), WasOnline: true})
+	}
 }
 
 // verdict says why the client stopped by itself.
@@ -129,7 +162,7 @@ func (a *agent) verdict(run context.Context, err error) error {
 	if cause := context.Cause(run); cause != nil {
 		return cause
 	}
-	if f := failureOf(err, &a.Options, a.atStart()); f != nil {
+	if f := failureOf(err, a.Server, a.what(), a.atStart()); f != nil {
 		return f
 	}
 	return err
@@ -142,7 +175,7 @@ func (a *agent) hello() tunnel.Hello {
 
 // down is called when a session was lost or the server drains it, and after each attempt that came to nothing.
 func (a *agent) down(err error, retryIn time.Duration) {
-	if f := failureOf(err, &a.Options, a.atStart()); f != nil {
+	if f := failureOf(err, a.Server, a.what(), a.atStart()); f != nil {
 		a.giveUp(f)
 		return
 	}
@@ -168,28 +201,35 @@ func (a *agent) atStart() bool {
 }
 
 func (a *agent) requestLine(l tunnel.RequestLine) {
-	a.Observe(Request{Method: l.Method, Path: l.Path, Status: l.Status, Duration: l.Duration})
+	a.mu.Lock()
+	index, ok := a.indexes[l.EndpointID]
+	a.mu.Unlock()
+	if ok {
+		a.Observe(Request{Target: a.named[index], Method: l.Method, Path: l.Path, Status: l.Status, Duration: l.Duration})
+	}
 }
 
-// goodbye gives the endpoint back, so that it is deleted and not only offline, and lets live connections finish. It returns false when the
-// server holds on to the endpoint, until its grace period ends.
+// goodbye gives the endpoints back, so that they are deleted and not only offline, and lets live connections finish. It returns false when the
+// server holds on to one, until its grace period ends.
 func (a *agent) goodbye() (told bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Goodbye)
 	defer cancel()
+	close(a.leaving)
 	a.mu.Lock()
-	b := a.latest
+	h := a.latest
 	a.mu.Unlock()
-	if b == nil {
+	if h == nil {
 		return true
 	}
-	if !b.wait(ctx) {
+	ids, answered := h.all(ctx)
+	if !answered || len(ids) == 0 {
 		return ctx.Err() == nil && a.atStart()
 	}
 	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others of a pool get the rest.
-	if err := b.session.Drain(a.Drain); err != nil {
+	if err := h.session.Drain(a.Drain); err != nil {
 		a.Logger.Debug("saying goodbye", "error", err)
 	}
-	if err := b.session.Unbind(ctx, b.bound.EndpointID); err != nil {
+	if err := unbindAll(ctx, h.session, ids); err != nil {
 		a.Logger.Debug("saying goodbye", "error", err)
 		return false
 	}
@@ -200,4 +240,38 @@ func (a *agent) goodbye() (told bool) {
 		a.streams.wait(drain)
 	}
 	return true
+}
+
+// unbindAll gives everything back at the same time: the goodbye has little.
+func unbindAll(ctx context.Context, s *tunnel.Session, ids []string) error {
+	errs := make([]error, len(ids))
+	var asking sync.WaitGroup
+	for i, id := range ids {
+		asking.Go(func() { errs[i] = s.Unbind(ctx, id) })
+	}
+	asking.Wait()
+	return errors.Join(errs...)
+}
+
+// measure reports how long the way to the server and back takes, until the session ends.
+func (a *agent) measure(ctx context.Context, s *tunnel.Session) {
+	tick := time.NewTicker(a.PingEvery)
+	defer tick.Stop()
+	for {
+		if took, err := s.Ping(); err == nil {
+			a.Observe(Latency{RoundTrip: took})
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sessions counts the sessions that came up.
+func (a *agent) sessions() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ups
 }

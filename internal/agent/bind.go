@@ -5,93 +5,223 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// binding is the endpoint as one session holds it. bound is read only after answered is closed.
-type binding struct {
-	session  *tunnel.Session
-	answered chan struct{}
-	bound    tunnel.Bound // its EndpointID is empty when the bind was refused
-}
+// maxRebind is the longest pause before a refused bind is tried again.
+const maxRebind = time.Minute
 
-// wait returns true when the session holds the endpoint. A stream can overtake the answer to the bind that made it possible.
-func (b *binding) wait(ctx context.Context) bool {
-	select {
-	case <-b.answered:
-		return b.bound.EndpointID != ""
-	case <-b.session.Done():
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// up binds the endpoint on a new session. Its error makes the client close the session and try again, unless it ends the agent.
+// up binds the endpoints on a new session. Its error makes the client close the session and try again, unless it ends the agent. When an agent
+// has several endpoints, one that is refused does not end the others: it is tried again while they are served.
 func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
-	b := &binding{session: s, answered: make(chan struct{})}
-	secret := a.track(b)
-	e := a.Endpoint
-	bound, err := s.Bind(ctx, tunnel.Bind{
-		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
-		UpstreamURL: a.Upstream.String(), UpstreamProtocol: a.Upstream.Protocol, PoolingEnabled: e.Pooling, ResumeSecret: secret,
-	})
-	if err == nil && bound.EndpointID == "" {
-		err = fmt.Errorf("binding %s: the server named no endpoint", e.URL)
+	h := newHeld(s)
+	a.track(h)
+	w := s.Welcome()
+	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID, Region: w.Region})
+	if a.PingEvery > 0 {
+		a.rebinding.Go(func() { a.measure(ctx, s) })
 	}
-	if err != nil {
-		close(b.answered)
-		if f := failureOf(err, &a.Options, a.atStart()); f != nil {
-			a.giveUp(f)
-			return f
+	refusals := a.bindAll(ctx, h)
+	var first *Failure
+	hopeless := len(refusals) > 0
+	for i, err := range refusals {
+		if err == nil {
+			hopeless = false
+			continue
 		}
-		return err
+		f := failureOf(err, a.Server, a.named[i].What(), a.atStart())
+		if first == nil {
+			first = f
+		}
+		if f == nil {
+			hopeless = false
+		}
+		if !a.severally(err) {
+			if f != nil {
+				a.giveUp(f)
+				return f
+			}
+			return err
+		}
 	}
-	b.bound = bound
-	a.online(b)
-	close(b.answered)
+	if hopeless {
+		a.giveUp(first)
+		return first
+	}
+	if len(h.missing(len(a.Endpoints))) > 0 {
+		a.rebinding.Go(func() { a.rebind(ctx, h) })
+	}
 	return nil
 }
 
-// track remembers the session's binding and forgets those of sessions that have ended. It returns the secret to resume with.
-func (a *agent) track(b *binding) (resumeSecret string) {
+// severally says that the refusal is about one of several endpoints.
+func (a *agent) severally(err error) bool {
+	var refused *tunnel.Error
+	if len(a.Endpoints) < 2 || !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code {
+	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeRateLimited, tunnel.CodeInternal:
+		return true
+	default:
+		return false
+	}
+}
+
+// maxBinds is how many binds are on their way at a time.
+const maxBinds = 8
+
+// bindAll asks for every endpoint and returns the errors, by index.
+func (a *agent) bindAll(ctx context.Context, h *held) []error {
+	errs := make([]error, len(a.Endpoints))
+	slots := make(chan struct{}, maxBinds)
+	var asking sync.WaitGroup
+	for i := range a.Endpoints {
+		h.asked()
+		asking.Go(func() {
+			slots <- struct{}{}
+			errs[i] = a.bindOne(ctx, h, i)
+			<-slots
+		})
+	}
+	asking.Wait()
+	return errs
+}
+
+// bindOne asks for one endpoint; held.asked was called before.
+func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
+	e := &a.Endpoints[index]
+	bound, err := h.session.Bind(ctx, e.bind(a.resumeSecret(index)))
+	if err == nil && bound.EndpointID == "" {
+		err = fmt.Errorf("binding %s: the server named no endpoint", a.named[index].What())
+	}
+	if err != nil {
+		a.refused(index, err)
+		h.answered(index, "")
+		return err
+	}
+	first := a.online(h, index, bound)
+	h.answered(index, bound.EndpointID)
+	if first {
+		a.looking.Go(func() { a.lookOnce(ctx, index) })
+	}
+	return nil
+}
+
+// refused reports a refusal of one of several endpoints, once for each cause.
+func (a *agent) refused(index int, err error) {
+	if !a.severally(err) {
+		return
+	}
+	cause := causeOf(err, a.Server)
+	a.mu.Lock()
+	st := &a.states[index]
+	news := st.refusal != cause
+	st.refusal = cause
+	a.mu.Unlock()
+	if news {
+		a.Observe(BindRefused{Target: a.named[index], Cause: cause})
+	}
+}
+
+// rebind tries refused binds again for as long as the session takes any.
+func (a *agent) rebind(ctx context.Context, h *held) {
+	for wait := a.Rebind; ; wait = min(2*wait, maxRebind) {
+		timer := time.NewTimer(wait/2 + rand.N(wait/2+1))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-h.session.PeerDraining():
+			timer.Stop()
+			return
+		case <-a.leaving:
+			timer.Stop()
+			return
+		}
+		missing := h.missing(len(a.Endpoints))
+		if len(missing) == 0 {
+			return
+		}
+		for _, index := range missing {
+			h.asked()
+			if a.isLeaving() { // looked at after asked, for the goodbye to wait or for this to see it
+				h.answered(index, "")
+				return
+			}
+			if err := a.bindOne(ctx, h, index); err != nil {
+				a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].What(), "error", err)
+			}
+		}
+	}
+}
+
+func (a *agent) isLeaving() bool {
+	select {
+	case <-a.leaving:
+		return true
+	default:
+		return false
+	}
+}
+
+// track remembers what the session holds and forgets sessions that have ended.
+func (a *agent) track(h *held) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s := range a.bindings {
+	for s := range a.held {
 		select {
 		case <-s.Done():
-			delete(a.bindings, s)
+			delete(a.held, s)
 		default:
 		}
 	}
-	a.bindings[b.session], a.latest = b, b
-	return a.resumeSecret
+	a.held[h.session], a.latest = h, h
+	a.ups++
 }
 
-func (a *agent) online(b *binding) {
+func (a *agent) resumeSecret(index int) string {
 	a.mu.Lock()
-	again := a.everOnline
-	a.resumeSecret, a.everOnline, a.lastCause = b.bound.ResumeSecret, true, ""
+	defer a.mu.Unlock()
+	return a.states[index].resumeSecret
+}
+
+// online notes that an endpoint is bound. It returns true for the first time.
+func (a *agent) online(h *held, index int, bound tunnel.Bound) (first bool) {
+	a.mu.Lock()
+	st := &a.states[index]
+	again := st.everOnline
+	st.resumeSecret, st.everOnline, st.refusal = bound.ResumeSecret, true, ""
+	a.everOnline, a.lastCause = true, ""
+	a.indexes[bound.EndpointID] = index
 	a.mu.Unlock()
-	w := b.session.Welcome()
-	a.Observe(Online{Again: again, EndpointID: b.bound.EndpointID, URL: a.Endpoint.URL.String(), Upstream: a.Upstream.String(),
+	w := h.session.Welcome()
+	a.Observe(Online{Target: a.named[index], Again: again, EndpointID: bound.EndpointID,
 		SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion})
-	if !again {
-		close(a.firstOnline)
-	}
+	return !again
 }
 
-// admits says whether a stream may be served: its id is the one that its session bound, and its host and port are the endpoint's.
-func (a *agent) admits(ctx context.Context, s *tunnel.Session, h tunnel.OpenHeader) (tunnel.RefuseCode, bool) {
+// admits finds the endpoint of a stream: its id is one that its session holds, and its host and port are the endpoint's.
+func (a *agent) admits(ctx context.Context, s *tunnel.Session, header tunnel.OpenHeader) (index int, code tunnel.RefuseCode, ok bool) {
 	a.mu.Lock()
-	b := a.bindings[s]
+	h := a.held[s]
 	a.mu.Unlock()
-	switch {
-	case b == nil || !b.wait(ctx) || h.EndpointID != b.bound.EndpointID:
-		return tunnel.RefusedUnknownEndpoint, false
-	case h.Host != a.Endpoint.URL.Host || h.Port != a.Endpoint.URL.Port:
-		return tunnel.RefusedMismatch, false
+	if h == nil {
+		return 0, tunnel.RefusedUnknownEndpoint, false
 	}
-	return 0, true
+	index, ok = h.index(ctx, header.EndpointID)
+	switch {
+	case !ok:
+		return 0, tunnel.RefusedUnknownEndpoint, false
+	case !a.Endpoints[index].fits(header):
+		return 0, tunnel.RefusedMismatch, false
+	}
+	return index, 0, true
 }

@@ -163,7 +163,7 @@ func TestHTTPSUpstreamsAreVerified(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			svc := newService(t).start()
 			r := run(t, svc, c.target, func(o *agent.Options) {
-				o.Upstream.Protocol = c.protocol
+				o.Endpoints[0].Upstream.Protocol = c.protocol
 				o.UpstreamTLS = &tls.Config{RootCAs: c.roots}
 			})
 			s := receive(t, svc.bound, "bind")

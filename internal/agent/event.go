@@ -10,45 +10,73 @@ import "time"
 type Event interface{ event() }
 
 // Starting comes first, before the first connection.
-type Starting struct{ Version, Server, URL, Upstream string }
+type Starting struct {
+	Version, Server string
+	Targets         []Target
+}
 
-// Online says that the endpoint is bound. Again is false the first time.
+// Connected says that there is a session; what it binds follows. AccountID and Region may be empty.
+type Connected struct {
+	SessionID, Server, ServerVersion string
+	AccountID, Region                string
+}
+
+// Online says that an endpoint is bound. Again is false the first time.
 type Online struct {
+	Target
+
 	Again                            bool
-	EndpointID, URL, Upstream        string
+	EndpointID                       string // of a labelled tunnel its id
 	SessionID, Server, ServerVersion string
 }
 
-// Retrying says that there is no session, or that the endpoint could not be bound again. One comes when a session is lost, and then one
+// BindRefused says that one of several endpoints is not bound, once for each cause, and that the others go on. It is tried again.
+type BindRefused struct {
+	Target
+
+	Cause string
+}
+
+// Latency is how long the way to the server and back takes.
+type Latency struct{ RoundTrip time.Duration }
+
+// Retrying says that there is no session, or that the only endpoint could not be bound again. One comes when a session is lost, and then one
 // for each new cause.
 type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
 	In        time.Duration // until the next attempt
-	WasOnline bool          // false: the endpoint was never bound by this process
+	WasOnline bool          // false: no endpoint was ever bound by this process
 }
 
 // Draining says that the server is about to stop and that the agent moves to its successor.
 type Draining struct{ Server string }
 
-// UpstreamDown says that the upstream cannot be reached, once until UpstreamUp.
+// UpstreamDown says that an endpoint's upstream cannot be reached, once until UpstreamUp.
 type UpstreamDown struct {
-	Upstream, Cause string
-	HTTP            bool // callers get a 502; otherwise their connections are closed
+	Target
+
+	Cause string
+	HTTP  bool // callers get a 502; otherwise their connections are closed
 }
 
 // UpstreamUp says that the upstream can be reached again.
-type UpstreamUp struct{ Upstream string }
+type UpstreamUp struct{ Target }
 
 // Request is one request to an http endpoint, as the edge saw it.
 type Request struct {
+	Target
+
 	Method, Path string
 	Status       int
 	Duration     time.Duration
 }
 
-// Connection is one connection to a tcp endpoint: when it opens, and when it has ended.
+// Connection is one connection to an endpoint: when it opens, and when it has ended.
 type Connection struct {
+	Target
+
+	HTTP     bool   // the edge reports its requests
 	Client   string // host:port, "" when unknown
 	Pod      string // namespace/name as the forwarder states it, "" when unknown
 	Ended    bool
@@ -63,11 +91,14 @@ type Stopping struct {
 	Within      time.Duration
 }
 
-// Stopped comes last. Told is false when the server could not be told: it keeps the endpoint offline until its grace period ends.
+// Stopped comes last. Told is false when the server could not be told: it keeps the endpoints offline until their grace period ends.
 type Stopped struct{ Told bool }
 
 func (Starting) event()     {}
+func (Connected) event()    {}
 func (Online) event()       {}
+func (BindRefused) event()  {}
+func (Latency) event()      {}
 func (Retrying) event()     {}
 func (Draining) event()     {}
 func (UpstreamDown) event() {}

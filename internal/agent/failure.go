@@ -41,16 +41,16 @@ func (f *Failure) Error() string { return f.Msg }
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Cause }
 
-// failureOf says whether err ends the agent. atStart is true until the endpoint was bound for the first time: what a person has to
-// decide then is better said at once, while later an agent that nobody watches has to go on.
-func failureOf(err error, o *Options, atStart bool) *Failure {
+// failureOf says whether err ends the agent, or, when what is one of several endpoints, that one. atStart is true until an endpoint was bound for
+// the first time: what a person has to decide then is better said at once, while later an agent that nobody watches has to go on.
+func failureOf(err error, server, what string, atStart bool) *Failure {
 	fail := func(r Reason, format string, args ...any) *Failure {
 		return &Failure{Reason: r, Msg: fmt.Sprintf(format, args...), Cause: err}
 	}
 	var refused *tunnel.Error
 	if !errors.As(err, &refused) {
 		if problem := trust.ProblemOf(err); atStart && problem != trust.NoProblem {
-			return fail(Identity, "%s cannot be trusted: %s", o.Server, identityText(problem))
+			return fail(Identity, "%s cannot be trusted: %s", server, identityText(problem))
 		}
 		return nil
 	}
@@ -60,15 +60,15 @@ func failureOf(err error, o *Options, atStart bool) *Failure {
 	case refused.Code == tunnel.CodeTokenRevoked:
 		return fail(Credentials, "the authtoken was revoked: %s", refused)
 	case refused.Code == tunnel.CodeForbidden:
-		return fail(Credentials, "the authtoken may not serve %s: %s", o.Endpoint.URL, refused)
+		return fail(Credentials, "the authtoken may not serve %s: %s", what, refused)
 	case refused.Code == tunnel.CodeVersion:
-		return fail(Stop, "cannot work with %s: %s", o.Server, refused)
+		return fail(Stop, "cannot work with %s: %s", server, refused)
 	case refused.Code.Final():
 		return fail(Stop, "the server ended the session for good: %s", refused)
 	case atStart && refused.Code == tunnel.CodeURLTaken:
 		return fail(URLTaken, "%s", refused) // names the URL and its holder
 	case atStart && (refused.Code == tunnel.CodeInvalid || refused.Code == tunnel.CodeLimit):
-		return fail(Refused, "the server refused %s: %s", o.Endpoint.URL, refused)
+		return fail(Refused, "the server refused %s: %s", what, refused)
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	a.streams.begin()
 	defer a.streams.end()
 	h, start := st.Header(), time.Now()
-	if code, ok := a.admits(ctx, s, h); !ok {
+	index, code, ok := a.admits(ctx, s, h)
+	if !ok {
 		a.Logger.Debug("refusing a stream", "endpoint", h.EndpointID, "code", code)
 		_ = st.Refuse(code)
 		return
@@ -31,71 +32,73 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	if h.Deadline > 0 {
 		timeout = min(timeout, h.Deadline*9/10) // later nobody waits for the answer
 	}
-	conn, err := a.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, timeout)
-	a.noteUpstream(ctx, err)
+	e := &a.Endpoints[index]
+	c := a.connection(e, index, h)
+	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, timeout)
+	a.noteUpstream(ctx, index, c.HTTP, err)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.connection(h, Connection{Ended: true, Duration: time.Since(start), Cause: upstreamCause(err)})
+		a.Observe(c.ended(Connection{Ended: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
 		return
 	}
 	if err := st.Accept(); err != nil { // the opener is gone
 		_ = conn.Close()
 		return
 	}
-	a.connection(h, Connection{})
+	a.Observe(c)
 	moved, err := relay.Join(ctx, st, conn, relay.Options{})
 	end := Connection{Ended: true, In: moved.AToB, Out: moved.BToA, Duration: time.Since(start)}
 	if err != nil {
 		end.Cause = err.Error()
 	}
-	a.connection(h, end)
+	a.Observe(c.ended(end))
 }
 
-// connection reports one on a tcp endpoint; on an http endpoint the edge reports requests.
-func (a *agent) connection(h tunnel.OpenHeader, c Connection) {
-	if a.Endpoint.URL.Scheme != "tcp" {
-		return
-	}
-	c.Client = h.ClientAddr
+func (a *agent) connection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
+	c := Connection{Target: a.named[index], HTTP: e.http(h), Client: h.ClientAddr}
 	if h.Pod != nil && h.Pod.Name != "" {
 		c.Pod = h.Pod.Namespace + "/" + h.Pod.Name
 	}
-	a.Observe(c)
+	return c
 }
 
-// noteUpstream reports when the upstream goes and when it comes back. A dial that was cancelled says nothing about the upstream.
-func (a *agent) noteUpstream(ctx context.Context, err error) {
+// ended returns the end of c.
+func (c Connection) ended(end Connection) Connection {
+	end.Target, end.HTTP, end.Client, end.Pod = c.Target, c.HTTP, c.Client, c.Pod
+	return end
+}
+
+// noteUpstream reports when an upstream goes and when it comes back. A dial that was cancelled says nothing about the upstream.
+func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	a.mu.Lock()
-	was := a.upstreamDown
-	a.upstreamDown = err != nil
+	st := &a.states[index]
+	was := st.upstreamDown
+	st.upstreamDown = err != nil
 	a.mu.Unlock()
+	target := a.named[index]
 	switch {
 	case err != nil && !was:
-		a.Observe(UpstreamDown{Upstream: a.Upstream.String(), Cause: upstreamCause(err), HTTP: a.Endpoint.URL.Scheme != "tcp"})
+		a.Observe(UpstreamDown{Target: target, Cause: upstreamCause(err), HTTP: http})
 	case err == nil && was:
-		a.Observe(UpstreamUp{Upstream: a.Upstream.String()})
+		a.Observe(UpstreamUp{Target: target})
 	}
 }
 
-// lookOnce warns early when an http upstream is not there yet. It never repeats, and never touches a tcp upstream: that might serve
-// just one connection, or log every one.
-func (a *agent) lookOnce(run context.Context) {
-	select {
-	case <-a.firstOnline:
-	case <-run.Done():
+// lookOnce warns early when an http upstream is not there yet. It never repeats, and never touches a tcp upstream, nor that of a labelled
+// tunnel: that might serve just one connection, or log every one.
+func (a *agent) lookOnce(ctx context.Context, index int) {
+	e := &a.Endpoints[index]
+	if !e.http(tunnel.OpenHeader{}) {
 		return
 	}
-	if a.Endpoint.URL.Scheme == "tcp" {
-		return
-	}
-	conn, err := a.Upstream.dial(run, a.Dial, a.UpstreamTLS, lookTimeout)
+	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, lookTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
-	a.noteUpstream(run, err)
+	a.noteUpstream(ctx, index, true, err)
 }
 
 // upstreamCause words why an upstream could not be reached.

@@ -70,7 +70,7 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 	hellos := make(chan tunnel.Hello, 1)
 	svc.hello = func(h tunnel.Hello) error { hellos <- h; return nil }
 	svc.start()
-	run(t, svc, "8080", func(o *agent.Options) { o.Upstream.Protocol = agent.ProtocolHTTP2 })
+	run(t, svc, "8080", func(o *agent.Options) { o.Endpoints[0].Upstream.Protocol = agent.ProtocolHTTP2 })
 	h := receive(t, hellos, "hello")
 	if h.Role != tunnel.RoleAgent || h.Token != "flt_test" || h.InstanceID != "in-test" || h.OS != runtime.GOOS+"/"+runtime.GOARCH || h.ClientVersion == "" {
 		t.Errorf("hello: %+v", h)
@@ -82,6 +82,11 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 	}
 }
 
+// hello is the usual endpoint, as events name it.
+func hello(upstream string) agent.Target {
+	return agent.Target{URL: "http://hello.demo", Upstream: upstream}
+}
+
 func TestRequestLinesReachTheScreen(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
@@ -89,7 +94,7 @@ func TestRequestLinesReachTheScreen(t *testing.T) {
 	s := receive(t, svc.bound, "bind")
 	next[agent.Online](r)
 	s.SendRequestLine(tunnel.RequestLine{EndpointID: endpointID, Method: "GET", Path: "/x", Status: 200, Duration: time.Millisecond})
-	if got := next[agent.Request](r); got != (agent.Request{Method: "GET", Path: "/x", Status: 200, Duration: time.Millisecond}) {
+	if got := next[agent.Request](r); got != (agent.Request{Target: hello("http://localhost:8080"), Method: "GET", Path: "/x", Status: 200, Duration: time.Millisecond}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -119,8 +124,8 @@ func tcpUpstream(t *testing.T, serve func(*net.TCPConn)) string {
 
 // asTCP makes the agent's endpoint tcp://hello.demo:80.
 func asTCP(o *agent.Options) {
-	o.Endpoint.URL = account.EndpointURL{Scheme: "tcp", Host: "hello.demo", Port: 80}
-	o.Upstream.Scheme, o.Upstream.Protocol = "tcp", ""
+	o.Endpoints[0].URL = account.EndpointURL{Scheme: "tcp", Host: "hello.demo", Port: 80}
+	o.Endpoints[0].Upstream.Scheme, o.Endpoints[0].Upstream.Protocol = "tcp", ""
 }
 
 func TestHalfCloseWorksInBothDirections(t *testing.T) {

@@ -219,8 +219,9 @@ func run(t *testing.T, svc *service, upstream string, change func(*agent.Options
 	r := &running{t: t, events: make(chan agent.Event, 10_000), stop: cancel, result: make(chan error, 1)}
 	o := agent.Options{
 		Server: "https://" + svc.addr, Address: svc.addr, TLS: config, Token: func() string { return "flt_test" }, InstanceID: "in-test",
-		Endpoint: agent.Endpoint{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", Pooling: true},
-		Upstream: to, MaxBackoff: 50 * time.Millisecond,
+		Endpoints: []agent.Endpoint{{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", Pooling: true,
+			Upstream: to}},
+		MaxBackoff: 50 * time.Millisecond,
 		Observe: func(e agent.Event) {
 			select {
 			case r.events <- e:

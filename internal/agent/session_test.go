@@ -253,12 +253,13 @@ func TestAnUnreachableServerIsReportedOncePerCauseAndThenFound(t *testing.T) {
 	}
 	select {
 	case e := <-r.events:
-		if _, ok := e.(agent.Online); !ok {
+		if _, ok := e.(agent.Connected); !ok {
 			t.Errorf("after the three causes came %+v", e)
 		}
 	case <-time.After(patience):
-		t.Error("never online")
+		t.Error("never connected")
 	}
+	next[agent.Online](r)
 }
 
 func TestAgentsThatLostTheirServerComeBackSpreadOut(t *testing.T) {

@@ -39,14 +39,17 @@ var zonePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
 
-// ParseUpstream reads the target of `fairlead http` (scheme "http") or `fairlead tcp` (scheme "tcp"): a port of this machine, host:port, or
-// a URL without anything behind the port. An IPv6 address stands in brackets. Errors are CodeInvalid with field "upstream".
+// ParseUpstream reads the target of `fairlead http` (scheme "http"), `fairlead tcp` (scheme "tcp") or `fairlead tunnel` (scheme ""): a port of this
+// machine, host:port, or a URL without anything behind the port. An IPv6 address stands in brackets. Errors are CodeInvalid with field "upstream".
 func ParseUpstream(scheme, raw string) (Upstream, error) {
 	bad := func(rule string) (Upstream, error) {
 		return Upstream{}, account.Invalid("upstream", withoutUser(raw), rule)
 	}
 	u := Upstream{Scheme: scheme}
-	if scheme == "http" {
+	if scheme == "" {
+		u.Scheme = "tcp"
+	}
+	if scheme != "tcp" {
 		u.Protocol = ProtocolHTTP1
 	}
 	rest := raw
@@ -107,6 +110,8 @@ func wrongScheme(command, scheme string) string {
 		return "the scheme must be http or https; for anything else use `fairlead tcp HOST:PORT`"
 	case command == "tcp" && scheme != "tcp":
 		return "a tcp endpoint forwards to PORT or HOST:PORT; for a web server use `fairlead http`"
+	case command == "" && scheme != "http" && scheme != "https" && scheme != "tcp":
+		return "give PORT, HOST:PORT, or a URL with http, https or tcp"
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // maxConnections bounds the connections of a session.
@@ -123,6 +124,18 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 		l.close(err) // the connection is gone, the next one may live
 		s.forget(l)
 	}
+}
+
+// Ping measures how long the way to the peer and back takes, on the connection that requests use. It waits for at most 30 s.
+func (s *Session) Ping() (time.Duration, error) {
+	s.mu.Lock()
+	if len(s.links) == 0 {
+		defer s.mu.Unlock()
+		return 0, s.endedError()
+	}
+	l := s.links[0]
+	s.mu.Unlock()
+	return l.mux.Ping()
 }
 
 // CanOpen says whether Open would find a connection at this moment. It costs next to nothing and does not wait.

@@ -25,7 +25,10 @@ type record struct {
 	Version       string    `json:"version,omitempty"`
 	Server        string    `json:"server,omitempty"`
 	ServerVersion string    `json:"server_version,omitempty"`
+	Account       string    `json:"account_id,omitempty"`
+	Region        string    `json:"region,omitempty"`
 	URL           string    `json:"url,omitempty"`
+	Labels        string    `json:"labels,omitempty"`
 	Upstream      string    `json:"upstream,omitempty"`
 	EndpointID    string    `json:"endpoint_id,omitempty"`
 	SessionID     string    `json:"session_id,omitempty"`
@@ -43,6 +46,14 @@ type record struct {
 	Connections   int       `json:"connections,omitempty"`
 	Told          *bool     `json:"server_told,omitempty"`
 	Dropped       int       `json:"dropped,omitempty"`
+	Endpoints     []target  `json:"endpoints,omitempty"`
+}
+
+// target is one of several endpoints.
+type target struct {
+	URL      string `json:"url,omitempty"`
+	Labels   string `json:"labels,omitempty"`
+	Upstream string `json:"upstream,omitempty"`
 }
 
 func jsonLine(s stamped) []byte {
@@ -85,9 +96,13 @@ func unwanted(r rune) bool { return !unicode.IsPrint(r) }
 func recordOf(event agent.Event) record {
 	switch e := event.(type) {
 	case agent.Starting:
-		return record{Event: "starting", Version: e.Version, Server: e.Server, URL: e.URL, Upstream: e.Upstream}
+		return starting(e)
+	case agent.Connected:
+		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion, Account: e.AccountID, Region: e.Region}
+	case agent.BindRefused:
+		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
-		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Upstream: e.Upstream,
+		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Labels: e.Labels, Upstream: e.Upstream,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Retrying:
 		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.In)}
@@ -98,13 +113,13 @@ func recordOf(event agent.Event) record {
 	case agent.Draining:
 		return record{Event: "draining", Server: e.Server}
 	case agent.UpstreamDown:
-		return record{Event: "upstream_down", Upstream: e.Upstream, Cause: e.Cause}
+		return record{Event: "upstream_down", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.UpstreamUp:
-		return record{Event: "upstream_up", Upstream: e.Upstream}
+		return record{Event: "upstream_up", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream}
 	case agent.Request:
-		return record{Event: "request", Method: e.Method, Path: e.Path, Status: e.Status, Duration: secs(e.Duration)}
+		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status, Duration: secs(e.Duration)}
 	case agent.Connection:
-		r := record{Event: "connection_open", Client: e.Client, Pod: e.Pod}
+		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {
 			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.In, &e.Out, secs(e.Duration), e.Cause
 		}
@@ -115,6 +130,18 @@ func recordOf(event agent.Event) record {
 		return record{Event: "stopped", Told: &e.Told}
 	}
 	return record{Event: fmt.Sprintf("%T", event)}
+}
+
+func starting(e agent.Starting) record {
+	r := record{Event: "starting", Version: e.Version, Server: e.Server}
+	if len(e.Targets) == 1 {
+		r.URL, r.Labels, r.Upstream = e.Targets[0].URL, e.Targets[0].Labels, e.Targets[0].Upstream
+		return r
+	}
+	for _, t := range e.Targets {
+		r.Endpoints = append(r.Endpoints, target{URL: t.URL, Labels: t.Labels, Upstream: t.Upstream})
+	}
+	return r
 }
 
 func level(l slog.Level) string { return strings.ToLower(l.String()) }

@@ -55,7 +55,7 @@ func New(out io.Writer, opt Options) *Screen {
 		opt.Now = time.Now
 	}
 	s := &Screen{out: out, opt: opt, done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	s.render = text{color: opt.Color}.line
+	s.render = (&text{color: opt.Color}).line
 	if opt.JSON {
 		s.render = jsonLine
 	}
@@ -65,7 +65,7 @@ func New(out io.Writer, opt Options) *Screen {
 
 // Show queues an event and never blocks.
 func (s *Screen) Show(e agent.Event) {
-	if levelOf(e) < s.opt.Level {
+	if levelOf(e) < s.opt.Level || !wanted(e) {
 		return
 	}
 	s.mu.Lock()
@@ -119,12 +119,25 @@ func (s *Screen) print() {
 		}
 		s.mu.Unlock()
 		for _, e := range batch {
-			_, _ = s.out.Write(s.render(e))
+			if line := s.render(e); len(line) > 0 {
+				_, _ = s.out.Write(line)
+			}
 		}
 		if closed {
 			return
 		}
 	}
+}
+
+// wanted says whether an event is worth a line: requests tell more of an http endpoint than its connections.
+func wanted(e agent.Event) bool {
+	switch e := e.(type) {
+	case agent.Latency:
+		return false
+	case agent.Connection:
+		return !e.HTTP
+	}
+	return true
 }
 
 // minor says that an event is one of many and may be lost.
@@ -139,7 +152,7 @@ func minor(e agent.Event) bool {
 
 func levelOf(e agent.Event) slog.Level {
 	switch e := e.(type) {
-	case agent.Retrying, agent.UpstreamDown:
+	case agent.Retrying, agent.BindRefused, agent.UpstreamDown:
 		return slog.LevelWarn
 	case agent.Stopped:
 		if !e.Told {

@@ -21,42 +21,73 @@ const (
 )
 
 // text renders events for people.
-type text struct{ color bool }
+type text struct {
+	color bool
+	many  bool // there are several endpoints: lines say which one they are about
+}
 
-func (t text) line(s stamped) []byte {
+func (t *text) line(s stamped) []byte {
 	stamp := s.at.Format(time.TimeOnly) + "  "
 	if s.dropped > 0 {
 		return fmt.Appendf(nil, "%s%d lines were left out: this terminal is slower than the traffic\n", stamp, s.dropped)
 	}
 	switch e := s.event.(type) {
 	case agent.Starting:
+		t.many = len(e.Targets) > 1
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
-	case agent.Online:
-		if !e.Again {
-			return []byte(t.banner(e))
+	case agent.Connected:
+		if !t.many {
+			return nil // the endpoint's own line comes next, and says it
 		}
-		return []byte(stamp + t.paint(green, "online again") + ": " + Clean(e.URL) + " (" + Clean(e.EndpointID) + "), session " + Clean(e.SessionID) + "\n")
+		return []byte(stamp + t.paint(green, "connected") + " to " + Clean(e.Server) + ", session " + Clean(e.SessionID) + "\n")
+	case agent.Online:
+		return t.online(stamp, e)
 	case agent.Request:
-		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s\n", stamp, Clean(e.Method), Clean(e.Path), t.status(e.Status), short(e.Duration))
+		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(e.Path), t.status(e.Status), short(e.Duration), t.which(e.Target))
 	case agent.Connection:
-		return []byte(stamp + t.connection(e) + "\n")
+		return []byte(stamp + t.connection(e) + t.which(e.Target) + "\n")
 	}
 	return []byte(stamp + t.sentence(s.event) + "\n")
 }
 
-func (t text) banner(e agent.Online) string {
-	return "Endpoint    " + Clean(e.URL) + " (" + Clean(e.EndpointID) + ")\n" +
+func (t *text) online(stamp string, e agent.Online) []byte {
+	name := Clean(e.What()) + " (" + Clean(e.EndpointID) + ")"
+	switch {
+	case e.Again:
+		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Clean(e.SessionID) + "\n")
+	case t.many:
+		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Clean(e.Upstream) + "\n")
+	}
+	return []byte(t.banner(e))
+}
+
+// which says at the end of a line which of several endpoints it is about.
+func (t *text) which(e agent.Target) string {
+	if !t.many {
+		return ""
+	}
+	return "  " + Clean(e.What())
+}
+
+func (t *text) banner(e agent.Online) string {
+	title := "Endpoint    "
+	if e.Labels != "" {
+		title = "Tunnel      "
+	}
+	return title + Clean(e.What()) + " (" + Clean(e.EndpointID) + ")\n" +
 		"Forwarding  to " + Clean(e.Upstream) + "\n" +
 		"Session     " + Clean(e.SessionID) + " with " + Clean(e.Server) + ": " + t.paint(green, "online") + "\n"
 }
 
-func (t text) sentence(event agent.Event) string {
+func (t *text) sentence(event agent.Event) string {
 	switch e := event.(type) {
 	case agent.Retrying:
 		if !e.WasOnline {
 			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) + "; trying again until it works"
 		}
 		return t.paint(yellow, "reconnecting") + " in " + seconds(e.In) + ": " + Clean(e.Cause)
+	case agent.BindRefused:
+		return t.paint(yellow, "refused") + ": " + Clean(e.What()) + ": " + Clean(e.Cause) + "; the others go on, and this one is tried again"
 	case agent.Draining:
 		return t.paint(yellow, "draining") + ": " + Clean(e.Server) + " is about to stop; connecting anew"
 	case agent.UpstreamDown:
@@ -71,14 +102,21 @@ func (t text) sentence(event agent.Event) string {
 		return fmt.Sprintf("stopping: %d connections may finish within %s; Ctrl-C again ends at once", e.Connections, seconds(e.Within))
 	case agent.Stopped:
 		if !e.Told {
-			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps the endpoint, offline, for its grace period"
+			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() + ", offline, for the grace period"
 		}
 		return "stopped"
 	}
 	return fmt.Sprintf("%T", event)
 }
 
-func (t text) connection(c agent.Connection) string {
+func (t *text) theEndpoints() string {
+	if t.many {
+		return "the endpoints"
+	}
+	return "the endpoint"
+}
+
+func (t *text) connection(c agent.Connection) string {
 	client := Clean(c.Client)
 	switch {
 	case c.Pod != "":
@@ -96,12 +134,12 @@ func (t text) connection(c agent.Connection) string {
 	return line
 }
 
-func (t text) status(code int) string {
+func (t *text) status(code int) string {
 	color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[code/100]
 	return t.paint(color, strconv.Itoa(code))
 }
 
-func (t text) paint(color, s string) string {
+func (t *text) paint(color, s string) string {
 	if !t.color || color == "" {
 		return s
 	}

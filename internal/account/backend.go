@@ -18,6 +18,8 @@ const (
 	MaxLabel           = 128 // bytes of a label's key, and of its value
 	MaxResponseBody    = 64 << 10
 	MaxResponseHeaders = 64
+	MaxHeaderValue     = 4096 // bytes of the value of a response's header
+	MaxHealthStatuses  = 32
 )
 
 // BackendKind says what a backend is; it is the last part of its path in the API.
@@ -64,26 +66,29 @@ type Backend struct {
 
 // HTTPResponse is the answer that an http_response backend gives.
 type HTTPResponse struct {
-	StatusCode int
-	Headers    map[string]string
-	Body       string
+	StatusCode int               `json:"status_code"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Body       string            `json:"body,omitempty"`
 }
 
 // StaticAddress is the address that a static backend connects to.
 type StaticAddress struct {
-	Address string // host:port
-	TLS     bool   // with the host name verified
+	Address string `json:"address"`       // host:port
+	TLS     bool   `json:"tls,omitempty"` // with the host name verified
 }
 
-// BackendPatch changes a backend; nil fields stay. Kind does not change.
+// BackendPatch changes a backend; nil fields stay. Kind does not change, and fields of other kinds are passed over.
 type BackendPatch struct {
 	Description, Metadata *string
 	Children              *[]string
 	HealthStatus          *[]int
 	Weights               *map[string]int
 	Labels                *map[string]string
-	Response              *HTTPResponse
-	Static                *StaticAddress
+	StatusCode            *int // of Response
+	Headers               *map[string]string
+	Body                  *string
+	Address               *string // of Static
+	TLS                   *bool
 }
 
 // BackendPage is a page of backends.

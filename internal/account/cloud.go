@@ -3,12 +3,16 @@
 
 package account
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // MaxTrafficPolicy is the most bytes of a traffic policy.
 const MaxTrafficPolicy = 64 << 10
 
-// EndpointPatch changes an endpoint of type cloud; nil fields stay. TrafficPolicy and BackendID exclude each other in the result.
+// EndpointPatch changes an endpoint of type cloud; nil fields stay. BackendID is the short form of a last forward-backend: in the result it
+// goes with a TrafficPolicy that has no such action, and with none.
 type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
@@ -33,4 +37,34 @@ type CloudEndpoints interface {
 	// PatchEndpoint changes an endpoint; facts are those of p.TrafficPolicy.
 	PatchEndpoint(ctx context.Context, accountID, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
 	DeleteEndpoint(ctx context.Context, accountID, id string) error
+}
+
+// Validate checks the texts of an endpoint of type cloud, and that its URL is one of its binding. CodeInvalid lists every broken rule.
+func (e *Endpoint) Validate() error {
+	var r rules
+	switch {
+	case len(e.Bindings) != 1:
+		r.add("bindings", strings.Join(e.Bindings, ","), "an endpoint has exactly one binding")
+	default:
+		u, err := ParseBindingURL(e.Bindings[0], e.URL)
+		r = append(r, FieldsOf(err)...)
+		if err == nil && (u.String() != e.URL || u.Scheme != e.Scheme || u.Host != e.Host || u.Port != e.Port) {
+			r.add("url", e.URL, "must be a parsed endpoint URL")
+		}
+	}
+	r.text("name", e.Name, MaxName)
+	r.text("description", e.Description, MaxDescription)
+	r.text("metadata", e.Metadata, MaxMetadata)
+	r.text("traffic_policy", e.TrafficPolicy, MaxTrafficPolicy)
+	return r.err()
+}
+
+// Apply returns the changed endpoint, with the policy only if the patch has one. CodeInvalid lists every rule that its texts break.
+func (p EndpointPatch) Apply(e Endpoint) (Endpoint, error) {
+	set(&e.Description, p.Description)
+	set(&e.Metadata, p.Metadata)
+	set(&e.TrafficPolicy, p.TrafficPolicy)
+	set(&e.BackendID, p.BackendID)
+	set(&e.PoolingEnabled, p.PoolingEnabled)
+	return e, e.Validate()
 }

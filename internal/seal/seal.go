@@ -84,7 +84,9 @@ func (k *Key) Unseal(sealed []byte, owner string) (string, error) {
 }
 
 // Mark returns what stands for a secret where it must not be shown: MarkPrefix and 8 hexadecimal digits, the same for the same owner and secret.
-func (k *Key) Mark(owner, secret string) string { return MarkPrefix + keyed(k.mark, owner+"\x00"+secret)[:8] }
+func (k *Key) Mark(owner, secret string) string {
+	return MarkPrefix + keyed(k.mark, owner+"\x00"+secret)[:8]
+}
 
 // Digest returns 64 hexadecimal digits, the same for the same text, of which nothing can be guessed without the key. That of "" is "".
 func (k *Key) Digest(text string) string {

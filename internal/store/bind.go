@@ -32,6 +32,9 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		if err := t.refuseOtherScheme(r); err != nil {
 			return err
 		}
+		if err := t.refuseCloud(r); err != nil {
+			return err
+		}
 		slot, err := slotOf(r, instanceID)
 		if err != nil {
 			return err
@@ -53,7 +56,11 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 		}
 		row.slot = slot
 		row.hold(r, region, result.ResumeSecret, t.now)
-		if kind == account.Modified && !differs(before, row.e) {
+		newPolicy, err := t.bindPolicy(row, r)
+		if err != nil {
+			return err
+		}
+		if kind == account.Modified && !newPolicy && !differs(before, row.e) {
 			return t.exec(`UPDATE endpoints SET resume_hash = $1 WHERE id = $2`, row.resumeHash, row.e.ID)
 		}
 		row.e.UpdatedAt = t.now

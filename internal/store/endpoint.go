@@ -22,11 +22,13 @@ type endpointRow struct {
 	resumeHash  []byte // of the secret that takes the row over while it is online
 	onlineSince time.Time
 	graceFrom   time.Time // when the grace of an offline row began
+	digest      string    // keyed, of the traffic policy; "" for none
+	change      *policyChange
 }
 
 const endpointColumns = `id, account_id, binding, host, port, slot, scheme, url, type, name, description, metadata, pooling_enabled,
 	upstream_url, upstream_protocol, host_mode, region, online, session_id, credential_id, resume_hash, online_since, offline_since,
-	grace_from, projection_id, created_at, updated_at, seq`
+	grace_from, projection_id, created_at, updated_at, seq, policy_digest, backend_id`
 
 func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
 	var (
@@ -39,7 +41,7 @@ func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
 	)
 	err := from.Scan(&e.ID, &e.AccountID, &binding, &e.Host, &e.Port, &r.slot, &e.Scheme, &e.URL, &e.Type, &e.Name, &e.Description,
 		&e.Metadata, &e.PoolingEnabled, &e.UpstreamURL, &e.UpstreamProtocol, &e.HostMode, &e.Region, &online, &session, &credential,
-		&r.resumeHash, &onlineSince, &offlineSince, &grace, &e.ProjectionID, &made, &upd, &seq)
+		&r.resumeHash, &onlineSince, &offlineSince, &grace, &e.ProjectionID, &made, &upd, &seq, &r.digest, &e.BackendID)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +60,22 @@ func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
 // saveEndpoint writes the row, new or not.
 func (t *tx) saveEndpoint(r *endpointRow) error {
 	e := &r.e
-	return t.exec(`INSERT INTO endpoints (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
+	err := t.exec(`INSERT INTO endpoints (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)
 		ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name, description = excluded.description, metadata = excluded.metadata,
 		pooling_enabled = excluded.pooling_enabled, upstream_url = excluded.upstream_url, upstream_protocol = excluded.upstream_protocol,
 		host_mode = excluded.host_mode, region = excluded.region, online = excluded.online, session_id = excluded.session_id,
 		credential_id = excluded.credential_id, resume_hash = excluded.resume_hash, online_since = excluded.online_since,
-		offline_since = excluded.offline_since, grace_from = excluded.grace_from, updated_at = excluded.updated_at, seq = excluded.seq`,
+		offline_since = excluded.offline_since, grace_from = excluded.grace_from, updated_at = excluded.updated_at, seq = excluded.seq,
+		policy_digest = excluded.policy_digest, backend_id = excluded.backend_id`,
 		e.ID, e.AccountID, e.Bindings[0], e.Host, e.Port, r.slot, e.Scheme, e.URL, e.Type, e.Name, e.Description, e.Metadata, e.PoolingEnabled,
 		e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region, r.online(), idOf(e.TunnelSession), idOf(e.Principal), notNil(r.resumeHash),
 		micros(r.onlineSince), microsOf(e.OfflineSince), micros(r.graceFrom), e.ProjectionID, micros(e.CreatedAt), micros(e.UpdatedAt),
-		e.ResourceVersion.Seq)
+		e.ResourceVersion.Seq, r.digest, e.BackendID)
+	if err != nil {
+		return err
+	}
+	return t.savePolicy(r)
 }
 
 func (r *endpointRow) online() bool { return r.e.Status == account.StatusOnline }
@@ -116,8 +123,9 @@ func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.En
 		if row == nil {
 			return notFound("endpoint", id)
 		}
-		e = &row.e
-		return nil
+		p, err := t.policyOf(row)
+		row.e.TrafficPolicy, e = p.text, &row.e
+		return err
 	})
 	return e, err
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 )
 
 // Times and limits that Options may override.
@@ -48,6 +49,8 @@ type Options struct {
 	MaxAPIKeys     int              // per account
 	MaxAuthtokens  int              // per account
 	OwnHosts       []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
+	MaxBackends    int              // per account
+	Key            *seal.Key        // seals traffic policies; nil for commands that have nothing to do with them
 }
 
 func (o *Options) setDefaults() {
@@ -58,6 +61,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
 	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
 	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
+	setDefault(&o.MaxBackends, account.MaxBackends)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}

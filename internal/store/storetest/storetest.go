@@ -6,6 +6,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
@@ -21,7 +23,7 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, isolation, concurrency} {
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, isolation, concurrency} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -69,7 +71,9 @@ type Fixture struct {
 func NewFixture(t *testing.T, open Open, adjust ...func(*store.Options)) *Fixture {
 	t.Helper()
 	f := &Fixture{T: t, Clock: NewClock(), open: open}
-	f.opt = store.Options{Clock: f.Clock.Now}
+	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
+	Must(t, err)
+	f.opt = store.Options{Clock: f.Clock.Now, Key: key}
 	for _, a := range adjust {
 		a(&f.opt)
 	}

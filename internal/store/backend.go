@@ -1,0 +1,268 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const backendColumns = `id, account_id, kind, description, metadata, config, created_at, updated_at`
+
+// backendConfig is what lies in a backend's row beside its texts; children are rows of their own.
+type backendConfig struct {
+	HealthStatus []int                  `json:"health_status,omitempty"`
+	Labels       map[string]string      `json:"labels,omitempty"`
+	Response     *account.HTTPResponse  `json:"response,omitempty"`
+	Static       *account.StaticAddress `json:"static,omitempty"`
+}
+
+func scanBackend(from scanner) (account.Backend, error) {
+	var b account.Backend
+	var kind, text string
+	var made, updated int64
+	if err := from.Scan(&b.ID, &b.AccountID, &kind, &b.Description, &b.Metadata, &text, &made, &updated); err != nil {
+		return b, err
+	}
+	var config backendConfig
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		return b, fmt.Errorf("decoding backend %s: %w", b.ID, err)
+	}
+	b.Kind, b.CreatedAt, b.UpdatedAt = account.BackendKind(kind), fromMicros(made), fromMicros(updated)
+	b.HealthStatus, b.Labels, b.Response, b.Static = config.HealthStatus, config.Labels, config.Response, config.Static
+	return b, nil
+}
+
+// saveBackend writes the row, new or not, and its children.
+func (t *tx) saveBackend(b account.Backend) error {
+	config, err := json.Marshal(backendConfig{HealthStatus: b.HealthStatus, Labels: b.Labels, Response: b.Response, Static: b.Static})
+	if err != nil {
+		return fmt.Errorf("encoding backend: %w", err)
+	}
+	err = t.exec(`INSERT INTO backends (`+backendColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (id) DO UPDATE SET description = excluded.description, metadata = excluded.metadata, config = excluded.config, updated_at = excluded.updated_at`,
+		b.ID, b.AccountID, string(b.Kind), b.Description, b.Metadata, string(config), micros(b.CreatedAt), micros(b.UpdatedAt))
+	if err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM backend_children WHERE parent_id = $1`, b.ID); err != nil {
+		return err
+	}
+	for i, child := range childrenOf(b) {
+		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`, b.ID, i, child, b.Weights[child])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// childrenOf returns the ids of a backend's children, in the order in which they are kept.
+func childrenOf(b account.Backend) []string {
+	if b.Kind == account.BackendWeighted {
+		return slices.Sorted(maps.Keys(b.Weights))
+	}
+	return b.Children
+}
+
+// addChildren reads the children of backends; the condition selects rows of backend_children.
+func (t *tx) addChildren(backends map[string]*account.Backend, condition string, args ...any) error {
+	return t.each(func(from scanner) error {
+		var parent, child string
+		var weight int
+		if err := from.Scan(&parent, &child, &weight); err != nil {
+			return err
+		}
+		b := backends[parent]
+		switch {
+		case b == nil:
+		case b.Kind == account.BackendWeighted && b.Weights == nil:
+			b.Weights = map[string]int{child: weight}
+		case b.Kind == account.BackendWeighted:
+			b.Weights[child] = weight
+		default:
+			b.Children = append(b.Children, child)
+		}
+		return nil
+	}, `SELECT parent_id, child_id, weight FROM backend_children WHERE `+condition+` ORDER BY parent_id, position`, args...)
+}
+
+// CreateBackend implements account.Backends.
+func (s *Store) CreateBackend(ctx context.Context, b account.Backend) (*account.Backend, error) {
+	b, err := account.BackendPatch{}.Apply(b)
+	if err != nil {
+		return nil, err
+	}
+	err = s.write(ctx, "creating a backend", func(t *tx) error {
+		if err := t.lockAccount(b.AccountID); err != nil {
+			return err
+		}
+		if err := t.limit("backends", "backends", b.AccountID, t.s.opt.MaxBackends); err != nil {
+			return err
+		}
+		b.ID, b.CreatedAt, b.UpdatedAt = account.NewID(b.Kind.IDPrefix(), t.now), t.now, t.now
+		if err := t.checkChildren(b); err != nil {
+			return err
+		}
+		return t.saveBackend(b)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// lockAccount makes other changes of the account's backends and their users wait until this one is done. Those who wait for changes of the
+// account are woken after it.
+func (t *tx) lockAccount(accountID string) error {
+	var id string
+	err := t.row(`UPDATE accounts SET seq = seq WHERE id = $1 RETURNING id`, accountID).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return account.Errorf(account.CodeNotFound, "there is no account %q", account.Shorten(accountID))
+	}
+	if _, noted := t.changes[accountID]; err == nil && !noted {
+		t.changes[accountID] = nil
+	}
+	return err
+}
+
+func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+	b, err := scanBackend(t.row(`SELECT `+backendColumns+` FROM backends WHERE account_id = $1 AND kind = $2 AND id = $3`, accountID, string(kind), id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, notFound(strings.ReplaceAll(string(kind), "_", " ")+" backend", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &b, t.addChildren(map[string]*account.Backend{id: &b}, `parent_id = $1`, id)
+}
+
+// Backend implements account.Backends.
+func (s *Store) Backend(ctx context.Context, accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+	var b *account.Backend
+	err := s.read(ctx, "reading a backend", func(t *tx) (err error) {
+		b, err = t.backend(accountID, kind, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ListBackends implements account.Backends.
+func (s *Store) ListBackends(ctx context.Context, accountID string, kind account.BackendKind, p account.Page) (*account.BackendPage, error) {
+	limit := pageLimit(p)
+	page := &account.BackendPage{}
+	err := s.read(ctx, "listing backends", func(t *tx) error {
+		page.Backends = []account.Backend{}
+		q := query{args: []any{accountID, string(kind)}, text: `account_id = $1 AND kind = $2`}
+		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
+		err := t.each(func(from scanner) error {
+			b, err := scanBackend(from)
+			page.Backends = append(page.Backends, b)
+			return err
+		}, `SELECT `+backendColumns+` FROM backends WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		if err != nil || len(page.Backends) == 0 {
+			return err
+		}
+		if page.More = len(page.Backends) > limit; page.More {
+			page.Backends = page.Backends[:limit]
+		}
+		byID := map[string]*account.Backend{}
+		for i := range page.Backends {
+			byID[page.Backends[i].ID] = &page.Backends[i]
+		}
+		first, last := page.Backends[len(page.Backends)-1].ID, page.Backends[0].ID
+		return t.addChildren(byID, `parent_id BETWEEN $1 AND $2`, first, last)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// PatchBackend implements account.Backends.
+func (s *Store) PatchBackend(ctx context.Context, accountID string, kind account.BackendKind, id string, p account.BackendPatch) (*account.Backend, error) {
+	var patched account.Backend
+	err := s.write(ctx, "changing a backend", func(t *tx) error {
+		existing, err := t.backend(accountID, kind, id)
+		if err != nil {
+			return err
+		}
+		if patched, err = p.Apply(*existing); err != nil || reflect.DeepEqual(patched, *existing) {
+			return err
+		}
+		if err := t.lockAccount(accountID); err != nil {
+			return err
+		}
+		if !slices.Equal(childrenOf(patched), childrenOf(*existing)) {
+			if err := t.checkChildren(patched); err != nil {
+				return err
+			}
+		}
+		patched.UpdatedAt = t.now
+		return t.saveBackend(patched)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &patched, nil
+}
+
+// DeleteBackend implements account.Backends.
+func (s *Store) DeleteBackend(ctx context.Context, accountID string, kind account.BackendKind, id string) error {
+	return s.write(ctx, "deleting a backend", func(t *tx) error {
+		if err := t.lockAccount(accountID); err != nil {
+			return err
+		}
+		if _, err := t.backend(accountID, kind, id); err != nil {
+			return err
+		}
+		if err := t.refuseUsed(id); err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, accountID, id)
+	})
+}
+
+// maxUsers is how many users of a backend an error names.
+const maxUsers = 5
+
+// refuseUsed refuses to take away what others refer to, and names them.
+func (t *tx) refuseUsed(id string) error {
+	var users, ids []string
+	err := t.each(func(from scanner) error {
+		var user, what string
+		err := from.Scan(&user, &what)
+		users, ids = append(users, strings.ReplaceAll(what, "_", " ")+" "+user), append(ids, user)
+		return err
+	}, fmt.Sprintf(`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
+	if err != nil {
+		return err
+	}
+	err = t.each(func(from scanner) error {
+		var user, url string
+		err := from.Scan(&user, &url)
+		users, ids = append(users, "endpoint "+user+" ("+url+")"), append(ids, user)
+		return err
+	}, fmt.Sprintf(`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
+	if err != nil || len(users) == 0 {
+		return err
+	}
+	if len(users) > maxUsers {
+		users, ids = append(users[:maxUsers], "others"), ids[:maxUsers]
+	}
+	return &account.Error{Code: account.CodeInUse, Details: map[string]string{"used_by": strings.Join(ids, ",")},
+		Msg: fmt.Sprintf("backend %s is used by %s; take it out there first, or delete those first", id, strings.Join(users, ", "))}
+}

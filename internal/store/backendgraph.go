@@ -1,0 +1,181 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// backendGraph is how the backends of an account hang together.
+type backendGraph struct {
+	kinds    map[string]account.BackendKind
+	children map[string][]string
+	parents  map[string][]string
+}
+
+// backendGraph reads the backends of an account. Who changes what they refer to holds lockAccount.
+func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
+	g := &backendGraph{kinds: map[string]account.BackendKind{}, children: map[string][]string{}, parents: map[string][]string{}}
+	err := t.each(func(from scanner) error {
+		var id, kind string
+		err := from.Scan(&id, &kind)
+		g.kinds[id] = account.BackendKind(kind)
+		return err
+	}, `SELECT id, kind FROM backends WHERE account_id = $1`, accountID)
+	if err != nil {
+		return nil, err
+	}
+	return g, t.each(func(from scanner) error {
+		var parent, child string
+		err := from.Scan(&parent, &child)
+		g.children[parent] = append(g.children[parent], child)
+		g.parents[child] = append(g.parents[child], parent)
+		return err
+	}, `SELECT c.parent_id, c.child_id FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE b.account_id = $1 ORDER BY c.parent_id, c.position`, accountID)
+}
+
+// put gives a backend these children.
+func (g *backendGraph) put(b account.Backend) {
+	for _, child := range g.children[b.ID] {
+		g.parents[child] = without(g.parents[child], b.ID)
+	}
+	g.kinds[b.ID], g.children[b.ID] = b.Kind, childrenOf(b)
+	for _, child := range g.children[b.ID] {
+		g.parents[child] = append(g.parents[child], b.ID)
+	}
+}
+
+func without(ids []string, id string) (rest []string) {
+	for _, one := range ids {
+		if one != id {
+			rest = append(rest, one)
+		}
+	}
+	return rest
+}
+
+// reach returns id and everything that the edges lead to from there.
+func reach(edges map[string][]string, id string) map[string]bool {
+	seen, todo := map[string]bool{id: true}, []string{id}
+	for len(todo) > 0 {
+		next := todo[0]
+		todo = todo[1:]
+		for _, one := range edges[next] {
+			if !seen[one] {
+				seen[one] = true
+				todo = append(todo, one)
+			}
+		}
+	}
+	return seen
+}
+
+// depth is the number of backends on the longest way along the edges from id. There is no cycle.
+func depth(edges map[string][]string, id string, known map[string]int) int {
+	if d := known[id]; d > 0 {
+		return d
+	}
+	deepest := 0
+	for _, one := range edges[id] {
+		deepest = max(deepest, depth(edges, one, known))
+	}
+	known[id] = deepest + 1
+	return known[id]
+}
+
+// answers says whether there is an http_response at id or below it.
+func (g *backendGraph) answers(id string) bool {
+	for below := range reach(g.children, id) {
+		if g.kinds[below] == account.BackendHTTPResponse {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	ruleUnknownBackend = "names no backend of this account"
+	ruleTCPAnswer      = "a tcp endpoint cannot forward to an http_response backend, at any depth; leave it out there, or use an http endpoint"
+)
+
+// checkChildren holds what must be true of a backend's place among the others: its children exist, none leads back to it, nothing is nested too
+// deep, and no tcp endpoint comes to an http_response.
+func (t *tx) checkChildren(b account.Backend) error {
+	children := childrenOf(b)
+	if len(children) == 0 {
+		return nil
+	}
+	g, err := t.backendGraph(b.AccountID)
+	if err != nil {
+		return err
+	}
+	var broken []account.FieldError
+	for _, child := range children {
+		switch _, known := g.kinds[child]; {
+		case !known:
+			broken = append(broken, account.FieldError{Field: "backends", Value: account.Shorten(child), Rule: ruleUnknownBackend})
+		case reach(g.children, child)[b.ID]:
+			broken = append(broken, account.FieldError{Field: "backends", Value: child, Rule: "leads back to " + b.ID + ", which cannot contain itself"})
+		}
+	}
+	if len(broken) > 0 {
+		return account.InvalidAll(broken)
+	}
+	g.put(b)
+	if n := depth(g.children, b.ID, map[string]int{}) + depth(g.parents, b.ID, map[string]int{}) - 1; n > account.MaxBackendDepth {
+		return account.Invalid("backends", strings.Join(children, ","), fmt.Sprintf("would nest backends %d deep; at most %d are allowed", n, account.MaxBackendDepth))
+	}
+	return t.refuseAnswersUnderTCP(g, b)
+}
+
+// refuseAnswersUnderTCP looks for tcp endpoints that come to an http_response by the changed backend.
+func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
+	if !g.answers(b.ID) {
+		return nil
+	}
+	above := reach(g.parents, b.ID)
+	return t.each(func(from scanner) error {
+		var used, endpoint, url string
+		if err := from.Scan(&used, &endpoint, &url); err != nil || !above[used] {
+			return err
+		}
+		return account.Invalid("backends", strings.Join(childrenOf(b), ","), ruleTCPAnswer+": endpoint "+endpoint+" ("+url+") uses "+used)
+	}, `SELECT r.backend_id, e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE e.account_id = $1 AND e.scheme = 'tcp'
+		ORDER BY e.id`, b.AccountID)
+}
+
+// BackendTree implements account.BackendTrees.
+func (s *Store) BackendTree(ctx context.Context, accountID, id string) (*account.BackendTree, error) {
+	var tree *account.BackendTree
+	err := s.read(ctx, "reading backends", func(t *tx) error {
+		const below = `WITH RECURSIVE below (id) AS (SELECT id FROM backends WHERE account_id = $1 AND id = $2
+			UNION SELECT c.child_id FROM backend_children c JOIN below ON c.parent_id = below.id) `
+		tree = &account.BackendTree{Root: id, All: map[string]account.Backend{}}
+		found := map[string]*account.Backend{}
+		err := t.each(func(from scanner) error {
+			b, err := scanBackend(from)
+			found[b.ID] = &b
+			return err
+		}, below+`SELECT `+backendColumns+` FROM backends WHERE id IN (SELECT id FROM below)`, accountID, id)
+		if err != nil {
+			return err
+		}
+		if found[id] == nil {
+			return notFound("backend", id)
+		}
+		err = t.addChildren(found, `parent_id IN (`+below+`SELECT id FROM below)`, accountID, id)
+		for _, b := range found {
+			tree.All[b.ID] = *b
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tree, nil
+}

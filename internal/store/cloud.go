@@ -1,0 +1,200 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// CreateEndpoint implements account.CloudEndpoints.
+func (s *Store) CreateEndpoint(ctx context.Context, e account.Endpoint, facts account.PolicyFacts) (*account.Endpoint, error) {
+	if err := checkCloud(&e, e.TrafficPolicy, facts); err != nil {
+		return nil, err
+	}
+	var row *endpointRow
+	err := s.write(ctx, "creating an endpoint", func(t *tx) (err error) {
+		if err := t.lockAccount(e.AccountID); err != nil {
+			return err
+		}
+		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
+		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
+			return err
+		}
+		if err := t.refuseOtherScheme(r); err != nil {
+			return err
+		}
+		if err := t.refuseAgents(r); err != nil {
+			return err
+		}
+		slot := ""
+		if e.PoolingEnabled {
+			slot = memberSlot(e.Name, "")
+		}
+		if row, err = t.newEndpoint(r, slot); err != nil {
+			return err
+		}
+		row.slot, row.onlineSince = slot, t.now
+		made := &row.e
+		made.Type, made.Status, made.Principal = account.TypeCloud, account.StatusOnline, e.Principal
+		made.Name, made.Description, made.Metadata, made.PoolingEnabled = e.Name, e.Description, e.Metadata, e.PoolingEnabled
+		policy, err := t.newPolicy(e.TrafficPolicy, facts)
+		if err != nil {
+			return err
+		}
+		if _, err := t.setPolicy(row, policy, e.BackendID); err != nil {
+			return err
+		}
+		if err := t.joinCloud(row); err != nil {
+			return err
+		}
+		t.changed(account.Added, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	row.e.TrafficPolicy = e.TrafficPolicy
+	return &row.e, nil
+}
+
+func checkCloud(e *account.Endpoint, policy string, facts account.PolicyFacts) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if (policy == "") != (facts.Digest == "") {
+		return account.Invalid("traffic_policy", "", "must be checked before it is kept")
+	}
+	return nil
+}
+
+// refuseAgents holds the rule that a URL is that of agents or of endpoints of type cloud.
+func (t *tx) refuseAgents(r account.BindRequest) error {
+	rows, err := t.rowsOf(r, `type <> $5`, account.TypeCloud)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	row := rows[0]
+	state := "is online"
+	if row.e.OfflineSince != nil {
+		state = "is offline since " + row.e.OfflineSince.Format("2006-01-02T15:04:05Z07:00")
+	}
+	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
+		Msg: fmt.Sprintf("%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is lost keeps its URL for %s", r.URL, row.e.ID, state, t.s.opt.Grace)}
+}
+
+// refuseCloud refuses an agent's bind of a URL that endpoints of type cloud have.
+func (t *tx) refuseCloud(r account.BindRequest) error {
+	rows, err := t.rowsOf(r, `type = $5`, account.TypeCloud)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	id := rows[0].e.ID
+	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
+		Msg: fmt.Sprintf("%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api endpoints delete %s", r.URL, id, id)}
+}
+
+// rowsOf returns at most two endpoints of the URL of a bind that the condition selects.
+func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpointRow, error) {
+	return t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+condition+` ORDER BY id LIMIT 2`,
+		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, arg)
+}
+
+// joinCloud gives a row of type cloud its slot beside those that have the URL already: it is shared by all or by nobody, and all that share it
+// answer alike.
+func (t *tx) joinCloud(row *endpointRow) error {
+	e := &row.e
+	row.slot = ""
+	if e.PoolingEnabled {
+		if row.slot = memberSlot(e.Name, ""); row.slot == "" {
+			row.slot = "id:" + e.ID
+		}
+	}
+	differs, args := ``, []any{e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID}
+	if e.PoolingEnabled {
+		differs = ` AND (pooling_enabled = 0 OR slot = $6 OR policy_digest <> $7 OR backend_id <> $8)`
+		args = append(args, row.slot, row.digest, e.BackendID)
+	}
+	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5`+differs+` ORDER BY id LIMIT 1`, args...)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	other, why := others[0], "the members of a pool have the same traffic_policy and the same backend_id; delete the others before you change one, or give the new one theirs"
+	switch {
+	case !other.e.PoolingEnabled || !e.PoolingEnabled:
+		why = "only endpoints that all have pooling_enabled share a URL; change that one, or choose another URL"
+	case other.slot == row.slot:
+		why = fmt.Sprintf("it has the name %q already; give this member of the pool another name", e.Name)
+	}
+	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": other.e.ID, "url": e.URL},
+		Msg: fmt.Sprintf("%s is that of cloud endpoint %s: %s", e.URL, other.e.ID, why)}
+}
+
+// PatchEndpoint implements account.CloudEndpoints.
+func (s *Store) PatchEndpoint(ctx context.Context, accountID, id string, p account.EndpointPatch, facts account.PolicyFacts) (*account.Endpoint, error) {
+	var row *endpointRow
+	var now policy
+	err := s.write(ctx, "changing an endpoint", func(t *tx) (err error) {
+		if row, err = t.cloudEndpoint(accountID, id); err != nil {
+			return err
+		}
+		before := row.e
+		after, err := p.Apply(before)
+		if err != nil {
+			return err
+		}
+		if p.TrafficPolicy == nil {
+			now, err = t.policyOf(row)
+		} else if err = checkCloud(&after, *p.TrafficPolicy, facts); err == nil {
+			now, err = t.newPolicy(*p.TrafficPolicy, facts)
+		}
+		if err != nil {
+			return err
+		}
+		row.e.Description, row.e.Metadata, row.e.PoolingEnabled = after.Description, after.Metadata, after.PoolingEnabled
+		changed, err := t.setPolicy(row, now, after.BackendID)
+		if err != nil || !changed && !differs(before, row.e) {
+			return err
+		}
+		if err := t.joinCloud(row); err != nil {
+			return err
+		}
+		row.e.UpdatedAt = t.now
+		t.changed(account.Modified, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	row.e.TrafficPolicy = now.text
+	return &row.e, nil
+}
+
+// DeleteEndpoint implements account.CloudEndpoints.
+func (s *Store) DeleteEndpoint(ctx context.Context, accountID, id string) error {
+	return s.write(ctx, "deleting an endpoint", func(t *tx) error {
+		row, err := t.cloudEndpoint(accountID, id)
+		if err != nil {
+			return err
+		}
+		return t.deleteEndpoint(row)
+	})
+}
+
+// cloudEndpoint returns a row of type cloud.
+func (t *tx) cloudEndpoint(accountID, id string) (*endpointRow, error) {
+	row, err := t.endpointWhere(`account_id = $1 AND id = $2`, accountID, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case row == nil:
+		return nil, notFound("endpoint", id)
+	case row.e.Type != account.TypeCloud:
+		return nil, account.Invalid("type", row.e.Type, "endpoint "+id+" is an agent's, which its agent makes, changes by its flags and ends: "+
+			"start the agent with other flags, or end it with Ctrl-C or by /tunnel_sessions/{id}/stop")
+	}
+	return row, nil
+}

@@ -1,0 +1,209 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Policies lie in the database sealed, and only reads of one endpoint open them: lists, events and snapshots never hold one.
+
+// policyChange is what has to be written of an endpoint's policy and of the backends that it refers to.
+type policyChange struct {
+	sealed []byte
+	refs   []string
+}
+
+var errNoKey = errors.New("the store was opened without a secret key")
+
+// CheckKey says whether Options.Key is the one that the policies of this store are sealed with. The error is a sentence for whoever started the
+// program. A store without policies takes any key.
+func (s *Store) CheckKey(ctx context.Context) error {
+	return s.read(ctx, "checking the secret key", func(t *tx) error {
+		return t.each(func(from scanner) error {
+			var id string
+			var sealed []byte
+			if err := from.Scan(&id, &sealed); err != nil {
+				return err
+			}
+			if _, err := t.unseal(sealed, id); err != nil {
+				return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's traffic policies are sealed; "+
+					"give that one with --secret-key-file, or put it back into the data directory")
+			}
+			return nil
+		}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' ORDER BY id LIMIT 1`)
+	})
+}
+
+func (t *tx) unseal(sealed []byte, endpointID string) (string, error) {
+	if len(sealed) == 0 {
+		return "", nil
+	}
+	if t.s.opt.Key == nil {
+		return "", errNoKey
+	}
+	text, err := t.s.opt.Key.Unseal(sealed, endpointID)
+	if err != nil {
+		return "", fmt.Errorf("opening the policy of endpoint %s: %w", endpointID, err)
+	}
+	return text, nil
+}
+
+// policy is an endpoint's, as the store knows it.
+type policy struct {
+	text, digest string
+	backends     []string // ids of its forward-backend actions
+}
+
+// newPolicy is one that somebody sets.
+func (t *tx) newPolicy(text string, facts account.PolicyFacts) (policy, error) {
+	if text == "" {
+		return policy{}, nil
+	}
+	if t.s.opt.Key == nil {
+		return policy{}, errNoKey
+	}
+	return policy{text: text, digest: t.s.opt.Key.Digest(facts.Digest), backends: facts.Backends}, nil
+}
+
+// policyOf reads the policy of a row that is in the database.
+func (t *tx) policyOf(row *endpointRow) (policy, error) {
+	if row.digest == "" {
+		return policy{}, nil
+	}
+	p := policy{digest: row.digest}
+	var sealed []byte
+	err := t.row(`SELECT traffic_policy FROM endpoints WHERE id = $1`, row.e.ID).Scan(&sealed)
+	if err == nil {
+		p.text, err = t.unseal(sealed, row.e.ID)
+	}
+	if err != nil {
+		return p, err
+	}
+	return p, t.each(func(from scanner) error {
+		var id string
+		err := from.Scan(&id)
+		p.backends = append(p.backends, id)
+		return err
+	}, `SELECT backend_id FROM endpoint_backends WHERE endpoint_id = $1 AND backend_id <> $2 ORDER BY backend_id`, row.e.ID, row.e.BackendID)
+}
+
+// setPolicy gives the row a policy and a backend of its own; they are written with the row. changed says whether either is another one than
+// before.
+func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bool, err error) {
+	if p.digest == row.digest && backendID == row.e.BackendID {
+		if p.digest == "" {
+			return false, nil
+		}
+		if before, err := t.policyOf(row); err != nil || before.text == p.text {
+			return false, err
+		}
+	}
+	if err := t.mayForward(row, p.backends, backendID); err != nil {
+		return false, err
+	}
+	row.change = &policyChange{refs: append([]string{}, p.backends...)}
+	if p.text != "" {
+		row.change.sealed = t.s.opt.Key.Seal(p.text, row.e.ID)
+	}
+	if backendID != "" {
+		row.change.refs = append(row.change.refs, backendID)
+	}
+	row.digest, row.e.BackendID = p.digest, backendID
+	return true, nil
+}
+
+// mayForward says whether the endpoint may refer to the backends, of its policy and of its own.
+func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
+	if own != "" && len(ofPolicy) > 0 {
+		return account.Invalid("backend_id", own, "the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of the two")
+	}
+	if own == "" && len(ofPolicy) == 0 {
+		return nil
+	}
+	if err := t.lockAccount(row.e.AccountID); err != nil {
+		return err
+	}
+	g, err := t.backendGraph(row.e.AccountID)
+	if err != nil {
+		return err
+	}
+	var broken []account.FieldError
+	check := func(field, id string) {
+		switch _, known := g.kinds[id]; {
+		case !known:
+			broken = append(broken, account.FieldError{Field: field, Value: account.Shorten(id), Rule: ruleUnknownBackend})
+		case row.e.Scheme == "tcp" && g.answers(id):
+			broken = append(broken, account.FieldError{Field: field, Value: id, Rule: ruleTCPAnswer})
+		}
+	}
+	for _, id := range ofPolicy {
+		check("traffic_policy", id)
+	}
+	if own != "" {
+		check("backend_id", own)
+	}
+	if len(broken) > 0 {
+		return account.InvalidAll(broken)
+	}
+	return nil
+}
+
+// savePolicy writes what setPolicy noted.
+func (t *tx) savePolicy(row *endpointRow) error {
+	if row.change == nil {
+		return nil
+	}
+	if err := t.exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(row.change.sealed), row.e.ID); err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM endpoint_backends WHERE endpoint_id = $1`, row.e.ID); err != nil {
+		return err
+	}
+	for _, id := range row.change.refs {
+		if err := t.exec(`INSERT INTO endpoint_backends (endpoint_id, backend_id) VALUES ($1, $2)`, row.e.ID, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindPolicy gives the row of an agent the policy of its bind.
+func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest) (changed bool, err error) {
+	p, err := t.newPolicy(r.TrafficPolicy, r.PolicyFacts)
+	if err != nil {
+		return false, err
+	}
+	if changed, err = t.setPolicy(row, p, ""); err != nil {
+		return false, err
+	}
+	return changed, t.agreePolicy(row, p, r.ReplacePoolPolicy)
+}
+
+// agreePolicy holds the rule that all members of a pool have one policy. With replace the others get that of the row, in the same transaction.
+func (t *tx) agreePolicy(row *endpointRow, p policy, replace bool) error {
+	e := &row.e
+	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
+		e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID, row.digest)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	if !replace {
+		return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": others[0].e.ID, "url": e.URL},
+			Msg: fmt.Sprintf("%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, or replace theirs by --replace-pool-policy",
+				e.URL, others[0].e.ID)}
+	}
+	for _, other := range others {
+		if _, err := t.setPolicy(other, p, ""); err != nil {
+			return err
+		}
+		other.e.UpdatedAt = t.now
+		t.changed(account.Modified, other)
+	}
+	return nil
+}

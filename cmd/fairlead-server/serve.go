@@ -54,6 +54,8 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` where API, agents and forwarders connect, always over TLS")
 	f.StringVar(&o.BaseURL, "base-url", "", "`URL` by which clients reach the API; default https://<host name>:<port of --addr>")
 	f.StringVar(&o.TunnelURL, "tunnel-url", "", "`URL` by which agents and forwarders reach the service, when it is not --base-url")
+	f.StringVar(&o.SecretKeyFile, "secret-key-file", "", "`FILE` with 64 hexadecimal digits, the key that seals traffic policies in the store; "+
+		"default DATA-DIR/secret.key, made when it is missing; required with PostgreSQL")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate's chain, leaf first; reloaded on change. Default: an authority of its own")
 	f.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the private key of --tls-cert")
 	f.StringSliceVar(&o.TLSNames, "tls-san", nil, "further host `NAME` or IP address for the service's own certificate; may be repeated")

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 )
 
 // Options of the service. Field names in errors are those of the flags.
@@ -28,6 +30,7 @@ type Options struct {
 	TunnelURL      string   // how agents and forwarders reach the service, when that differs from BaseURL
 	DataDir        string   // database, authority, lock
 	DatabaseURL    string   // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	SecretKeyFile  string   // the key that seals what is secret in the store; "" = a file in DataDir, which is made when it is missing
 	TLSCert        string   // PEM files; both or none
 	TLSKey         string   //
 	TLSNames       []string // further names and addresses for the service's own certificate
@@ -83,6 +86,10 @@ func (o *Options) Validate() error {
 	if o.DataDir == "" {
 		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
 	}
+	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
+		note(account.Invalid("--secret-key-file", "", fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
+			"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize, seal.KeySize)))
+	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		note(account.Invalid("--tls-cert", o.TLSCert, "give --tls-cert and --tls-key together, or neither"))
 	}
@@ -105,6 +112,16 @@ func (o *Options) Validate() error {
 		return account.InvalidAll(broken)
 	}
 	return nil
+}
+
+// secretKeyFile is the file in the data directory that holds the key when no other is given.
+const secretKeyFile = "secret.key"
+
+func (o *Options) secretKey() (*seal.Key, error) {
+	if o.SecretKeyFile != "" {
+		return seal.Read(o.SecretKeyFile)
+	}
+	return seal.ReadOrMake(filepath.Join(o.DataDir, secretKeyFile))
 }
 
 // reservedHeaders cannot carry the API's version.

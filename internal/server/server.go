@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/pki"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -42,6 +43,7 @@ type service struct {
 	log      *slog.Logger
 	base     *url.URL
 	store    *store.Store
+	key      *seal.Key
 	lock     *store.ServerLock
 	certs    *pki.Source
 	metrics  *metrics
@@ -110,6 +112,10 @@ func (s *service) openData(ctx context.Context) error {
 		}
 	})
 	opt.Lock, s.lock = lock, lock
+	if s.key, err = s.opt.secretKey(); err != nil {
+		return err
+	}
+	opt.Key = s.key
 	s.store, err = store.Open(ctx, opt)
 	if err != nil {
 		return err
@@ -119,6 +125,9 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the store could not be closed", "err", err)
 		}
 	})
+	if err := s.store.CheckKey(ctx); err != nil {
+		return err
+	}
 	if err := s.store.ServerStart(ctx); err != nil {
 		return fmt.Errorf("starting on the store: %w", err)
 	}

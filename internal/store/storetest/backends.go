@@ -77,6 +77,7 @@ var backends = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		child := f.Static()
 		for kind, patch := range everyKind(child.ID) {
+			f.Clock.Step(time.Millisecond) // newer than the child
 			made := f.MakeBackend(kind, patch)
 			if !account.ValidID(kind.IDPrefix(), made.ID) || made.CreatedAt != f.Clock.Now() || made.UpdatedAt != made.CreatedAt || made.AccountID != f.AccountID {
 				t.Fatalf("made %+v", made)

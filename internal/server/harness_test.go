@@ -133,7 +133,7 @@ func (r *running) readSecrets() {
 // admin opens the store beside the running service, as the commands do.
 func (r *running) admin() *store.Store {
 	r.t.Helper()
-	st, err := store.Open(within(r.t), store.Options{DataDir: r.opt.DataDir})
+	st, err := store.Open(within(r.t), store.Options{DataDir: r.opt.DataDir, DatabaseURL: r.opt.DatabaseURL})
 	if err != nil {
 		r.t.Fatal(err)
 	}

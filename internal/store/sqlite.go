@@ -142,7 +142,7 @@ func sentence(path string, err error) error {
 		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --data-dir", path, newer)
 	case errors.Is(err, errForeignDatabase):
 		return fmt.Errorf("database %s cannot be used: %w; choose another --data-dir", path, errForeignDatabase)
-	case errors.As(err, &driver) && driver.Code()&0xff == sqlite3.SQLITE_NOTADB:
+	case errors.As(err, &driver) && (driver.Code()&0xff == sqlite3.SQLITE_NOTADB || driver.Code()&0xff == sqlite3.SQLITE_CORRUPT):
 		return fmt.Errorf("database %s cannot be used: it is no SQLite file or damaged; restore it from a backup, or choose another --data-dir", path)
 	}
 	return fmt.Errorf("opening database %s: %w", path, err)

@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/store/postgrestest"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// statuses reads the endpoints' statuses by URL.
+func (r *running) statuses() map[string]string {
+	r.t.Helper()
+	var page struct {
+		Endpoints []struct {
+			URL    string `json:"url"`
+			Status string `json:"status"`
+		} `json:"endpoints"`
+	}
+	found := map[string]string{}
+	if r.api("GET", "/endpoints", nil, &page) == http.StatusOK {
+		for _, e := range page.Endpoints {
+			found[e.URL] = e.Status
+		}
+	}
+	return found
+}
+
+// TestLostDatabaseIsA503AndComesBack stops PostgreSQL under a running service. Sessions live on; what ended meanwhile is offline afterwards.
+func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
+	t.Parallel()
+	postgres, err := postgrestest.Start("fsync=off")
+	postgrestest.SkipWithout(t, err)
+	t.Cleanup(func() { // after the service has ended
+		if err := postgres.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := url.Parse(postgres.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("fairlead", "hunter2-word")
+	r := start(t, func(o *Options) { o.DatabaseURL = u.String() })
+	stays := r.agent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
+	leaves := r.agent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
+	receive(t, stays.bound, "bind")
+	receive(t, leaves.bound, "bind")
+
+	if err := postgres.Down(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ method, path string }{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
+		var answer struct {
+			ErrorCode account.Code `json:"error_code"`
+		}
+		var body any
+		if c.method == "POST" {
+			body = map[string]string{}
+		}
+		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable || answer.ErrorCode != account.CodeUnavailable {
+			t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
+		}
+	}
+	leaves.stop()
+	if err := postgres.Up(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the API answers, and knows who left", func() bool { return r.statuses()["http://leaves.demo"] == account.StatusOffline })
+	if got := r.statuses()["http://stays.demo"]; got != account.StatusOnline {
+		t.Errorf("the endpoint of the agent that stayed is %q", got)
+	}
+	if len(stays.bound) != 0 {
+		t.Error("the agent that stayed had to bind again")
+	}
+	until(t, "writes go on", func() bool { return r.api("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated })
+
+	admin := r.admin() // as a command in another process
+	accounts, err := admin.ListAccounts(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := admin.ListAuthtokens(within(t), accounts[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.DeleteAuthtoken(within(t), accounts[0].ID, tokens[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the session of a deleted token ends", func() bool { return r.statuses()["http://stays.demo"] == account.StatusOffline })
+	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
+		t.Error("the log has the database's password, or does not name the database")
+	}
+	r.stop()
+	if err := receive(t, r.finished, "end"); err != nil {
+		t.Errorf("the service ended with %v", err)
+	}
+}

@@ -1,0 +1,190 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Credential is an API key or an authtoken, as somebody who restores a store has to look at it.
+type Credential struct {
+	Kind        string     `json:"kind"` // "api-key" or "authtoken"
+	ID          string     `json:"id"`
+	Account     string     `json:"account"` // its name
+	Description string     `json:"description"`
+	Rules       string     `json:"rules"` // scopes or ACL, as JSON
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at"`
+}
+
+// Restored says what a restore did.
+type Restored struct {
+	Epoch    int64  // of the versions that watches get from now on
+	Replaced string // where the store that was there before is kept; "" when there was none
+	Compared bool   // that store could be read; without it Valid has every credential and the other lists are empty
+	Valid    []Credential
+	Again    []Credential // valid again: deleted since the backup
+	Changed  []Credential // as they were at the backup: their rules or expiry were changed since
+	Gone     []Credential // unknown: made since the backup
+}
+
+// Restore puts a file that Backup wrote in the place of the SQLite store in opt.DataDir, as NewEpoch leaves it. It refuses while a server runs
+// there. The store that it replaces is kept beside it. Until the last step, a rename, nothing has changed.
+func Restore(ctx context.Context, opt Options, file string) (restored *Restored, err error) {
+	lock, err := LockServer(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	path := filepath.Join(opt.DataDir, databaseFile)
+	restored = &Restored{}
+	old, oldEpoch, problem := readCredentials(ctx, path)
+	restored.Compared = problem == nil
+
+	work, err := os.MkdirTemp(opt.DataDir, ".restore-*")
+	if err != nil {
+		return nil, fmt.Errorf("restoring: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	fresh := filepath.Join(work, databaseFile)
+	if err := copyFile(file, fresh); err != nil {
+		return nil, err
+	}
+	if err := checkOurs(ctx, fresh, file); err != nil {
+		return nil, err
+	}
+	if err := checkWhole(ctx, fresh, file); err != nil {
+		return nil, err
+	}
+	opt.DataDir = work
+	if restored.Epoch, restored.Valid, err = renew(ctx, opt, oldEpoch); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(fresh + "-wal"); err == nil && info.Size() > 0 {
+		return nil, errors.New("restoring: the restored store has a journal that could not be written back; try again")
+	}
+	restored.compare(old)
+	restored.Replaced, err = putInPlace(fresh, path, time.Now())
+	return restored, err
+}
+
+// NewEpoch makes the store another one for its watchers, which list again, and ends what sessions it remembers: what a store needs whose
+// database was put back by other means, such as pg_restore. It refuses while a server runs. The result has every valid credential.
+func NewEpoch(ctx context.Context, opt Options) (restored *Restored, err error) {
+	if opt.Lock, err = LockServer(ctx, opt); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, opt.Lock.Release()) }()
+	restored = &Restored{}
+	restored.Epoch, restored.Valid, err = renew(ctx, opt, 0)
+	return restored, err
+}
+
+// renew opens the store and gives it an epoch above its own and the given one.
+func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []Credential, err error) {
+	s, err := Open(ctx, opt)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.ServerStart(ctx); err != nil {
+		return 0, nil, err
+	}
+	err = s.write(ctx, "beginning a new epoch", func(t *tx) (err error) {
+		epoch = max(s.epoch+1, above+1, t.now.Unix())
+		for _, statement := range []string{`DELETE FROM events`, `UPDATE accounts SET compacted_seq = seq`} {
+			if err := t.exec(statement); err != nil {
+				return err
+			}
+		}
+		if err := t.exec(`UPDATE store SET epoch = $1`, epoch); err != nil {
+			return err
+		}
+		valid, err = t.credentials()
+		return err
+	})
+	return epoch, valid, err
+}
+
+// credentials reads the API keys and authtokens of all accounts that have not expired.
+func (t *tx) credentials() (all []Credential, err error) {
+	err = t.each(func(from scanner) error {
+		var c Credential
+		var made, expires int64
+		err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &c.Rules, &made, &expires)
+		c.CreatedAt, c.ExpiresAt = fromMicros(made), timePointer(expires)
+		all = append(all, c)
+		return err
+	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, k.created_at, k.expires_at
+			FROM api_keys AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
+		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, k.created_at, k.expires_at
+			FROM authtokens AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
+		ORDER BY 1, 2`, micros(t.now))
+	return all, err
+}
+
+// compare sorts out what is valid now against what was in the store that is replaced.
+func (r *Restored) compare(old []Credential) {
+	if !r.Compared {
+		return
+	}
+	before := map[string]Credential{}
+	for _, c := range old {
+		before[c.ID] = c
+	}
+	for _, c := range r.Valid {
+		was, known := before[c.ID]
+		delete(before, c.ID)
+		switch {
+		case !known:
+			r.Again = append(r.Again, c)
+		case was.Rules != c.Rules || microsOf(was.ExpiresAt) != microsOf(c.ExpiresAt):
+			r.Changed = append(r.Changed, c)
+		}
+	}
+	for _, c := range old {
+		if _, left := before[c.ID]; left {
+			r.Gone = append(r.Gone, c)
+		}
+	}
+}
+
+// putInPlace renames the restored file to path and keeps what was there, with its journal, under the name that it returns.
+func putInPlace(fresh, path string, now time.Time) (replaced string, err error) {
+	if _, err := os.Stat(path); err == nil {
+		replaced = path + ".replaced-" + now.UTC().Format("20060102T150405.000Z")
+		for _, suffix := range []string{"-wal", "-shm"} { // a journal beside another database would damage it
+			if err := os.Rename(path+suffix, replaced+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return "", fmt.Errorf("keeping the replaced store: %w", err)
+			}
+		}
+		if err := os.Link(path, replaced); err != nil { // a file system without links
+			if err := os.Rename(path, replaced); err != nil {
+				return "", fmt.Errorf("keeping the replaced store: %w", err)
+			}
+		}
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return "", fmt.Errorf("putting the restored store in its place: %w", err)
+	}
+	return replaced, syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("writing directory %s: %w", dir, err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("writing directory %s: %w", dir, err)
+	}
+	return nil
+}

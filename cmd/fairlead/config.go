@@ -4,8 +4,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +27,8 @@ func newConfig(c console) *cobra.Command {
   server_url: https://fairlead.example.net:8443
   authtoken: flt_…
   ca_file: ca.crt        # relative to the config file; or
-  ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints`,
+  ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints
+  endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -156,6 +159,44 @@ func check(c console, flags agentconfig.Flags) error {
 	for _, w := range s.Warnings {
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
-	_, err = connection(s)
-	return err
+	wrong := checkEntries(c, s)
+	if _, err := connection(s); len(wrong) == 0 || err != nil {
+		wrong = append([]error{err}, wrong...)
+	}
+	if len(wrong) == 1 {
+		return wrong[0]
+	}
+	return &usageErrors{wrong}
+}
+
+// checkEntries shows the endpoints and tunnels of the config file, and returns everything that is wrong with them.
+func checkEntries(c console, s *agentconfig.Settings) []error {
+	entries, wrong := s.Entries()
+	for _, entry := range entries {
+		e, problems := readEntry(entry)
+		if len(problems) > 0 {
+			continue
+		}
+		what := e.URL.String()
+		if entry.Tunnel {
+			what = strings.Join(labelTexts(e.Labels), " ")
+		}
+		_, _ = fmt.Fprintf(c.out, "%-12s %s -> %s\n", entry.Title(), what, e.Upstream)
+	}
+	if _, err := readEntries(entries); err != nil {
+		var list *usageErrors
+		if errors.As(err, &list) {
+			wrong = append(wrong, list.all...)
+		}
+	}
+	return wrong
+}
+
+func labelTexts(labels map[string]string) []string {
+	texts := make([]string, 0, len(labels))
+	for key, value := range labels {
+		texts = append(texts, key+"="+value)
+	}
+	slices.Sort(texts)
+	return texts
 }

@@ -4,22 +4,20 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 )
 
 // endpointFlags say what to bind.
 type endpointFlags struct {
-	url, binding, name, description, metadata string
-	pooling                                   bool
+	endpointSpec
+
+	policyFile string
 }
 
 func (f *endpointFlags) add(cmd *cobra.Command, example string) {
@@ -33,64 +31,28 @@ func (f *endpointFlags) add(cmd *cobra.Command, example string) {
 	flags.BoolVar(&f.pooling, "pooling-enabled", false, "share the URL with every other agent that was started with this flag: each new call\n"+
 		"goes to the agent that serves the fewest. --name, or else an id that each agent keeps in\n"+
 		"its state directory, tells the members of such a pool apart")
+	flags.StringVar(&f.policyFile, "traffic-policy-file", "", fmt.Sprintf("`FILE` with the endpoint's traffic policy (YAML or JSON, at most %d KiB): who may call, and what\n"+
+		"happens to calls; `fairlead policy check` checks one", account.MaxTrafficPolicy>>10))
+	flags.BoolVar(&f.replacePolicy, "replace-pool-policy", false, "give all members of the pool this agent's traffic policy; without it a member with another\npolicy is refused")
 }
 
-// endpoint checks the flags. scheme is the command's.
-func (f *endpointFlags) endpoint(scheme string) (agent.Endpoint, error) {
-	e := agent.Endpoint{Binding: f.binding, Name: f.name, Description: f.description, Metadata: f.metadata, Pooling: f.pooling}
+// read reads target and flags. scheme is the command's.
+func (f *endpointFlags) read(scheme, target string) (agent.Endpoint, error) {
+	f.upstream = target
 	if f.url == "" {
 		example := map[string]string{"http": "http://hello.demo", "tcp": "tcp://postgres.demo:5432"}[scheme]
-		return e, usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s", example)
+		return agent.Endpoint{}, usagef("--url is missing: give the URL at which the endpoint is called, e.g. --url %s", example)
 	}
-	if !slices.Contains(account.Bindings(), f.binding) {
-		return e, usagef("--binding %q: must be kubernetes, internal or public", f.binding)
-	}
-	u, err := account.ParseBindingURL(f.binding, f.url)
-	if err != nil {
-		return e, asFlag("--url", err)
-	}
-	if command := commandOf(u.Scheme); command != scheme {
-		return e, usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", f.url, scheme, scheme, command, scheme)
-	}
-	e.URL = u
-	for _, t := range []struct {
-		flag, text string
-		limit      int
-	}{{"--name", f.name, account.MaxName}, {"--description", f.description, account.MaxDescription}, {"--metadata", f.metadata, account.MaxMetadata}} {
-		if err := checkText(t.flag, t.text, t.limit); err != nil {
-			return e, err
+	if f.policyFile != "" {
+		var err error
+		if f.policy, err = agentconfig.ReadPolicy(f.policyFile); err != nil {
+			return agent.Endpoint{}, usagef("--traffic-policy-file: %v", err)
 		}
 	}
-	return e, nil
-}
-
-// commandOf is the command that serves endpoints of the scheme: an https endpoint is an http one whose clients reach the service over TLS.
-func commandOf(scheme string) string {
-	if scheme == "https" {
-		return "http"
+	u, err := account.ParseBindingURL(f.binding, f.url)
+	if command := commandOf(u.Scheme); err == nil && command != scheme {
+		return agent.Endpoint{}, usagef("--url %q: `fairlead %s` serves %s endpoints; use `fairlead %s`, or a URL that begins with %s://", f.url, scheme, scheme, command, scheme)
 	}
-	return scheme
-}
-
-func checkText(flag, text string, limit int) error {
-	shown := text
-	if len(shown) > 40 {
-		shown = shown[:40] + "…"
-	}
-	switch {
-	case len(text) > limit:
-		return usagef("%s %q: has %d bytes, and %d are allowed; shorten it", flag, shown, len(text), limit)
-	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return usagef("%s %q: must be valid UTF-8 without NUL", flag, shown)
-	}
-	return nil
-}
-
-// asFlag names the flag in an error about a field.
-func asFlag(flag string, err error) error {
-	var invalid *account.Error
-	if errors.As(err, &invalid) && len(invalid.Fields) == 1 {
-		return account.Invalid(flag, invalid.Fields[0].Value, invalid.Fields[0].Rule)
-	}
-	return err
+	e, wrong := f.check()
+	return e, wrong.asUsage()
 }

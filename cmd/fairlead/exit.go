@@ -12,8 +12,8 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
-	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -42,7 +42,9 @@ type reported struct {
 
 func (e *reported) Unwrap() error { return e.error }
 
-// report prints the error as one line and returns the exit code.
+const maxError = 2000 // characters; a server's words are in it
+
+// report prints the error as one line, or several as a line each, and returns the exit code.
 func report(c console, err error) int {
 	code := exitCode(err)
 	if errors.Is(err, errBroken) {
@@ -54,7 +56,14 @@ func report(c console, err error) int {
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}
-	_, _ = fmt.Fprintln(c.err, "fairlead: "+screen.Clean(err.Error()))
+	var list *usageErrors
+	if errors.As(err, &list) {
+		for _, e := range list.all {
+			_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Text(e.Error(), maxError))
+		}
+		return code
+	}
+	_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Text(err.Error(), maxError))
 	return code
 }
 
@@ -62,6 +71,7 @@ func exitCode(err error) int {
 	var (
 		failure    *agent.Failure
 		usage      *usageError
+		usages     *usageErrors
 		credential *agentconfig.CredentialError
 	)
 	switch {
@@ -70,7 +80,7 @@ func exitCode(err error) int {
 			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
 	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
-	case errors.As(err, &usage), account.CodeOf(err) == account.CodeInvalid:
+	case errors.As(err, &usage), errors.As(err, &usages), account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage
 	}
 	return exitOther

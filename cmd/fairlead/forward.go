@@ -21,19 +21,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// forward is one `fairlead http`, `fairlead tcp` or `fairlead tunnel`.
+// forward is one `fairlead http`, `tcp`, `tunnel` or `start`.
 type forward struct {
 	console  console
-	scheme   string        // of the endpoint; "" for a tunnel, whose callers decide
-	endpoint endpointFlags // not of a tunnel
+	scheme   string        // of http and tcp
+	endpoint endpointFlags // of http and tcp
 	settings agentconfig.Flags
-	protocol string // not of tcp
 	format   string
 	level    string
 }
 
-func (f *forward) addProtocol(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.protocol, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
+func addProtocol(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
 }
 
 func (f *forward) addFlags(cmd *cobra.Command) {
@@ -54,47 +53,23 @@ func oneTarget(forms, example string) cobra.PositionalArgs {
 	}
 }
 
-// run serves what read makes of arguments and flags.
-func (f *forward) run(ctx context.Context, read func() (agent.Endpoint, error)) error {
+// serveOne serves what read makes of arguments and flags.
+func (f *forward) serveOne(ctx context.Context, read func() (agent.Endpoint, error)) error {
+	e, err := read()
+	return f.run(ctx, func(*agentconfig.Settings) ([]agent.Endpoint, error) { return []agent.Endpoint{e}, err })
+}
+
+// run serves what choose makes of the settings.
+func (f *forward) run(ctx context.Context, choose func(*agentconfig.Settings) ([]agent.Endpoint, error)) error {
 	asJSON := f.format == "json"
-	if err := f.start(ctx, read); err != nil {
+	if err := f.start(ctx, choose); err != nil {
 		return &reported{err, asJSON}
 	}
 	return nil
 }
 
-// bind reads the flags of http and tcp.
-func (f *forward) bind(target string) (agent.Endpoint, error) {
-	upstream, err := f.upstream(target)
-	if err != nil {
-		return agent.Endpoint{}, err
-	}
-	e, err := f.endpoint.endpoint(f.scheme)
-	e.Upstream = upstream
-	return e, err
-}
-
-func (f *forward) upstream(target string) (agent.Upstream, error) {
-	u, err := agent.ParseUpstream(f.scheme, target)
-	if err != nil {
-		return u, asFlag("the upstream", err)
-	}
-	if f.scheme == "tcp" {
-		return u, nil
-	}
-	if f.protocol != agent.ProtocolHTTP1 && f.protocol != agent.ProtocolHTTP2 {
-		return u, usagef("--upstream-protocol %q: must be http1 or http2", f.protocol)
-	}
-	u.Protocol = f.protocol
-	return u, nil
-}
-
-func (f *forward) start(ctx context.Context, read func() (agent.Endpoint, error)) error {
+func (f *forward) start(ctx context.Context, choose func(*agentconfig.Settings) ([]agent.Endpoint, error)) error {
 	level, err := f.output()
-	if err != nil {
-		return err
-	}
-	endpoint, err := read()
 	if err != nil {
 		return err
 	}
@@ -102,11 +77,15 @@ func (f *forward) start(ctx context.Context, read func() (agent.Endpoint, error)
 	if err != nil {
 		return err
 	}
+	endpoints, err := choose(settings)
+	if err != nil {
+		return err
+	}
 	o, err := connection(settings)
 	if err != nil {
 		return err
 	}
-	o.Endpoints, o.Logger = []agent.Endpoint{endpoint}, f.logger(level)
+	o.Endpoints, o.Logger = endpoints, f.logger(level)
 	if o.DialServer, err = connectproxy.Dialer(f.console.env, nil); err != nil {
 		return &usageError{err.Error()}
 	}

@@ -6,6 +6,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
@@ -22,7 +23,7 @@ and to the others when one is gone.`
 
 const httpExample = `  fairlead http 8080 --url http://hello.demo                      # pods call http://hello.demo
   fairlead http http://10.0.0.7:3000 --url http://wiki.tools:8080  # another machine; pods call http://wiki.tools:8080
-  fairlead http https://intranet.corp --url http://intranet.corp   # TLS from here to the upstream
+  fairlead http https://intranet.corp --url http://intranet.corp --host-header rewrite   # TLS from here to the upstream, which sees its own name
   fairlead http '[::1]:50051' --url http://grpc.demo --upstream-protocol http2
   fairlead http 8080 --url http://hello.demo --pooling-enabled      # here and on other machines: they share the calls
   fairlead http 8080 --url https://app.example.com --binding public  # everybody calls https://app.example.com
@@ -37,11 +38,12 @@ func newHTTP(c console) *cobra.Command {
 		Example: httpExample,
 		Args:    oneTarget("a PORT, HOST:PORT or URL", "fairlead http 8080 --url http://hello.demo"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), func() (agent.Endpoint, error) { return f.bind(args[0]) })
+			return f.serveOne(cmd.Context(), func() (agent.Endpoint, error) { return f.endpoint.read(f.scheme, args[0]) })
 		},
 	}
 	f.endpoint.add(cmd, "http://hello.demo")
-	f.addProtocol(cmd)
+	addProtocol(cmd, &f.endpoint.protocol)
+	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough, "the Host that the upstream sees: passthrough (what the caller sent), rewrite (the upstream's\nown host and port), or a `VALUE`")
 	f.addFlags(cmd)
 	return cmd
 }

@@ -56,7 +56,7 @@ func newRoot(c console) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newDoctor(c), newAPI(c), newConfig(c), newVersion(c))
+	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newConfig(c), newVersion(c))
 	return root
 }
 

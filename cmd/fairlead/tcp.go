@@ -31,7 +31,7 @@ func newTCP(c console) *cobra.Command {
 		Example: tcpExample,
 		Args:    oneTarget("a PORT or HOST:PORT", "fairlead tcp 5432 --url tcp://postgres.demo:5432"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), func() (agent.Endpoint, error) { return f.bind(args[0]) })
+			return f.serveOne(cmd.Context(), func() (agent.Endpoint, error) { return f.endpoint.read(f.scheme, args[0]) })
 		},
 	}
 	f.endpoint.add(cmd, "tcp://postgres.demo:5432")

@@ -26,8 +26,8 @@ const tunnelExample = `  fairlead tunnel --label app=api --label site=a 8080
 
 func newTunnel(c console) *cobra.Command {
 	f := &forward{console: c}
+	var spec endpointSpec
 	var labels []string
-	var metadata string
 	cmd := &cobra.Command{
 		Use:     "tunnel TARGET --label LABEL=VALUE [--label …]",
 		Short:   "Join tunnel groups by labels, without a URL of its own",
@@ -35,24 +35,21 @@ func newTunnel(c console) *cobra.Command {
 		Example: tunnelExample,
 		Args:    oneTarget("a PORT, HOST:PORT or URL", "fairlead tunnel --label app=api 8080"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), func() (agent.Endpoint, error) {
-				e := agent.Endpoint{Metadata: metadata}
+			return f.serveOne(cmd.Context(), func() (agent.Endpoint, error) {
 				var err error
-				if e.Labels, err = parseLabels(labels); err != nil {
-					return e, err
+				if spec.labels, err = parseLabels(labels); err != nil {
+					return agent.Endpoint{}, err
 				}
-				if err := checkText("--metadata", metadata, account.MaxMetadata); err != nil {
-					return e, err
-				}
-				e.Upstream, err = f.upstream(args[0])
-				return e, err
+				spec.upstream = args[0]
+				e, wrong := spec.check()
+				return e, wrong.asUsage()
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&labels, "label", nil, "`LABEL=VALUE` that the tunnel has; may be repeated (at least one)")
-	flags.StringVar(&metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
-	f.addProtocol(cmd)
+	flags.StringVar(&spec.metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
+	addProtocol(cmd, &spec.protocol)
 	f.addFlags(cmd)
 	return cmd
 }
@@ -72,5 +69,5 @@ func parseLabels(given []string) (map[string]string, error) {
 		}
 		labels[key] = value
 	}
-	return labels, asFlag("--label", account.ValidateLabels(labels))
+	return labels, nil
 }

@@ -92,6 +92,11 @@ func wrongForAgents(empty string) map[string]wrong {
 		"both trust flags":     {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
 		"no such config":       {ok("--config", "/does/not/exist"), "does not exist"},
 		"unknown flag":         {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
+		"host header":          {ok("--host-header", "a b"), `--host-header "a b": must be passthrough, rewrite, or a host name`},
+		"host header of tcp":   {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--host-header", "x"}, "unknown flag: --host-header"},
+		"no such policy":       {ok("--traffic-policy-file", "/does/not/exist"), `--traffic-policy-file: "/does/not/exist" does not exist`},
+		"empty policy":         {ok("--traffic-policy-file", empty), "is empty; write the policy, or leave the file out"},
+		"policy of no pool":    {ok("--replace-pool-policy"), `--replace-pool-policy "true": belongs to a pool: it needs --pooling-enabled`},
 		"no label":             {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
 		"label without value":  {[]string{"tunnel", "8080", "--label", "app"}, `--label "app": must be LABEL=VALUE`},
 		"label twice":          {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
@@ -223,7 +228,7 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)

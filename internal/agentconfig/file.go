@@ -23,24 +23,30 @@ const (
 	KeyAuthtoken = "authtoken"
 	KeyCAFile    = "ca_file"
 	KeyCASHA256  = "ca_sha256"
+	KeyEndpoints = "endpoints"
+	KeyTunnels   = "tunnels"
 )
 
-func knownKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
+// textKeys are those whose value is a text; the others hold entries.
+func textKeys() []string { return []string{KeyServerURL, KeyAuthtoken, KeyCAFile, KeyCASHA256} }
 
-const maxFile = 64 << 10
+func knownKeys() []string { return append(textKeys(), KeyEndpoints, KeyTunnels) }
+
+const maxFile = 1 << 20
 
 // file is a config file as it was read.
 type file struct {
 	path   string
 	doc    *yaml.Node        // for Save: keeps comments and order
 	values map[string]string // by key
-	lead   []byte            // for Save: what a file without any key holds, which are comments
+	lists  map[string]*yaml.Node
+	lead   []byte // for Save: what a file without any key holds, which are comments
 	mode   fs.FileMode
 }
 
 // readFile reads and checks the config file. A file that does not exist is an empty one unless it must exist.
 func readFile(path string, mustExist bool) (*file, error) {
-	f := &file{path: path, values: map[string]string{}}
+	f := newFile(path)
 	data, mode, err := readLimited(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if mustExist {
@@ -53,6 +59,10 @@ func readFile(path string, mustExist bool) (*file, error) {
 	}
 	f.mode = mode
 	return f, f.parse(data)
+}
+
+func newFile(path string) *file {
+	return &file{path: path, values: map[string]string{}, lists: map[string]*yaml.Node{}}
 }
 
 // readLimited reads a small regular file.
@@ -109,11 +119,15 @@ func (f *file) parse(data []byte) error {
 }
 
 func (f *file) take(key, value *yaml.Node) error {
-	switch _, twice := f.values[key.Value]; {
+	_, twice := f.values[key.Value]
+	switch {
 	case key.Kind != yaml.ScalarNode || !slices.Contains(knownKeys(), key.Value):
 		return f.errorAt(key, "unknown key %q; known keys are %s", key.Value, strings.Join(knownKeys(), ", "))
-	case twice:
+	case twice || f.lists[key.Value] != nil:
 		return f.errorAt(key, "key %q appears twice; remove one", key.Value)
+	case key.Value == KeyEndpoints || key.Value == KeyTunnels:
+		f.lists[key.Value] = value // looked at by those who serve them
+		return nil
 	case value.Kind != yaml.ScalarNode:
 		return f.errorAt(value, "the value of %q must be a text", key.Value)
 	}

@@ -37,7 +37,7 @@ func TestBadConfigFilesNameFileLineAndRemedy(t *testing.T) {
 		"not YAML":         {"server_url: a\n\tauthtoken: b\n", "is not valid YAML: line 2"},
 		"two documents":    {"server_url: a\n---\nserver_url: b\n", "more than one document"},
 		"alias":            {"server_url: &x a\nca_file: *x\n", `line 2: the value of "ca_file" must be a text`},
-		"far too large":    {strings.Repeat("# filler\n", 10000), "is larger than 64 KiB"},
+		"far too large":    {strings.Repeat("# filler\n", 200000), "is larger than 1024 KiB"},
 		"key is a mapping": {"? {a: b}\n: c\n", "unknown key"},
 	} {
 		t.Run(name, func(t *testing.T) {

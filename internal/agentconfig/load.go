@@ -34,6 +34,7 @@ type Settings struct {
 	CASHA256  Value
 	Warnings  []string // sentences
 
+	file      *file
 	authtoken Value
 	reread    func() (string, error)
 	mu        sync.Mutex
@@ -49,13 +50,13 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &file{values: map[string]string{}}
+	f := newFile("")
 	if path != "" {
 		if f, err = readFile(path, explicit); err != nil {
 			return nil, err
 		}
 	}
-	s := &Settings{Path: path, ServerURL: first(
+	s := &Settings{Path: path, file: f, ServerURL: first(
 		Value{flags.ServerURL, "--server"},
 		Value{env(EnvServerURL), EnvServerURL},
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}

@@ -22,7 +22,7 @@ func Save(path string, values map[string]string) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range knownKeys() {
+	for _, key := range textKeys() {
 		if v, ok := values[key]; ok {
 			f.set(key, v)
 		}

@@ -6,10 +6,7 @@ package tunnelserver
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
-	"strconv"
-	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -115,31 +112,10 @@ func checkHTTPOnly(r account.BindRequest) error {
 		return account.Invalid("upstream_protocol", r.UpstreamProtocol, "a tcp endpoint has none; leave it out")
 	case tcp && r.HostMode != account.HostPassthrough:
 		return account.Invalid("host_mode", r.HostMode, "a tcp endpoint has none; leave it out")
-	case !validHostMode(r.HostMode):
-		return account.Invalid("host_mode", account.Shorten(r.HostMode), "must be passthrough, rewrite, or a host name with an optional port")
+	case !account.ValidHostMode(r.HostMode):
+		return account.Invalid("host_mode", account.Shorten(r.HostMode), account.RuleHostMode)
 	}
 	return nil
-}
-
-// validHostMode says whether the value is a mode or can stand in a Host header.
-func validHostMode(v string) bool {
-	if v == account.HostPassthrough || v == account.HostRewrite {
-		return true
-	}
-	host := v
-	if h, port, err := net.SplitHostPort(v); err == nil {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return false
-		}
-		host = h
-	}
-	if net.ParseIP(host) != nil {
-		return true
-	}
-	outside := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
-	}
-	return host != "" && len(host) <= 253 && !strings.ContainsFunc(host, outside)
 }
 
 // Unbind gives an endpoint back: its agent said goodbye.

@@ -121,7 +121,9 @@ func newAPIKeyDelete(c console, at *place) *cobra.Command {
 		Args:    arguments("the ID of an API key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withStore(cmd.Context(), at, func(st *store.Store) error {
-				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error { return st.DeleteAPIKey(cmd.Context(), accountID, args[0]) })
+				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error {
+					return st.DeleteAPIKey(cmd.Context(), account.Caller{AccountID: accountID}, args[0])
+				})
 				if err != nil {
 					return err
 				}

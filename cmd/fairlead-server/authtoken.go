@@ -65,7 +65,7 @@ func newAuthtokenCreate(c console, at *place) *cobra.Command {
 					return err
 				}
 				all := rules(acl, connect)
-				token, err := st.MakeAuthtoken(cmd.Context(), a.ID, account.AuthtokenPatch{
+				token, err := st.MakeAuthtoken(cmd.Context(), account.Caller{AccountID: a.ID}, account.AuthtokenPatch{
 					Description: &description, ACL: &all, Expiry: account.ExpiryPatch{Set: true, At: until},
 				})
 				if err != nil {
@@ -142,7 +142,9 @@ func newAuthtokenDelete(c console, at *place) *cobra.Command {
 		Args:    arguments("the ID of an authtoken"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withStore(cmd.Context(), at, func(st *store.Store) error {
-				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error { return st.DeleteAuthtoken(cmd.Context(), accountID, args[0]) })
+				err := deleteFrom(cmd.Context(), st, accountName, func(accountID string) error {
+					return st.DeleteAuthtoken(cmd.Context(), account.Caller{AccountID: accountID}, args[0])
+				})
 				if err != nil {
 					return err
 				}

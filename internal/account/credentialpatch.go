@@ -103,22 +103,22 @@ type AuthtokenPage struct {
 // APIKeys keeps the API keys of an account. An account's last admin key that has not expired can neither be deleted nor lose that scope: CodeInUse.
 type APIKeys interface {
 	// MakeAPIKey makes a key; its Token is set this once. Without scopes it is an admin key. CodeLimit when the account has too many.
-	MakeAPIKey(ctx context.Context, accountID string, p APIKeyPatch) (*APIKey, error)
+	MakeAPIKey(ctx context.Context, by Caller, p APIKeyPatch) (*APIKey, error)
 	APIKey(ctx context.Context, accountID, id string) (*APIKey, error)
 	PageOfAPIKeys(ctx context.Context, accountID string, p Page) (*APIKeyPage, error)
-	PatchAPIKey(ctx context.Context, accountID, id string, p APIKeyPatch) (*APIKey, error)
+	PatchAPIKey(ctx context.Context, by Caller, id string, p APIKeyPatch) (*APIKey, error)
 	// DeleteAPIKey deletes a key; what it has open ends within a second.
-	DeleteAPIKey(ctx context.Context, accountID, id string) error
+	DeleteAPIKey(ctx context.Context, by Caller, id string) error
 }
 
 // Authtokens keeps the authtokens of an account.
 type Authtokens interface {
 	// MakeAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL. CodeLimit when the account has too many.
-	MakeAuthtoken(ctx context.Context, accountID string, p AuthtokenPatch) (*Authtoken, error)
+	MakeAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
 	Authtoken(ctx context.Context, accountID, id string) (*Authtoken, error)
 	PageOfAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
 	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a second.
-	PatchAuthtoken(ctx context.Context, accountID, id string, p AuthtokenPatch) (*Authtoken, error)
+	PatchAuthtoken(ctx context.Context, by Caller, id string, p AuthtokenPatch) (*Authtoken, error)
 	// DeleteAuthtoken deletes an authtoken; sessions that it opened, and their streams, end within a second.
-	DeleteAuthtoken(ctx context.Context, accountID, id string) error
+	DeleteAuthtoken(ctx context.Context, by Caller, id string) error
 }

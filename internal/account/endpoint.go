@@ -111,6 +111,8 @@ type EndpointPage struct {
 type Endpoints interface {
 	Endpoint(ctx context.Context, accountID, id string) (*Endpoint, error)
 	ListEndpoints(ctx context.Context, accountID string, f EndpointFilter, p Page) (*EndpointPage, error)
+	// EndpointReserved says whether the id was an endpoint's that is gone and may come back: its agent has been away for long, or said goodbye.
+	EndpointReserved(ctx context.Context, accountID, id string) (bool, error)
 }
 
 // EventType says what happened to an object.

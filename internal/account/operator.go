@@ -137,6 +137,6 @@ type Operators interface {
 	UpsertOperator(ctx context.Context, o Operator) (op *Operator, created bool, err error)
 	Operator(ctx context.Context, accountID, id string) (*Operator, error)
 	ListOperators(ctx context.Context, accountID string, p Page) (*OperatorPage, error)
-	PatchOperator(ctx context.Context, accountID, id string, p OperatorPatch) (*Operator, error)
-	DeleteOperator(ctx context.Context, accountID, id string) error
+	PatchOperator(ctx context.Context, by Caller, id string, p OperatorPatch) (*Operator, error)
+	DeleteOperator(ctx context.Context, by Caller, id string) error
 }

@@ -57,7 +57,7 @@ func (s *server) createAPIKey(c *call) error {
 		_, err = patch.Apply(account.APIKey{Scopes: account.DefaultScopes()}, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	made, err := s.opt.APIKeys.MakeAPIKey(c.r.Context(), c.accountID(), patch)
+	made, err := s.opt.APIKeys.MakeAPIKey(c.r.Context(), c.caller(), patch)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *server) patchAPIKey(c *call) error {
 		_, err = patch.Apply(*existing, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	patched, err := s.opt.APIKeys.PatchAPIKey(c.r.Context(), c.accountID(), c.r.PathValue("id"), patch)
+	patched, err := s.opt.APIKeys.PatchAPIKey(c.r.Context(), c.caller(), c.r.PathValue("id"), patch)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *server) deleteAPIKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	if err := s.opt.APIKeys.DeleteAPIKey(c.r.Context(), c.accountID(), c.r.PathValue("id")); err != nil {
+	if err := s.opt.APIKeys.DeleteAPIKey(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

@@ -57,7 +57,7 @@ func (s *server) createAuthtoken(c *call) error {
 		_, err = patch.Apply(account.Authtoken{ACL: account.DefaultACL()}, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	made, err := s.opt.Authtokens.MakeAuthtoken(c.r.Context(), c.accountID(), patch)
+	made, err := s.opt.Authtokens.MakeAuthtoken(c.r.Context(), c.caller(), patch)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *server) patchAuthtoken(c *call) error {
 		_, err = patch.Apply(*existing, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	patched, err := s.opt.Authtokens.PatchAuthtoken(c.r.Context(), c.accountID(), c.r.PathValue("id"), patch)
+	patched, err := s.opt.Authtokens.PatchAuthtoken(c.r.Context(), c.caller(), c.r.PathValue("id"), patch)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *server) deleteAuthtoken(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	if err := s.opt.Authtokens.DeleteAuthtoken(c.r.Context(), c.accountID(), c.r.PathValue("id")); err != nil {
+	if err := s.opt.Authtokens.DeleteAuthtoken(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

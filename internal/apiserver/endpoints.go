@@ -24,16 +24,7 @@ type endpointList struct {
 func (s *server) listEndpoints(c *call) error {
 	q := c.parseQuery("binding", "url", "before_id", "limit", "watch", "resource_version")
 	filter, page, version, watch := q.endpointFilter(), q.page(), q.version("resource_version"), q.flag("watch")
-	if watch {
-		for _, name := range []string{"before_id", "limit"} {
-			if q.values.Has(name) {
-				q.bad(name, q.values.Get(name), "goes with a list, not with watch=true")
-			}
-		}
-		if version == nil {
-			q.bad("resource_version", "", "is required with watch=true; take it from a list")
-		}
-	}
+	q.watchable(watch, version)
 	if err := q.err(); err != nil {
 		return err
 	}

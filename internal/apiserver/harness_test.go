@@ -45,7 +45,7 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
-	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
+	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store, APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
 		Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, change := range adjust {
 		change(&opt)

@@ -40,6 +40,7 @@ func TestEveryRouteKeepsAccountsApart(t *testing.T) {
 		"api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, `{"description":"mine"}`).want(201)).ID,
 		"credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, `{"description":"mine"}`).want(201)).ID,
 	}
+	ids["events"] = into[auditPage](a.get("/events").want(200)).Events[0].ID
 	before := map[string]string{}
 	for name, id := range ids {
 		before[name] = a.get("/" + name + "/" + id).want(200).text

@@ -162,6 +162,8 @@ func parameters(versionHeader string) schema {
 		"limit":     query("limit", "how many objects a page has at most", schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit, "default": account.DefaultPageLimit}),
 		"binding":   query("binding", "only endpoints with this binding", schema{"enum": bindings}),
 		"url":       query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
+		"type":      query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
+		"object_id": query("object_id", "only events about this object", schema{"type": "string", "pattern": positionPattern.String()}),
 		"watch":     query("watch", "true keeps the answer open and sends each change as a line", schema{"type": "boolean", "default": false}),
 		"resource_version": query("resource_version", "the version from a list's first page, or of a watch's last line; required with watch=true",
 			schema{"type": "string"}),

@@ -11,6 +11,10 @@ var paging = []string{"before_id", "limit"}
 var operations = map[string]operation{
 	"GET /openapi.json": {id: "getDescription", summary: "This description", answers: map[int]any{200: schema{"type": "object"}}},
 
+	"GET /events": {id: "listEvents", summary: "List or watch what happened", query: []string{"before_id", "limit", "type", "object_id", "watch", "resource_version"},
+		answers: map[int]any{200: auditList{}}, watch: account.AuditLine{}},
+	"GET /events/{id}": {id: "getEvent", summary: "Read an event", answers: map[int]any{200: account.AuditEvent{}}},
+
 	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints", query: []string{"before_id", "limit", "binding", "url", "watch", "resource_version"},
 		answers: map[int]any{200: endpointList{}}, watch: account.EndpointEvent{}},
 	"GET /endpoints/{id}": {id: "getEndpoint", summary: "Read an endpoint", answers: map[int]any{200: account.Endpoint{}}},

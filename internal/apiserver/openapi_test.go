@@ -174,6 +174,7 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range []struct{ method, pattern, id, body string }{
 		{"GET", "/openapi.json", "", ""},
+		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID, ""},
 		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
 		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"}, {"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
 		{"GET", "/kubernetes_operators", "", ""}, {"GET", "/kubernetes_operators/{id}", o, ""}, {"PATCH", "/kubernetes_operators/{id}", o, `{"region":"us"}`},

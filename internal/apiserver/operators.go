@@ -143,7 +143,7 @@ func (s *server) patchOperator(c *call) error {
 		_, err = patch.Apply(*existing) // to list all rules at once
 		return b.err(err)
 	}
-	patched, err := s.opt.Operators.PatchOperator(c.r.Context(), c.accountID(), existing.ID, patch)
+	patched, err := s.opt.Operators.PatchOperator(c.r.Context(), c.caller(), existing.ID, patch)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s *server) deleteOperator(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.opt.Operators.DeleteOperator(c.r.Context(), c.accountID(), o.ID); err != nil {
+	if err := s.opt.Operators.DeleteOperator(c.r.Context(), c.caller(), o.ID); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

@@ -76,6 +76,21 @@ func (q *query) version(name string) *account.ResourceVersion {
 	return &v
 }
 
+// watchable checks what goes with watch=true and what does not.
+func (q *query) watchable(watch bool, version *account.ResourceVersion) {
+	if !watch {
+		return
+	}
+	for _, name := range paging {
+		if q.values.Has(name) {
+			q.bad(name, q.values.Get(name), "goes with a list, not with watch=true")
+		}
+	}
+	if version == nil {
+		q.bad("resource_version", "", "is required with watch=true; take it from a list")
+	}
+}
+
 func (q *query) endpointFilter() account.EndpointFilter {
 	var f account.EndpointFilter
 	if q.values.Has("binding") {
@@ -131,7 +146,7 @@ func (c *call) nextPage(more bool, uri, lastID string, q *query, extra url.Value
 		return nil
 	}
 	values := url.Values{"before_id": {lastID}}
-	for _, name := range []string{"limit", "binding", "url"} {
+	for _, name := range []string{"limit", "binding", "url", "type", "object_id"} {
 		if q.values.Has(name) {
 			values.Set(name, q.values.Get(name))
 		}

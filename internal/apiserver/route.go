@@ -40,6 +40,11 @@ type call struct {
 // accountID is the account that everything in this call is scoped to.
 func (c *call) accountID() string { return c.key.AccountID }
 
+// caller is on whose behalf this call writes.
+func (c *call) caller() account.Caller {
+	return account.Caller{AccountID: c.key.AccountID, PrincipalID: c.key.ID}
+}
+
 // ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404, 405); the rest is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := rt.server

@@ -42,6 +42,7 @@ type Limits struct {
 type Options struct {
 	Endpoints  account.Endpoints
 	Events     account.EventLog
+	Audit      account.AuditLog
 	Operators  account.Operators
 	Sessions   account.TunnelSessions
 	Ender      account.SessionEnder
@@ -125,6 +126,8 @@ var (
 func (s *server) routes() map[string]map[string]method {
 	return map[string]map[string]method{
 		"/openapi.json":   {http.MethodGet: {watching, s.getDescription}},
+		"/events":         {http.MethodGet: {reading, s.listAudit}},
+		"/events/{id}":    {http.MethodGet: {reading, s.getAudit}},
 		"/endpoints":      {http.MethodGet: {watching, s.listEndpoints}},
 		"/endpoints/{id}": {http.MethodGet: {watching, s.getEndpoint}},
 		"/kubernetes_operators": {

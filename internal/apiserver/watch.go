@@ -16,9 +16,36 @@ import (
 // watchBatch is how many events are read from the log at once.
 const watchBatch = 200
 
-// watchEndpoints streams the account's log from a version on, one JSON object a line, until the client goes, is too slow, its key is
-// deleted or the server stops.
+// watched is a log that a watch streams.
+type watched struct {
+	subscribe func(accountID string) (wake <-chan struct{}, cancel func())
+	next      func() (lines []any, more bool, err error) // reads on, at most watchBatch lines; CodeGone when the log does not reach back
+	bookmark  func() any                                 // the line that says up to where was read
+}
+
+// watchEndpoints streams the account's log of endpoints from a version on.
 func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.ResourceVersion) error {
+	return s.stream(c, watched{
+		subscribe: s.opt.Events.Subscribe,
+		next: func() ([]any, bool, error) {
+			events, upTo, err := s.opt.Events.EndpointEvents(c.r.Context(), c.accountID(), v, f, watchBatch)
+			if err != nil {
+				return nil, false, err
+			}
+			v = upTo
+			lines := make([]any, 0, len(events))
+			for i := range events {
+				s.fillEndpoint(events[i].Endpoint)
+				lines = append(lines, &events[i])
+			}
+			return lines, len(events) == watchBatch, nil
+		},
+		bookmark: func() any { return &account.EndpointEvent{Type: account.Bookmark, ResourceVersion: v} },
+	})
+}
+
+// stream writes the log, one JSON object a line, until the client goes, is too slow, its key is deleted or the server stops.
+func (s *server) stream(c *call, log watched) error {
 	release, err := s.watches.acquire(c.accountID())
 	if err != nil {
 		c.w.Header().Set("Retry-After", "5")
@@ -27,9 +54,9 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 	defer release()
 	dead, forget := s.keys.add(c.key.ID)
 	defer forget()
-	wake, cancel := s.opt.Events.Subscribe(c.accountID()) // before the first look, so that nothing falls between
+	wake, cancel := log.subscribe(c.accountID()) // before the first look, so that nothing falls between
 	defer cancel()
-	events, upTo, err := s.opt.Events.EndpointEvents(c.r.Context(), c.accountID(), v, f, watchBatch)
+	batch, more, err := log.next()
 	if err != nil {
 		return err // 410, before anything was answered
 	}
@@ -42,8 +69,10 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 	defer heartbeat.Stop()
 	bookmark := false
 	for {
-		more := len(events) == watchBatch
-		if err := s.writeEvents(out, events, upTo, bookmark && !more); err != nil {
+		if bookmark && !more {
+			batch = append(batch, log.bookmark())
+		}
+		if err := out.writeAll(batch); err != nil {
 			return err
 		}
 		if bookmark = bookmark && more; !more {
@@ -58,7 +87,7 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 		if closed(dead) || c.r.Context().Err() != nil {
 			return nil
 		}
-		events, upTo, err = s.opt.Events.EndpointEvents(c.r.Context(), c.accountID(), upTo, f, watchBatch)
+		batch, more, err = log.next()
 		switch {
 		case c.r.Context().Err() != nil, account.CodeOf(err) == account.CodeGone:
 			return nil // a watcher that fell behind the log gets 410 when it comes again
@@ -66,22 +95,6 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 			return err
 		}
 	}
-}
-
-// writeEvents writes the events, and the version that was read to when a bookmark is due.
-func (s *server) writeEvents(out *lines, events []account.EndpointEvent, upTo account.ResourceVersion, bookmark bool) error {
-	for i := range events {
-		s.fillEndpoint(events[i].Endpoint)
-		if err := out.write(&events[i]); err != nil {
-			return err
-		}
-	}
-	if bookmark {
-		if err := out.write(&account.EndpointEvent{Type: account.Bookmark, ResourceVersion: upTo}); err != nil {
-			return err
-		}
-	}
-	return out.flush()
 }
 
 func closed(ch <-chan struct{}) bool {
@@ -138,6 +151,15 @@ func (l *lines) write(value any) error {
 		return clientGone(err)
 	}
 	return nil
+}
+
+func (l *lines) writeAll(values []any) error {
+	for _, v := range values {
+		if err := l.write(v); err != nil {
+			return err
+		}
+	}
+	return l.flush()
 }
 
 func (l *lines) flush() error {

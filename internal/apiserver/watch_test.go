@@ -190,7 +190,7 @@ func TestWatchEndsWithItsKey(t *testing.T) {
 	v := a.List().Version
 	doomed, dying, staying := a.watch(secret, v, ""), a.watch(expiring, v, ""), a.watch(a.admin, v, "")
 	began := time.Now()
-	storetest.Must(t, a.Store.DeleteAPIKey(t.Context(), a.AccountID, key.ID))
+	storetest.Must(t, a.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: a.AccountID}, key.ID))
 	doomed.ended()
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("the watch lived %s after its key", took)

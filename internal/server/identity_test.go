@@ -252,7 +252,7 @@ func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
 	if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.DeleteAuthtoken(within(t), token.AccountID, token.ID); err != nil {
+	if err := st.DeleteAuthtoken(within(t), account.Caller{AccountID: token.AccountID}, token.ID); err != nil {
 		t.Fatal(err)
 	}
 	deleted := time.Now()

@@ -183,7 +183,7 @@ func TestAMemberThatStopsGetsNothingNew(t *testing.T) {
 	other, wrong := whole, whole
 	other.Host, wrong.Scheme = "other.demo", "http"
 	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": headerOf(t, first), "with another host": other, "with another scheme": wrong} {
-		if got := f.refusal(h); got != tunnel.RefusedUnknownEndpoint {
+		if got := f.refusal(h); got != tunnel.RefusedOffline {
 			t.Errorf("an id that is gone, %s: %v", what, got)
 		}
 	}

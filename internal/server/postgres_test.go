@@ -90,7 +90,7 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.DeleteAuthtoken(within(t), accounts[0].ID, tokens[0].ID); err != nil {
+	if err := admin.DeleteAuthtoken(within(t), account.Caller{AccountID: accounts[0].ID}, tokens[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the session of a deleted token ends", func() bool { return r.statuses()["http://stays.demo"] == account.StatusOffline })

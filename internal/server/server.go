@@ -170,7 +170,7 @@ func (s *service) wire() {
 	s.metrics.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
 		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
-			Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
+			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
 			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		})),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },

@@ -17,14 +17,14 @@ import (
 )
 
 // MakeAPIKey implements account.APIKeys. CodeNotFound for an unknown account.
-func (s *Store) MakeAPIKey(ctx context.Context, accountID string, p account.APIKeyPatch) (*account.APIKey, error) {
+func (s *Store) MakeAPIKey(ctx context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
 	secret := account.NewSecret(account.APIKeyPrefix)
 	var key *account.APIKey
 	err := s.write(ctx, "creating an API key", func(t *tx) (err error) {
-		if err := t.limit("api_keys", "API keys", accountID, s.opt.MaxAPIKeys); err != nil {
+		if err := t.limit("api_keys", "API keys", by.AccountID, s.opt.MaxAPIKeys); err != nil {
 			return err
 		}
-		key, err = t.createAPIKey(accountID, p, secret)
+		key, err = t.createAPIKey(by, p, secret)
 		return err
 	})
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) CreateAPIKey(ctx context.Context, accountID, description string,
 	if len(scopes) > 0 {
 		p.Scopes = &scopes
 	}
-	key, err = s.MakeAPIKey(ctx, accountID, p)
+	key, err = s.MakeAPIKey(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -49,11 +49,11 @@ func (s *Store) CreateAPIKey(ctx context.Context, accountID, description string,
 	return key, secret, nil
 }
 
-func (t *tx) createAPIKey(accountID string, p account.APIKeyPatch, secret string) (*account.APIKey, error) {
-	if err := t.accountExists(accountID); err != nil {
+func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret string) (*account.APIKey, error) {
+	if err := t.accountExists(by.AccountID); err != nil {
 		return nil, err
 	}
-	key, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, t.now), AccountID: accountID, CreatedAt: t.now, Scopes: account.DefaultScopes()}, t.now)
+	key, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, t.now), AccountID: by.AccountID, CreatedAt: t.now, Scopes: account.DefaultScopes()}, t.now)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +61,10 @@ func (t *tx) createAPIKey(accountID string, p account.APIKeyPatch, secret string
 	if err != nil {
 		return nil, fmt.Errorf("encoding scopes: %w", err)
 	}
+	t.audit(by, account.AuditAPIKeyCreated, key.ID, map[string]string{"description": key.Description})
 	return &key, t.exec(`INSERT INTO api_keys (id, account_id, description, metadata, scopes, secret_hash, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		key.ID, accountID, key.Description, key.Metadata, string(scopes), account.HashSecret(secret), micros(t.now), microsOf(key.ExpiresAt))
+		key.ID, by.AccountID, key.Description, key.Metadata, string(scopes), account.HashSecret(secret), micros(t.now), microsOf(key.ExpiresAt))
 }
 
 func (t *tx) apiKey(accountID, id string) (*account.APIKey, error) {
@@ -124,10 +125,10 @@ func (t *tx) apiKeys(accountID string) ([]account.APIKey, error) {
 }
 
 // PatchAPIKey implements account.APIKeys.
-func (s *Store) PatchAPIKey(ctx context.Context, accountID, id string, p account.APIKeyPatch) (*account.APIKey, error) {
+func (s *Store) PatchAPIKey(ctx context.Context, by account.Caller, id string, p account.APIKeyPatch) (*account.APIKey, error) {
 	var patched account.APIKey
 	err := s.write(ctx, "changing an API key", func(t *tx) error {
-		existing, err := t.apiKey(accountID, id)
+		existing, err := t.apiKey(by.AccountID, id)
 		if err != nil {
 			return err
 		}
@@ -146,8 +147,9 @@ func (s *Store) PatchAPIKey(ctx context.Context, accountID, id string, p account
 		if err != nil {
 			return fmt.Errorf("encoding scopes: %w", err)
 		}
+		t.audit(by, account.AuditAPIKeyUpdated, id, map[string]string{"description": patched.Description})
 		return t.exec(`UPDATE api_keys SET description = $1, metadata = $2, scopes = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
-			patched.Description, patched.Metadata, string(scopes), microsOf(patched.ExpiresAt), accountID, id)
+			patched.Description, patched.Metadata, string(scopes), microsOf(patched.ExpiresAt), by.AccountID, id)
 	})
 	if err != nil {
 		return nil, err
@@ -156,16 +158,17 @@ func (s *Store) PatchAPIKey(ctx context.Context, accountID, id string, p account
 }
 
 // DeleteAPIKey implements account.APIKeys.
-func (s *Store) DeleteAPIKey(ctx context.Context, accountID, id string) error {
+func (s *Store) DeleteAPIKey(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an API key", func(t *tx) error {
-		key, err := t.apiKey(accountID, id)
+		key, err := t.apiKey(by.AccountID, id)
 		if err != nil {
 			return err
 		}
 		if err := t.keepAnAdmin(key); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM api_keys WHERE account_id = $1 AND id = $2`, accountID, id)
+		t.audit(by, account.AuditAPIKeyDeleted, id, map[string]string{"description": key.Description})
+		return t.exec(`DELETE FROM api_keys WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }
 

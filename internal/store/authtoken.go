@@ -15,14 +15,14 @@ import (
 )
 
 // MakeAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
-func (s *Store) MakeAuthtoken(ctx context.Context, accountID string, p account.AuthtokenPatch) (*account.Authtoken, error) {
+func (s *Store) MakeAuthtoken(ctx context.Context, by account.Caller, p account.AuthtokenPatch) (*account.Authtoken, error) {
 	secret := account.NewSecret(account.AuthtokenPrefix)
 	var token *account.Authtoken
 	err := s.write(ctx, "creating an authtoken", func(t *tx) (err error) {
-		if err := t.limit("authtokens", "authtokens", accountID, s.opt.MaxAuthtokens); err != nil {
+		if err := t.limit("authtokens", "authtokens", by.AccountID, s.opt.MaxAuthtokens); err != nil {
 			return err
 		}
-		token, err = t.createAuthtoken(accountID, p, secret)
+		token, err = t.createAuthtoken(by, p, secret)
 		return err
 	})
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Store) CreateAuthtoken(ctx context.Context, accountID, description stri
 	if len(acl) > 0 {
 		p.ACL = &acl
 	}
-	token, err = s.MakeAuthtoken(ctx, accountID, p)
+	token, err = s.MakeAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -47,11 +47,11 @@ func (s *Store) CreateAuthtoken(ctx context.Context, accountID, description stri
 	return token, secret, nil
 }
 
-func (t *tx) createAuthtoken(accountID string, p account.AuthtokenPatch, secret string) (*account.Authtoken, error) {
-	if err := t.accountExists(accountID); err != nil {
+func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret string) (*account.Authtoken, error) {
+	if err := t.accountExists(by.AccountID); err != nil {
 		return nil, err
 	}
-	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: accountID, CreatedAt: t.now, ACL: account.DefaultACL()}, t.now)
+	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: by.AccountID, CreatedAt: t.now, ACL: account.DefaultACL()}, t.now)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +59,10 @@ func (t *tx) createAuthtoken(accountID string, p account.AuthtokenPatch, secret 
 	if err != nil {
 		return nil, fmt.Errorf("encoding ACL: %w", err)
 	}
+	t.audit(by, account.AuditCredentialCreated, token.ID, map[string]string{"description": token.Description})
 	return &token, t.exec(`INSERT INTO authtokens (id, account_id, description, metadata, acl, secret_hash, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		token.ID, accountID, token.Description, token.Metadata, string(acl), account.HashSecret(secret), micros(t.now), microsOf(token.ExpiresAt))
+		token.ID, by.AccountID, token.Description, token.Metadata, string(acl), account.HashSecret(secret), micros(t.now), microsOf(token.ExpiresAt))
 }
 
 func (t *tx) authtoken(accountID, id string) (*account.Authtoken, error) {
@@ -115,10 +116,10 @@ func (s *Store) ListAuthtokens(ctx context.Context, accountID string) ([]account
 }
 
 // PatchAuthtoken implements account.Authtokens.
-func (s *Store) PatchAuthtoken(ctx context.Context, accountID, id string, p account.AuthtokenPatch) (*account.Authtoken, error) {
+func (s *Store) PatchAuthtoken(ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch) (*account.Authtoken, error) {
 	var patched account.Authtoken
 	err := s.write(ctx, "changing an authtoken", func(t *tx) error {
-		existing, err := t.authtoken(accountID, id)
+		existing, err := t.authtoken(by.AccountID, id)
 		if err != nil {
 			return err
 		}
@@ -132,8 +133,9 @@ func (s *Store) PatchAuthtoken(ctx context.Context, accountID, id string, p acco
 		if err != nil {
 			return fmt.Errorf("encoding ACL: %w", err)
 		}
+		t.audit(by, account.AuditCredentialUpdated, id, map[string]string{"description": patched.Description})
 		return t.exec(`UPDATE authtokens SET description = $1, metadata = $2, acl = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
-			patched.Description, patched.Metadata, string(acl), microsOf(patched.ExpiresAt), accountID, id)
+			patched.Description, patched.Metadata, string(acl), microsOf(patched.ExpiresAt), by.AccountID, id)
 	})
 	if err != nil {
 		return nil, err
@@ -142,11 +144,13 @@ func (s *Store) PatchAuthtoken(ctx context.Context, accountID, id string, p acco
 }
 
 // DeleteAuthtoken implements account.Authtokens.
-func (s *Store) DeleteAuthtoken(ctx context.Context, accountID, id string) error {
+func (s *Store) DeleteAuthtoken(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an authtoken", func(t *tx) error {
-		if _, err := t.authtoken(accountID, id); err != nil {
+		existing, err := t.authtoken(by.AccountID, id)
+		if err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM authtokens WHERE account_id = $1 AND id = $2`, accountID, id)
+		t.audit(by, account.AuditCredentialDeleted, id, map[string]string{"description": existing.Description})
+		return t.exec(`DELETE FROM authtokens WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }

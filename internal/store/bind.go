@@ -200,6 +200,7 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 		if err != nil || row == nil || sessionID == "" {
 			return err
 		}
+		t.by = idOf(row.e.Principal)
 		return t.deleteEndpoint(row)
 	})
 }
@@ -207,7 +208,7 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 // Lose implements account.Binder.
 func (s *Store) Lose(ctx context.Context, accountID, sessionID string) error {
 	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
-		if err := t.exec(`DELETE FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+		if err := t.endSessions("the connection ended", `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 			return err
 		}
 		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID, accountID); err != nil {

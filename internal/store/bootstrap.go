@@ -31,10 +31,10 @@ func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool
 			return err
 		}
 		made = &Bootstrapped{Account: *a, APIKeySecret: account.NewSecret(account.APIKeyPrefix), AuthtokenSecret: account.NewSecret(account.AuthtokenPrefix)}
-		if _, err := t.createAPIKey(a.ID, account.APIKeyPatch{Description: new("first start")}, made.APIKeySecret); err != nil {
+		if _, err := t.createAPIKey(account.Caller{AccountID: a.ID}, account.APIKeyPatch{Description: new("first start")}, made.APIKeySecret); err != nil {
 			return err
 		}
-		_, err = t.createAuthtoken(a.ID, account.AuthtokenPatch{Description: new("first start"), ACL: new(allRules())}, made.AuthtokenSecret)
+		_, err = t.createAuthtoken(account.Caller{AccountID: a.ID}, account.AuthtokenPatch{Description: new("first start"), ACL: new(allRules())}, made.AuthtokenSecret)
 		return err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) EnsureAPIKey(ctx context.Context, secret string) (created bool, 
 	}
 	err = s.ensure(ctx, `SELECT id FROM api_keys WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
 		created = true
-		_, err := t.createAPIKey(accountID, account.APIKeyPatch{Description: new("bootstrap file")}, secret)
+		_, err := t.createAPIKey(account.Caller{AccountID: accountID}, account.APIKeyPatch{Description: new("bootstrap file")}, secret)
 		return err
 	})
 	return created && err == nil, err
@@ -64,7 +64,7 @@ func (s *Store) EnsureAuthtoken(ctx context.Context, secret string) (created boo
 	}
 	err = s.ensure(ctx, `SELECT id FROM authtokens WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
 		created = true
-		_, err := t.createAuthtoken(accountID, account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
+		_, err := t.createAuthtoken(account.Caller{AccountID: accountID}, account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
 		return err
 	})
 	return created && err == nil, err

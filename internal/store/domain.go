@@ -45,6 +45,7 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		if err != nil {
 			return err
 		}
+		t.audit(account.Caller{AccountID: accountID}, account.AuditDomainGranted, pattern, map[string]string{})
 		return t.followGrants(accountID)
 	})
 	if err != nil {
@@ -98,6 +99,7 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 		if err != nil {
 			return err
 		}
+		t.audit(account.Caller{AccountID: accountID}, account.AuditDomainRevoked, pattern, map[string]string{})
 		return t.followGrants(accountID)
 	})
 }

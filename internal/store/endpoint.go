@@ -130,6 +130,17 @@ func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.En
 	return e, err
 }
 
+// EndpointReserved implements account.Endpoints.
+func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (reserved bool, err error) {
+	err = s.read(ctx, "looking for a reservation", func(t *tx) error {
+		var n int
+		err := t.row(`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, micros(t.now)).Scan(&n)
+		reserved = n > 0
+		return err
+	})
+	return reserved, err
+}
+
 // ListEndpoints implements account.Endpoints.
 func (s *Store) ListEndpoints(ctx context.Context, accountID string, f account.EndpointFilter, p account.Page) (*account.EndpointPage, error) {
 	limit := pageLimit(p)

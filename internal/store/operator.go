@@ -87,15 +87,17 @@ func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*accoun
 		if err != nil {
 			return err
 		}
+		what := account.AuditOperatorUpdated
 		if created = existing == nil; created {
 			if err := t.limitOperators(o.AccountID); err != nil {
 				return err
 			}
-			o.ID, o.CreatedAt = account.NewID(account.PrefixOperator, t.now), t.now
+			what, o.ID, o.CreatedAt = account.AuditOperatorCreated, account.NewID(account.PrefixOperator, t.now), t.now
 		} else {
 			o.ID, o.CreatedAt = existing.ID, existing.CreatedAt
 		}
 		o.UpdatedAt, o.LastSeenAt = t.now, t.now
+		t.audit(account.Caller{AccountID: o.AccountID, PrincipalID: idOf(o.Principal)}, what, o.ID, operatorDetails(o))
 		return t.saveOperator(o)
 	})
 	if err != nil {
@@ -193,11 +195,15 @@ func (s *Store) ListOperators(ctx context.Context, accountID string, p account.P
 	return page, nil
 }
 
+func operatorDetails(o account.Operator) map[string]string {
+	return map[string]string{"namespace": o.Deployment.Namespace, "name": o.Deployment.Name, "cluster_name": o.Deployment.ClusterName}
+}
+
 // PatchOperator implements account.Operators.
-func (s *Store) PatchOperator(ctx context.Context, accountID, id string, p account.OperatorPatch) (*account.Operator, error) {
+func (s *Store) PatchOperator(ctx context.Context, by account.Caller, id string, p account.OperatorPatch) (*account.Operator, error) {
 	var patched account.Operator
 	err := s.write(ctx, "changing an operator", func(t *tx) error {
-		existing, err := t.operator(accountID, id)
+		existing, err := t.operator(by.AccountID, id)
 		if err != nil {
 			return err
 		}
@@ -209,6 +215,7 @@ func (s *Store) PatchOperator(ctx context.Context, accountID, id string, p accou
 			return nil
 		}
 		patched.UpdatedAt = t.now
+		t.audit(by, account.AuditOperatorUpdated, id, operatorDetails(patched))
 		return t.saveOperator(patched)
 	})
 	if err != nil {
@@ -218,11 +225,13 @@ func (s *Store) PatchOperator(ctx context.Context, accountID, id string, p accou
 }
 
 // DeleteOperator implements account.Operators.
-func (s *Store) DeleteOperator(ctx context.Context, accountID, id string) error {
+func (s *Store) DeleteOperator(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an operator", func(t *tx) error {
-		if _, err := t.operator(accountID, id); err != nil {
+		existing, err := t.operator(by.AccountID, id)
+		if err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM operators WHERE account_id = $1 AND id = $2`, accountID, id)
+		t.audit(by, account.AuditOperatorDeleted, id, operatorDetails(*existing))
+		return t.exec(`DELETE FROM operators WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }

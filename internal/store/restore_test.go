@@ -36,7 +36,7 @@ func TestBackupAndRestore(t *testing.T) {
 	})
 	ctx := t.Context()
 	token := func(description string) *account.Authtoken {
-		made, err := f.Store.MakeAuthtoken(ctx, f.AccountID, account.AuthtokenPatch{Description: &description})
+		made, err := f.Store.MakeAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{Description: &description})
 		storetest.Must(t, err)
 		return made
 	}
@@ -45,8 +45,8 @@ func TestBackupAndRestore(t *testing.T) {
 	storetest.Must(t, store.Backup(ctx, dir, file)) // beside the open store
 	before := f.List()
 
-	storetest.Must(t, f.Store.DeleteAuthtoken(ctx, f.AccountID, revoked.ID))
-	_, err := f.Store.PatchAuthtoken(ctx, f.AccountID, changed.ID, account.AuthtokenPatch{ACL: &[]string{"bind:http://only.demo"}})
+	storetest.Must(t, f.Store.DeleteAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, revoked.ID))
+	_, err := f.Store.PatchAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, changed.ID, account.AuthtokenPatch{ACL: &[]string{"bind:http://only.demo"}})
 	storetest.Must(t, err)
 	made := token("made since")
 	f.Bind(f.Session(), "http://late.demo")

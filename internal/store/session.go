@@ -33,10 +33,31 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 		if started.IsZero() {
 			started = t.now
 		}
+		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionStarted, session.ID, sessionDetails(session))
 		return t.exec(`INSERT INTO tunnel_sessions (`+sessionColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 			session.ID, session.AccountID, session.Credential.ID, session.AgentVersion, session.IP, session.Metadata, session.OS,
 			session.Region, session.Transport, session.InstanceID, session.ServerID, micros(started))
 	})
+}
+
+// endSessions deletes the sessions that the condition selects.
+func (t *tx) endSessions(why, condition string, args ...any) error {
+	var ended []account.TunnelSession
+	err := t.each(func(from scanner) error {
+		session, err := scanSession(from)
+		ended = append(ended, session)
+		return err
+	}, `DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+sessionColumns, args...)
+	for _, session := range ended {
+		details := sessionDetails(session)
+		details["reason"] = why
+		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionEnded, session.ID, details)
+	}
+	return err
+}
+
+func sessionDetails(s account.TunnelSession) map[string]string {
+	return map[string]string{"ip": s.IP, "agent_version": s.AgentVersion, "os": s.OS}
 }
 
 // TunnelSession implements account.TunnelSessions.

@@ -224,7 +224,7 @@ func TestCommandsBesideARunningServer(t *testing.T) {
 	storetest.Must(t, err)
 	_, err = server.APIKeyBySecret(t.Context(), secret)
 	storetest.Must(t, err)
-	storetest.Must(t, command.DeleteAPIKey(t.Context(), made.Account.ID, key.ID))
+	storetest.Must(t, command.DeleteAPIKey(t.Context(), account.Caller{AccountID: made.Account.ID}, key.ID))
 	alive, err := server.CredentialsAlive(t.Context(), []string{key.ID})
 	storetest.Must(t, err)
 	storetest.Equal(t, "alive", alive[key.ID], false)

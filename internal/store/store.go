@@ -33,6 +33,8 @@ const (
 	DefaultGrace          = 10 * time.Minute
 	DefaultReserve        = 7 * 24 * time.Hour
 	DefaultEventRetention = 24 * time.Hour
+	DefaultAuditRetention = 90 * 24 * time.Hour
+	DefaultMaxAuditEvents = 100_000
 )
 
 // Options open a Store. Zero values mean the defaults.
@@ -44,6 +46,8 @@ type Options struct {
 	Grace          time.Duration    // how long the row of a lost endpoint is kept
 	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
 	EventRetention time.Duration    // how long events are kept
+	AuditRetention time.Duration    // how long audit events are kept
+	MaxAuditEvents int              // per account; the oldest go first
 	MaxEndpoints   int              // per account
 	MaxOperators   int              // per account
 	MaxAPIKeys     int              // per account
@@ -57,6 +61,8 @@ func (o *Options) setDefaults() {
 	setDefault(&o.Grace, DefaultGrace)
 	setDefault(&o.Reserve, DefaultReserve)
 	setDefault(&o.EventRetention, DefaultEventRetention)
+	setDefault(&o.AuditRetention, DefaultAuditRetention)
+	setDefault(&o.MaxAuditEvents, DefaultMaxAuditEvents)
 	setDefault(&o.MaxEndpoints, account.DefaultMaxEndpoints)
 	setDefault(&o.MaxOperators, account.DefaultMaxOperators)
 	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
@@ -84,13 +90,16 @@ type Store struct {
 	storeID string
 	epoch   int64
 	wakes   wakes
-	touched touched
+
+	auditWakes wakes
+	touched    touched
 }
 
 // The interfaces that Store implements.
 var (
 	_ account.Endpoints       = (*Store)(nil)
 	_ account.EventLog        = (*Store)(nil)
+	_ account.AuditLog        = (*Store)(nil)
 	_ account.Binder          = (*Store)(nil)
 	_ account.SessionStarter  = (*Store)(nil)
 	_ account.TunnelSessions  = (*Store)(nil)

@@ -41,14 +41,14 @@ func (s *Store) ServerStart(ctx context.Context) error {
 		if err := t.exec(`DELETE FROM tunnels`); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM tunnel_sessions`)
+		return t.endSessions("the server was restarted", `id <> ''`)
 	})
 }
 
 // Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted, expired reservations dropped, last-used
 // times written. The server calls it every second or so; without anything to do it only reads.
 func (s *Store) Sweep(ctx context.Context) error {
-	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx))
+	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx))
 }
 
 func (s *Store) sweepGrace(ctx context.Context) error {

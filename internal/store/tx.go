@@ -23,6 +23,8 @@ type tx struct {
 	sql     *sql.Tx
 	now     time.Time
 	changes map[string][]change // by account
+	audits  map[string][]auditRecord
+	by      string // the API key or authtoken that deletes endpoints; "" is the service
 }
 
 type change struct {
@@ -46,7 +48,10 @@ func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) err
 		if err := fn(t); err != nil {
 			return err
 		}
-		return t.logChanges()
+		if err := t.logChanges(); err != nil {
+			return err
+		}
+		return t.logAudits()
 	})
 }
 
@@ -72,13 +77,16 @@ func (s *Store) try(ctx context.Context, fn func(*tx) error) error {
 		return err
 	}
 	defer func() { _ = begun.Rollback() }() // after a commit it does nothing
-	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{}}
+	t := &tx{ctx: ctx, s: s, sql: begun, now: s.now(), changes: map[string][]change{}, audits: map[string][]auditRecord{}}
 	if err := fn(t); err != nil {
 		return err
 	}
 	err = begun.Commit()
 	for accountID := range t.changes { // after an error, too: the commit may have got through
 		s.wakes.wake(accountID)
+	}
+	for accountID := range t.audits {
+		s.auditWakes.wake(accountID)
 	}
 	return err
 }
@@ -124,8 +132,15 @@ type scanner interface{ Scan(dest ...any) error }
 
 // changed notes that the row has to be written (or, for Deleted, was deleted) and that watchers hear of it.
 func (t *tx) changed(kind account.EventType, row *endpointRow) {
-	id := row.e.AccountID
-	t.changes[id] = append(t.changes[id], change{kind: kind, row: row})
+	e := &row.e
+	t.changes[e.AccountID] = append(t.changes[e.AccountID], change{kind: kind, row: row})
+	details := map[string]string{"url": e.URL, "type": e.Type, "binding": e.Bindings[0]}
+	switch kind {
+	case account.Added:
+		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: idOf(e.Principal)}, account.AuditEndpointCreated, e.ID, details)
+	case account.Deleted:
+		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: t.by}, account.AuditEndpointDeleted, e.ID, details)
+	}
 }
 
 // logChanges takes the numbers from each account's counter row, last in the transaction, and writes rows and events with them. It counts

@@ -127,7 +127,7 @@ func TestLabelsNeedARule(t *testing.T) {
 	l.tunnel(a, map[string]string{"app": "api", "site": "a"}, "")
 	l.tunnel(other, map[string]string{"app": "api"}, "")
 	acl := []string{"bind:app=api"}
-	if _, err := l.store.PatchAuthtoken(t.Context(), l.accountID, l.tokenID, account.AuthtokenPatch{ACL: &acl}); err != nil {
+	if _, err := l.store.PatchAuthtoken(t.Context(), account.Caller{AccountID: l.accountID}, l.tokenID, account.AuthtokenPatch{ACL: &acl}); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -25,8 +25,10 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	h := st.Header()
 	ep, err := s.endpoint(ctx, t.accountID, h)
 	switch {
-	case account.CodeOf(err) == account.CodeNotFound, err == nil && ep.Bindings[0] != account.BindingKubernetes: // whatever it says: not from a cluster
+	case err == nil && ep.Bindings[0] != account.BindingKubernetes: // whatever it says: not from a cluster
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
+	case account.CodeOf(err) == account.CodeNotFound:
+		s.refuse(st, s.unknown(ctx, t.accountID, h.EndpointID))
 	case err != nil:
 		s.log.Error("the endpoint of a stream could not be read", "endpoint", h.EndpointID, "err", err)
 		s.refuse(st, tunnel.RefusedInternal)
@@ -60,6 +62,22 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 		}
 	}
 	return ep, err
+}
+
+// unknown is what a forwarder hears of an endpoint that is not there: whoever calls one whose agent has been away for longer than the grace, or has just
+// said goodbye, is told that it is offline, as before.
+func (s *Server) unknown(ctx context.Context, accountID, id string) tunnel.RefuseCode {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	reserved, err := s.opt.Endpoints.EndpointReserved(ctx, accountID, id)
+	switch {
+	case err != nil:
+		s.log.Error("the reservation of an endpoint could not be read", "endpoint", id, "err", err)
+		return tunnel.RefusedInternal
+	case reserved:
+		return tunnel.RefusedOffline
+	}
+	return tunnel.RefusedUnknownEndpoint
 }
 
 func (s *Server) refuse(st *tunnel.Stream, code tunnel.RefuseCode) {

@@ -32,7 +32,7 @@ var credentials = map[string]func(*testing.T, Open){
 		Equal(t, "found", found.ID, reader.ID)
 		Equal(t, "scopes", fmt.Sprint(found.Scopes), "[read]")
 		Equal(t, "account", found.AccountID, f.AccountID)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID), account.CodeInUse)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID), account.CodeInUse)
 
 		f.Clock.Step(time.Hour)
 		_, err = f.Store.APIKeyBySecret(t.Context(), readerSecret)
@@ -43,10 +43,10 @@ var credentials = map[string]func(*testing.T, Open){
 
 		_, _, err = f.Store.CreateAPIKey(t.Context(), f.AccountID, "second", nil, nil)
 		Must(t, err)
-		Must(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID))
+		Must(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID))
 		_, err = f.Store.APIKeyBySecret(t.Context(), adminSecret)
 		MustCode(t, err, account.CodeUnknownCredential)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), f.AccountID, admin.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID), account.CodeNotFound)
 		keys, err := f.Store.ListAPIKeys(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "keys", len(keys), 2)
@@ -62,10 +62,10 @@ var credentials = map[string]func(*testing.T, Open){
 		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "tokens", len(tokens), 2)
-		Must(t, f.Store.DeleteAuthtoken(t.Context(), f.AccountID, token.ID))
+		Must(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID))
 		_, err = f.Store.AuthtokenBySecret(t.Context(), secret)
 		MustCode(t, err, account.CodeUnknownCredential)
-		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), f.AccountID, token.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID), account.CodeNotFound)
 	},
 	"a new authtoken may bind and not connect unless asked": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

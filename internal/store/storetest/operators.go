@@ -85,24 +85,24 @@ var operators = map[string]func(*testing.T, Open){
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))
 		Must(t, err)
 		f.Clock.Step(time.Minute)
-		same, err := f.Store.PatchOperator(t.Context(), f.AccountID, o.ID, account.OperatorPatch{Description: &o.Description})
+		same, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Description: &o.Description})
 		Must(t, err)
 		Equal(t, "updated without a difference", same.UpdatedAt, o.UpdatedAt)
 		version, ingress := "2", "x"
-		got, err := f.Store.PatchOperator(t.Context(), f.AccountID, o.ID, account.OperatorPatch{
+		got, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{
 			Deployment: account.DeploymentPatch{Version: &version}, Binding: account.BindingPatch{IngressEndpoint: &ingress}})
 		Must(t, err)
 		Equal(t, "version", got.Deployment.Version, "2")
 		Equal(t, "cluster name", got.Deployment.ClusterName, "eu")
 		Equal(t, "selectors", len(got.Binding.EndpointSelectors), 1)
 		Equal(t, "updated", got.UpdatedAt.Equal(f.Clock.Now()), true)
-		_, err = f.Store.PatchOperator(t.Context(), f.AccountID, o.ID, account.OperatorPatch{Deployment: account.DeploymentPatch{Namespace: &version}})
+		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Deployment: account.DeploymentPatch{Namespace: &version}})
 		MustCode(t, err, account.CodeInvalid)
 		long := strings.Repeat("x", 256)
-		_, err = f.Store.PatchOperator(t.Context(), f.AccountID, o.ID, account.OperatorPatch{Description: &long})
+		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Description: &long})
 		MustCode(t, err, account.CodeInvalid)
-		Must(t, f.Store.DeleteOperator(t.Context(), f.AccountID, o.ID))
-		MustCode(t, f.Store.DeleteOperator(t.Context(), f.AccountID, o.ID), account.CodeNotFound)
+		Must(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID))
+		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID), account.CodeNotFound)
 	},
 	"operators and sessions are listed by pages": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

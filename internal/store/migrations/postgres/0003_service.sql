@@ -3,6 +3,9 @@ ALTER TABLE endpoints ADD COLUMN traffic_policy BYTEA NOT NULL DEFAULT '';
 ALTER TABLE endpoints ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
 ALTER TABLE endpoints ADD COLUMN backend_id TEXT COLLATE "C" NOT NULL DEFAULT '';
 
+-- A forwarder may name an endpoint that is gone.
+CREATE INDEX slot_reservations_by_endpoint ON slot_reservations (account_id, endpoint_id);
+
 CREATE TABLE backends (
     id          TEXT COLLATE "C" PRIMARY KEY,
     account_id  TEXT COLLATE "C" NOT NULL REFERENCES accounts (id),

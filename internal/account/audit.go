@@ -1,0 +1,89 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// AuditType says what happened: the noun and what became of it.
+type AuditType string
+
+// The types of audit events. Of an endpoint that goes online and offline its agent's session tells.
+const (
+	AuditEndpointCreated   AuditType = "endpoint.created"
+	AuditEndpointUpdated   AuditType = "endpoint.updated"
+	AuditEndpointDeleted   AuditType = "endpoint.deleted"
+	AuditSessionStarted    AuditType = "tunnel_session.started"
+	AuditSessionEnded      AuditType = "tunnel_session.ended"
+	AuditOperatorCreated   AuditType = "kubernetes_operator.created"
+	AuditOperatorUpdated   AuditType = "kubernetes_operator.updated"
+	AuditOperatorDeleted   AuditType = "kubernetes_operator.deleted"
+	AuditAPIKeyCreated     AuditType = "api_key.created"
+	AuditAPIKeyUpdated     AuditType = "api_key.updated"
+	AuditAPIKeyDeleted     AuditType = "api_key.deleted"
+	AuditCredentialCreated AuditType = "credential.created"
+	AuditCredentialUpdated AuditType = "credential.updated"
+	AuditCredentialDeleted AuditType = "credential.deleted"
+	AuditBackendCreated    AuditType = "backend.created"
+	AuditBackendUpdated    AuditType = "backend.updated"
+	AuditBackendDeleted    AuditType = "backend.deleted"
+	AuditBackendSwitched   AuditType = "backend.switched"
+	AuditDomainGranted     AuditType = "domain.granted"
+	AuditDomainRevoked     AuditType = "domain.revoked"
+)
+
+// AuditTypes lists the types.
+func AuditTypes() []AuditType {
+	return []AuditType{
+		AuditEndpointCreated, AuditEndpointUpdated, AuditEndpointDeleted, AuditSessionStarted, AuditSessionEnded,
+		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated, AuditAPIKeyDeleted,
+		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,
+		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted, AuditDomainRevoked,
+	}
+}
+
+// AuditEvent is a record of something that happened in an account, written in the transaction that did it. It holds no secrets. URIs are
+// filled in by the API server, where the object has one.
+type AuditEvent struct {
+	ID              string            `json:"id"`
+	URI             string            `json:"uri"`
+	Type            AuditType         `json:"type"`
+	OccurredAt      time.Time         `json:"occurred_at"`
+	Principal       *Ref              `json:"principal"` // the API key or authtoken that did it; nil: the service, or who administers it
+	Object          *Ref              `json:"object"`
+	Details         map[string]string `json:"details"`
+	ResourceVersion ResourceVersion   `json:"resource_version"` // of the sequence of the account's audit events, which is not that of its endpoints
+}
+
+// AuditFilter narrows a list or a watch of audit events; empty fields match everything.
+type AuditFilter struct {
+	Type     AuditType
+	ObjectID string
+}
+
+// AuditPage is a page of audit events, newest first, with the version at which it was read.
+type AuditPage struct {
+	Events  []AuditEvent
+	More    bool
+	Version ResourceVersion
+}
+
+// AuditLine is one line of the watch of audit events: ADDED with an event, or BOOKMARK.
+type AuditLine struct {
+	Type            EventType       `json:"type"`
+	ResourceVersion ResourceVersion `json:"resource_version"`
+	Event           *AuditEvent     `json:"event,omitempty"`
+}
+
+// AuditLog reads the audit events of an account, which are kept for a while (api.md).
+type AuditLog interface {
+	AuditEvent(ctx context.Context, accountID, id string) (*AuditEvent, error)
+	AuditEvents(ctx context.Context, accountID string, f AuditFilter, p Page) (*AuditPage, error)
+	// AuditEventsAfter returns at most limit events after v, in order, and the version up to which was read. CodeGone as for EventLog.
+	AuditEventsAfter(ctx context.Context, accountID string, v ResourceVersion, f AuditFilter, limit int) ([]AuditEvent, ResourceVersion, error)
+	// SubscribeAudit is EventLog.Subscribe for audit events.
+	SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func())
+}

@@ -1,0 +1,221 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// auditRecord is an audit event of a transaction, not numbered yet.
+type auditRecord struct {
+	what         account.AuditType
+	by, objectID string
+	details      map[string]string
+}
+
+// audit notes that something happened to an object. Details hold no secrets.
+func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, details map[string]string) {
+	t.audits[by.AccountID] = append(t.audits[by.AccountID], auditRecord{what: what, by: by.PrincipalID, objectID: objectID, details: details})
+}
+
+// logAudits writes the audit events with numbers from each account's counter, after all else of the transaction.
+func (t *tx) logAudits() error {
+	for _, accountID := range slices.Sorted(maps.Keys(t.audits)) {
+		records := t.audits[accountID]
+		var last int64
+		err := t.row(`UPDATE accounts SET audit_seq = audit_seq + $1 WHERE id = $2 RETURNING audit_seq`, len(records), accountID).Scan(&last)
+		if err != nil {
+			return fmt.Errorf("taking numbers of audit events: %w", err)
+		}
+		for i, r := range records {
+			details, err := json.Marshal(r.details)
+			if err != nil {
+				return fmt.Errorf("encoding an audit event: %w", err)
+			}
+			err = t.exec(`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now), string(r.what), r.by, r.objectID, string(details))
+			if err != nil {
+				return fmt.Errorf("writing an audit event: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// RecordAudit writes an audit event of something that is no change of the store, such as another active child of a failover.
+func (s *Store) RecordAudit(ctx context.Context, accountID string, what account.AuditType, objectID string, details map[string]string) error {
+	return s.write(ctx, "writing an audit event", func(t *tx) error {
+		t.audit(account.Caller{AccountID: accountID}, what, objectID, details)
+		return nil
+	})
+}
+
+const auditColumns = `id, seq, at, type, principal_id, object_id, details`
+
+func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
+	var e account.AuditEvent
+	var seq, at int64
+	var kind, by, object, details string
+	if err := from.Scan(&e.ID, &seq, &at, &kind, &by, &object, &details); err != nil {
+		return e, err
+	}
+	e.Type, e.OccurredAt, e.Principal, e.Object, e.ResourceVersion = account.AuditType(kind), fromMicros(at), refTo(by), refTo(object), s.version(seq)
+	if err := json.Unmarshal([]byte(details), &e.Details); err != nil {
+		return e, fmt.Errorf("decoding audit event %s: %w", e.ID, err)
+	}
+	return e, nil
+}
+
+// AuditEvent implements account.AuditLog.
+func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
+	var found account.AuditEvent
+	err := s.read(ctx, "reading an audit event", func(t *tx) (err error) {
+		found, err = s.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`, accountID, id))
+		if errors.Is(err, sql.ErrNoRows) {
+			return notFound("event", id)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &found, nil
+}
+
+// AuditEvents implements account.AuditLog.
+func (s *Store) AuditEvents(ctx context.Context, accountID string, f account.AuditFilter, p account.Page) (*account.AuditPage, error) {
+	limit := pageLimit(p)
+	page := &account.AuditPage{Events: []account.AuditEvent{}}
+	err := s.read(ctx, "listing audit events", func(t *tx) error {
+		seq, _, err := t.auditCounters(accountID)
+		if err != nil {
+			return err
+		}
+		page.Version = s.version(seq)
+		q := auditQuery(accountID, f)
+		if p.BeforeID != "" { // events of one moment have ids in no order, so the position is that of their number
+			q.args = append(q.args, p.BeforeID)
+			q.text += fmt.Sprintf(` AND seq < COALESCE((SELECT MAX(seq) FROM audit_events WHERE account_id = $1 AND id = $%d),
+				(SELECT MIN(seq) FROM audit_events WHERE account_id = $1 AND id > $%d), %d)`, len(q.args), len(q.args), seq+1)
+		}
+		page.Events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq DESC LIMIT %d`, limit+1), q.args)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if page.More = len(page.Events) > limit; page.More {
+		page.Events = page.Events[:limit]
+	}
+	return page, nil
+}
+
+// AuditEventsAfter implements account.AuditLog.
+func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v account.ResourceVersion, f account.AuditFilter, limit int) (
+	[]account.AuditEvent, account.ResourceVersion, error) {
+	if limit <= 0 || limit > maxEvents {
+		limit = maxEvents
+	}
+	var events []account.AuditEvent
+	var upTo account.ResourceVersion
+	err := s.read(ctx, "reading audit events", func(t *tx) error {
+		seq, compacted, err := t.auditCounters(accountID)
+		if err != nil {
+			return err
+		}
+		if err := s.checkVersion(v, seq, compacted); err != nil {
+			return err
+		}
+		upTo = s.version(seq)
+		q := auditQuery(accountID, f)
+		q.andIf(true, `seq > `, v.Seq)
+		events, err = t.auditRows(q.text+fmt.Sprintf(` ORDER BY seq LIMIT %d`, limit), q.args)
+		return err
+	})
+	if err != nil {
+		return nil, account.ResourceVersion{}, err
+	}
+	if len(events) == limit {
+		upTo = events[limit-1].ResourceVersion // more may follow
+	}
+	return events, upTo, nil
+}
+
+func auditQuery(accountID string, f account.AuditFilter) query {
+	q := query{args: []any{accountID}, text: `account_id = $1`}
+	q.andIf(f.Type != "", `type = `, string(f.Type))
+	q.andIf(f.ObjectID != "", `object_id = `, f.ObjectID)
+	return q
+}
+
+func (t *tx) auditRows(condition string, args []any) ([]account.AuditEvent, error) {
+	found := []account.AuditEvent{}
+	err := t.each(func(from scanner) error {
+		e, err := t.s.scanAudit(from)
+		found = append(found, e)
+		return err
+	}, `SELECT `+auditColumns+` FROM audit_events WHERE `+condition, args...)
+	return found, err
+}
+
+func (t *tx) auditCounters(accountID string) (seq, compacted int64, err error) {
+	err = t.row(`SELECT audit_seq, audit_compacted_seq FROM accounts WHERE id = $1`, accountID).Scan(&seq, &compacted)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, 0, notFound("account", accountID)
+	}
+	return seq, compacted, err
+}
+
+// SubscribeAudit implements account.AuditLog.
+func (s *Store) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func()) {
+	return s.auditWakes.subscribe(accountID)
+}
+
+// sweepAudit removes the audit events that are too old, and of each account those that are too many: a hundredth at a time, so that it seldom writes.
+func (s *Store) sweepAudit(ctx context.Context) error {
+	before, most := micros(s.now().Add(-s.opt.AuditRetention)), s.opt.MaxAuditEvents
+	some, err := s.exists(ctx, `SELECT 1 FROM audit_events WHERE at <= $1 LIMIT 1`, before)
+	if err != nil {
+		return err
+	}
+	if !some {
+		some, err = s.exists(ctx, `SELECT 1 FROM accounts WHERE audit_seq - audit_compacted_seq > $1 LIMIT 1`, most+most/100)
+		if err != nil || !some {
+			return err
+		}
+	}
+	return s.write(ctx, "removing old audit events", func(t *tx) error { return t.compactAudit(before, most) })
+}
+
+func (t *tx) compactAudit(before int64, most int) error {
+	upTo := map[string]int64{}
+	err := t.each(func(from scanner) error {
+		var id string
+		var seq int64
+		err := from.Scan(&id, &seq)
+		upTo[id] = max(upTo[id], seq)
+		return err
+	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id
+		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`, before, most)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(upTo)) {
+		if err := t.exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2`, id, upTo[id]); err != nil {
+			return err
+		}
+		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, upTo[id], id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

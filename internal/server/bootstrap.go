@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// bootstrapFileName is where the first secrets go, in the data directory, when nobody looks and no other file was named.
-const bootstrapFileName = "bootstrap.txt"
+// BootstrapFileName is where the first secrets go, in the data directory, when nobody looks and no other file was named.
+const BootstrapFileName = "bootstrap.txt"
 
 // welcome is what a person needs after the first start.
 type welcome struct {
@@ -108,7 +108,7 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 		return s, nil
 	}
 	if s.path == "" {
-		s.path = filepath.Join(o.DataDir, bootstrapFileName)
+		s.path = filepath.Join(o.DataDir, BootstrapFileName)
 	}
 	var err error
 	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600

@@ -122,7 +122,7 @@ func start(t *testing.T, change ...func(*Options)) *running {
 
 func (r *running) readSecrets() {
 	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join(r.opt.DataDir, bootstrapFileName))
+	b, err := os.ReadFile(filepath.Join(r.opt.DataDir, BootstrapFileName))
 	if err != nil {
 		return // a test that bootstraps in its own way
 	}

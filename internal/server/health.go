@@ -15,7 +15,7 @@ import (
 
 const pingTimeout = 2 * time.Second
 
-// healthServer serves /healthz, /readyz and /metrics. ready says what is missing, or nil.
+// healthServer serves /healthz, /readyz and, with a registry, /metrics. ready says what is missing, or nil.
 func healthServer(registry *prometheus.Registry, ready func(context.Context) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -30,7 +30,9 @@ func healthServer(registry *prometheus.Registry, ready func(context.Context) err
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if registry != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	}
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,21 @@ func (r *running) health(path string) (int, string) {
 func (r *running) metrics() string {
 	_, body := r.health("/metrics")
 	return body
+}
+
+func TestTheHealthListenerShowsNoMetrics(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(o *Options) { o.HealthAddr = "127.0.0.1:0" })
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 404} {
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(within(t), "GET", "http://"+r.at.Health.String()+path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
+		}
+	}
 }
 
 // stopped asks the service to stop and waits for the end.

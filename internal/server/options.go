@@ -36,6 +36,7 @@ type Options struct {
 	TLSNames       []string // further names and addresses for the service's own certificate
 	VersionHeaders []string // names that the API accepts beside Service-Version
 	MetricsAddr    string   // health and metrics; "" = none
+	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
 
@@ -56,9 +57,9 @@ type Options struct {
 
 // Addresses are those of the listeners.
 type Addresses struct {
-	Service, Metrics net.Addr // Metrics is nil when there is none
-	BaseURL          string
-	CAFingerprint    string // "" with certificate files
+	Service, Metrics, Health net.Addr // Metrics and Health are nil when there is none
+	BaseURL                  string
+	CAFingerprint            string // "" with certificate files
 }
 
 // Limits of durations that make sense.
@@ -74,6 +75,9 @@ func (o *Options) Validate() error {
 	note(checkListen("--addr", o.Addr))
 	if o.MetricsAddr != "" {
 		note(checkListen("--metrics-addr", o.MetricsAddr))
+	}
+	if o.HealthAddr != "" {
+		note(checkListen("--health-addr", o.HealthAddr))
 	}
 	if o.BaseURL != "" {
 		_, err := account.ParseServerURL("--base-url", o.BaseURL)

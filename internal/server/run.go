@@ -31,7 +31,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.sessions.Run(serving) })
 	s.tasks.Go(func() { s.sweep(serving) })
 	s.tasks.Go(func() { s.door.serve(serving) })
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	s.tasks.Go(func() {
 		if err := s.lock.Keep(serving, s.noteLock); err != nil {
 			failed <- err
@@ -47,6 +47,9 @@ func (s *service) run(ctx context.Context) error {
 	serve(s.api, s.door.http)
 	if s.health != nil {
 		serve(s.health, s.healthAt)
+	}
+	if s.probes != nil {
+		serve(s.probes, s.probesAt)
 	}
 	s.announce()
 
@@ -78,6 +81,10 @@ func (s *service) announce() {
 	if s.healthAt != nil {
 		a.Metrics = s.healthAt.Addr()
 		args = append(args, "metrics_addr", a.Metrics.String())
+	}
+	if s.probesAt != nil {
+		a.Health = s.probesAt.Addr()
+		args = append(args, "health_addr", a.Health.String())
 	}
 	if a.CAFingerprint != "" {
 		args = append(args, "ca_sha256", a.CAFingerprint)
@@ -131,6 +138,9 @@ func (s *service) stop(stopServing context.CancelFunc) {
 	s.edge.Close()
 	if s.health != nil {
 		_ = s.health.Close()
+	}
+	if s.probes != nil {
+		_ = s.probes.Close()
 	}
 	s.tasks.Wait()
 	s.log.Info("stopped")

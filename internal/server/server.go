@@ -53,6 +53,8 @@ type service struct {
 	api      *http.Server
 	health   *http.Server // nil without --metrics-addr
 	healthAt net.Listener
+	probes   *http.Server // nil without --health-addr
+	probesAt net.Listener
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -86,6 +88,12 @@ func (s *service) open(ctx context.Context) error {
 			return err
 		}
 		s.onClose(func() { _ = s.healthAt.Close() })
+	}
+	if s.opt.HealthAddr != "" {
+		if s.probesAt, err = listen(ctx, "--health-addr", s.opt.HealthAddr); err != nil {
+			return err
+		}
+		s.onClose(func() { _ = s.probesAt.Close() })
 	}
 	if s.base, err = s.opt.baseURL(listener.Addr()); err != nil {
 		return err
@@ -185,6 +193,10 @@ func (s *service) wire() {
 	if s.healthAt != nil {
 		s.health = healthServer(s.metrics.registry, s.ready)
 		s.health.ErrorLog = s.api.ErrorLog
+	}
+	if s.probesAt != nil {
+		s.probes = healthServer(nil, s.ready)
+		s.probes.ErrorLog = s.api.ErrorLog
 	}
 }
 

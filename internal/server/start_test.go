@@ -52,6 +52,8 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 	}{
 		"port in use":         {func(o *Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
 		"metrics port in use": {func(o *Options) { o.MetricsAddr = taken.Addr().String() }, []string{"--metrics-addr", "in use"}},
+		"health port in use":  {func(o *Options) { o.HealthAddr = taken.Addr().String() }, []string{"--health-addr", "in use"}},
+		"health address":      {func(o *Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
 		"address":             {func(o *Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
 		"port":                {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
 		"foreign address":     {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
@@ -97,7 +99,7 @@ func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
 	t.Run("file of the data directory", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
-		info, err := os.Stat(filepath.Join(r.opt.DataDir, bootstrapFileName))
+		info, err := os.Stat(filepath.Join(r.opt.DataDir, BootstrapFileName))
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v %v", info, err)
 		}
@@ -161,7 +163,7 @@ func TestSecretsOfBootstrapFilesAreEnsuredAtEveryStart(t *testing.T) {
 			t.Errorf("the key of the file: status %d", status)
 		}
 		r.session(token)
-		if _, err := os.Stat(filepath.Join(data, bootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(data, BootstrapFileName)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("other secrets were made: %v", err)
 		}
 		if err := r.stopped(); err != nil {

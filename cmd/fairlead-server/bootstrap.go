@@ -1,0 +1,51 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/server"
+)
+
+func newBootstrap(c console, at *place) *cobra.Command {
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Print the secrets of the first start",
+		Long: `Print the secrets of the first start, and what to do with them, from the file in the data directory that a server without a terminal writes. In an
+image there is no other program that could.`,
+		Example: `  fairlead-server bootstrap --remove
+  kubectl exec deployment/fairlead-server -- /fairlead-server bootstrap`,
+		Args: arguments(),
+		RunE: func(*cobra.Command, []string) error {
+			file := filepath.Join(at.dataDir, server.BootstrapFileName)
+			text, err := os.ReadFile(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("there is no %s: it was removed, or the first start gave its secrets elsewhere; make new ones with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`", file)
+			}
+			if err != nil {
+				return fmt.Errorf("reading the secrets of the first start: %w", err)
+			}
+			if _, err := c.out.Write(text); err != nil {
+				return fmt.Errorf("showing the secrets of the first start: %w", err)
+			}
+			if !remove {
+				return nil
+			}
+			if err := os.Remove(file); err != nil {
+				return fmt.Errorf("removing the secrets of the first start: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the file once it was printed")
+	return cmd
+}

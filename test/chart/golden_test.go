@@ -15,14 +15,21 @@ import (
 // Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are copies and left out there.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	inputs, err := filepath.Glob("testdata/*.in.yaml")
+	golden(t, "testdata", func(t *testing.T, input string) (string, error) {
+		return template(t, nil, "--values", input, "--set", "crds.install=false")
+	})
+}
+
+func golden(t *testing.T, dir string, render func(t *testing.T, input string) (string, error)) {
+	t.Helper()
+	inputs, err := filepath.Glob(dir + "/*.in.yaml")
 	if err != nil || len(inputs) == 0 {
 		t.Fatalf("no testdata: %v", err)
 	}
 	for _, input := range inputs {
 		t.Run(filepath.Base(input), func(t *testing.T) {
 			t.Parallel()
-			got, err := template(t, nil, "--values", input, "--set", "crds.install=false")
+			got, err := render(t, input)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,8 +22,8 @@ import (
 // accepted is what the program says when it has read all flags, variables and files and then finds no cluster.
 const accepted = "finding the Kubernetes cluster"
 
-// operator is the program that the chart runs, built once for all tests.
-var operator struct {
+// programs are those that the charts run, built once for all tests.
+var programs struct {
 	once sync.Once
 	dir  string
 	err  error
@@ -31,29 +31,29 @@ var operator struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if operator.dir != "" {
-		_ = os.RemoveAll(operator.dir)
+	if programs.dir != "" {
+		_ = os.RemoveAll(programs.dir)
 	}
 	os.Exit(code)
 }
 
 func build() {
-	if operator.dir, operator.err = os.MkdirTemp("", "fairlead-chart-"); operator.err != nil {
+	if programs.dir, programs.err = os.MkdirTemp("", "fairlead-chart-"); programs.err != nil {
 		return
 	}
-	if out, err := exec.Command("go", "build", "-o", operator.dir+"/", "../../cmd/fairlead-operator").CombinedOutput(); err != nil {
-		operator.err = fmt.Errorf("building fairlead-operator: %w: %s", err, out)
+	if out, err := exec.Command("go", "build", "-o", programs.dir+"/", "../../cmd/fairlead-operator", "../../cmd/fairlead-server").CombinedOutput(); err != nil {
+		programs.err = fmt.Errorf("building the programs: %w: %s", err, out)
 	}
 }
 
-// program returns the path of fairlead-operator.
-func program(t *testing.T) string {
+// program returns the path of fairlead-operator or fairlead-server.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	operator.once.Do(build)
-	if operator.err != nil {
-		t.Fatal(operator.err)
+	programs.once.Do(build)
+	if programs.err != nil {
+		t.Fatal(programs.err)
 	}
-	return filepath.Join(operator.dir, "fairlead-operator")
+	return filepath.Join(programs.dir, name)
 }
 
 // command prepares the program as the container would run it, with the pod's mounts below the folder.
@@ -63,7 +63,7 @@ func command(t *testing.T, c corev1.Container, mounts string, more ...string) *e
 	for i := range args {
 		args[i] = strings.Replace(args[i], "=/etc/fairlead/", "="+mounts+"/", 1)
 	}
-	cmd := exec.CommandContext(t.Context(), program(t), args...)
+	cmd := exec.CommandContext(t.Context(), program(t, "fairlead-operator"), args...)
 	cmd.Env = []string{"HOME=" + mounts}
 	for name, value := range environment(c) {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -239,7 +239,14 @@ func TestSchemaIsClosed(t *testing.T) {
 // Every value says what it is, where it stands or where it refers to.
 func TestEveryValueIsDescribed(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	for _, dir := range []string{chartDir, serverDir} {
+		everyValueIsDescribed(t, dir)
+	}
+}
+
+func everyValueIsDescribed(t *testing.T, dir string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "values.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +260,7 @@ func TestEveryValueIsDescribed(t *testing.T) {
 	if err := json.Unmarshal(b, &schema); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range documented(t) {
+	for _, path := range documented(t, dir) {
 		at, walked := &schema, ""
 		for part := range strings.SplitSeq(path, ".") {
 			walked += "." + part

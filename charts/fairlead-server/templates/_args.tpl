@@ -1,0 +1,111 @@
+{{/* The command line. */}}
+{{- define "fairlead-server.args" -}}
+- serve
+{{- range .Values.extraArgs }}
+- {{ . | replace "$" "$$" | quote }}
+{{- end }}
+- --addr=:8443
+- --health-addr=:8081
+{{- if .Values.metrics.enabled }}
+- --metrics-addr=:{{ .Values.metrics.port }}
+{{- else }}
+- --metrics-addr=127.0.0.1:9090
+{{- end }}
+- {{ printf "--base-url=%s" (include "fairlead-server.baseURL" .) | quote }}
+{{- with .Values.tunnelURL }}
+- {{ printf "--tunnel-url=%s" . | quote }}
+{{- end }}
+{{- range .Values.versionHeaders }}
+- --version-header={{ . }}
+{{- end }}
+- --data-dir=/var/lib/fairlead
+{{- if .Values.database.urlSecret.name }}
+- --database-url-file=/etc/fairlead/database/url
+{{- end }}
+{{- if .Values.secretKey.name }}
+- --secret-key-file=/etc/fairlead/secret-key/key
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- --tls-cert=/etc/fairlead/tls/tls.crt
+- --tls-key=/etc/fairlead/tls/tls.key
+{{- else }}
+{{- $host := include "fairlead-server.host" . }}
+- --tls-san={{ include "fairlead-server.fullname" . }}
+- --tls-san={{ trimSuffix ".svc" $host }}
+- --tls-san={{ $host }}
+- --tls-san={{ $host }}.cluster.local
+{{- range .Values.tls.names }}
+- {{ printf "--tls-san=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- if .Values.public.enabled }}
+- --public-http-addr=:8080
+- --public-https-addr=:8444
+{{- if .Values.public.tlsSecret }}
+- --public-tls-cert=/etc/fairlead/public-tls/tls.crt
+- --public-tls-key=/etc/fairlead/public-tls/tls.key
+{{- end }}
+{{- end }}
+- --drain-timeout={{ .Values.drainTimeout }}
+- --endpoint-grace={{ .Values.endpointGrace }}
+- --log-format=json
+- --log-level={{ .Values.logLevel }}
+{{- end -}}
+
+{{/* Where the Secrets that exist are mounted, as (dict folder (dict secret … items (dict key file))). */}}
+{{- define "fairlead-server.secrets" -}}
+{{- $pair := dict "tls.crt" "tls.crt" "tls.key" "tls.key" -}}
+{{- $all := dict -}}
+{{- with .Values.tls.existingSecret -}}
+{{- $_ := set $all "tls" (dict "secret" . "items" $pair) -}}
+{{- end -}}
+{{- if and .Values.public.enabled .Values.public.tlsSecret -}}
+{{- $_ := set $all "public-tls" (dict "secret" .Values.public.tlsSecret "items" $pair) -}}
+{{- end -}}
+{{- with .Values.database.urlSecret -}}
+{{- if .name -}}
+{{- $_ := set $all "database" (dict "secret" .name "items" (dict .key "url")) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.secretKey -}}
+{{- if .name -}}
+{{- $_ := set $all "secret-key" (dict "secret" .name "items" (dict .key "key")) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.bootstrap -}}
+{{- if .existingSecret -}}
+{{- $items := dict -}}
+{{- with .apiKeyKey -}}
+{{- $_ := set $items . "api-key" -}}
+{{- end -}}
+{{- with .authtokenKey -}}
+{{- $_ := set $items . "authtoken" -}}
+{{- end -}}
+{{- $_ := set $all "bootstrap" (dict "secret" .existingSecret "items" $items) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}
+
+{{/* Volumes of those Secrets; readable for the pod's group only. */}}
+{{- define "fairlead-server.secretVolumes" -}}
+{{- range $name, $from := include "fairlead-server.secrets" . | fromYaml }}
+- name: {{ $name }}
+  secret:
+    secretName: {{ $from.secret | quote }}
+    defaultMode: 0440
+    items:
+      {{- range $key, $file := $from.items }}
+      - key: {{ $key | quote }}
+        path: {{ $file }}
+      {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "fairlead-server.secretMounts" -}}
+{{- range $name, $_ := include "fairlead-server.secrets" . | fromYaml }}
+- name: {{ $name }}
+  mountPath: /etc/fairlead/{{ $name }}
+  readOnly: true
+{{- end }}
+{{- end -}}

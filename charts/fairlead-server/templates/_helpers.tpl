@@ -1,0 +1,111 @@
+{{/* The name of everything of this release. */}}
+{{- define "fairlead-server.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-server.selectorLabels" -}}
+app.kubernetes.io/name: fairlead-server
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "fairlead-server.commonLabels" -}}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "fairlead-server.labels" -}}
+app.kubernetes.io/name: fairlead-server
+{{ include "fairlead-server.commonLabels" . }}
+{{- end -}}
+
+{{/* REPOSITORY:TAG, REPOSITORY@DIGEST, or with both REPOSITORY:TAG@DIGEST, where the tag is for people. */}}
+{{- define "fairlead-server.image" -}}
+{{- $image := .Values.image -}}
+{{- $image.repository -}}
+{{- if or $image.tag (not $image.digest) -}}
+{{- printf ":%s" ($image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- with $image.digest -}}
+{{- printf "@%s" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Service's name for the rest of the cluster. */}}
+{{- define "fairlead-server.host" -}}
+{{- printf "%s.%s.svc" (include "fairlead-server.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
+{{- define "fairlead-server.baseURL" -}}
+{{- if .Values.baseURL -}}
+{{- trimSuffix "/" .Values.baseURL -}}
+{{- else -}}
+{{- printf "https://%s" (include "fairlead-server.host" .) -}}
+{{- if ne (int .Values.service.port) 443 -}}
+{{- printf ":%d" (int .Values.service.port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-server.claim" -}}
+{{- .Values.persistence.existingClaim | default (printf "%s-data" (include "fairlead-server.fullname" .)) -}}
+{{- end -}}
+
+{{/* Seconds of a duration that the validation admitted: 90s, 15m, 2h. */}}
+{{- define "fairlead-server.seconds" -}}
+{{- $number := regexFind "^[0-9]+" . | int -}}
+{{- if hasSuffix "h" . -}}
+{{- mul $number 3600 -}}
+{{- else if hasSuffix "m" . -}}
+{{- mul $number 60 -}}
+{{- else -}}
+{{- $number -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the pods of the Deployment and of the test have in common. */}}
+{{- define "fairlead-server.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "fairlead-server.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* What a Service has beside its ports: call with .Values.service, or the public one. */}}
+{{- define "fairlead-server.serviceSpec" -}}
+type: {{ .type }}
+{{- if ne .type "ClusterIP" }}
+externalTrafficPolicy: {{ .externalTrafficPolicy }}
+{{- end }}
+{{- if eq .type "LoadBalancer" }}
+{{- with .loadBalancerClass }}
+loadBalancerClass: {{ . }}
+{{- end }}
+{{- with .loadBalancerSourceRanges }}
+loadBalancerSourceRanges:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Call with (list "NodePort" 30443). */}}
+{{- define "fairlead-server.nodePort" -}}
+{{- if and (ne (index . 0) "ClusterIP") (index . 1) -}}
+nodePort: {{ index . 1 }}
+{{- end -}}
+{{- end -}}

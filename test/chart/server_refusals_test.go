@@ -1,0 +1,76 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every value that cannot work is refused before anything is installed, with a sentence.
+func TestServerRefusals(t *testing.T) {
+	t.Parallel()
+	set := func(path string, value any) values { return values{}.set(path, value) }
+	for name, tt := range map[string]struct {
+		values values
+		want   string
+	}{
+		"unknown value":      {set("baseUrl", "x"), "additional properties 'baseUrl' not allowed"},
+		"unknown deep value": {set("public.service.port", 1), "additional properties 'port' not allowed"},
+		"removed group":      {set("tls", nil), "missing property 'tls'"},
+		"number for a text":  {set("drainTimeout", 10), "'/drainTimeout': got number, want string"},
+		"port":               {set("service.port", 70000), "'/service/port': maximum: got 70,000, want 65,535"},
+		"service type":       {set("service.type", "ExternalName"), "'/service/type': value must be one of"},
+		"access mode":        {set("persistence.accessMode", "RWO"), "'/persistence/accessMode': value must be one of"},
+		"log level":          {set("logLevel", "loud"), "'/logLevel': value must be one of"},
+		"claim":              {set("persistence.existingClaim", "My Claim"), "'/persistence/existingClaim'"},
+
+		"base URL http":      {set("baseURL", "http://a.example"), `baseURL "http://a.example": give it as https://HOST[:PORT]`},
+		"base URL with path": {set("baseURL", "https://a.example/v1"), "without user, path or query"},
+		"base URL, line end": {set("baseURL", "https://a.example\n--x"), "give it as https://HOST[:PORT]"},
+		"base URL, port":     {set("baseURL", "https://a.example:70000"), "the port must be a number from 1 to 65535"},
+		"tunnel URL":         {set("tunnelURL", "tunnels.example.com"), "tunnelURL"},
+		"header":             {set("versionHeaders", []string{"X Version"}), `versionHeaders "X Version" is no name of a header`},
+		"name":               {set("tls.names", []string{"a b"}), `tls.names "a b"`},
+		"name and Secret":    {set("tls", map[string]any{"names": []string{"a"}, "existingSecret": "b"}), "tls.names are for a certificate of the service's own"},
+		"Secret":             {set("tls.existingSecret", "My Secret"), `tls.existingSecret "My Secret" is no name of a Secret`},
+		"database Secret":    {set("database.urlSecret.name", "postgres://u:p@h/d"), "database.urlSecret.name"},
+		"database key":       {set("database.urlSecret.key", ""), `database.urlSecret.key "" is no key of a Secret`},
+		"empty bootstrap":    {set("bootstrap", map[string]any{"existingSecret": "a", "apiKeyKey": "", "authtokenKey": ""}), "holds nothing that is used"},
+		"one for two":        {set("bootstrap.authtokenKey", "api-key"), "an API key and an authtoken are two secrets"},
+		"size":               {set("persistence.size", "big"), `persistence.size "big" is no size`},
+		"storage class":      {set("persistence.storageClass", "My Class"), "is no name of a StorageClass"},
+		"claim of nothing":   {set("persistence", map[string]any{"enabled": false, "existingClaim": "mine"}), "has no effect while persistence.enabled is false"},
+		"metrics port":       {set("metrics.port", 8443), "metrics.port 8443 is another listener's"},
+		"monitor":            {set("metrics.podMonitor.enabled", true), "metrics.podMonitor.enabled needs metrics"},
+		"one public port":    {set("public.service.httpPort", 443), "one Service needs two ports"},
+		"source range":       {set("service.loadBalancerSourceRanges", []string{"all"}), `service.loadBalancerSourceRanges "all" is no network`},
+		"public range":       {set("public.service.loadBalancerSourceRanges", []string{"all"}), `public.service.loadBalancerSourceRanges "all" is no network`},
+		"drain":              {set("drainTimeout", "10"), `drainTimeout "10" is no duration`},
+		"long drain":         {set("drainTimeout", "2h"), `drainTimeout "2h" is too long: give at most 1h`},
+		"no grace":           {set("endpointGrace", "0s"), "is too short"},
+		"long grace":         {set("endpointGrace", "721h"), "give at most 720h"},
+		"argument":           {set("extraArgs", []string{"serve"}), `extraArgs "serve" is no flag`},
+		"tag in repository":  {set("image.repository", "a/b:1"), "give it in image.tag"},
+		"digest":             {set("image.digest", "0a"), "is no digest"},
+		"label of ours":      {set("podLabels", map[string]any{"app.kubernetes.io/name": "x"}), "which the chart sets itself"},
+		"label value":        {set("podLabels", map[string]any{"a": "b c"}), "is no value of the label"},
+		"priority class":     {set("priorityClassName", "High"), "is no name of a PriorityClass"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := templateServer(t, tt.values)
+			if err == nil {
+				t.Fatalf("rendered:\n%s", out)
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("said %q; want %q", err, tt.want)
+			}
+		})
+	}
+	long := strings.Repeat("r", 40)
+	if _, err := helm(t, "/dev/null", nil, "template", long, serverDir, "--kube-version", kubeVersion); err == nil || !strings.Contains(err.Error(), "has 40 characters: choose one of at most 39") {
+		t.Errorf("a long name of the release: %v", err)
+	}
+}

@@ -1,0 +1,180 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	serverDir     = "../../charts/fairlead-server"
+	serverRelease = "fairlead-server"
+	serverData    = "testdata/server"
+)
+
+func templateServer(t *testing.T, v values, args ...string) (string, error) {
+	t.Helper()
+	return helm(t, os.DevNull, v, append([]string{"template", serverRelease, serverDir, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
+}
+
+func renderServer(t *testing.T, v values) rendered {
+	t.Helper()
+	text, err := templateServer(t, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, text)
+}
+
+func server(t *testing.T, all rendered) appsv1.Deployment {
+	t.Helper()
+	return get[appsv1.Deployment](t, all, "Deployment", serverRelease)
+}
+
+func TestServerGolden(t *testing.T) {
+	t.Parallel()
+	golden(t, serverData, func(t *testing.T, input string) (string, error) { return templateServer(t, nil, "--values", input) })
+}
+
+func TestServerLint(t *testing.T) {
+	t.Parallel()
+	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values", serverData+"/everything.in.yaml", serverDir); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// serverEffects has a case for every value of the server's values.yaml.
+func serverEffects() []effect {
+	node := values{}.set("service.type", "NodePort")
+	balancer := values{}.set("service.type", "LoadBalancer")
+	public := values{}.set("public.enabled", true)
+	monitored := values{}.set("metrics.enabled", true).set("metrics.podMonitor.enabled", true)
+	bootstrap := values{}.set("bootstrap.existingSecret", "first")
+	texts := map[string]any{"example.com/name": "text"}
+	ranges := []any{"192.0.2.0/24"}
+	return []effect{
+		{"baseURL", "https://fairlead.example.com", nil},
+		{"tunnelURL", "https://tunnels.example.com:9443", nil},
+		{"versionHeaders", []any{"X-Version", "X-Other"}, nil},
+		{"tls.existingSecret", "certificate", nil},
+		{"tls.names", []any{"a.example.com", "192.0.2.1"}, nil},
+		{"bootstrap.existingSecret", "first", nil},
+		{"bootstrap.apiKeyKey", "", bootstrap},
+		{"bootstrap.authtokenKey", "token", bootstrap},
+		{"database.urlSecret.name", "postgres", nil},
+		{"database.urlSecret.key", "uri", values{}.set("database.urlSecret.name", "postgres")},
+		{"secretKey.name", "sealing", nil},
+		{"secretKey.key", "key", values{}.set("secretKey.name", "sealing")},
+		{"persistence.enabled", false, nil},
+		{"persistence.existingClaim", "mine", nil},
+		{"persistence.storageClass", "-", nil},
+		{"persistence.accessMode", "ReadWriteOncePod", nil},
+		{"persistence.size", "20Gi", nil},
+		{"persistence.keep", false, nil},
+		{"service.type", "NodePort", nil},
+		{"service.port", 443, nil},
+		{"service.nodePort", 30443, node},
+		{"service.annotations", texts, nil},
+		{"service.loadBalancerClass", "example.com/inner", balancer},
+		{"service.loadBalancerSourceRanges", ranges, balancer},
+		{"service.externalTrafficPolicy", "Local", node},
+		{"public.enabled", true, nil},
+		{"public.tlsSecret", "wildcard", public},
+		{"public.service.type", "ClusterIP", public},
+		{"public.service.httpPort", 8080, public},
+		{"public.service.httpsPort", 8443, public},
+		{"public.service.httpNodePort", 30080, public},
+		{"public.service.httpsNodePort", 30444, public},
+		{"public.service.annotations", texts, public},
+		{"public.service.loadBalancerClass", "example.com/outer", public},
+		{"public.service.loadBalancerSourceRanges", ranges, public},
+		{"public.service.externalTrafficPolicy", "Cluster", public},
+		{"drainTimeout", "5m", nil},
+		{"endpointGrace", "24h", nil},
+		{"logLevel", "debug", nil},
+		{"extraArgs", []any{"--bootstrap-file=/tmp/first $(NAME)"}, nil},
+		{"metrics.enabled", true, values{}.set("networkPolicy.enabled", true)},
+		{"metrics.port", 9100, monitored},
+		{"metrics.podMonitor.enabled", true, values{}.set("metrics.enabled", true)},
+		{"metrics.podMonitor.interval", "1m", monitored},
+		{"metrics.podMonitor.labels", map[string]any{"release": "prometheus"}, monitored},
+		{"image.repository", "registry.example.com:5000/mirror/fairlead-server", nil},
+		{"image.tag", "v9.9.9", nil},
+		{"image.digest", "sha256:" + strings.Repeat("0a", 32), nil},
+		{"image.pullPolicy", "Always", nil},
+		{"imagePullSecrets", []any{map[string]any{"name": "registry"}}, nil},
+		{"resources.requests.cpu", "1", nil},
+		{"resources.requests.memory", "1Gi", nil},
+		{"resources.limits.memory", "2Gi", nil},
+		{"priorityClassName", "system-cluster-critical", nil},
+		{"nodeSelector", texts, nil},
+		{"tolerations", []any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
+		{"affinity", map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+			"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+		}}}, nil},
+		{"podLabels", texts, nil},
+		{"podAnnotations", texts, nil},
+		{"podDisruptionBudget.enabled", true, nil},
+		{"networkPolicy.enabled", true, public},
+	}
+}
+
+// Every value changes what is installed, in the way that testdata/server/effects.out.txt shows, and the program starts with the result.
+func TestEveryServerValueHasAnEffect(t *testing.T) {
+	t.Parallel()
+	starts := &serverStarts{t: t}
+	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(), renderServer, starts.check)
+}
+
+// What a pod of this chart may do on its node and in its cluster: nothing.
+func TestServerPodsHaveNoRights(t *testing.T) {
+	t.Parallel()
+	for _, o := range renderServer(t, values{}) {
+		if b, _ := json.Marshal(o.Object); strings.Contains(string(b), "rbac.authorization") || o.GetKind() == "ServiceAccount" {
+			t.Errorf("%s %s grants rights", o.GetKind(), o.GetName())
+		}
+		var spec corev1.PodSpec
+		switch o.GetKind() {
+		case "Deployment":
+			spec = get[appsv1.Deployment](t, rendered{o}, "Deployment", o.GetName()).Spec.Template.Spec
+		case "Pod":
+			spec = get[corev1.Pod](t, rendered{o}, "Pod", o.GetName()).Spec
+		default:
+			continue
+		}
+		if spec.AutomountServiceAccountToken == nil || *spec.AutomountServiceAccountToken {
+			t.Errorf("%s %s mounts the token of an account", o.GetKind(), o.GetName())
+		}
+		if c := spec.Containers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
+			t.Errorf("%s %s may write its root", o.GetKind(), o.GetName())
+		}
+	}
+}
+
+// The pod has to outlive its drain, and nobody's key is in a test's pod.
+func TestServerPodsEndInTimeAndTestsHoldNoKey(t *testing.T) {
+	t.Parallel()
+	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {
+		if got := *server(t, renderServer(t, values{}.set("drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds; got != want {
+			t.Errorf("drainTimeout %s: the pod is killed after %d s, want %d", drain, got, want)
+		}
+	}
+	pod := get[corev1.Pod](t, renderServer(t, values{}.set("tls.existingSecret", "certificate")), "Pod", serverRelease+"-test")
+	for _, v := range pod.Spec.Volumes {
+		for _, item := range v.Secret.Items {
+			if item.Key != "tls.crt" {
+				t.Errorf("the test's pod holds %s", item.Key)
+			}
+		}
+	}
+	if len(pod.Spec.Volumes) != 1 {
+		t.Errorf("%d volumes", len(pod.Spec.Volumes))
+	}
+}

@@ -12,6 +12,7 @@ CRDS    := charts/fairlead-operator/files/crds
 LDFLAGS := -s -w -X github.com/fairlead-dev/fairlead/internal/version.version=$(VERSION)
 CA_CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
 PROGRAMS := fairlead fairlead-server fairlead-operator
+LABEL    := -label org.opencontainers.image
 
 # The packages of the test cluster that are ours; ./... would compile Kubernetes once more with other flags.
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./cmd/... ./images/...
@@ -115,22 +116,27 @@ helm: cluster ## Build the helm program of the chart's tests
 	@$(CLUSTER) build --only helm
 
 .PHONY: image
-image: image-operator image-server ## OCI archives of operator and server in dist/, without a container engine
+image: image-operator image-server image-agent ## OCI archives of the programs in dist/, without a container engine
 
-.PHONY: image-operator image-server
-image-operator image-server: image-%: build
+.PHONY: image-operator image-server image-agent
+image-operator image-server image-agent: image-%: build
 	@rm -rf dist/rootfs-$* && mkdir -p dist/rootfs-$*/etc/ssl/certs
-	@cp $(BIN)/fairlead-$* dist/rootfs-$*/
+	@cp $(BIN)/$(subst -agent,,fairlead-$*) dist/rootfs-$*/
 	@cp $(CA_CERTIFICATES) dist/rootfs-$*/etc/ssl/certs/
-	@cd test/cluster && CGO_ENABLED=0 go run ./cmd/mkimage -o $(CURDIR)/dist/fairlead-$*.tar -entrypoint /fairlead-$* \
+	@cd test/cluster && CGO_ENABLED=0 go run ./cmd/mkimage -o $(CURDIR)/dist/fairlead-$*.tar -entrypoint /$(subst -agent,,fairlead-$*) \
+		$(LABEL).title=fairlead-$* $(LABEL).version=$(VERSION) $(LABEL).licenses=Apache-2.0 $(LABEL).source=https://github.com/fairlead-dev/fairlead \
 		ghcr.io/fairlead-dev/fairlead-$*:$(VERSION)=$(CURDIR)/dist/rootfs-$*
 	@rm -rf dist/rootfs-$*
 	@ls -l dist/fairlead-$*.tar
 
+.PHONY: cross
+cross: ## The agent for Linux, macOS and Windows in dist/, with checksums
+	@LDFLAGS='$(LDFLAGS)' hack/cross.sh $(VERSION)
+
 .PHONY: chart
-chart: manifests helm ## Package the chart into dist/
+chart: manifests helm ## Package the charts into dist/
 	@mkdir -p dist
-	"$$($(CLUSTER) build --only helm --print-dir)/helm" package charts/fairlead-operator --destination dist
+	"$$($(CLUSTER) build --only helm --print-dir)/helm" package charts/fairlead-operator charts/fairlead-server --destination dist
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/

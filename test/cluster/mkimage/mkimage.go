@@ -25,9 +25,10 @@ import (
 
 // Options hold for every image of an archive.
 type Options struct {
-	User       string   // numeric "uid:gid" that the image runs as; empty means 65532:65532
-	Arch       string   // GOARCH of the binaries; empty means that of this machine
-	Entrypoint []string // empty means the binary itself, or nothing for a folder
+	User       string            // numeric "uid:gid" that the image runs as; empty means 65532:65532
+	Arch       string            // GOARCH of the binaries; empty means that of this machine
+	Entrypoint []string          // empty means the binary itself, or nothing for a folder
+	Labels     map[string]string // of the image, such as org.opencontainers.image.version
 }
 
 // Image is one image to pack. Exactly one of Path and Files is set.
@@ -130,6 +131,9 @@ func (a *archive) image(opts Options, img Image) (descriptor, error) {
 	}
 	if len(opts.Entrypoint) > 0 {
 		config["Entrypoint"] = opts.Entrypoint
+	}
+	if len(opts.Labels) > 0 {
+		config["Labels"] = opts.Labels
 	}
 	arch := opts.Arch
 	if arch == "" {

@@ -7,10 +7,12 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/test/cluster/mkimage"
 )
@@ -28,6 +30,17 @@ func run() error {
 	flag.StringVar(&opts.User, "user", "65532:65532", "the numeric user and group that the images run as")
 	flag.StringVar(&opts.Arch, "arch", "", "architecture of the binaries (GOARCH; default this machine's)")
 	entrypoint := flag.String("entrypoint", "", "the program that a folder's image starts; a binary's image starts the binary")
+	flag.Func("label", "a `NAME=VALUE` that the images carry; may be repeated", func(arg string) error {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok || name == "" {
+			return errors.New("want NAME=VALUE")
+		}
+		if opts.Labels == nil {
+			opts.Labels = map[string]string{}
+		}
+		opts.Labels[name] = value
+		return nil
+	})
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "Usage: mkimage [flags] NAME=BINARY_OR_FOLDER…")
 		flag.PrintDefaults()

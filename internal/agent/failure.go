@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"syscall"
 
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -108,11 +107,11 @@ func causeOf(err error, server string) string {
 		return fmt.Sprintf("the name %s does not exist", dns.Name)
 	case errors.As(err, &dns):
 		return fmt.Sprintf("looking up %s: the name server does not answer", dns.Name)
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, errRefused):
 		return fmt.Sprintf("nothing listens at %s (connection refused)", server)
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, errReset), errors.Is(err, errPipe):
 		return "the connection was reset"
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+	case errors.Is(err, errNoHost), errors.Is(err, errNoNetwork):
 		return "there is no network route to it"
 	case errors.As(err, &noTLS):
 		return "it does not speak TLS; is this the address of a fairlead-server?"

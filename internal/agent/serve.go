@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/relay"
@@ -106,7 +105,7 @@ func upstreamCause(err error) string {
 	var dns *net.DNSError
 	var netError net.Error
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, errRefused):
 		return "connection refused"
 	case errors.As(err, &dns):
 		return "the name " + dns.Name + " cannot be resolved"

@@ -47,7 +47,7 @@ const maxError = 2000 // characters; a server's words are in it
 // report prints the error as one line, or several as a line each, and returns the exit code.
 func report(c console, err error) int {
 	code := exitCode(err)
-	if errors.Is(err, errBroken) {
+	if errors.Is(err, errBroken) || errors.Is(err, errInvalidPolicy) {
 		return code // the report has said it
 	}
 	var r *reported
@@ -80,7 +80,7 @@ func exitCode(err error) int {
 			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
 	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
-	case errors.As(err, &usage), errors.As(err, &usages), account.CodeOf(err) == account.CodeInvalid:
+	case errors.As(err, &usage), errors.As(err, &usages), errors.Is(err, errInvalidPolicy), account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage
 	}
 	return exitOther

@@ -26,7 +26,7 @@ honoured on the way to the server.
 Exit codes:
   0  stopped with Ctrl-C or SIGTERM
   1  any other failure
-  2  wrong usage: a flag, an argument or a setting
+  2  wrong usage: a flag, an argument or a setting; a traffic policy with mistakes
   3  the authtoken is missing, was refused or was revoked; the API key was refused
   4  another agent holds the URL
   5  the service ended the session for good, or speaks another protocol version
@@ -56,7 +56,7 @@ func newRoot(c console) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newConfig(c), newVersion(c))
+	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c), newVersion(c))
 	return root
 }
 

@@ -228,12 +228,12 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"version"}} {
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)
 		}
-		if len(args) > 0 && args[len(args)-1] != "config" && !strings.Contains(r.out, "Examples:\n  fairlead "+strings.Join(args, " ")) {
+		if len(args) > 0 && args[len(args)-1] != "config" && args[len(args)-1] != "policy" && !strings.Contains(r.out, "Examples:\n  fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: no example in\n%s", args, r.out)
 		}
 	}

@@ -76,7 +76,10 @@ func (a *rateLimit) provisionRate(c *config) {
 		c.missing("rate", "the stretch of time, such as 60s")
 		return
 	}
-	text := c.str("rate", "")
+	text, ok := c.c.text(c.values["rate"], "rate")
+	if !ok {
+		return
+	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < minRate || d > maxRate {
 		c.c.problem(c.values["rate"], text, "rate is a duration from 1s to 24h, such as 60s")

@@ -49,7 +49,9 @@ func (c *compiler) object(n *yaml.Node, what string) *object {
 
 // take returns the value of a key, nil when the key is not there. The key is then known.
 func (o *object) take(key string) *yaml.Node {
-	o.known = append(o.known, key)
+	if !slices.Contains(o.known, key) {
+		o.known = append(o.known, key)
+	}
 	return o.values[key]
 }
 
@@ -88,7 +90,7 @@ func (c *compiler) text(n *yaml.Node, key string) (string, bool) {
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
 		remedy = ": put it in quotes"
 	}
-	c.problem(n, scalar(n), "%s is a text, not %s%s", key, describe(n), remedy)
+	c.problem(n, "", "%s is a text, not %s%s", key, describe(n), remedy) // without the value: it may be a password
 	return "", false
 }
 
@@ -231,7 +233,7 @@ func (c *config) headers(key string, allowHost bool) []header {
 		}
 		t := c.c.template(value, nil)
 		if s, fixed := t.fixed(); fixed && !validHeaderValue(canonical, s) {
-			c.c.problem(value, s, "the value of %s holds a line break or another character that a header cannot have", name)
+			c.c.problem(value, "", "the value of %s holds a line break or another character that a header cannot have", name)
 		}
 		all = append(all, header{name: canonical, value: t})
 	}

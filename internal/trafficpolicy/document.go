@@ -6,6 +6,7 @@ package trafficpolicy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -74,6 +76,7 @@ func (c *compiler) document(text string) *Problem {
 	if len(text) > MaxBytes {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
 	}
+	text = fromJSON(text)
 	c.lines = strings.Split(text, "\n")
 	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) || !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
@@ -95,6 +98,27 @@ func (c *compiler) document(text string) *Problem {
 	}
 	return nil
 }
+
+// fromJSON writes the escapes of JSON that YAML does not have in YAML's way: \/ and pairs of surrogates.
+func fromJSON(text string) string {
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") || !strings.Contains(text, `\`) || !json.Valid([]byte(text)) {
+		return text
+	}
+	return jsonEscape.ReplaceAllStringFunc(text, func(escape string) string {
+		switch {
+		case escape == `\/`:
+			return "/"
+		case len(escape) < 12:
+			return escape
+		}
+		high, _ := strconv.ParseUint(escape[2:6], 16, 16)
+		low, _ := strconv.ParseUint(escape[8:12], 16, 16)
+		return fmt.Sprintf(`\U%08x`, utf16.DecodeRune(rune(high), rune(low)))
+	})
+}
+
+// jsonEscape matches every escape, so that a backslash after a backslash is not taken for the beginning of one.
+var jsonEscape = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
@@ -119,10 +143,14 @@ func parse(text string) (*yaml.Node, *Problem) {
 }
 
 func syntaxProblem(err error) *Problem {
-	msg, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
+	msg, line := strings.TrimPrefix(err.Error(), "yaml: "), 0
 	if m := yamlLine.FindStringSubmatch(msg); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		msg = msg[len(m[0]):]
+	}
+	if strings.HasPrefix(msg, "did not find expected") { // the parser's lines, unlike the scanner's, count from 0, and are those of a beginning
+		line++
+		msg += ", in the list or mapping that begins here"
 	}
 	return &Problem{Line: max(line, 1), Column: 1, Msg: "this is neither YAML nor JSON: " + msg}
 }

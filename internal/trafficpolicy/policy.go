@@ -68,7 +68,11 @@ func Compile(text string, o Options) (*Policy, error) {
 	}
 	fields := make([]account.FieldError, len(problems))
 	for i, problem := range problems {
-		fields[i] = account.FieldError{Field: "traffic_policy", Value: problem.Value, Rule: problem.String()}
+		value := problem.Value
+		if value == "" {
+			value = "(not shown)"
+		}
+		fields[i] = account.FieldError{Field: "traffic_policy", Value: value, Rule: problem.String()}
 	}
 	return nil, account.InvalidAll(fields)
 }

@@ -53,7 +53,7 @@ func (c *compiler) template(n *yaml.Node, escape func(string) string) *template 
 		end := expressionEnd(rest)
 		if end < 0 {
 			line, column := c.place(n, offset-2)
-			c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(n.Value), Msg: "${ is not closed by }; write $${ for the characters themselves"})
+			c.problems = append(c.problems, Problem{Line: line, Column: column, Msg: "${ is not closed by }; write $${ for the characters themselves"})
 			return t
 		}
 		if e := c.expression(n, offset, rest[:end]); e != nil {

@@ -1,0 +1,120 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+func newPolicy(c console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check traffic policies before they are set",
+		Args:  knownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyCheck(c))
+	return cmd
+}
+
+// errInvalidPolicy ends the command with the exit code of wrong usage when every mistake has been printed.
+var errInvalidPolicy = errors.New("a policy has mistakes")
+
+func newPolicyCheck(c console) *cobra.Command {
+	var o trafficpolicy.Options
+	cmd := &cobra.Command{
+		Use:   "check FILE...|-",
+		Short: "Say what is wrong with traffic policies, or what is in them",
+		Long: `Read traffic policies in YAML or JSON, as the service does when one is set, and print every mistake as FILE:LINE:COLUMN: MESSAGE. For a
+policy without mistakes it prints what is in it: its phases, rules, actions and the backends that it forwards to. It connects to nothing;
+whether those backends exist is found out when the policy is set. With - the policy is read from standard input.`,
+		Example: `  fairlead policy check policy.yaml
+  fairlead policy check --scheme tcp db-policy.yaml
+  helm template . | yq .policy | fairlead policy check -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("%s needs files, or - for standard input", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return checkPolicies(c, o, args) },
+	}
+	cmd.Flags().StringVar(&o.Scheme, "scheme", "http", "`SCHEME` of the endpoint: http, https or tcp")
+	cmd.Flags().StringVar(&o.Binding, "binding", "", "`BINDING` of the endpoint: kubernetes, internal or public; default any")
+	return cmd
+}
+
+func checkPolicies(c console, o trafficpolicy.Options, files []string) error {
+	if !slices.Contains([]string{"http", "https", "tcp"}, o.Scheme) {
+		return usagef("--scheme %q: must be http, https or tcp", o.Scheme)
+	}
+	if !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
+		return usagef("--binding %q: must be kubernetes, internal or public", o.Binding)
+	}
+	var result error
+	for _, file := range files {
+		name, text, err := readPolicy(c, file)
+		if err != nil {
+			return err
+		}
+		policy, problems := trafficpolicy.Check(text, o)
+		for _, p := range problems {
+			_, _ = fmt.Fprintf(c.err, "%s:%d:%d: %s\n", screen.Clean(name), p.Line, p.Column, screen.Clean(p.Msg))
+			result = errInvalidPolicy
+		}
+		if len(problems) > 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(c.out, "%s: %s\n", screen.Clean(name), summary(policy)); err != nil {
+			return fmt.Errorf("writing the summary: %w", err)
+		}
+	}
+	return result
+}
+
+// readPolicy reads a file, and no more of it than shows that it is too long.
+func readPolicy(c console, file string) (name, text string, err error) {
+	name, in := file, c.in
+	if file == "-" {
+		name = "(standard input)"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", "", usagef("opening the policy: %v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, trafficpolicy.MaxBytes+1))
+	if err != nil {
+		return "", "", usagef("reading the policy %s: %v", name, err)
+	}
+	return name, string(b), nil
+}
+
+func summary(p *trafficpolicy.Policy) string {
+	s := p.Summary()
+	if s.Rules == 0 {
+		return "no rules"
+	}
+	rules := fmt.Sprintf("%d rules", s.Rules)
+	if s.Rules == 1 {
+		rules = "1 rule"
+	}
+	text := rules + " in " + strings.Join(s.Phases, ", ") + "; actions " + strings.Join(s.Actions, ", ")
+	if backends := p.Facts().Backends; len(backends) > 0 {
+		text += "; backends " + strings.Join(backends, ", ")
+	}
+	return text
+}

@@ -88,7 +88,7 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "%v", runeOffset(text, position.line, position.column), err)
 		return nil
 	}
-	estimate, err := env.EstimateCost(ast, sizes{})
+	estimate, err := env.EstimateCost(ast, usual)
 	if err != nil || estimate.Max > costLimit {
 		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)
 		return nil
@@ -97,7 +97,11 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
 		return nil
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit), cel.CostTracking(sizes{}))
+	planning := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if worst, err := env.EstimateCost(ast, largest); err != nil || worst.Max > costLimit {
+		planning = append(planning, cel.CostLimit(costLimit), cel.CostTracking(usual))
+	}
+	program, err := env.Program(ast, planning...)
 	if err != nil {
 		at(text, "the expression cannot be planned: %v", 0, err)
 		return nil

@@ -106,35 +106,35 @@ func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celas
 }
 
 // sizes tells CEL how large what it cannot know may be, when it estimates, and what our functions cost, when it counts.
-type sizes struct{}
+type sizes struct{ text, list, dict uint64 }
 
-// Sizes of a large but ordinary request.
-const (
-	usualText = 256
-	usualList = 4
-	usualMap  = 64
+var (
+	// usual is a large but ordinary request: what it costs has to be within the limit.
+	usual = sizes{text: 256, list: 4, dict: 64}
+	// largest is more than any request can be. An expression whose cost is within the limit even so needs no counting when it runs.
+	largest = sizes{text: 4 * maxText, list: maxText, dict: maxText}
 )
 
 // EstimateSize implements checker.CostEstimator.
-func (sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+func (s sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 	most := uint64(1)
 	switch n.Type().Kind() {
 	case types.StringKind, types.BytesKind:
-		most = usualText
+		most = s.text
 	case types.ListKind:
-		most = usualList
+		most = s.list
 	case types.MapKind:
-		most = usualMap
+		most = s.dict
 	}
 	return &checker.SizeEstimate{Min: 0, Max: most}
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+func (s sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	if !strings.HasPrefix(overload, ours) {
 		return nil
 	}
-	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: uint64(len(args)+2) * (1 + usualText/10)}}
+	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: uint64(len(args)+2) * (1 + s.text/10 + s.list)}}
 }
 
 // CallCost implements interpreter.ActualCostEstimator.

@@ -1,0 +1,58 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func page(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/traffic-policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Every example of the page compiles; "yaml tcp" is one for a tcp endpoint.
+func TestExamplesOfThePageCompile(t *testing.T) {
+	t.Parallel()
+	blocks := regexp.MustCompile("(?s)```(yaml|json)( tcp)?\n(.*?)```").FindAllStringSubmatch(page(t), -1)
+	used := map[string]bool{}
+	for _, b := range blocks {
+		p := compile(t, b[3], Options{Scheme: strings.TrimSpace(b[2])})
+		for _, name := range p.Summary().Actions {
+			used[name] = true
+		}
+	}
+	for _, k := range everyKind {
+		if !used[k.name] {
+			t.Errorf("the page has no example of %s", k.name)
+		}
+	}
+}
+
+// Every variable and action has its place on the page.
+func TestThePageNamesEverything(t *testing.T) {
+	t.Parallel()
+	text := page(t)
+	for _, v := range variables() {
+		last := v.name[strings.LastIndexByte(v.name, '.'):]
+		if !strings.Contains(text, "`"+v.name+"`") && !strings.Contains(text, "`"+last+"`") {
+			t.Errorf("the page does not name %s", v.name)
+		}
+	}
+	for _, k := range everyKind {
+		for _, p := range k.phases {
+			row := regexp.MustCompile("(?m)^\\| .*`" + k.name + "`.*`" + p.String() + "`")
+			if !row.MatchString(text) {
+				t.Errorf("the page's table does not say that %s runs in %s", k.name, p)
+			}
+		}
+	}
+}

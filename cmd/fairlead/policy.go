@@ -93,7 +93,7 @@ func readPolicy(c console, file string) (name, text string, err error) {
 		if err != nil {
 			return "", "", usagef("opening the policy: %v", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		in = f
 	}
 	b, err := io.ReadAll(io.LimitReader(in, trafficpolicy.MaxBytes+1))

@@ -5,8 +5,6 @@ package trafficpolicy
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -56,42 +54,21 @@ func (a *forwardInternal) serve(x *exchange) {
 
 // internalURL reads the URL of an endpoint with the internal binding and returns it in normal form.
 func internalURL(raw string, tcp bool) (string, error) {
-	u, err := url.Parse(raw)
+	u, err := account.ParseBindingURL(account.BindingInternal, raw)
 	switch {
-	case err != nil || len(raw) > 300 || u.Opaque != "" || u.User != nil || u.Host == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return "", fmt.Errorf("an internal endpoint's URL is http://NAME.internal or tcp://NAME.internal:PORT, without a path")
+	case strings.HasPrefix(strings.ToLower(raw), "https://"):
+		return "", fmt.Errorf("write http://: between endpoints of the service there is no TLS to ask for")
+	case err != nil:
+		for _, f := range account.FieldsOf(err) {
+			return "", fmt.Errorf("this is no URL of an internal endpoint: %s", f.Rule)
+		}
+		return "", err
 	case tcp && u.Scheme != "tcp":
 		return "", fmt.Errorf("a tcp endpoint forwards to tcp://NAME.internal:PORT")
 	case !tcp && u.Scheme != "http":
-		return "", fmt.Errorf("an http endpoint forwards to http://NAME.internal[:PORT]; between endpoints of the service there is no TLS to ask for")
+		return "", fmt.Errorf("an http endpoint forwards to http://NAME.internal[:PORT]")
 	}
-	host := strings.ToLower(u.Hostname())
-	name, ok := strings.CutSuffix(host, ".internal")
-	if !ok || !validLabels(name) {
-		return "", fmt.Errorf("the host %q must end in .internal, with DNS labels before it", shorten(host))
-	}
-	port := u.Port()
-	if port == "" && u.Scheme == "http" {
-		port = "80"
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil || n < 1 || n > 65535 || strconv.Itoa(n) != port {
-		return "", fmt.Errorf("the port must be a number from 1 to 65535")
-	}
-	return account.EndpointURL{Scheme: u.Scheme, Host: host, Port: n}.String(), nil
-}
-
-func validLabels(name string) bool {
-	if len(name) > 240 {
-		return false
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
-			strings.ContainsFunc(label, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
-			return false
-		}
-	}
-	return true
+	return u.String(), nil
 }
 
 // forwardBackend sends traffic to a backend of the same account. That it exists is the store's to check, by the policy's facts.

@@ -159,7 +159,7 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forw
 	if len(p.rules[onHTTPResponse]) > 0 {
 		then := forward
 		forward = func(w http.ResponseWriter, r *http.Request, t Target) {
-			then(&response{ResponseWriter: w, policy: p, conn: c, request: r, began: began}, r, t)
+			serveResponse(&response{ResponseWriter: w, policy: p, conn: c, request: r, began: began}, t, then)
 		}
 	}
 	x := exchange{policy: p, conn: c, w: w, r: r, began: began, rules: p.rules[onHTTPRequest], forward: forward}

@@ -76,7 +76,14 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at("", "the expression language could not be set up: %v", 0, err)
 		return nil
 	}
-	ast, issues := env.Compile(text)
+	ast, issues := env.Parse(text)
+	if issues.Err() == nil {
+		if position, err := checkNesting(ast); err != nil {
+			at(text, "%v", runeOffset(text, position.line, position.column), err)
+			return nil
+		}
+		ast, issues = env.Check(ast)
+	}
 	if issues.Err() != nil {
 		for _, e := range issues.Errors()[:min(len(issues.Errors()), maxIssuesPerOne)] {
 			position := runeOffset(text, e.Location.Line(), e.Location.Column())
@@ -93,8 +100,11 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)
 		return nil
 	}
+	over := c.cost > documentCost
 	if c.cost += estimate.Max; c.cost > documentCost {
-		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
+		if !over {
+			at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
+		}
 		return nil
 	}
 	planning := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
@@ -118,6 +128,9 @@ var (
 func (c *compiler) explain(msg, text string, position int) string {
 	msg, _, _ = strings.Cut(msg, "\n")
 	msg, _, _ = strings.Cut(msg, " expecting ")
+	if strings.Contains(msg, "recursion") {
+		return fmt.Sprintf("the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)
+	}
 	m := undeclared.FindStringSubmatch(msg)
 	if m == nil {
 		return msg
@@ -152,6 +165,33 @@ func (c *compiler) members(group string) []string {
 }
 
 type location struct{ line, column int }
+
+// checkNesting looks at what is in each other before types are checked, which takes long where much is.
+func checkNesting(a *cel.Ast) (location, error) {
+	for _, limit := range []struct {
+		kinds []celast.ExprKind
+		most  int
+		what  string
+	}{
+		{[]celast.ExprKind{celast.ComprehensionKind}, maxLoops, "loops (exists, all, map, filter)"},
+		{[]celast.ExprKind{celast.ListKind, celast.MapKind}, maxLists, "lists and maps"},
+	} {
+		is := func(e celast.NavigableExpr) bool { return slices.Contains(limit.kinds, e.Kind()) }
+		for _, e := range celast.MatchDescendants(celast.NavigateAST(a.NativeRep()), is) {
+			depth := 1
+			for up, ok := e.Parent(); ok; up, ok = up.Parent() {
+				if is(up) {
+					depth++
+				}
+			}
+			if depth > limit.most {
+				start := a.NativeRep().SourceInfo().GetStartLocation(e.ID())
+				return location{start.Line(), start.Column()}, fmt.Errorf("%s are nested in each other more than %d times", limit.what, limit.most)
+			}
+		}
+	}
+	return location{}, nil
+}
 
 // checkPatterns looks at the regular expressions: they have to be literals, so that their cost is known now.
 func checkPatterns(a *cel.Ast) (location, error) {

@@ -27,7 +27,7 @@ func (l environments) of(p phase) (*cel.Env, error) { return l.envs[p], l.err }
 // languages makes the environments once; they never change.
 var languages = sync.OnceValue(func() (l environments) {
 	for p := range phases {
-		options := []cel.EnvOption{cel.Macros(macros()...)}
+		options := []cel.EnvOption{cel.Macros(macros()...), cel.ParserRecursionLimit(maxNesting)}
 		options = append(options, functions()...)
 		groups := map[string]bool{}
 		for _, v := range variables() {
@@ -55,6 +55,13 @@ var languages = sync.OnceValue(func() (l environments) {
 	}
 	return l
 })
+
+// Bounds of nesting: CEL's type checker takes minutes for a hundred lists, maps or loops in each other.
+const (
+	maxNesting = 32 // levels of any kind; a chain of + counts, too
+	maxLoops   = 4  // exists, all, map, filter in each other
+	maxLists   = 8  // lists and maps in each other
+)
 
 // presence, before a variable's name, is the name of the variable that has(…) reads; nobody can write it in an expression.
 const presence = "@has:"

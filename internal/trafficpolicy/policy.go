@@ -19,6 +19,7 @@ const (
 	maxRules       = 128 // in all phases
 	maxPerRule     = 16  // expressions, and actions
 	maxExpressions = 512 // with those inside of texts
+	maxProblems    = 50  // that are told
 )
 
 // Options say what a policy is compiled for.
@@ -77,6 +78,17 @@ func Compile(text string, o Options) (*Policy, error) {
 	return nil, account.InvalidAll(fields)
 }
 
+// FactsOf compiles a document for what the store has to know of it. It is an account.PolicyChecker.
+func FactsOf(text, scheme, binding string) (account.PolicyFacts, error) {
+	p, err := Compile(text, Options{Scheme: scheme, Binding: binding})
+	if err != nil {
+		return account.PolicyFacts{}, err
+	}
+	return p.Facts(), nil
+}
+
+var _ account.PolicyChecker = FactsOf
+
 // Check is Compile for those who show mistakes in their own form: it returns them in the order of the document.
 func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
@@ -103,7 +115,12 @@ func inOrder(all []Problem) []Problem {
 		}
 		return a.Column - b.Column
 	})
-	return slices.Compact(all)
+	all = slices.Compact(all)
+	if more := len(all) - maxProblems; more > 0 {
+		all = all[:maxProblems]
+		all[maxProblems-1].Value, all[maxProblems-1].Msg = "", fmt.Sprintf("%d more mistakes from here on", more+1)
+	}
+	return all
 }
 
 // Facts returns what the store keeps of the policy. The digest depends on what the document means: not on comments, order of keys, quotes or

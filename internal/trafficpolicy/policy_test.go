@@ -252,3 +252,49 @@ func TestErrorsAreFieldErrorsOfTheAPI(t *testing.T) {
 		}
 	}
 }
+
+// What would take CEL minutes to check, or a request seconds to evaluate, is refused before it is looked at closely.
+func TestBombsAreRefused(t *testing.T) {
+	t.Parallel()
+	nest := func(open, end string, n int) string { return strings.Repeat(open, n) + "true" + strings.Repeat(end, n) }
+	for name, c := range map[string]struct{ expression, want string }{
+		"lists":       {"size([" + nest("[", "]", 25) + "]) == 1", "lists and maps are nested"},
+		"maps":        {"size(" + nest("{1: ", "}", 25) + ") == 1", "lists and maps are nested"},
+		"loops":       {nest("[1, 2, 3].all(x, ", ")", 20), "loops (exists, all, map, filter) are nested"},
+		"parentheses": {nest("(", ")", 1000), "nested too deeply"},
+		"conditions":  {strings.Repeat("true ? true : ", 200) + "true", "nested too deeply"},
+		"a chain":     {"0" + strings.Repeat(" + 1", 500) + " == 1", "nested too deeply"},
+		"products":    {"req.headers.all(a, req.headers.all(b, req.headers.all(c, a + b == c)))", "may cost too much"},
+		"repetitions": {"req.host.matches('((x{30}){30}){1,1}y{999}')", "the regular expression is"},
+		"length":      {"req.host == '" + strings.Repeat("x", maxExpression) + "'", "at most 4096 bytes"},
+	} {
+		if _, problems := Check(onRequest(c.expression, "{type: deny}"), Options{}); len(problems) != 1 || !strings.Contains(problems[0].Msg, c.want) {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+	// Texts cannot grow without bound when they are made, either.
+	grow := "req.host" + strings.Repeat(".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')", 20) + " == 'x'"
+	if res := ask(t, compile(t, onRequest(grow, "{type: deny}")), &Conn{}, httptest.NewRequest("GET", "http://a/", nil)); res.StatusCode != 403 {
+		t.Errorf("an expression that makes terabytes: status %d", res.StatusCode)
+	}
+	one := "- expressions: [\"req.host == 'a'\"]\n  actions: [{type: deny}]\n"
+	for name, c := range map[string]struct{ text, want string }{
+		"rules":  {"on_http_request:\n" + strings.Repeat(one, maxRules+1), "at most 128 rules"},
+		"cost":   {"on_http_request:\n" + strings.Repeat("- expressions: [\"req.headers.all(a, req.headers.exists(b, b == 'x'))\"]\n  actions: [{type: deny}]\n", 120), "together"},
+		"limits": {onRequest("", strings.TrimPrefix(strings.Repeat("\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}", 16), "\n  - ")) + "- actions:\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}\n", "at most 16 rate limits"},
+		"texts":  {onRequest("", "{type: custom-response, config: {body: \""+strings.Repeat("${1}", maxExpressions+1)+"\"}}"), "at most 512 expressions"},
+		"size":   {strings.Repeat("#", MaxBytes+1), "at most 65536"},
+	} {
+		if _, problems := Check(c.text, Options{}); len(problems) == 0 || !strings.Contains(problems[0].Msg, c.want) {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+}
+
+func TestOnlySoManyMistakesAreTold(t *testing.T) {
+	t.Parallel()
+	_, problems := Check("on_http_request:\n"+strings.Repeat("- {}\n", maxRules), Options{})
+	if len(problems) != maxProblems || problems[0].Line != 2 || problems[maxProblems-1].Msg != "79 more mistakes from here on" {
+		t.Errorf("%d mistakes told, the last is %+v", len(problems), problems[len(problems)-1])
+	}
+}

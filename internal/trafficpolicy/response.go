@@ -5,6 +5,8 @@ package trafficpolicy
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -22,7 +24,29 @@ type response struct {
 	began    time.Time
 	wrote    bool        // or hijacked
 	replaced http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
+	end      context.CancelFunc
 }
+
+// serveResponse lets forward answer through w. When the policy answers instead, the upstream is told to stop, and forward may end in the panic with
+// which handlers abort a response: the client has a whole one.
+func serveResponse(w *response, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
+	ctx, cancel := context.WithCancel(w.request.Context())
+	defer cancel()
+	w.end = cancel
+	defer func() {
+		if w.replaced == nil {
+			return // whatever happens goes on
+		}
+		v := recover()
+		if err, ok := v.(error); v != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
+			panic(v)
+		}
+	}()
+	forward(w, w.request.WithContext(ctx), t)
+}
+
+// errReplaced tells a handler that nobody waits for the rest of its response.
+var errReplaced = errors.New("the traffic policy has answered instead")
 
 // Header returns the header of the response, which can be changed until it is written.
 func (w *response) Header() http.Header {
@@ -49,9 +73,16 @@ func (w *response) WriteHeader(status int) {
 	x := exchange{policy: w.policy, conn: w.conn, w: w.ResponseWriter, r: w.request, began: w.began, status: status, rules: w.policy.rules[onHTTPResponse]}
 	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
 	x.respond = func(status int, header http.Header, body string) {
-		clear(w.ResponseWriter.Header())
+		h := w.ResponseWriter.Header()
+		connection := h["Connection"] // the edge's: whether the client may come back over this one
+		clear(h)
+		if connection != nil {
+			h["Connection"] = connection
+		}
 		writeAnswer(w.ResponseWriter, status, header, body)
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
 		w.replaced = http.Header{}
+		w.end()
 	}
 	x.next()
 }
@@ -62,7 +93,7 @@ func (w *response) Write(b []byte) (int, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	if w.replaced != nil {
-		return len(b), nil
+		return 0, errReplaced
 	}
 	return w.ResponseWriter.Write(b)
 }
@@ -71,6 +102,9 @@ func (w *response) Write(b []byte) (int, error) {
 func (w *response) FlushError() error {
 	if !w.wrote {
 		w.WriteHeader(http.StatusOK)
+	}
+	if w.replaced != nil {
+		return errReplaced
 	}
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }

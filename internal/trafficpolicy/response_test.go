@@ -153,6 +153,40 @@ func TestResponsesStreamThroughThePolicy(t *testing.T) {
 	}
 }
 
+// An answer of the policy instead of an endless response reaches the client whole, and the upstream is told to stop.
+func TestAnEndlessResponseIsReplaced(t *testing.T) {
+	t.Parallel()
+	p := compile(t, "on_http_response:\n- actions: [{type: custom-response, config: {body: instead}}]\n")
+	for _, h2 := range []bool{false, true} {
+		for name, upstream := range map[string]http.HandlerFunc{
+			"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); panic(http.ErrAbortHandler) },
+			"chatty": func(w http.ResponseWriter, _ *http.Request) {
+				for {
+					if _, err := io.WriteString(w, "more"); err != nil {
+						panic(http.ErrAbortHandler)
+					}
+				}
+			},
+		} {
+			t.Run(fmt.Sprint(name, " h2 ", h2), func(t *testing.T) {
+				t.Parallel()
+				ended := make(chan bool, 1)
+				s := serve(t, p, h2, func(w http.ResponseWriter, r *http.Request) {
+					defer func() { ended <- true }()
+					w.Header().Set("Connection", "close")
+					w.WriteHeader(200)
+					upstream(w, r)
+				})
+				res := get(t, s, "/")
+				if b := body(t, res); b != "instead" || res.Close == h2 {
+					t.Errorf("got %q %+v", b, res)
+				}
+				<-ended
+			})
+		}
+	}
+}
+
 // An upgrade goes through: the connection is handed over, and the policy writes nothing into it.
 func TestUpgradesPassThePolicy(t *testing.T) {
 	t.Parallel()

@@ -107,16 +107,21 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		}
 		return nil
 	}
-	planning := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
-	if worst, err := env.EstimateCost(ast, largest); err != nil || worst.Max > costLimit {
-		planning = append(planning, cel.CostLimit(costLimit), cel.CostTracking(usual))
-	}
-	program, err := env.Program(ast, planning...)
+	program, err := plan(env, ast)
 	if err != nil {
 		at(text, "the expression cannot be planned: %v", 0, err)
 		return nil
 	}
 	return &expression{program: program, result: ast.OutputType()}
+}
+
+// plan makes the program. It counts what it costs unless it stays within the limit whatever the request is.
+func plan(env *cel.Env, ast *cel.Ast) (cel.Program, error) {
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if worst, err := env.EstimateCost(ast, largest); err != nil || worst.Max > costLimit {
+		options = append(options, cel.CostLimit(costLimit), cel.CostTracking(usual))
+	}
+	return env.Program(ast, options...)
 }
 
 var (

@@ -58,7 +58,7 @@ func (s *server) getEndpoint(c *call) error {
 	if err != nil {
 		return err
 	}
-	s.fillEndpoint(e)
+	s.showEndpoint(e)
 	return c.writeJSON(http.StatusOK, e)
 }
 

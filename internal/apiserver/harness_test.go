@@ -6,11 +6,14 @@ package apiserver_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +49,7 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 	})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
 	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store, APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
+		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Mark: testMark, CheckPolicy: testPolicy,
 		Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, change := range adjust {
 		change(&opt)
@@ -53,6 +57,20 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 	a.serve(opt)
 	return a
 }
+
+func testMark(accountID, secret string) string {
+	return fmt.Sprintf("redacted:%08x", crc32.ChecksumIEEE([]byte(accountID+secret)))
+}
+
+// testPolicy takes any document that does not say "wrong"; one that names a backend refers to it.
+func testPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
+	if strings.Contains(text, "wrong") {
+		return account.PolicyFacts{}, account.Invalid("traffic_policy", "wrong", "line 1, column 1: no such action for "+scheme+" and "+binding)
+	}
+	return account.PolicyFacts{Digest: text, Backends: backendID.FindAllString(text, -1)}, nil
+}
+
+var backendID = regexp.MustCompile(`bkd[a-z]{2}-[0-9a-v]{26}`)
 
 // serve starts the server.
 func (a *api) serve(opt apiserver.Options) {

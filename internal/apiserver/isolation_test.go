@@ -40,13 +40,29 @@ func TestEveryRouteKeepsAccountsApart(t *testing.T) {
 		"api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, `{"description":"mine"}`).want(201)).ID,
 		"credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, `{"description":"mine"}`).want(201)).ID,
 	}
+	leaf := into[madeBackend](a.do("POST", "/backends/static", a.admin, `{"address":"db.example.com:1","description":"mine"}`).want(201)).ID
+	for kind, body := range backendBodies(leaf) {
+		body = strings.Replace(body, "{", `{"description":"mine",`, 1)
+		ids["backends/"+string(kind)] = into[madeBackend](a.do("POST", "/backends/"+string(kind), a.admin, body).want(201)).ID
+	}
+	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "mine"}})
+	storetest.Must(t, err)
+	ids["tunnels"] = tunnel.ID
+	cloud := into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"http://cloud.demo","description":"mine"}`).want(201)).ID
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		a.do(method, "/endpoints/"+cloud, theirs, map[string]string{"PATCH": `{"description":"theirs"}`}[method]).want(404, account.CodeNotFound)
+	}
+	for field, url := range map[string]string{"backend_id": "http://a.demo", "traffic_policy": "http://b.demo"} {
+		got := a.do("POST", "/endpoints", theirs, `{"url":"`+url+`","`+field+`":"`+leaf+`"}`).want(400, account.CodeInvalid).rules()[field]
+		storetest.Equal(t, "their use of my backend", got, "names no backend of this account")
+	}
 	ids["events"] = into[auditPage](a.get("/events").want(200)).Events[0].ID
 	before := map[string]string{}
 	for name, id := range ids {
 		before[name] = a.get("/" + name + "/" + id).want(200).text
 	}
 	a.description().eachOperation(func(method, pattern string, _ object) {
-		name := strings.Split(pattern, "/")[1]
+		name := strings.TrimPrefix(strings.Split(pattern, "/{")[0], "/")
 		body := map[string]string{"PATCH": `{"description":"theirs"}`, "POST": "{}"}[method]
 		if strings.Contains(pattern, "{id}") {
 			if ids[name] == "" {

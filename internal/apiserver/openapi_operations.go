@@ -8,7 +8,7 @@ import "github.com/fairlead-dev/fairlead/internal/account"
 var paging = []string{"before_id", "limit"}
 
 // operations describes every method of every route, by "METHOD pattern".
-var operations = map[string]operation{
+var operations = withBackends(map[string]operation{
 	"GET /openapi.json": {id: "getDescription", summary: "This description", answers: map[int]any{200: schema{"type": "object"}}},
 
 	"GET /events": {id: "listEvents", summary: "List or watch what happened", query: []string{"before_id", "limit", "type", "object_id", "watch", "resource_version"},
@@ -17,7 +17,14 @@ var operations = map[string]operation{
 
 	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints", query: []string{"before_id", "limit", "binding", "url", "watch", "resource_version"},
 		answers: map[int]any{200: endpointList{}}, watch: account.EndpointEvent{}},
-	"GET /endpoints/{id}": {id: "getEndpoint", summary: "Read an endpoint", answers: map[int]any{200: account.Endpoint{}}},
+	"POST /endpoints":     {id: "createEndpoint", summary: "Make an endpoint of type cloud", body: endpointBody(), answers: map[int]any{201: account.Endpoint{}}},
+	"GET /endpoints/{id}": {id: "getEndpoint", summary: "Read an endpoint; secrets of its traffic_policy are shown as redacted:…", answers: map[int]any{200: account.Endpoint{}}},
+	"PATCH /endpoints/{id}": {id: "updateEndpoint", summary: "Change an endpoint of type cloud; a redacted:… in traffic_policy keeps the secret", body: endpointBody(),
+		answers: map[int]any{200: account.Endpoint{}}},
+	"DELETE /endpoints/{id}": {id: "deleteEndpoint", summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
+
+	"GET /tunnels":      {id: "listTunnels", summary: "List the labelled tunnels that are online", query: paging, answers: map[int]any{200: tunnelList{}}},
+	"GET /tunnels/{id}": {id: "getTunnel", summary: "Read a labelled tunnel", answers: map[int]any{200: account.LabelledTunnel{}}},
 
 	"GET /kubernetes_operators": {id: "listOperators", summary: "List operators", query: paging, answers: map[int]any{200: operatorList{}}},
 	"POST /kubernetes_operators": {id: "registerOperator", summary: "Register an operator; with a cluster_uid again and again", body: operatorFields(true),
@@ -47,7 +54,7 @@ var operations = map[string]operation{
 	"GET /credentials/{id}":    {id: "getCredential", summary: "Read an authtoken", answers: map[int]any{200: account.Authtoken{}}},
 	"PATCH /credentials/{id}":  {id: "updateCredential", summary: "Change an authtoken", body: authtokenFields(), answers: map[int]any{200: account.Authtoken{}}},
 	"DELETE /credentials/{id}": {id: "deleteCredential", summary: "Delete an authtoken; its sessions end", answers: map[int]any{204: nil}},
-}
+})
 
 // fields is the body of a request: none of the fields is required.
 func fields(properties schema) schema {

@@ -155,6 +155,9 @@ func (d description) isAs(method, pattern string, got *answer) {
 	}
 }
 
+// operationCase is a call of an operation.
+type operationCase struct{ method, pattern, id, body string }
+
 // TestTheDescriptionIsWhatIsAnswered holds the description against an answer of every operation, and against refusals.
 func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -171,8 +174,12 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	o := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, full).want(201)).ID
 	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID
 	token := into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID
+	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "api"}})
+	storetest.Must(t, err)
+	leaf, unused := a.Static().ID, a.backendOfEachKind()
+	cloud := a.cloud("http://cloud.demo", "")
 	seen := map[string]bool{}
-	for _, c := range []struct{ method, pattern, id, body string }{
+	cases := []operationCase{
 		{"GET", "/openapi.json", "", ""},
 		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID, ""},
 		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
@@ -185,7 +192,17 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""}, {"DELETE", "/api_keys/{id}", key, ""},
 		{"POST", "/credentials", "", `{"expires_at":` + until + `}`}, {"GET", "/credentials", "", ""}, {"GET", "/credentials/{id}", token, ""},
 		{"PATCH", "/credentials/{id}", token, `{"acl":["connect:*"]}`}, {"PATCH", "/credentials/{id}", token, "["}, {"DELETE", "/credentials/{id}", token, ""},
-	} {
+		{"POST", "/endpoints", "", `{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf + `","pooling_enabled":false}`},
+		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""}, {"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
+		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
+		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
+	}
+	for kind, id := range unused {
+		at := "/backends/" + string(kind)
+		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""}, operationCase{"POST", at, "", backendBodies(leaf)[kind]},
+			operationCase{"POST", at, "", "{}"}, operationCase{"PATCH", at + "/{id}", id, `{"metadata":"x"}`}, operationCase{"DELETE", at + "/{id}", id, ""})
+	}
+	for _, c := range cases {
 		seen[c.method+" "+c.pattern] = true
 		d.isAs(c.method, c.pattern, a.do(c.method, strings.ReplaceAll(c.pattern, "{id}", c.id), a.admin, c.body))
 	}
@@ -221,6 +238,10 @@ func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
 	o := a.operatorWith(a.admin, "{}")
 	ids := map[string]string{"/kubernetes_operators": o, "/api_keys": into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,
 		"/credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID}
+	for kind, id := range a.backendOfEachKind() {
+		ids["/backends/"+string(kind)] = id
+	}
+	ids["/endpoints"] = a.cloud("http://cloud.demo", "")
 	fields := object{"url": 7, "id": 7, "token": 7}
 	parameters := map[string]bool{"id": true, "x": true}
 	for name, p := range d.at("components", "parameters").(object) {

@@ -38,7 +38,7 @@ type Limits struct {
 	KeyCheck          time.Duration // how often the keys of open watches are looked up; 500 ms
 }
 
-// Options are what New needs. All interfaces, and Admits, are required.
+// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is said.
 type Options struct {
 	Endpoints  account.Endpoints
 	Events     account.EventLog
@@ -49,6 +49,15 @@ type Options struct {
 	APIKeys    account.APIKeys
 	Authtokens account.Authtokens
 	Auth       account.Authenticator
+
+	Backends       account.Backends
+	CloudEndpoints account.CloudEndpoints
+	Tunnels        account.LabelledTunnels
+	// Mark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits, the same for the same account and secret.
+	Mark func(accountID, secret string) string
+	// CheckPolicy compiles a policy before it is kept; nil refuses every policy.
+	CheckPolicy account.PolicyChecker
+	Active      ActiveBackends // nil = not known
 	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with none of them every one is. CodeInvalid for
 	// a selector that does not compile.
 	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
@@ -60,6 +69,11 @@ type Options struct {
 	Logger         *slog.Logger        // default slog.Default
 	Clock          func() time.Time    // default time.Now; for rate limits, operation ids and how long a page may take
 	Heartbeat      time.Duration       // between two BOOKMARK lines of a watch; default 15 s
+}
+
+// ActiveBackends says which child of a failover backend serves now, "" when nobody knows.
+type ActiveBackends interface {
+	Active(accountID, backendID string) string
 }
 
 func (o *Options) setDefaults() {
@@ -124,12 +138,21 @@ var (
 
 // routes is the one list of what the API offers.
 func (s *server) routes() map[string]map[string]method {
-	return map[string]map[string]method{
-		"/openapi.json":   {http.MethodGet: {watching, s.getDescription}},
-		"/events":         {http.MethodGet: {reading, s.listAudit}},
-		"/events/{id}":    {http.MethodGet: {reading, s.getAudit}},
-		"/endpoints":      {http.MethodGet: {watching, s.listEndpoints}},
-		"/endpoints/{id}": {http.MethodGet: {watching, s.getEndpoint}},
+	routes := map[string]map[string]method{
+		"/openapi.json": {http.MethodGet: {watching, s.getDescription}},
+		"/endpoints": {
+			http.MethodGet:  {watching, s.listEndpoints},
+			http.MethodPost: {only, s.createEndpoint},
+		},
+		"/endpoints/{id}": {
+			http.MethodGet:    {watching, s.getEndpoint},
+			http.MethodPatch:  {only, s.updateEndpoint},
+			http.MethodDelete: {only, s.deleteEndpoint},
+		},
+		"/events":       {http.MethodGet: {reading, s.listAudit}},
+		"/events/{id}":  {http.MethodGet: {reading, s.getAudit}},
+		"/tunnels":      {http.MethodGet: {reading, s.listTunnels}},
+		"/tunnels/{id}": {http.MethodGet: {reading, s.getTunnel}},
 		"/kubernetes_operators": {
 			http.MethodGet:  {watching, s.listOperators},
 			http.MethodPost: {registering, s.upsertOperator},
@@ -163,6 +186,8 @@ func (s *server) routes() map[string]map[string]method {
 			http.MethodDelete: {only, s.deleteAuthtoken},
 		},
 	}
+	s.backendRoutes(routes)
+	return routes
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,100 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// ownID takes an id that says again which object the request is about. Clients of the public API may send it with an update.
+func (o *object) ownID(c *call) {
+	if id := o.text("id"); id != nil && *id != c.r.PathValue("id") {
+		o.bad("id", *id, "does not change; leave it out")
+	}
+}
+
+// integer takes a whole number: nil when absent or null.
+func (o *object) integer(name string) *int {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	var n int
+	if null || !o.decode(name, value, &n, "must be a whole number") {
+		if null {
+			o.bad(name, "null", "must be a whole number")
+		}
+		return nil
+	}
+	return &n
+}
+
+// integerOr takes a whole number: nil when absent, the default for null.
+func (o *object) integerOr(name string, def int) *int {
+	if string(o.fields[name]) == "null" {
+		delete(o.fields, name)
+		return &def
+	}
+	return o.integer(name)
+}
+
+// integers takes a list of whole numbers: nil when absent, the empty list for null.
+func (o *object) integers(name string) *[]int {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	list := []int{}
+	var items []json.RawMessage
+	if null || !o.decode(name, value, &items, "must be a list of whole numbers") {
+		return &list
+	}
+	for i, item := range items {
+		o.fields[name+"["+strconv.Itoa(i)+"]"] = item
+		if n := o.integer(name + "[" + strconv.Itoa(i) + "]"); n != nil {
+			list = append(list, *n)
+		}
+	}
+	return &list
+}
+
+// boolean takes true or false: nil when absent, false for null.
+func (o *object) boolean(name string) *bool {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	var b bool
+	if !null && !o.decode(name, value, &b, "must be true or false") {
+		return nil
+	}
+	return &b
+}
+
+// mapOf takes an object whose fields all have values of one type: nil when absent, the empty one for null.
+func mapOf[V any](o *object, name, rule string, take func(o *object, name string) *V) *map[string]V {
+	value, null, present := o.take(name)
+	if !present {
+		return nil
+	}
+	all := map[string]V{}
+	switch {
+	case null:
+	case value[0] != '{':
+		o.bad(name, string(value), rule)
+	default:
+		inner := o.body.object(o.path+name+".", value)
+		for _, key := range slices.Sorted(maps.Keys(inner.fields)) {
+			if string(inner.fields[key]) == "null" {
+				inner.bad(key, "null", rule)
+			} else if v := take(inner, key); v != nil {
+				all[key] = *v
+			}
+		}
+	}
+	return &all
+}

@@ -37,6 +37,8 @@ func TestServerRefusals(t *testing.T) {
 		"Secret":             {set("tls.existingSecret", "My Secret"), `tls.existingSecret "My Secret" is no name of a Secret`},
 		"database Secret":    {set("database.urlSecret.name", "postgres://u:p@h/d"), "database.urlSecret.name"},
 		"database key":       {set("database.urlSecret.key", ""), `database.urlSecret.key "" is no key of a Secret`},
+		"database, no key":   {set("database.urlSecret.name", "postgres"), "secretKey.name is required with database.urlSecret"},
+		"public Secret":      {set("public.tlsSecrets", []string{"good", "Not Good"}), `public.tlsSecrets[1] "Not Good" is no name of a Secret`},
 		"empty bootstrap":    {set("bootstrap", map[string]any{"existingSecret": "a", "apiKeyKey": "", "authtokenKey": ""}), "holds nothing that is used"},
 		"one for two":        {set("bootstrap.authtokenKey", "api-key"), "an API key and an authtoken are two secrets"},
 		"size":               {set("persistence.size", "big"), `persistence.size "big" is no size`},

@@ -29,7 +29,7 @@ import (
 const nobody = "127.0.0.1:1"
 
 // awaited are the beginnings of flags that the program does not have yet.
-var awaited = []string{"--public-", "--secret-key-file"}
+var awaited = []string{"--public-"}
 
 // serverStarts starts the program with what the chart rendered, each command line once. It may be used from several goroutines.
 type serverStarts struct {
@@ -156,9 +156,9 @@ func serverFiles(t *testing.T) string {
 	}
 	secret := strings.Repeat("A", 43)
 	for name, content := range map[string]string{
-		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls/tls.crt": string(pair), "public-tls/tls.key": string(pair),
+		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair), "public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
 		"bootstrap/api-key": "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
-		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "secret-key/key": secret + "=\n",
+		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -54,9 +54,10 @@ func TestServerLint(t *testing.T) {
 func serverEffects() []effect {
 	node := values{}.set("service.type", "NodePort")
 	balancer := values{}.set("service.type", "LoadBalancer")
-	public := values{}.set("public.enabled", true)
+	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
 	monitored := values{}.set("metrics.enabled", true).set("metrics.podMonitor.enabled", true)
 	bootstrap := values{}.set("bootstrap.existingSecret", "first")
+	sealed := values{}.set("secretKey.name", "sealing")
 	texts := map[string]any{"example.com/name": "text"}
 	ranges := []any{"192.0.2.0/24"}
 	return []effect{
@@ -68,10 +69,10 @@ func serverEffects() []effect {
 		{"bootstrap.existingSecret", "first", nil},
 		{"bootstrap.apiKeyKey", "", bootstrap},
 		{"bootstrap.authtokenKey", "token", bootstrap},
-		{"database.urlSecret.name", "postgres", nil},
-		{"database.urlSecret.key", "uri", values{}.set("database.urlSecret.name", "postgres")},
+		{"database.urlSecret.name", "postgres", sealed},
+		{"database.urlSecret.key", "uri", sealed.set("database.urlSecret.name", "postgres")},
 		{"secretKey.name", "sealing", nil},
-		{"secretKey.key", "key", values{}.set("secretKey.name", "sealing")},
+		{"secretKey.key", "key", sealed},
 		{"persistence.enabled", false, nil},
 		{"persistence.existingClaim", "mine", nil},
 		{"persistence.storageClass", "-", nil},
@@ -86,7 +87,7 @@ func serverEffects() []effect {
 		{"service.loadBalancerSourceRanges", ranges, balancer},
 		{"service.externalTrafficPolicy", "Local", node},
 		{"public.enabled", true, nil},
-		{"public.tlsSecret", "wildcard", public},
+		{"public.tlsSecrets", []any{"wildcard", "other"}, values{}.set("public.enabled", true)},
 		{"public.service.type", "ClusterIP", public},
 		{"public.service.httpPort", 8080, public},
 		{"public.service.httpsPort", 8443, public},

@@ -40,10 +40,12 @@
 {{- end }}
 {{- if .Values.public.enabled }}
 - --public-http-addr=:8080
+{{- if .Values.public.tlsSecrets }}
 - --public-https-addr=:8444
-{{- if .Values.public.tlsSecret }}
-- --public-tls-cert=/etc/fairlead/public-tls/tls.crt
-- --public-tls-key=/etc/fairlead/public-tls/tls.key
+{{- end }}
+{{- range $i, $_ := .Values.public.tlsSecrets }}
+- --public-tls-cert=/etc/fairlead/public-tls-{{ $i }}/tls.crt
+- --public-tls-key=/etc/fairlead/public-tls-{{ $i }}/tls.key
 {{- end }}
 {{- end }}
 - --drain-timeout={{ .Values.drainTimeout }}
@@ -59,8 +61,10 @@
 {{- with .Values.tls.existingSecret -}}
 {{- $_ := set $all "tls" (dict "secret" . "items" $pair) -}}
 {{- end -}}
-{{- if and .Values.public.enabled .Values.public.tlsSecret -}}
-{{- $_ := set $all "public-tls" (dict "secret" .Values.public.tlsSecret "items" $pair) -}}
+{{- if .Values.public.enabled -}}
+{{- range $i, $name := .Values.public.tlsSecrets -}}
+{{- $_ := set $all (printf "public-tls-%d" $i) (dict "secret" $name "items" $pair) -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.database.urlSecret -}}
 {{- if .name -}}

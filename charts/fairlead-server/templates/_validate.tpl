@@ -57,7 +57,10 @@
 {{- end -}}
 
 {{- define "fairlead-server.validateSecrets" -}}
-{{- $names := dict "tls.existingSecret" .Values.tls.existingSecret "bootstrap.existingSecret" .Values.bootstrap.existingSecret "public.tlsSecret" .Values.public.tlsSecret "database.urlSecret.name" .Values.database.urlSecret.name "secretKey.name" .Values.secretKey.name -}}
+{{- $names := dict "tls.existingSecret" .Values.tls.existingSecret "bootstrap.existingSecret" .Values.bootstrap.existingSecret "database.urlSecret.name" .Values.database.urlSecret.name "secretKey.name" .Values.secretKey.name -}}
+{{- range $i, $name := .Values.public.tlsSecrets -}}
+{{- $_ := set $names (printf "public.tlsSecrets[%d]" $i) $name -}}
+{{- end -}}
 {{- range $path, $name := $names -}}
 {{- if and $name (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" $name)) -}}
 {{- fail (printf "%s %q is no name of a Secret: use a-z, 0-9, '-' and '.'" $path $name) -}}
@@ -68,6 +71,9 @@
 {{- if not (regexMatch "^[-._A-Za-z0-9]{1,253}$" $key) -}}
 {{- fail (printf "%s %q is no key of a Secret: use letters, digits, '-', '_' and '.'" $path $key) -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.database.urlSecret.name (not .Values.secretKey.name) -}}
+{{- fail "secretKey.name is required with database.urlSecret: the key that seals belongs beside the backup of the database, not into a volume; make a Secret with the output of `openssl rand -hex 32`" -}}
 {{- end -}}
 {{- with .Values.bootstrap -}}
 {{- if and .existingSecret (not .apiKeyKey) (not .authtokenKey) -}}

@@ -67,7 +67,9 @@ func networks(c *config, items []*yaml.Node) []network {
 }
 
 func (a *restrictIPs) serve(x *exchange) {
-	if a.enforce && !a.admits(x) {
+	admitted := a.admits(x)
+	x.note("restrict_ips.action", map[bool]string{true: "allow", false: "deny"}[admitted])
+	if a.enforce && !admitted {
 		x.refuse(http.StatusForbidden, account.CodeDenied, deniedSentence)
 		return
 	}

@@ -56,7 +56,14 @@ func credentialHash(user, password string) [sha256.Size]byte {
 }
 
 func (a *basicAuth) serve(x *exchange) {
-	if a.admits(x.r) || !a.enforce {
+	user, password, presented := x.r.BasicAuth()
+	authorized := a.admits(user, password) && presented
+	x.note("basic_auth.credentials.presented", presented)
+	x.note("basic_auth.credentials.authorized", authorized)
+	if presented {
+		x.note("basic_auth.credentials.username", user)
+	}
+	if authorized || !a.enforce {
 		x.next()
 		return
 	}
@@ -65,12 +72,11 @@ func (a *basicAuth) serve(x *exchange) {
 }
 
 // admits looks at every credential, so that the time it takes says nothing.
-func (a *basicAuth) admits(r *http.Request) bool {
-	user, password, ok := r.BasicAuth()
+func (a *basicAuth) admits(user, password string) bool {
 	given := credentialHash(user, password)
 	found := 0
 	for i := range a.hashes {
 		found |= subtle.ConstantTimeCompare(given[:], a.hashes[i][:])
 	}
-	return ok && found == 1
+	return found == 1
 }

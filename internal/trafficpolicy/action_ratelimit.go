@@ -90,6 +90,7 @@ func (a *rateLimit) provisionRate(c *config) {
 
 func (a *rateLimit) serve(x *exchange) {
 	wait := a.take(a.bucket(x), x.policy.clock())
+	x.note("rate_limit.limited", wait > 0)
 	if wait <= 0 || !a.enforce {
 		x.next()
 		return

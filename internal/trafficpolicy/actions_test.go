@@ -226,3 +226,35 @@ func TestHeadersThatAPolicyCannotSet(t *testing.T) {
 		}
 	}
 }
+
+// A trial (enforce: false) lets everything through; what it found is there for later rules, those of the response among them.
+func TestWhatActionsFoundOut(t *testing.T) {
+	t.Parallel()
+	p := compile(t, `
+on_http_request:
+- actions:
+  - {type: restrict-ips, config: {enforce: false, allow: [10.0.0.0/8]}}
+  - {type: basic-auth, config: {enforce: false, credentials: ["ann:password"]}}
+  - {type: rate-limit, config: {enforce: false, name: a, capacity: 1, rate: 60s, bucket_key: [req.host]}}
+- expressions: [actions.rate_limit.limited, "!actions.basic_auth.credentials.authorized", "actions.restrict_ips.action == 'deny'"]
+  actions: [{type: custom-response, config: {status_code: 429, body: "too many, ${actions.ngrok.basic_auth.credentials.username}"}}]
+on_http_response:
+- actions: [{type: add-headers, config: {headers: {x-ip: "${actions.restrict_ips.action}", x-auth: "${actions.basic_auth.credentials.authorized}", x-sent: "${actions.basic_auth.credentials.presented}", x-user: "${actions.basic_auth.credentials.username}"}}}]
+`)
+	send := func(password string) *http.Response {
+		r := httptest.NewRequest("GET", "http://a/", nil)
+		if password != "" {
+			r.SetBasicAuth("ann", password)
+		}
+		return ask(t, p, fullConn(), r)
+	}
+	if h := send("").Header; h.Get("X-Ip") != "deny" || h.Get("X-Auth") != "false" || h.Get("X-Sent") != "false" || h["X-User"] != nil {
+		t.Errorf("nothing was sent: %v", h)
+	}
+	if h := send("password").Header; h.Get("X-Auth") != "true" || h.Get("X-Sent") != "true" || h.Get("X-User") != "ann" {
+		t.Errorf("the right password was sent: %v", h)
+	}
+	if res := send("wrong"); res.StatusCode != 429 || body(t, res) != "too many, ann" {
+		t.Errorf("the wrong one, beyond the limit: %d", res.StatusCode)
+	}
+}

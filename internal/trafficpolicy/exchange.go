@@ -37,6 +37,7 @@ type exchange struct {
 	status int                 // of the response
 	own    bool                // r is a copy that may be changed
 	cache  map[string]any      // of values that are dear to make
+	found  map[string]any      // what actions have found out, for later rules
 
 	rules     []rule
 	at, step  int // the next action
@@ -131,6 +132,14 @@ func (x *exchange) once(key string, get func() any) any {
 	return v
 }
 
+// note keeps what an action has found out.
+func (x *exchange) note(name string, value any) {
+	if x.found == nil {
+		x.found = map[string]any{}
+	}
+	x.found[name] = value
+}
+
 func (x *exchange) scheme() string {
 	if x.conn.TLS {
 		return "https"
@@ -155,14 +164,12 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forw
 		forward(w, r, Target{})
 		return
 	}
-	began := p.clock()
+	x := exchange{policy: p, conn: c, w: w, r: r, began: p.clock(), rules: p.rules[onHTTPRequest], forward: forward}
+	x.respond = func(status int, header http.Header, body string) { writeAnswer(w, status, header, body) }
 	if len(p.rules[onHTTPResponse]) > 0 {
-		then := forward
-		forward = func(w http.ResponseWriter, r *http.Request, t Target) {
-			serveResponse(&response{ResponseWriter: w, policy: p, conn: c, request: r, began: began}, t, then)
+		x.forward = func(w http.ResponseWriter, r *http.Request, t Target) {
+			serveResponse(&response{ResponseWriter: w, request: &x}, r, t, forward)
 		}
 	}
-	x := exchange{policy: p, conn: c, w: w, r: r, began: began, rules: p.rules[onHTTPRequest], forward: forward}
-	x.respond = func(status int, header http.Header, body string) { writeAnswer(w, status, header, body) }
 	x.next()
 }

@@ -106,6 +106,10 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 		"req.url.host": "API.shop", "req.url.port": "8080", "req.url.path": "/a/b", "req.url.raw_path": "/a/./%62", "req.url.uri": "/a/./%62?q=1&q=2",
 		"req.url.query": "q=1&q=2", "req.url.query_params['q'][1]": "2", "req.query_params.q[0]": "1", "req.headers['x-a'][0]": "1", "req.headers['X-A'][0]": "1",
 		"req.headers['host'][0]": "API.shop:8080", "req.cookies['s'][0].value": "v", "req.user_agent": "curl", "req.version": "HTTP/1.1", "req.content_length": "2",
+		"actions.restrict_ips.action": "", "actions.basic_auth.credentials.presented": "", "actions.basic_auth.credentials.username": "",
+		"actions.basic_auth.credentials.authorized": "", "actions.rate_limit.limited": "", "actions.ngrok.restrict_ips.action": "",
+		"actions.ngrok.basic_auth.credentials.presented": "", "actions.ngrok.basic_auth.credentials.username": "",
+		"actions.ngrok.basic_auth.credentials.authorized": "", "actions.ngrok.rate_limit.limited": "",
 		"req.ts.header_received": "2026-11-20T12:00:00Z", "req.content_type": "text/plain", "req.content_type.raw": "text/plain; charset=utf-8",
 		"req.content_type.parameters['charset']": "utf-8", "req.content_encoding[0]": "gzip",
 	}

@@ -11,17 +11,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"time"
 )
 
 // response runs the rules of on_http_response when the header of a response is written, and hands everything else on. Interim responses and
 // the switch to another protocol pass untouched.
 type response struct {
 	http.ResponseWriter
-	policy   *Policy
-	conn     *Conn
-	request  *http.Request
-	began    time.Time
+	request  *exchange   // that has come to its end
 	wrote    bool        // or hijacked
 	replaced http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
 	end      context.CancelFunc
@@ -29,8 +25,8 @@ type response struct {
 
 // serveResponse lets forward answer through w. When the policy answers instead, the upstream is told to stop, and forward may end in the panic with
 // which handlers abort a response: the client has a whole one.
-func serveResponse(w *response, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
-	ctx, cancel := context.WithCancel(w.request.Context())
+func serveResponse(w *response, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	w.end = cancel
 	defer func() {
@@ -42,7 +38,7 @@ func serveResponse(w *response, t Target, forward func(w http.ResponseWriter, r 
 			panic(v)
 		}
 	}()
-	forward(w, w.request.WithContext(ctx), t)
+	forward(w, r.WithContext(ctx), t)
 }
 
 // errReplaced tells a handler that nobody waits for the rest of its response.
@@ -70,7 +66,8 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 	w.wrote = true
-	x := exchange{policy: w.policy, conn: w.conn, w: w.ResponseWriter, r: w.request, began: w.began, status: status, rules: w.policy.rules[onHTTPResponse]}
+	q := w.request
+	x := exchange{policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, began: q.began, found: q.found, status: status, rules: q.policy.rules[onHTTPResponse]}
 	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
 	x.respond = func(status int, header http.Header, body string) {
 		h := w.ResponseWriter.Header()

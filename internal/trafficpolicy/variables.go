@@ -32,10 +32,32 @@ var variables = sync.OnceValue(func() []variable {
 	all = append(all, endpointVariables()...)
 	all = append(all, requestVariables()...)
 	all = append(all, responseVariables()...)
+	all = append(all, findings()...)
 	return append(all, variable{"time.now", cel.StringType, always, func(x *exchange) (any, bool) {
 		return x.policy.clock().UTC().Format(time.RFC3339), true
 	}})
 })
+
+// findings are what actions of the same request have found out, absent until one has run. Another product's documents have a further word in
+// their names.
+func findings() []variable {
+	var all []variable
+	for _, prefix := range []string{"actions.", "actions.ngrok."} {
+		for _, v := range []variable{
+			{"restrict_ips.action", cel.StringType, always, nil},
+			{"basic_auth.credentials.presented", cel.BoolType, withHTTP, nil},
+			{"basic_auth.credentials.username", cel.StringType, withHTTP, nil},
+			{"basic_auth.credentials.authorized", cel.BoolType, withHTTP, nil},
+			{"rate_limit.limited", cel.BoolType, withHTTP, nil},
+		} {
+			name := v.name
+			v.name = prefix + name
+			v.get = func(x *exchange) (any, bool) { value, ok := x.found[name]; return value, ok }
+			all = append(all, v)
+		}
+	}
+	return all
+}
 
 type index struct {
 	byName map[string]*variable

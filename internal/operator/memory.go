@@ -13,24 +13,25 @@ import (
 const (
 	// memoryCheck is how often a manager looks whether it has become quiet.
 	memoryCheck = 20 * time.Second
-	// quietBytes is what a quiet manager allocates between two looks at most: Leases, heartbeats, a change now and then.
+	// quietBytes is what a quiet manager allocates between two looks at most: Leases, heartbeats, a change now and then. With many endpoints it is a
+	// quarter of what lives.
 	quietBytes = 8 << 20
-	// worthBytes is what has to have been allocated since memory was given back for it to be worth doing again.
+	// worthBytes is what has to have been allocated since memory was given back for it to be worth doing again, or as much as lives.
 	worthBytes = 32 << 20
 )
 
 // returnMemory gives the system back, once each time the manager becomes quiet, what a burst of work took: ten thousand endpoints leave a third of
 // the heap free, which the runtime keeps for a next burst that a manager hardly sees. It is a manager.Runnable.
 type returnMemory struct {
-	allocated func() uint64 // bytes, ever
-	free      func()
+	heap func() (allocated, live uint64) // bytes, ever; and those that the last collection found in use
+	free func()
 }
 
 func newReturnMemory() returnMemory {
-	return returnMemory{free: debug.FreeOSMemory, allocated: func() uint64 {
-		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	return returnMemory{free: debug.FreeOSMemory, heap: func() (allocated, live uint64) {
+		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 		metrics.Read(sample)
-		return sample[0].Value.Uint64()
+		return sample[0].Value.Uint64(), sample[1].Value.Uint64()
 	}}
 }
 
@@ -45,8 +46,8 @@ func (r returnMemory) Start(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		now := r.allocated()
-		if now-last <= quietBytes && now-freed >= worthBytes {
+		now, live := r.heap()
+		if now-last <= max(quietBytes, live/4) && now-freed >= max(worthBytes, live) {
 			r.free()
 			freed = now
 		}

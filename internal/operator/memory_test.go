@@ -15,11 +15,11 @@ import (
 func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var allocated, freed atomic.Uint64
+		var allocated, live, freed atomic.Uint64
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			_ = returnMemory{allocated: allocated.Load, free: func() { freed.Add(1) }}.Start(ctx)
+			_ = returnMemory{heap: func() (uint64, uint64) { return allocated.Load(), live.Load() }, free: func() { freed.Add(1) }}.Start(ctx)
 		}()
 		time.Sleep(memoryCheck / 2) // between two looks
 		after := func(bytes, want uint64, what string) {
@@ -44,5 +44,10 @@ func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
 			time.Sleep(memoryCheck)
 		}
 		after(0, 3, "40 MiB, slowly")
+		live.Store(200 << 20)
+		after(100<<20, 3, "work of a large manager")
+		after(49<<20, 3, "a large manager is quiet, and little would come of it")
+		after(51<<20, 3, "more work")
+		after(49<<20, 4, "a large manager is quiet")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,9 @@ type forward struct {
 	settings agentconfig.Flags
 	format   string
 	level    string
+	noScreen bool
+
+	linesAsked bool // a flag about lines was given
 }
 
 func addProtocol(cmd *cobra.Command, to *string) {
@@ -39,8 +43,12 @@ func (f *forward) addFlags(cmd *cobra.Command) {
 	addSettings(cmd, &f.settings)
 	flags := cmd.Flags()
 	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, read again for each session; - for standard input")
-	flags.StringVar(&f.format, "log-format", "text", "text, or json: one JSON object a line")
-	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error")
+	flags.StringVar(&f.format, "log-format", "text", "text, or json: one JSON object a line; given, there is no status screen")
+	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error; given, there is no status screen")
+	flags.BoolVar(&f.noScreen, "no-screen", false, "print lines on a terminal, too, as to a file; default there is a status screen")
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		f.linesAsked = cmd.Flags().Changed("log-format") || cmd.Flags().Changed("log-level")
+	}
 }
 
 // oneTarget is the Args of http, tcp and tunnel.
@@ -101,10 +109,32 @@ func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, 
 	}
 	defer func() { _ = instance.Release() }()
 	o.InstanceID = instance.ID
-	display := screen.New(f.console.out, screen.Options{JSON: f.format == "json", Color: f.console.color, Level: level})
+	options := screen.Options{JSON: f.format == "json", Color: f.console.color, Level: level}
+	if live := f.liveScreen(options); live != nil {
+		defer live.Close()
+		defer context.AfterFunc(ctx, live.Leave)() // the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
+		o.Observe, o.PingEvery, o.OnPanic = live.Show, pingEvery, live.Leave
+		return withRemedy(agent.Run(ctx, o), settings)
+	}
+	display := screen.New(f.console.out, options)
 	defer display.Close()
 	o.Observe = display.Show
 	return withRemedy(agent.Run(ctx, o), settings)
+}
+
+// pingEvery is how often the status screen's latency is measured.
+const pingEvery = 5 * time.Second
+
+// liveScreen returns the status screen where there is a terminal for it and nobody asked for lines.
+func (f *forward) liveScreen(o screen.Options) *screen.Live {
+	if f.noScreen || f.linesAsked || f.console.env("TERM") == "dumb" {
+		return nil
+	}
+	live, ok := screen.NewLive(f.console.out, o)
+	if !ok {
+		return nil
+	}
+	return live
 }
 
 func acquireInstance(env agentconfig.Getenv) (*agentconfig.Instance, error) {

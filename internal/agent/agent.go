@@ -36,6 +36,7 @@ type Options struct {
 	Endpoints  []Endpoint    // at least one
 
 	Observe func(Event) // must not block; called from many goroutines; nil = nobody looks
+	OnPanic func()      // called when a goroutine of the agent panics, before the process crashes: to give the terminal back; nil = nothing
 	Logger  *slog.Logger
 
 	Dial        DialFunc      // upstreams; nil = a net.Dialer
@@ -112,6 +113,9 @@ func (o *Options) setDefaults() {
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
+	if o.OnPanic == nil {
+		o.OnPanic = func() {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -168,6 +172,14 @@ func (a *agent) verdict(run context.Context, err error) error {
 	return err
 }
 
+// crashing is deferred by what runs in goroutines of others.
+func (a *agent) crashing() {
+	if why := recover(); why != nil {
+		a.OnPanic()
+		panic(why)
+	}
+}
+
 func (a *agent) hello() tunnel.Hello {
 	return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.Token(), ClientVersion: version.String(),
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.InstanceID}
@@ -201,6 +213,7 @@ func (a *agent) atStart() bool {
 }
 
 func (a *agent) requestLine(l tunnel.RequestLine) {
+	defer a.crashing()
 	a.mu.Lock()
 	index, ok := a.indexes[l.EndpointID]
 	a.mu.Unlock()

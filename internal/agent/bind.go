@@ -20,6 +20,7 @@ const maxRebind = time.Minute
 // up binds the endpoints on a new session. Its error makes the client close the session and try again, unless it ends the agent. When an agent
 // has several endpoints, one that is refused does not end the others: it is tried again while they are served.
 func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
+	defer a.crashing()
 	h := newHeld(s)
 	a.track(h)
 	w := s.Welcome()

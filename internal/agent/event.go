@@ -80,6 +80,7 @@ type Connection struct {
 	Client   string // host:port, "" when unknown
 	Pod      string // namespace/name as the forwarder states it, "" when unknown
 	Ended    bool
+	Refused  bool  // it never opened: the upstream could not be reached
 	In, Out  int64 // bytes to and from the upstream
 	Duration time.Duration
 	Cause    string // why it broke or could not be opened; "" when both sides ended it

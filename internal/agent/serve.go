@@ -18,6 +18,7 @@ const lookTimeout = 2 * time.Second
 
 // serve relays one stream. It dials before it accepts, so that a refused upstream refuses the stream and the edge may try another.
 func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
+	defer a.crashing()
 	a.streams.begin()
 	defer a.streams.end()
 	h, start := st.Header(), time.Now()
@@ -37,7 +38,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	a.noteUpstream(ctx, index, c.HTTP, err)
 	if err != nil {
 		_ = st.Refuse(tunnel.RefusedUpstream)
-		a.Observe(c.ended(Connection{Ended: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
+		a.Observe(c.ended(Connection{Ended: true, Refused: true, Duration: time.Since(start), Cause: upstreamCause(err)}))
 		return
 	}
 	if err := st.Accept(); err != nil { // the opener is gone

@@ -1,7 +1,7 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen owns what the agent prints: readable lines, or one JSON object a line. The agent's events come in through Show; text goes
+// Package screen owns what the agent prints: readable lines, one JSON object a line, or a status screen on a terminal (Live). The agent's events come in through Show; text goes
 // out to a writer, usually standard output. A slow or stopped terminal never holds up the agent: Show only queues, and when the queue is
 // full, lines about single requests and connections are dropped and counted.
 package screen
@@ -51,11 +51,15 @@ type Screen struct {
 
 // New starts a Screen; Close ends it.
 func New(out io.Writer, opt Options) *Screen {
+	return newScreen(out, opt, &text{color: opt.Color})
+}
+
+func newScreen(out io.Writer, opt Options, lines *text) *Screen {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
 	s := &Screen{out: out, opt: opt, done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	s.render = (&text{color: opt.Color}).line
+	s.render = lines.line
 	if opt.JSON {
 		s.render = jsonLine
 	}

@@ -1,0 +1,234 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+const (
+	entered = "\x1b[?1049h"
+	left    = "\x1b[?1049l"
+)
+
+// onTerminal is the command on a pseudo-terminal of its own.
+type onTerminal struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	master *os.File
+
+	mu    sync.Mutex
+	text  string
+	more  chan struct{} // closed and replaced with each output
+	ended bool
+}
+
+// pty makes a pseudo-terminal of 100 columns and 30 rows.
+func pty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	fd := int(master.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	resize(t, master, 100, 30)
+	return master, slave
+}
+
+func resize(t *testing.T, master *os.File, columns, rows uint16) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startOnTerminal(t *testing.T, svc *service, env []string, args ...string) *onTerminal {
+	t.Helper()
+	master, slave := pty(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	o := &onTerminal{t: t, master: master, more: make(chan struct{})}
+	o.cmd = exec.CommandContext(ctx, os.Args[0], append(args, "--server", svc.url, "--ca-file", svc.caFile)...)
+	o.cmd.Env = append([]string{asProcess + "=1", "HOME=" + t.TempDir(), agentconfig.EnvAuthtoken + "=" + goodToken, "TERM=xterm-256color"}, env...)
+	o.cmd.Stdin, o.cmd.Stdout, o.cmd.Stderr = slave, slave, slave
+	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := o.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = slave.Close()
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := master.Read(buf)
+			o.mu.Lock()
+			o.text += string(buf[:n])
+			o.ended = err != nil
+			close(o.more)
+			o.more = make(chan struct{})
+			o.mu.Unlock()
+			if err != nil { // EIO when the last process has closed the terminal
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = o.cmd.Process.Kill()
+		_ = o.cmd.Wait()
+		<-reading
+		_ = master.Close()
+	})
+	return o
+}
+
+// until waits for a text, drops what came up to its end, and returns that.
+func (o *onTerminal) until(text string) string {
+	o.t.Helper()
+	for deadline := time.After(time.Minute); ; {
+		o.mu.Lock()
+		before, after, found := strings.Cut(o.text, text)
+		if found {
+			o.text = after
+		}
+		more, ended, all := o.more, o.ended, o.text
+		o.mu.Unlock()
+		switch {
+		case found:
+			return before + text
+		case ended:
+			o.t.Fatalf("the terminal ended without %q; it has %q", text, all)
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			o.t.Fatalf("no %q; the terminal has %q", text, all)
+		}
+	}
+}
+
+func (o *onTerminal) signal(s os.Signal) {
+	o.t.Helper()
+	if err := o.cmd.Process.Signal(s); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func TestTheStatusScreenComesAndGoesWithTheTerminalIntact(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, nil)
+	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
+	o.until(entered)
+	o.until("http://a.b -> http://localhost:8080")
+	s := <-svc.bound
+	o.until("online")
+	o.until("latency")
+	s.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-1", Method: "GET", Path: "/\x1b[2Jhello", Status: 204, Duration: time.Millisecond})
+	if got := o.until("204"); !strings.Contains(got, `/\x1b[2Jhello`) || strings.Contains(got, "\x1b[2Jhello") {
+		t.Errorf("a request's path: %q", got)
+	}
+
+	resize(t, o.master, 40, 10) // the kernel sends SIGWINCH
+	o.until("\r\nServer    " + svc.url[:20])
+	o.until("…") // what was a whole line
+
+	o.signal(syscall.SIGTSTP) // Ctrl-Z
+	o.until(left)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(o.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("after SIGTSTP: %v, %v", status, err)
+	}
+	o.signal(syscall.SIGCONT) // fg
+	o.until(entered)
+
+	if _, err := o.master.WriteString("\x03"); err != nil { // Ctrl-C
+		t.Fatal(err)
+	}
+	o.until(left)
+	o.until("stopped\r\n")
+	if err := o.cmd.Wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestTheScreenIsGoneBeforeAnErrorIsSaid(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "it is taken by ts-9"))
+	o := startOnTerminal(t, svc, nil, "http", "8080", "--url", "http://a.b")
+	o.until(entered)
+	o.until(left)
+	o.until("fairlead: it is taken by ts-9\r\n")
+	if _ = o.cmd.Wait(); o.cmd.ProcessState.ExitCode() != exitURLTaken {
+		t.Errorf("exit code %d", o.cmd.ProcessState.ExitCode())
+	}
+}
+
+// The signals that end a process without a goodbye must not leave the terminal as it is.
+func TestTheScreenIsLeftByWhateverEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTERM} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			o := startOnTerminal(t, newService(t, nil, nil), nil, "http", "8080", "--url", "http://a.b")
+			o.until(entered)
+			o.until("online")
+			o.signal(s)
+			o.until(left)
+			_ = o.cmd.Wait()
+		})
+	}
+}
+
+func TestLinesWhereSomebodyWantsThem(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ env, args []string }{
+		"flag":     {nil, []string{"--no-screen"}},
+		"format":   {nil, []string{"--log-format", "text"}},
+		"level":    {nil, []string{"--log-level", "info"}},
+		"terminal": {[]string{"TERM=dumb"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := startOnTerminal(t, newService(t, nil, nil), c.env, append([]string{"http", "8080", "--url", "http://a.b"}, c.args...)...)
+			if got := o.until("online"); strings.Contains(got, entered) {
+				t.Errorf("a status screen: %q", got)
+			}
+		})
+	}
+}
+
+func TestNoColour(t *testing.T) {
+	t.Parallel()
+	for env, want := range map[string]bool{"NO_COLOR=1": false, "X=1": true} {
+		o := startOnTerminal(t, newService(t, nil, nil), []string{env}, "http", "8080", "--url", "http://a.b")
+		o.until("Session   ")
+		if got := o.until(" for "); strings.Contains(got, "\x1b[3") != want {
+			t.Errorf("%s: %q", env, got)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+const (
+	oneLine    = 100 // columns from which on an endpoint has one line, not two
+	minColumns = 20
+	minRecent  = 3 // lines that endpoints leave for recent events
+)
+
+// frame draws the model for a terminal of this size: at most rows lines of at most columns.
+func (m *model) frame(columns, rows int, color bool, now time.Time) []string {
+	columns = max(columns, minColumns)
+	var lines []string
+	add := func(spans ...span) { lines = append(lines, fit(spans, columns, color)) }
+	m.head(add, columns, now)
+	add()
+	room := max(rows-len(lines)-minRecent-2, 1)
+	m.endpoints(add, columns, room)
+	if len(m.recent) > 0 && rows-len(lines) > 2 {
+		add()
+		add(span{"", "Recent"})
+		for i := len(m.recent) - 1; i >= 0 && len(lines) < rows; i-- {
+			add(m.line(m.recent[i], columns)...)
+		}
+	}
+	return lines[:min(len(lines), max(rows, 1))]
+}
+
+func (m *model) head(add func(...span), columns int, now time.Time) {
+	const leave = "Ctrl-C to stop"
+	title := "fairlead " + Clean(m.version)
+	if columns >= cells(title)+len(leave)+2 {
+		title = pad(title, columns-len(leave)) + leave
+	}
+	add(span{"", title})
+	add()
+	session := []span{{"", "Session   "}, {m.color, m.state}}
+	switch {
+	case !m.retryAt.IsZero():
+		if in := m.retryAt.Sub(now); in > 0 {
+			session = append(session, span{"", " in " + seconds(in)})
+		}
+		session = append(session, span{"", ": " + Clean(m.cause)})
+	case m.cause != "":
+		session = append(session, span{"", ": " + Clean(m.cause)})
+	default:
+		session = append(session, span{"", " for " + age(now.Sub(m.since))})
+		if m.id != "" {
+			session = append(session, span{"", "  " + Clean(m.id)})
+		}
+	}
+	add(session...)
+	server := "Server    " + Clean(m.server)
+	if m.serverVersion != "" {
+		server += "  version " + Clean(m.serverVersion)
+	}
+	if m.latency > 0 {
+		server += "  latency " + short(m.latency)
+	}
+	add(span{"", server})
+	if m.account != "" {
+		account := "Account   " + Clean(m.account)
+		if m.region != "" {
+			account += "  region " + Clean(m.region)
+		}
+		add(span{"", account})
+	}
+}
+
+// endpoints draws as many endpoints as there is room for.
+func (m *model) endpoints(add func(...span), columns, room int) {
+	each := 2
+	if columns >= oneLine {
+		each = 1
+	}
+	shown := len(m.rows)
+	if shown*each > room {
+		shown = max((room-1)/each, 1)
+	}
+	nameWidth, upstreamWidth := 0, 0
+	for _, r := range m.rows {
+		nameWidth, upstreamWidth = max(nameWidth, cells(Clean(r.What()))), max(upstreamWidth, cells(Clean(r.Upstream)))
+	}
+	nameWidth, upstreamWidth = min(nameWidth, columns*3/10), min(upstreamWidth, columns/4)
+	for i := range m.rows[:shown] {
+		r := &m.rows[i]
+		if each == 1 {
+			add(append([]span{{"", pad(Clean(r.What()), nameWidth) + " -> " + pad(Clean(r.Upstream), upstreamWidth) + "  "}}, r.figures()...)...)
+			continue
+		}
+		add(span{"", Clean(r.What()) + " -> " + Clean(r.Upstream)})
+		add(append([]span{{"", "  "}}, r.figures()...)...)
+	}
+	if more := len(m.rows) - shown; more > 0 {
+		text, waiting := fmt.Sprintf("… and %d more", more), 0
+		for _, r := range m.rows[shown:] {
+			if r.state != "online" {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			text += fmt.Sprintf(", %d of them not online", waiting)
+		}
+		add(span{"", text})
+	}
+}
+
+func (r *row) figures() []span {
+	spans := []span{{r.color, pad(r.state, 8)}}
+	if r.state == "refused" {
+		return append(spans, span{"", Clean(r.cause)})
+	}
+	text := fmt.Sprintf("open %d  total %d", r.open, r.total)
+	if p50, p90, ok := r.percentiles(); ok {
+		text += "  p50 " + short(p50) + "  p90 " + short(p90)
+	}
+	spans = append(spans, span{"", text})
+	if r.upstreamDown {
+		spans = append(spans, span{red, "  upstream unreachable: " + Clean(r.cause)})
+	}
+	return spans
+}
+
+// line draws one recent event.
+func (m *model) line(s stamped, columns int) []span {
+	stamp := span{"", s.at.Format(time.TimeOnly) + "  "}
+	plain := &text{many: len(m.rows) > 1}
+	switch e := s.event.(type) {
+	case agent.Request:
+		which := plain.which(e.Target)
+		if columns < oneLine {
+			which = ""
+		}
+		took := short(e.Duration)
+		if which != "" {
+			took = pad(took, 8) + which
+		}
+		path := max(columns-len(stamp.text)-8-5-10-cells(which), 10)
+		color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[e.Status/100]
+		return []span{
+			stamp, {"", pad(Clean(e.Method), 7) + " " + pad(Clean(e.Path), path) + " "},
+			{color, pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
+		}
+	case agent.Connection:
+		return []span{stamp, {"", plain.connection(e) + plain.which(e.Target)}}
+	case agent.UpstreamUp:
+		return []span{stamp, {green, plain.sentence(e)}}
+	}
+	return []span{stamp, {yellow, plain.sentence(s.event)}}
+}
+
+// age is a duration for people.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

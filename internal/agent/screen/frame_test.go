@@ -1,0 +1,162 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+var update = flag.Bool("update", false, "write the golden frames")
+
+var (
+	web   = agent.Target{URL: "http://web.demo", Upstream: "http://localhost:8080"}
+	db    = agent.Target{Index: 1, URL: "tcp://orders.db:5432", Upstream: "tcp://db.intern:5432"}
+	group = agent.Target{Index: 2, Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
+)
+
+// modelOf applies events that came a second apart, the last one at noon.
+func modelOf(events ...agent.Event) *model {
+	m := &model{}
+	for i, e := range events {
+		m.take(e, noon().Add(time.Duration(i+1-len(events))*time.Second))
+	}
+	return m
+}
+
+func connected(targets ...agent.Target) []agent.Event {
+	events := []agent.Event{
+		agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Targets: targets},
+		agent.Connected{SessionID: "ts-1", Server: "https://fairlead.example.net:8443", ServerVersion: "0.1.0", AccountID: "ac-1", Region: "home"},
+		agent.Latency{RoundTrip: 12345 * time.Microsecond},
+	}
+	for _, t := range targets {
+		events = append(events, agent.Online{Target: t, EndpointID: "ep-1"})
+	}
+	return events
+}
+
+func busy() []agent.Event {
+	events := connected(web, db, group)
+	for i, path := range []string{"/", "/a/long/path/with/a?query=that+goes+on+and+on+and+on+and+on&page=12", "/日本語のパス/とても長い/とても長い/とても長い/パス", "/\x1b[2J\u202eevil\r\n"} {
+		events = append(events, agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1"},
+			agent.Request{Target: web, Method: []string{"GET", "POST", "OPTIONS", "\x1b[31mX"}[i], Path: path, Status: 200 + 101*i, Duration: time.Duration(1+i*i*400) * time.Millisecond})
+	}
+	return append(events,
+		agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1", Ended: true, Duration: time.Hour},
+		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client"},
+		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second},
+		agent.Connection{Target: group, Client: "10.0.0.6:4242", Ended: true, Refused: true, Cause: "connection refused"},
+		agent.UpstreamDown{Target: group, Cause: "connection refused"},
+		agent.BindRefused{Target: db, Cause: "tcp://orders.db:5432 is taken by tunnel session ts-9 from 10.1.2.3 since 09:00; stop that agent"},
+	)
+}
+
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	var crowd []agent.Target
+	for i := range 30 {
+		crowd = append(crowd, agent.Target{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i), Upstream: "http://localhost:8080"})
+	}
+	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443", Cause: "the connection was closed", In: 1500 * time.Millisecond, WasOnline: true})
+	for name, c := range map[string]struct {
+		events        []agent.Event
+		columns, rows int
+		color         bool
+	}{
+		"starting":     {[]agent.Event{agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Targets: []agent.Target{web}}}, 80, 24, false},
+		"one":          {append(connected(web), agent.Request{Target: web, Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond}), 80, 24, false},
+		"busy":         {busy(), 120, 24, false},
+		"busy-80":      {busy(), 80, 24, false},
+		"busy-colour":  {busy(), 120, 24, true},
+		"narrow":       {busy(), 34, 24, false},
+		"tiny":         {busy(), 5, 4, false},
+		"reconnecting": {lost, 80, 24, false},
+		"draining":     {append(connected(web), agent.Draining{}), 80, 24, false},
+		"crowd":        {append(connected(crowd...), agent.BindRefused{Target: crowd[29], Cause: "taken"}, agent.BindRefused{Target: crowd[0], Cause: "taken"}), 80, 24, false},
+		"crowd-wide":   {connected(crowd...), 140, 50, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines := modelOf(c.events...).frame(c.columns, c.rows, c.color, noon())
+			got := strings.Join(lines, "\n") + "\n"
+			path := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if len(lines) > c.rows {
+				t.Errorf("%d lines on a terminal of %d", len(lines), c.rows)
+			}
+			for _, line := range lines {
+				if !c.color && (cells(line) > max(c.columns, minColumns) || strings.ContainsAny(line, "\x1b\r\u202e")) {
+					t.Errorf("%d columns of %d: %q", cells(line), c.columns, line)
+				}
+			}
+		})
+	}
+}
+
+func TestFiguresOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	r := &row{}
+	for i := range maxDurations + 50 {
+		r.took(time.Duration(i) * time.Millisecond)
+	}
+	p50, p90, ok := r.percentiles()
+	if !ok || len(r.durations) != maxDurations || p50 != 177*time.Millisecond || p90 != 279*time.Millisecond {
+		t.Errorf("p50 %v, p90 %v of %d", p50, p90, len(r.durations))
+	}
+	m := modelOf(busy()...)
+	for i, want := range []string{"3 4", "0 1", "0 0"} {
+		if got := fmt.Sprint(m.rows[i].open, " ", m.rows[i].total); got != want {
+			t.Errorf("endpoint %d: open and total %s, want %s", i, got, want)
+		}
+	}
+	for range 2 * maxRecent {
+		m.take(agent.Request{Target: web}, noon())
+	}
+	if len(m.recent) != maxRecent {
+		t.Errorf("%d recent events are kept", len(m.recent))
+	}
+	m.take(agent.Request{Target: agent.Target{Index: 99}}, noon()) // no such endpoint: no panic
+}
+
+func TestColumnsOfATerminal(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"": 0, "abc": 3, "日本": 4, "é": 1, "e\u0301": 1, "ｆ": 2, "🚢": 2, "–": 1} {
+		if got := cells(text); got != want {
+			t.Errorf("%q: %d columns, want %d", text, got, want)
+		}
+	}
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"abc", 1, "…"}, {"abc", 0, ""}, {"", 0, ""}} {
+		if got := cut(c.text, c.most); got != c.want || cells(got) > c.most {
+			t.Errorf("%q in %d columns: %q, want %q", c.text, c.most, got, c.want)
+		}
+		if got := pad(c.text, c.most); cells(got) != c.most {
+			t.Errorf("%q padded to %d columns: %q", c.text, c.most, got)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/agent"
+)
+
+const (
+	maxRecent    = 200 // events that are kept for the screen
+	maxDurations = 256 // of each endpoint, for the percentiles
+)
+
+// model is what the status screen knows.
+type model struct {
+	version, server                    string
+	serverVersion, account, region, id string // of the session
+	state, color                       string // of the session, in a word or two
+	since                              time.Time
+	cause                              string
+	retryAt                            time.Time
+	latency                            time.Duration // 0 = not measured
+	rows                               []row
+	recent                             []stamped // newest last
+}
+
+// row is one endpoint.
+type row struct {
+	agent.Target
+
+	id           string
+	state, color string
+	cause        string // of a refusal, or why the upstream is down
+	upstreamDown bool
+	open, total  int
+	durations    []time.Duration // of the last requests, or of the last connections of a tcp endpoint
+	next         int             // where the next duration goes
+}
+
+// take applies an event.
+func (m *model) take(e agent.Event, now time.Time) {
+	switch e := e.(type) {
+	case agent.Starting:
+		m.version, m.server, m.state, m.color, m.since = e.Version, e.Server, "connecting", yellow, now
+		m.rows = make([]row, len(e.Targets))
+		for i, t := range e.Targets {
+			m.rows[i] = row{Target: t, state: "waiting", color: yellow}
+		}
+	case agent.Connected:
+		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
+		m.session("online", green, "", now)
+	case agent.Retrying:
+		m.lost(e, now)
+	case agent.Draining:
+		m.session("moving", yellow, "the server is about to stop; connecting anew", now)
+	case agent.Latency:
+		m.latency = e.RoundTrip
+	case agent.Stopping:
+		m.session("stopping", yellow, "", now)
+	default:
+		m.endpoint(e)
+	}
+	if worthKeeping(e) {
+		m.recent = append(m.recent, stamped{at: now, event: e})
+		if len(m.recent) > maxRecent {
+			m.recent = slices.Delete(m.recent, 0, len(m.recent)-maxRecent)
+		}
+	}
+}
+
+func (m *model) session(state, color, cause string, now time.Time) {
+	m.state, m.color, m.cause, m.since, m.retryAt = state, color, cause, now, time.Time{}
+}
+
+func (m *model) lost(e agent.Retrying, now time.Time) {
+	state := "connecting"
+	if e.WasOnline {
+		state = "reconnecting"
+	}
+	m.session(state, yellow, e.Cause, now)
+	m.retryAt, m.latency = now.Add(e.In), 0
+	for i := range m.rows {
+		if r := &m.rows[i]; r.state == "online" {
+			r.state, r.color = "offline", yellow
+		}
+	}
+}
+
+// endpoint applies an event about one endpoint.
+func (m *model) endpoint(e agent.Event) {
+	switch e := e.(type) {
+	case agent.Online:
+		if r := m.row(e.Target); r != nil {
+			r.id, r.state, r.color = e.EndpointID, "online", green
+			if !r.upstreamDown {
+				r.cause = ""
+			}
+		}
+	case agent.BindRefused:
+		if r := m.row(e.Target); r != nil {
+			r.state, r.color, r.cause = "refused", red, e.Cause
+		}
+	case agent.UpstreamDown:
+		if r := m.row(e.Target); r != nil {
+			r.upstreamDown, r.cause = true, e.Cause
+		}
+	case agent.UpstreamUp:
+		if r := m.row(e.Target); r != nil {
+			r.upstreamDown, r.cause = false, ""
+		}
+	case agent.Request:
+		if r := m.row(e.Target); r != nil {
+			r.took(e.Duration)
+		}
+	case agent.Connection:
+		if r := m.row(e.Target); r != nil {
+			r.connection(e)
+		}
+	}
+}
+
+func (m *model) row(t agent.Target) *row {
+	if t.Index < 0 || t.Index >= len(m.rows) {
+		return nil
+	}
+	return &m.rows[t.Index]
+}
+
+// connection counts those that open.
+func (r *row) connection(e agent.Connection) {
+	switch {
+	case !e.Ended:
+		r.open++
+		r.total++
+		return
+	case e.Refused:
+		return
+	}
+	r.open--
+	if !e.HTTP {
+		r.took(e.Duration)
+	}
+}
+
+func (r *row) took(d time.Duration) {
+	if len(r.durations) < maxDurations {
+		r.durations = append(r.durations, d)
+		return
+	}
+	r.durations[r.next] = d
+	r.next = (r.next + 1) % maxDurations
+}
+
+// percentiles returns the 50th and the 90th. ok is false without any duration.
+func (r *row) percentiles() (p50, p90 time.Duration, ok bool) {
+	if len(r.durations) == 0 {
+		return 0, 0, false
+	}
+	sorted := slices.Sorted(slices.Values(r.durations))
+	return sorted[(len(sorted)-1)*50/100], sorted[(len(sorted)-1)*90/100], true
+}
+
+// worthKeeping says whether an event has a line among the recent ones.
+func worthKeeping(e agent.Event) bool {
+	switch e.(type) {
+	case agent.Starting, agent.Connected, agent.Stopping, agent.Stopped:
+		return false
+	case agent.Online:
+		return false // the endpoint's row says it
+	}
+	return wanted(e)
+}

@@ -76,7 +76,7 @@ func newRoot(c console) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; run `%s --help` for the flags", err, cmd.CommandPath())
 	})
-	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newBackup(c, at), newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c), newVersion(c))
+	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at), newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c), newVersion(c))
 	return root
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/server"
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
@@ -65,6 +66,20 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.HealthAddr, "health-addr", "", "`HOST:PORT` of /healthz and /readyz alone, without TLS, for those who may not see metrics; empty for none")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
+	addPublicFlags(f, &o.Public)
+}
+
+// addPublicFlags adds those of the public edge.
+func addPublicFlags(f *pflag.FlagSet, o *server.PublicOptions) {
+	f.StringVar(&o.HTTPAddr, "public-http-addr", "", "`HOST:PORT` where everybody reaches http endpoints with the public binding, and is redirected to https ones; default: none")
+	f.StringVar(&o.HTTPSAddr, "public-https-addr", "", "`HOST:PORT` where everybody reaches https endpoints with the public binding; default: none")
+	f.StringArrayVar(&o.TLSCerts, "public-tls-cert", nil, "PEM `FILE` with a certificate's chain for --public-https-addr, leaf first, or a directory of NAME.crt and NAME.key,\n"+
+		"or of directories with tls.crt and tls.key; reloaded on change; may be repeated")
+	f.StringArrayVar(&o.TLSKeys, "public-tls-key", nil, "PEM `FILE` with the private key of a --public-tls-cert; one for each that is a file, in their order")
+	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "`CIDR` of balancers before the public edge, whose X-Forwarded-For and -Proto count; may be repeated")
+	f.BoolVar(&o.ProxyProtocol, "proxy-protocol", false, "--trusted-proxies begin each public connection with a header of the PROXY protocol, version 1 or 2")
+	f.IntVar(&o.MaxConns, "public-max-connections", public.DefaultMaxConns, "most public connections at a time")
+	f.IntVar(&o.MaxConnsPerClient, "public-max-connections-per-client", public.DefaultMaxConnsPerClient, "most of them of one client: an IPv4 address, or an IPv6 /64")
 }
 
 // newLogger makes the service's log.

@@ -53,6 +53,8 @@ const (
 	CodeNoInternal          Code = "ERR_FL_3022"
 	CodeLoop                Code = "ERR_FL_3023"
 	CodePolicyBroken        Code = "ERR_FL_3024"
+	CodeMisdirected         Code = "ERR_FL_3030"
+	CodeBadRequest          Code = "ERR_FL_3031"
 )
 
 // CodeHeader is the response header by which programs tell a page of Fairlead's from an answer of the upstream: it carries the Code.
@@ -105,6 +107,8 @@ func Codes() []CodeInfo {
 		{CodeNoInternal, 503, "internal endpoint missing"},
 		{CodeLoop, 508, "too many internal endpoints in a row"},
 		{CodePolicyBroken, 503, "traffic policy cannot be applied"},
+		{CodeMisdirected, 421, "request on another host's connection"},
+		{CodeBadRequest, 400, "request that programs read in different ways"},
 	}
 }
 

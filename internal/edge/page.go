@@ -75,25 +75,30 @@ func sentence(code account.Code, url string) string {
 	return fmt.Sprintf("The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The upstream's log may say why.", url)
 }
 
-// page answers with an error of the edge: HTML to those who ask for it, JSON in the API's form to all others.
+// page answers with an error of the edge.
 func (x *exchange) page(code account.Code, msg string) {
 	x.status, x.code = code.Status(), code
 	x.keepOrClose()
-	h := x.w.Header()
+	Page(x.w, x.r, x.status, code, msg)
+}
+
+// Page answers a request with an error of Fairlead's: HTML to those who ask for it, JSON in the API's form to all others.
+func Page(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
+	h := w.Header()
 	h.Set(account.CodeHeader, string(code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	var body []byte
-	if wantsHTML(x.r.Header) {
+	if wantsHTML(r.Header) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		body = htmlPage(x.status, code, msg)
+		body = htmlPage(status, code, msg)
 	} else {
 		h.Set("Content-Type", "application/json")
-		body = jsonPage(x.status, code, msg)
+		body = jsonPage(status, code, msg)
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	x.w.WriteHeader(x.status)
-	_, _ = x.w.Write(body) // the client may be gone
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone
 }
 
 // wantsHTML says whether the client names HTML: browsers do, programs rarely.

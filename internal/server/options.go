@@ -39,6 +39,7 @@ type Options struct {
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
+	Public         PublicOptions
 
 	BootstrapFile string    // where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
 	Terminal      io.Writer // a terminal that a person looks at, or nil
@@ -58,6 +59,7 @@ type Options struct {
 // Addresses are those of the listeners.
 type Addresses struct {
 	Service, Metrics, Health net.Addr // Metrics and Health are nil when there is none
+	HTTP, HTTPS              net.Addr // of the public edge; nil when there is none
 	BaseURL                  string
 	CAFingerprint            string // "" with certificate files
 }
@@ -112,6 +114,7 @@ func (o *Options) Validate() error {
 	}
 	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
 	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
+	o.Public.validate(note)
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)
 	}

@@ -30,7 +30,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.certs.Run(serving) })
 	s.tasks.Go(func() { s.sessions.Run(serving) })
 	s.tasks.Go(func() { s.sweep(serving) })
-	s.tasks.Go(func() { s.door.serve(serving) })
+	s.door.conns.Go(func() { s.door.serve(serving) }) // counted with what it accepts, so that nothing is added while stop waits
 	failed := make(chan error, 4)
 	s.tasks.Go(func() {
 		if err := s.lock.Keep(serving, s.noteLock); err != nil {
@@ -51,6 +51,7 @@ func (s *service) run(ctx context.Context) error {
 	if s.probes != nil {
 		serve(s.probes, s.probesAt)
 	}
+	s.startPublic(serving)
 	s.announce()
 
 	var err error
@@ -86,12 +87,21 @@ func (s *service) announce() {
 		a.Health = s.probesAt.Addr()
 		args = append(args, "health_addr", a.Health.String())
 	}
+	if a.HTTP, a.HTTPS = s.publicAddrs(); a.HTTP != nil {
+		args = append(args, "public_http_addr", a.HTTP.String())
+	}
+	if a.HTTPS != nil {
+		args = append(args, "public_https_addr", a.HTTPS.String())
+	}
 	if a.CAFingerprint != "" {
 		args = append(args, "ca_sha256", a.CAFingerprint)
 	}
 	s.log.Info("fairlead-server is up", args...)
 	if err := s.certs.Leaf().VerifyHostname(s.base.Hostname()); err != nil {
 		s.log.Warn("clients will not trust the certificate under the base URL", "base_url", a.BaseURL, "err", err)
+	}
+	if a.HTTP != nil && a.HTTPS == nil {
+		s.log.Info("the public edge serves http only; https needs --public-https-addr and certificates")
 	}
 	if s.opt.Up != nil {
 		s.opt.Up(a)
@@ -128,6 +138,7 @@ func (s *service) stop(stopServing context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	_ = s.door.listener.Close()
+	s.stopPublic(ctx)
 	if err := s.api.Shutdown(ctx); err != nil {
 		_ = s.api.Close()
 	}

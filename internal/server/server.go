@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/pki"
 	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -55,6 +56,10 @@ type service struct {
 	healthAt net.Listener
 	probes   *http.Server // nil without --health-addr
 	probesAt net.Listener
+
+	public                  *public.Edge // nil without --public-http-addr and --public-https-addr
+	publicHTTP, publicHTTPS net.Listener
+	publicCerts             *public.Certificates
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -98,6 +103,9 @@ func (s *service) open(ctx context.Context) error {
 	if s.base, err = s.opt.baseURL(listener.Addr()); err != nil {
 		return err
 	}
+	if err := s.openPublic(ctx); err != nil {
+		return err
+	}
 	if err := s.openData(ctx); err != nil {
 		return err
 	}
@@ -109,7 +117,7 @@ func (s *service) open(ctx context.Context) error {
 
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
-	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace}
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, OwnHosts: s.ownHosts()}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err
@@ -169,13 +177,14 @@ func (s *service) wire() {
 		Agent: s.agent, Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.metrics.incoming, OnHello: s.metrics.hello, Logger: s.log,
 	})
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.metrics.watch(s.sessions.Stats, s.edge.Live)
+	s.wirePublic()
 	s.api = &http.Server{
 		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,

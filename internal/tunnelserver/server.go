@@ -36,6 +36,7 @@ type Options struct {
 	Tunnels   account.TunnelStarter
 	Endpoints account.Endpoints
 	Operators OperatorReader
+	Hosts     HostReader // nil = grants of domains are never revoked
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
 	StoreID     string

@@ -5,6 +5,7 @@ package tunnelserver
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -36,7 +37,7 @@ func (s *Server) Run(ctx context.Context) {
 		s.forgetLimits(time.Now())
 		s.forgetUnstarted(time.Now())
 		s.loseAgain(ctx)
-		err := s.endRevoked(ctx)
+		err := errors.Join(s.endRevoked(ctx), s.endUngranted(ctx))
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("revoked credentials cannot be noticed", "err", err)
 		}

@@ -1,0 +1,144 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/store"
+)
+
+// domainJSON is a grant as the commands print it.
+type domainJSON struct {
+	Pattern   string    `json:"pattern"`
+	Account   string    `json:"account"`
+	AccountID string    `json:"account_id"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func newDomain(c console, at *place) *cobra.Command {
+	return group("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at), newDomainRevoke(c, at), newDomainList(c, at))
+}
+
+func newDomainGrant(c console, at *place) *cobra.Command {
+	return &cobra.Command{
+		Use:   "grant ACCOUNT PATTERN",
+		Short: "Let an account's endpoints have hosts of a domain",
+		Long: `Let the account ACCOUNT (its name or id) bind endpoints with the public binding at hosts of a domain.
+
+PATTERN is one host (example.com), or *.example.com for every host below example.com, however deep; example.com itself is not among them. A
+host belongs to one account: a pattern that overlaps another account's is refused. The hosts of --base-url and --tunnel-url are never an
+endpoint's, whatever is granted.`,
+		Example: `  fairlead-server domain grant default '*.apps.example.com'
+  fairlead-server domain grant team-a shop.example.com`,
+		Args: arguments("ACCOUNT", "PATTERN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAccount(cmd, at, args[0], func(st *store.Store, a *account.Account) error {
+				d, err := st.GrantDomain(cmd.Context(), a.ID, args[1])
+				if err != nil {
+					return err
+				}
+				covers := "this host"
+				if below, ok := strings.CutPrefix(d.Pattern, "*."); ok {
+					covers = "every host below " + below
+				}
+				_, err = fmt.Fprintf(c.out, "%s granted to account %s: %s\n", d.Pattern, a.Name, covers)
+				return err
+			})
+		},
+	}
+}
+
+func newDomainRevoke(c console, at *place) *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke ACCOUNT PATTERN",
+		Short:   "End a grant; endpoints at its hosts are offline within a second",
+		Example: "  fairlead-server domain revoke team-a shop.example.com",
+		Args:    arguments("ACCOUNT", "PATTERN"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAccount(cmd, at, args[0], func(st *store.Store, a *account.Account) error {
+				if err := st.RevokeDomain(cmd.Context(), a.ID, args[1]); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(c.out, "%s revoked from account %s\n", strings.ToLower(args[1]), a.Name)
+				return err
+			})
+		},
+	}
+}
+
+func newDomainList(c console, at *place) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:     "list [ACCOUNT]",
+		Short:   "List the grants of an account, or of all",
+		Example: "  fairlead-server domain list",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			return withStore(cmd.Context(), at, func(st *store.Store) error { return listDomains(cmd, c, out, st, args) })
+		},
+	}
+	out.addFlag(cmd)
+	return cmd
+}
+
+func listDomains(cmd *cobra.Command, c console, out output, st *store.Store, args []string) error {
+	only := ""
+	if len(args) > 0 {
+		a, err := findNamed(cmd, st, args[0])
+		if err != nil {
+			return err
+		}
+		only = a.ID
+	}
+	accounts, err := st.ListAccounts(cmd.Context())
+	if err != nil {
+		return err
+	}
+	names := map[string]string{}
+	for _, a := range accounts {
+		names[a.ID] = a.Name
+	}
+	all, err := st.ListDomains(cmd.Context(), only)
+	if err != nil {
+		return err
+	}
+	values, rows := []domainJSON{}, [][]string{}
+	for _, d := range all {
+		values = append(values, domainJSON{d.Pattern, names[d.AccountID], d.AccountID, d.CreatedAt})
+		rows = append(rows, []string{d.Pattern, names[d.AccountID], date(d.CreatedAt)})
+	}
+	return out.list(c.out, values, "PATTERN\tACCOUNT\tGRANTED (UTC)", rows)
+}
+
+// withAccount opens the store and finds the account that an argument names.
+func withAccount(cmd *cobra.Command, at *place, named string, do func(*store.Store, *account.Account) error) error {
+	return withStore(cmd.Context(), at, func(st *store.Store) error {
+		a, err := findNamed(cmd, st, named)
+		if err != nil {
+			return err
+		}
+		return do(st, a)
+	})
+}
+
+// findNamed finds the account of an argument, which may not be empty.
+func findNamed(cmd *cobra.Command, st *store.Store, named string) (*account.Account, error) {
+	if named == "" {
+		return nil, usagef("ACCOUNT is empty: give the name or the id of an account")
+	}
+	a, err := findAccount(cmd.Context(), st, named)
+	if fields := account.FieldsOf(err); len(fields) > 0 {
+		return nil, account.Invalid("ACCOUNT", named, fields[0].Rule)
+	}
+	return a, err
+}

@@ -1,0 +1,256 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	reloadEvery = 10 * time.Second
+	warnBefore  = 7 * 24 * time.Hour // of a certificate's end
+)
+
+// CertFiles names a certificate: two PEM files, the chain (leaf first) and its private key; or, without Key, a directory with NAME.crt and NAME.key for each
+// certificate, or with directories that hold tls.crt and tls.key, as Kubernetes mounts Secrets.
+type CertFiles struct{ Cert, Key string }
+
+// Certificates are those of the public edge. They follow their files. It is safe for concurrent use.
+type Certificates struct {
+	from    []CertFiles
+	log     *slog.Logger
+	current atomic.Pointer[certSet]
+
+	// only Open and Run touch these
+	loaded  map[CertFiles]loadedPair
+	failing map[CertFiles]string // the last error, told once
+	warned  map[string]bool      // by serial number and state
+}
+
+type loadedPair struct {
+	cert, key []byte
+	pair      *tls.Certificate
+}
+
+// certSet finds certificates by name: "app.example.com" or "*.example.com".
+type certSet struct{ byName map[string][]*tls.Certificate }
+
+// OpenCertificates loads all files. What is missing or does not fit is an error that names it; what has expired is only logged.
+func OpenCertificates(from []CertFiles, log *slog.Logger) (*Certificates, error) {
+	c := &Certificates{from: from, log: log, loaded: make(map[CertFiles]loadedPair), failing: make(map[CertFiles]string), warned: make(map[string]bool)}
+	if errs := c.reload(time.Now()); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if len(c.current.Load().byName) == 0 {
+		return nil, fmt.Errorf("--public-tls-cert %s: there is no certificate with a DNS name", from[0].Cert)
+	}
+	return c, nil
+}
+
+// Run reloads what has changed until ctx is done. Files that cannot be read, or do not fit, leave the certificate that was made of them in service.
+func (c *Certificates) Run(ctx context.Context) {
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.refresh(time.Now())
+		}
+	}
+}
+
+func (c *Certificates) refresh(now time.Time) {
+	before := c.current.Load().names()
+	for _, err := range c.reload(now) {
+		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service", "err", err)
+	}
+	if after := c.current.Load().names(); !slices.Equal(before, after) {
+		c.log.Info("names of public certificates", "names", after)
+	}
+}
+
+// reload makes the set of what the files hold now. It returns the errors that are new.
+func (c *Certificates) reload(now time.Time) (errs []error) {
+	note := func(at CertFiles, err error) {
+		if c.failing[at] != err.Error() {
+			c.failing[at] = err.Error()
+			errs = append(errs, err)
+		}
+	}
+	pairs := make([]*tls.Certificate, 0, len(c.from))
+	live := make(map[CertFiles]loadedPair)
+	for _, given := range c.from {
+		files, err := expand(given)
+		if err != nil {
+			note(given, err)
+			for at, l := range c.loaded { // a directory that cannot be read has lost nothing
+				if strings.HasPrefix(at.Cert, given.Cert+string(filepath.Separator)) {
+					pairs, live[at] = append(pairs, l.pair), l
+				}
+			}
+			continue
+		}
+		for _, at := range files {
+			l, err := c.load(at)
+			if err != nil {
+				note(at, err)
+			} else {
+				delete(c.failing, at)
+			}
+			if l.pair != nil {
+				pairs, live[at] = append(pairs, l.pair), l
+			}
+		}
+		delete(c.failing, given)
+	}
+	c.loaded = live
+	c.current.Store(newCertSet(pairs))
+	c.warn(pairs, now)
+	return errs
+}
+
+// load returns the pair of the files, or the one that they held before, with the error that keeps it.
+func (c *Certificates) load(at CertFiles) (loadedPair, error) {
+	old := c.loaded[at]
+	cert, err := os.ReadFile(at.Cert)
+	if err != nil {
+		return old, fmt.Errorf("reading --public-tls-cert: %w", err)
+	}
+	key, err := os.ReadFile(at.Key)
+	if err != nil {
+		return old, fmt.Errorf("reading --public-tls-key: %w", err)
+	}
+	if old.pair != nil && bytes.Equal(cert, old.cert) && bytes.Equal(key, old.key) {
+		return old, nil
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return old, fmt.Errorf("loading --public-tls-cert %s and its key %s (PEM, the certificate's chain leaf first, and its private key): %w", at.Cert, at.Key, err)
+	}
+	if len(pair.Leaf.DNSNames) == 0 {
+		return old, fmt.Errorf("--public-tls-cert %s: the certificate has no DNS name (subject alternative name)", at.Cert)
+	}
+	return loadedPair{cert, key, &pair}, nil
+}
+
+// expand lists the pairs of a directory; two files are themselves.
+func expand(given CertFiles) ([]CertFiles, error) {
+	if given.Key != "" {
+		return []CertFiles{given}, nil
+	}
+	entries, err := os.ReadDir(given.Cert)
+	if err != nil {
+		return nil, fmt.Errorf("reading the directory of --public-tls-cert: %w", err)
+	}
+	var found []CertFiles
+	for _, entry := range entries {
+		path := filepath.Join(given.Cert, entry.Name())
+		if strings.HasPrefix(entry.Name(), ".") { // as Kubernetes' own bookkeeping in mounted volumes
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if _, err := os.Stat(filepath.Join(path, "tls.crt")); err == nil {
+				found = append(found, CertFiles{filepath.Join(path, "tls.crt"), filepath.Join(path, "tls.key")})
+			}
+			continue
+		}
+		if base, ok := strings.CutSuffix(path, ".crt"); ok {
+			found = append(found, CertFiles{path, base + ".key"})
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("--public-tls-cert %s: the directory holds no NAME.crt, and no directory with tls.crt", given.Cert)
+	}
+	return found, nil
+}
+
+// warn says once of each certificate that it has expired, or soon will.
+func (c *Certificates) warn(pairs []*tls.Certificate, now time.Time) {
+	for _, p := range pairs {
+		state := ""
+		switch {
+		case now.After(p.Leaf.NotAfter):
+			state = "a public certificate has expired"
+		case now.Before(p.Leaf.NotBefore):
+			state = "a public certificate is not valid yet"
+		case now.After(p.Leaf.NotAfter.Add(-warnBefore)) && p.Leaf.NotAfter.Sub(p.Leaf.NotBefore) > 2*warnBefore:
+			state = "a public certificate expires soon"
+		}
+		id := p.Leaf.SerialNumber.String() + state
+		if state != "" && !c.warned[id] {
+			c.warned[id] = true
+			c.log.Warn(state, "names", p.Leaf.DNSNames, "not_before", p.Leaf.NotBefore, "not_after", p.Leaf.NotAfter)
+		}
+	}
+}
+
+func newCertSet(pairs []*tls.Certificate) *certSet {
+	s := &certSet{byName: make(map[string][]*tls.Certificate)}
+	for _, p := range pairs {
+		for _, name := range p.Leaf.DNSNames {
+			name = strings.ToLower(name)
+			s.byName[name] = append(s.byName[name], p)
+		}
+	}
+	for _, same := range s.byName { // of several for one name the one that lives longest
+		slices.SortStableFunc(same, func(a, b *tls.Certificate) int { return b.Leaf.NotAfter.Compare(a.Leaf.NotAfter) })
+	}
+	return s
+}
+
+func (s *certSet) names() []string {
+	names := make([]string, 0, len(s.byName))
+	for n := range s.byName {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// of returns the certificates for a host, best first. A wildcard covers one label, as clients see it.
+func (s *certSet) of(host string) []*tls.Certificate {
+	if exact := s.byName[host]; len(exact) > 0 {
+		return exact
+	}
+	_, parent, _ := strings.Cut(host, ".")
+	return s.byName["*."+parent]
+}
+
+// get is the hook for tls.Config. Without a certificate for the name crypto/tls answers with the alert unrecognized_name.
+func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	fit := c.current.Load().of(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+	for _, p := range fit {
+		if hello.SupportsCertificate(p) == nil {
+			return p, nil
+		}
+	}
+	if len(fit) > 0 {
+		return fit[0], nil // crypto/tls says what does not fit
+	}
+	return nil, nil
+}
+
+// coversBoth says whether a connection that was opened for one name may carry requests for the host: clients do that where its certificate covers
+// both.
+func (c *Certificates) coversBoth(name, host string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if name == host {
+		return true
+	}
+	fit := c.current.Load().of(name)
+	return len(fit) > 0 && fit[0].Leaf.VerifyHostname(host) == nil
+}

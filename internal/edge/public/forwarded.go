@@ -1,0 +1,92 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+const (
+	forwardedFor   = "X-Forwarded-For"
+	forwardedProto = "X-Forwarded-Proto"
+	forwardedHost  = "X-Forwarded-Host"
+)
+
+// clientOf says who sent the request: the connection's client, or whom a trusted proxy names in X-Forwarded-For. Of the addresses there, the
+// last that is no trusted proxy counts: what stands before it, the client may have written.
+func (e *Edge) clientOf(c *conn, r *http.Request) Client {
+	client := Client{Addr: c.client, TLS: c.tls != nil}
+	if c.tls != nil {
+		client.ServerName = c.tls.ServerName
+	}
+	if !e.trusts(c.client.Addr()) {
+		return client
+	}
+	if hops := e.hops(c, r); len(hops) > 0 && hops[0] != c.client.Addr() {
+		client.Addr = netip.AddrPortFrom(hops[0], 0)
+	}
+	if v := r.Header.Values(forwardedProto); len(v) == 1 && !client.TLS {
+		client.TLS = strings.EqualFold(v[0], "https")
+	}
+	return client
+}
+
+// hops are the client and the trusted proxies after it, as X-Forwarded-For of a trusted proxy has them.
+func (e *Edge) hops(c *conn, r *http.Request) []netip.Addr {
+	hops := []netip.Addr{c.client.Addr()}
+	if !e.trusts(c.client.Addr()) {
+		return hops
+	}
+	given := strings.Split(strings.Join(r.Header.Values(forwardedFor), ","), ",")
+	for _, text := range slices.Backward(given) {
+		a, ok := parseHop(strings.TrimSpace(text))
+		if !ok {
+			break
+		}
+		hops = slices.Insert(hops, 0, a)
+		if !e.trusts(a) {
+			break
+		}
+	}
+	return hops
+}
+
+// parseHop reads an address as proxies write it: bare, or with a port.
+func parseHop(s string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	if err != nil {
+		at, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		a = at.Addr()
+	}
+	return a.Unmap().WithZone(""), true
+}
+
+// setForwarded replaces what the request says about hops before us by what is true, in every spelling: servers that turn header names into
+// variables do not tell "-" from "_".
+func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
+	hops := e.hops(c, r)
+	if len(hops) > 1 {
+		hops = hops[:len(hops)-1] // the last proxy's own address is the connection's, not the client's story
+	}
+	texts := make([]string, len(hops))
+	for i, a := range hops {
+		texts[i] = a.String()
+	}
+	for name := range r.Header {
+		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-") {
+			delete(r.Header, name)
+		}
+	}
+	r.Header.Set(forwardedFor, strings.Join(texts, ", "))
+	r.Header.Set(forwardedProto, scheme)
+	r.Header.Set(forwardedHost, r.Host)
+	r.RemoteAddr = client.Addr.String()
+}

@@ -1,0 +1,235 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for something that has to come.
+const patience = 30 * time.Second
+
+// world is a public edge with endpoints, on loopback.
+type world struct {
+	t           *testing.T
+	edge        *Edge
+	http, https string
+	roots       *x509.CertPool
+	log         *logText
+}
+
+// echo answers with what the edge has made of a request.
+func echo(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = fmt.Fprintf(w, "%s %s %s|%s|%t|%s|%s|%s", ep.URL, r.Method, r.URL.Path, c.Addr.Addr(), c.TLS, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), body)
+}
+
+func newWorld(t *testing.T, change ...func(*Options)) *world {
+	t.Helper()
+	w := &world{t: t, roots: x509.NewCertPool(), log: &logText{}}
+	dir := t.TempDir()
+	w.issue(dir, "apps", time.Hour, "*.example.com", "example.com")
+	w.issue(dir, "other", time.Hour, "app.other.test")
+	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(), Serve: echo, Endpoint: find,
+		Page: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
+			http.Error(rw, string(code)+" "+msg, code.Status())
+		}}
+	for _, f := range change {
+		f(&o)
+	}
+	w.http, w.https = o.HTTP.Addr().String(), o.HTTPS.Addr().String()
+	w.edge = New(o)
+	w.edge.Start(context.Background())
+	t.Cleanup(w.edge.Close)
+	return w
+}
+
+// find knows the endpoints of every world.
+func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
+	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com", "http://app.example.com:8080", "https://app.other.test"} {
+		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host && u.Port == port {
+			return &account.Endpoint{URL: raw, Scheme: u.Scheme, Host: host, Port: port}, nil
+		}
+	}
+	return nil, account.Errorf(account.CodeNotFound, "nothing at %s:%d", host, port)
+}
+
+func listenHere(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// issue writes NAME.crt and NAME.key of a certificate that the world trusts.
+func (w *world) issue(dir, name string, life time.Duration, hosts ...string) {
+	w.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: hosts, NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter: time.Now().Add(life), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	write(w.t, filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	write(w.t, filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	if cert, err := x509.ParseCertificate(der); err == nil {
+		w.roots.AddCert(cert)
+	}
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dial opens a connection without TLS that gives up in time.
+func (w *world) dial(addr string) net.Conn {
+	w.t.Helper()
+	c, err := (&net.Dialer{Timeout: patience}).DialContext(w.t.Context(), "tcp", addr)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// dialTLS opens a connection with TLS for the name.
+func (w *world) dialTLS(name string, protocols ...string) *tls.Conn {
+	w.t.Helper()
+	c := tls.Client(w.dial(w.https), &tls.Config{ServerName: name, RootCAs: w.roots, NextProtos: protocols})
+	if err := c.Handshake(); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// client is an HTTP client that resolves every host to the world.
+func (w *world) client() *http.Client {
+	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: w.roots}, DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+		to := w.http
+		if strings.HasSuffix(addr, ":443") {
+			to = w.https
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", to)
+	}}
+	w.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// get asks and returns status and body.
+func (w *world) get(url string, change ...func(*http.Request)) (*http.Response, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), "GET", url, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range change {
+		f(req)
+	}
+	res, err := w.client().Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res, text(w.t, res)
+}
+
+func text(t *testing.T, res *http.Response) string {
+	t.Helper()
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// answers reads every answer on a connection until it ends, as "200 body", and says how it ended.
+func answers(c net.Conn) (all []string, end error) {
+	for r := bufio.NewReader(c); ; {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return all, err
+		}
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, fmt.Sprintf("%d %s", res.StatusCode, b))
+	}
+}
+
+// logText collects log lines.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write takes a line.
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func tcpAddr(a netip.AddrPort) *net.TCPAddr { return net.TCPAddrFromAddrPort(a) }

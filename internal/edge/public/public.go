@@ -1,0 +1,164 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package public
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxConns          = 20_000
+	DefaultMaxConnsPerClient = 1_000
+
+	defaultHeaderTimeout = 10 * time.Second
+	idleTimeout          = 2 * time.Minute
+	maxHeader            = 64 << 10
+	maxHTTP2Streams      = 250
+	pingAfter            = 30 * time.Second // of silence on an HTTP/2 connection
+)
+
+// Client is what is known of whoever sent a request.
+type Client struct {
+	Addr       netip.AddrPort // port 0 where a proxy does not tell it
+	TLS        bool           // spoken with us, or with a trusted proxy
+	ServerName string         // that the client asked for in TLS with us
+}
+
+// Options are what the public edge needs. One listener at least is not nil.
+type Options struct {
+	HTTP, HTTPS  net.Listener
+	Certificates *Certificates // with HTTPS
+
+	// Endpoint finds who has host and port; CodeNotFound when nobody does.
+	Endpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// Serve answers a request to the endpoint. X-Forwarded-For, -Proto and -Host of the request are the listener's word.
+	Serve func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
+	// Page answers with an error.
+	Page   func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
+	Logger *slog.Logger
+
+	ProxyProtocol     bool           // connections from TrustedProxies begin with a header of the PROXY protocol, version 1 or 2
+	TrustedProxies    []netip.Prefix // whose word about clients counts
+	MaxConns          int            // of all clients; 0 = DefaultMaxConns
+	MaxConnsPerClient int            // of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
+
+	headerTimeout time.Duration // of a request's header, a PROXY header, a TLS handshake; 0 = defaultHeaderTimeout; tests change it
+}
+
+// Edge is the public edge. It is safe for concurrent use.
+type Edge struct {
+	opt    Options
+	log    *slog.Logger
+	tls    *tls.Config
+	http   *http.Server
+	queue  *queue
+	conns  *census
+	lookup *lookup
+	shakes chan struct{} // handshakes under way
+
+	tasks sync.WaitGroup
+}
+
+// New makes an Edge; Start makes it serve.
+func New(o Options) *Edge {
+	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
+	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
+	o.headerTimeout = cmp.Or(o.headerTimeout, defaultHeaderTimeout)
+	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger), lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes)}
+	if o.HTTPS != nil {
+		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: o.Certificates.get}
+	}
+	e.http = e.newServer()
+	return e
+}
+
+func (e *Edge) newServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler:                      http.HandlerFunc(e.handle),
+		ReadHeaderTimeout:            e.opt.headerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeader,
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
+		Protocols:                    protocols,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, SendPingTimeout: pingAfter},
+		ErrorLog:                     slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		ConnContext:                  withConn,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if s, ok := c.(*strict); ok {
+				s.state(state)
+			}
+		},
+	}
+}
+
+// Start begins to serve. The end of ctx cuts the requests that are being answered.
+func (e *Edge) Start(ctx context.Context) {
+	e.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	e.tasks.Go(func() {
+		if err := e.http.Serve(e.queue); !errors.Is(err, http.ErrServerClosed) {
+			e.log.Error("the public edge's HTTP server ended", "err", err)
+		}
+	})
+	if l := e.opt.HTTP; l != nil {
+		e.tasks.Go(func() { e.accept(ctx, l, false) })
+	}
+	if l := e.opt.HTTPS; l != nil {
+		e.tasks.Go(func() { e.accept(ctx, l, true) })
+	}
+}
+
+// Live is the number of connections.
+func (e *Edge) Live() int { return e.conns.live() }
+
+// Shutdown stops listening, closes idle connections, sends GOAWAY on those of HTTP/2, and waits for requests under way until ctx is done; what is
+// then left is cut. It comes after the edge's own drain, during which connections are still taken: their answers ask the clients to come back
+// over another.
+func (e *Edge) Shutdown(ctx context.Context) error {
+	e.closeListeners()
+	err := e.http.Shutdown(ctx)
+	e.Close()
+	return err
+}
+
+// Close ends everything at once and waits for it.
+func (e *Edge) Close() {
+	e.closeListeners()
+	_ = e.queue.Close()
+	e.conns.closeAll() // first: the HTTP server would wait for what lingers
+	_ = e.http.Close() // the error is the queue's, which has none
+	e.tasks.Wait()
+}
+
+func (e *Edge) closeListeners() {
+	for _, l := range []net.Listener{e.opt.HTTP, e.opt.HTTPS} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// trusts says whether the word of the address about clients counts.
+func (e *Edge) trusts(a netip.Addr) bool {
+	for _, p := range e.opt.TrustedProxies {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

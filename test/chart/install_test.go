@@ -97,6 +97,7 @@ func TestInstall(t *testing.T) {
 	c.rightsHold()
 	c.secondReleaseLeavesTheCRDsAlone()
 	c.everythingGoes()
+	c.serverInstalls()
 }
 
 // podsAreAdmitted makes the pods that the Deployments would, in a namespace that enforces the restricted standard.

@@ -105,12 +105,12 @@ type BackendTree struct {
 
 // Backends keeps the backends of an account. Another account's id is CodeNotFound; as a child it is refused like one that does not exist.
 type Backends interface {
-	CreateBackend(ctx context.Context, b Backend) (*Backend, error)
+	CreateBackend(ctx context.Context, by Caller, b Backend) (*Backend, error)
 	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)
 	ListBackends(ctx context.Context, accountID string, kind BackendKind, p Page) (*BackendPage, error)
-	PatchBackend(ctx context.Context, accountID string, kind BackendKind, id string, p BackendPatch) (*Backend, error)
+	PatchBackend(ctx context.Context, by Caller, kind BackendKind, id string, p BackendPatch) (*Backend, error)
 	// DeleteBackend deletes a backend that nothing refers to: CodeInUse otherwise, naming what does.
-	DeleteBackend(ctx context.Context, accountID string, kind BackendKind, id string) error
+	DeleteBackend(ctx context.Context, by Caller, kind BackendKind, id string) error
 }
 
 // BackendTrees reads backends for those who connect through them.

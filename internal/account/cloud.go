@@ -35,8 +35,8 @@ type CloudEndpoints interface {
 	// and Principal of e; the rest is the store's. CodeURLTaken when the URL has another owner.
 	CreateEndpoint(ctx context.Context, e Endpoint, facts PolicyFacts) (*Endpoint, error)
 	// PatchEndpoint changes an endpoint; facts are those of p.TrafficPolicy.
-	PatchEndpoint(ctx context.Context, accountID, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
-	DeleteEndpoint(ctx context.Context, accountID, id string) error
+	PatchEndpoint(ctx context.Context, by Caller, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
+	DeleteEndpoint(ctx context.Context, by Caller, id string) error
 }
 
 // Validate checks the texts of an endpoint of type cloud, and that its URL is one of its binding. CodeInvalid lists every broken rule.

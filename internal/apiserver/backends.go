@@ -70,7 +70,7 @@ func (k backendsOf) create(c *call) error {
 	if err := b.err(err); err != nil {
 		return err
 	}
-	made, err := k.opt.Backends.CreateBackend(c.r.Context(), wanted)
+	made, err := k.opt.Backends.CreateBackend(c.r.Context(), c.caller(), wanted)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (k backendsOf) patch(c *call) error {
 		_, err = patch.Apply(*existing) // to list all rules at once
 		return b.err(err)
 	}
-	patched, err := k.opt.Backends.PatchBackend(c.r.Context(), c.accountID(), k.kind, id, patch)
+	patched, err := k.opt.Backends.PatchBackend(c.r.Context(), c.caller(), k.kind, id, patch)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (k backendsOf) delete(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	if err := k.opt.Backends.DeleteBackend(c.r.Context(), c.accountID(), k.kind, c.r.PathValue("id")); err != nil {
+	if err := k.opt.Backends.DeleteBackend(c.r.Context(), c.caller(), k.kind, c.r.PathValue("id")); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

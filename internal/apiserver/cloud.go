@@ -100,7 +100,7 @@ func (s *server) updateEndpoint(c *call) error {
 		return err
 	}
 	if existing.Type != account.TypeCloud { // the store says what to do instead
-		_, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.accountID(), existing.ID, account.EndpointPatch{}, account.PolicyFacts{})
+		_, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{}, account.PolicyFacts{})
 		return err
 	}
 	f.keepIdentity(b, existing)
@@ -117,7 +117,7 @@ func (s *server) updateEndpoint(c *call) error {
 	if err := b.err(err); err != nil {
 		return err
 	}
-	patched, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.accountID(), existing.ID, f.EndpointPatch, facts)
+	patched, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, f.EndpointPatch, facts)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *server) deleteEndpoint(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	if err := s.opt.CloudEndpoints.DeleteEndpoint(c.r.Context(), c.accountID(), c.r.PathValue("id")); err != nil {
+	if err := s.opt.CloudEndpoints.DeleteEndpoint(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

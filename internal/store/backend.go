@@ -98,7 +98,8 @@ func (t *tx) addChildren(backends map[string]*account.Backend, condition string,
 }
 
 // CreateBackend implements account.Backends.
-func (s *Store) CreateBackend(ctx context.Context, b account.Backend) (*account.Backend, error) {
+func (s *Store) CreateBackend(ctx context.Context, by account.Caller, b account.Backend) (*account.Backend, error) {
+	b.AccountID = by.AccountID
 	b, err := account.BackendPatch{}.Apply(b)
 	if err != nil {
 		return nil, err
@@ -114,6 +115,7 @@ func (s *Store) CreateBackend(ctx context.Context, b account.Backend) (*account.
 		if err := t.checkChildren(b); err != nil {
 			return err
 		}
+		t.audit(by, account.AuditBackendCreated, b.ID, map[string]string{"description": b.Description})
 		return t.saveBackend(b)
 	})
 	if err != nil {
@@ -193,17 +195,17 @@ func (s *Store) ListBackends(ctx context.Context, accountID string, kind account
 }
 
 // PatchBackend implements account.Backends.
-func (s *Store) PatchBackend(ctx context.Context, accountID string, kind account.BackendKind, id string, p account.BackendPatch) (*account.Backend, error) {
+func (s *Store) PatchBackend(ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch) (*account.Backend, error) {
 	var patched account.Backend
 	err := s.write(ctx, "changing a backend", func(t *tx) error {
-		existing, err := t.backend(accountID, kind, id)
+		existing, err := t.backend(by.AccountID, kind, id)
 		if err != nil {
 			return err
 		}
 		if patched, err = p.Apply(*existing); err != nil || reflect.DeepEqual(patched, *existing) {
 			return err
 		}
-		if err := t.lockAccount(accountID); err != nil {
+		if err := t.lockAccount(by.AccountID); err != nil {
 			return err
 		}
 		if !slices.Equal(childrenOf(patched), childrenOf(*existing)) {
@@ -212,6 +214,7 @@ func (s *Store) PatchBackend(ctx context.Context, accountID string, kind account
 			}
 		}
 		patched.UpdatedAt = t.now
+		t.audit(by, account.AuditBackendUpdated, id, map[string]string{"description": patched.Description})
 		return t.saveBackend(patched)
 	})
 	if err != nil {
@@ -221,18 +224,20 @@ func (s *Store) PatchBackend(ctx context.Context, accountID string, kind account
 }
 
 // DeleteBackend implements account.Backends.
-func (s *Store) DeleteBackend(ctx context.Context, accountID string, kind account.BackendKind, id string) error {
+func (s *Store) DeleteBackend(ctx context.Context, by account.Caller, kind account.BackendKind, id string) error {
 	return s.write(ctx, "deleting a backend", func(t *tx) error {
-		if err := t.lockAccount(accountID); err != nil {
+		if err := t.lockAccount(by.AccountID); err != nil {
 			return err
 		}
-		if _, err := t.backend(accountID, kind, id); err != nil {
+		existing, err := t.backend(by.AccountID, kind, id)
+		if err != nil {
 			return err
 		}
 		if err := t.refuseUsed(id); err != nil {
 			return err
 		}
-		return t.exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, accountID, id)
+		t.audit(by, account.AuditBackendDeleted, id, map[string]string{"description": existing.Description})
+		return t.exec(`DELETE FROM backends WHERE account_id = $1 AND id = $2`, by.AccountID, id)
 	})
 }
 

@@ -134,11 +134,11 @@ func (t *tx) joinCloud(row *endpointRow) error {
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
-func (s *Store) PatchEndpoint(ctx context.Context, accountID, id string, p account.EndpointPatch, facts account.PolicyFacts) (*account.Endpoint, error) {
+func (s *Store) PatchEndpoint(ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts) (*account.Endpoint, error) {
 	var row *endpointRow
 	var now policy
 	err := s.write(ctx, "changing an endpoint", func(t *tx) (err error) {
-		if row, err = t.cloudEndpoint(accountID, id); err != nil {
+		if row, err = t.cloudEndpoint(by.AccountID, id); err != nil {
 			return err
 		}
 		before := row.e
@@ -164,6 +164,7 @@ func (s *Store) PatchEndpoint(ctx context.Context, accountID, id string, p accou
 		}
 		row.e.UpdatedAt = t.now
 		t.changed(account.Modified, row)
+		t.audit(by, account.AuditEndpointUpdated, id, map[string]string{"url": row.e.URL, "type": row.e.Type, "binding": row.e.Bindings[0]})
 		return nil
 	})
 	if err != nil {
@@ -174,9 +175,10 @@ func (s *Store) PatchEndpoint(ctx context.Context, accountID, id string, p accou
 }
 
 // DeleteEndpoint implements account.CloudEndpoints.
-func (s *Store) DeleteEndpoint(ctx context.Context, accountID, id string) error {
+func (s *Store) DeleteEndpoint(ctx context.Context, by account.Caller, id string) error {
 	return s.write(ctx, "deleting an endpoint", func(t *tx) error {
-		row, err := t.cloudEndpoint(accountID, id)
+		t.by = by.PrincipalID
+		row, err := t.cloudEndpoint(by.AccountID, id)
 		if err != nil {
 			return err
 		}

@@ -57,6 +57,28 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "read alone", one.ResourceVersion, newest.ResourceVersion)
 	},
+	"what becomes of backends and cloud endpoints is told": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		from, by := f.audited().Version, account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
+		b, err := f.Store.CreateBackend(t.Context(), by, account.Backend{Kind: account.BackendStatic, Static: &account.StaticAddress{Address: "example.com:80"}})
+		Must(t, err)
+		for range 2 { // the second is no difference
+			_, err = f.Store.PatchBackend(t.Context(), by, b.Kind, b.ID, account.BackendPatch{Metadata: new("m")})
+			Must(t, err)
+		}
+		e, err := f.Store.CreateEndpoint(t.Context(), account.Endpoint{AccountID: f.AccountID, URL: "http://shop.demo", Scheme: "http", Host: "shop.demo", Port: 80,
+			Bindings: []string{account.BindingKubernetes}, BackendID: b.ID, Principal: &account.Ref{ID: "ak-someone"}}, account.PolicyFacts{})
+		Must(t, err)
+		for range 2 {
+			_, err = f.Store.PatchEndpoint(t.Context(), by, e.ID, account.EndpointPatch{Metadata: new("m")}, account.PolicyFacts{})
+			Must(t, err)
+		}
+		MustCode(t, f.Store.DeleteBackend(t.Context(), by, b.Kind, b.ID), account.CodeInUse)
+		Must(t, f.Store.DeleteEndpoint(t.Context(), by, e.ID))
+		Must(t, f.Store.DeleteBackend(t.Context(), by, b.Kind, b.ID))
+		want := []string{"backend.created " + b.ID, "backend.updated " + b.ID, "endpoint.created " + e.ID, "endpoint.updated " + e.ID, "endpoint.deleted " + e.ID, "backend.deleted " + b.ID}
+		Equal(t, "events", strings.Join(f.auditAfter(from, account.AuditFilter{}), "\n"), strings.Join(want, " ak-someone\n")+" ak-someone")
+	},
 	"pages cover the log without a gap": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		by := account.Caller{AccountID: f.AccountID}

@@ -28,7 +28,7 @@ func (f *Fixture) newBackend(accountID string, kind account.BackendKind, p accou
 	if err != nil {
 		return nil, err
 	}
-	return f.Store.CreateBackend(f.ctx(), b)
+	return f.Store.CreateBackend(f.ctx(), account.Caller{AccountID: b.AccountID}, b)
 }
 
 // Static makes a static backend.
@@ -133,7 +133,7 @@ var backends = map[string]func(*testing.T, Open){
 			wake, cancel := f.Store.Subscribe(f.AccountID)
 			f.Clock.Step(time.Minute)
 			for _, same := range []account.BackendPatch{{}, patch} {
-				got, err := f.Store.PatchBackend(t.Context(), f.AccountID, kind, made.ID, same)
+				got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID, same)
 				Must(t, err)
 				if !reflect.DeepEqual(got, made) {
 					t.Fatalf("%s: no difference made %+v of %+v", kind, got, made)
@@ -144,7 +144,7 @@ var backends = map[string]func(*testing.T, Open){
 				t.Fatalf("%s: no difference, and somebody was woken", kind)
 			default:
 			}
-			got, err := f.Store.PatchBackend(t.Context(), f.AccountID, kind, made.ID, account.BackendPatch{Metadata: new("new")})
+			got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID, account.BackendPatch{Metadata: new("new")})
 			Must(t, err)
 			<-wake
 			cancel()
@@ -157,7 +157,7 @@ var backends = map[string]func(*testing.T, Open){
 			}
 		}
 		group := f.Failover(one.ID, two.ID)
-		got, err := f.Store.PatchBackend(t.Context(), f.AccountID, account.BackendFailover, group.ID, account.BackendPatch{Children: &[]string{two.ID, one.ID}})
+		got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, group.ID, account.BackendPatch{Children: &[]string{two.ID, one.ID}})
 		Must(t, err)
 		Equal(t, "order", strings.Join(got.Children, " "), two.ID+" "+one.ID)
 		Equal(t, "events", len(f.Since(account.ResourceVersion{Epoch: f.List().Version.Epoch})), 0)
@@ -173,7 +173,7 @@ var backends = map[string]func(*testing.T, Open){
 			_, err := f.newBackend(f.AccountID, account.BackendFailover, account.BackendPatch{Children: &[]string{id}})
 			mustSay(t, err, account.CodeInvalid, "backends", "names no backend of this account")
 			texts = append(texts, strings.ReplaceAll(err.Error(), id, "ID"))
-			_, err = f.Store.PatchBackend(t.Context(), f.AccountID, account.BackendFailover, mine.ID, account.BackendPatch{Children: &[]string{id}})
+			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, mine.ID, account.BackendPatch{Children: &[]string{id}})
 			Equal(t, "a patch says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
 			_, err = f.newBackend(f.AccountID, account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{id: 1}})
 			Equal(t, "a weighted one says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
@@ -189,7 +189,7 @@ var backends = map[string]func(*testing.T, Open){
 		_, err := f.newBackend(f.AccountID, account.BackendFailover, account.BackendPatch{Children: &[]string{leaf.ID, four.ID}})
 		mustSay(t, err, account.CodeInvalid, "5 deep", "at most 4")
 		patch := func(id string, child string) error {
-			_, err := f.Store.PatchBackend(t.Context(), f.AccountID, account.BackendFailover, id, account.BackendPatch{Children: &[]string{child}})
+			_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, id, account.BackendPatch{Children: &[]string{child}})
 			return err
 		}
 		mustSay(t, patch(two.ID, four.ID), account.CodeInvalid, "leads back to "+two.ID)
@@ -212,7 +212,7 @@ var backends = map[string]func(*testing.T, Open){
 			for i, pair := range [][2]string{{a, b}, {b, a}} {
 				through := []*store.Store{f.Store, beside}[i]
 				all.Go(func() {
-					_, errs[i] = through.PatchBackend(t.Context(), f.AccountID, account.BackendFailover, pair[0], account.BackendPatch{Children: &[]string{pair[1]}})
+					_, errs[i] = through.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, pair[0], account.BackendPatch{Children: &[]string{pair[1]}})
 				})
 			}
 			all.Wait()
@@ -248,7 +248,7 @@ var backends = map[string]func(*testing.T, Open){
 		last := f.Static()
 		_, err := f.newBackend(f.AccountID, account.BackendStatic, account.BackendPatch{Address: new("a:1")})
 		mustSay(t, err, account.CodeLimit, "2 backends")
-		Must(t, f.Store.DeleteBackend(t.Context(), f.AccountID, account.BackendStatic, last.ID))
+		Must(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendStatic, last.ID))
 		f.Static()
 		_, err = f.newBackend("ac-none", account.BackendStatic, account.BackendPatch{Address: new("a:1")})
 		MustCode(t, err, account.CodeNotFound)
@@ -260,9 +260,9 @@ var backends = map[string]func(*testing.T, Open){
 			mine := f.MakeBackend(kind, patch)
 			_, err := f.Store.Backend(t.Context(), other, kind, mine.ID)
 			MustCode(t, err, account.CodeNotFound)
-			_, err = f.Store.PatchBackend(t.Context(), other, kind, mine.ID, account.BackendPatch{Description: new("theirs")})
+			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID, account.BackendPatch{Description: new("theirs")})
 			MustCode(t, err, account.CodeNotFound)
-			MustCode(t, f.Store.DeleteBackend(t.Context(), other, kind, mine.ID), account.CodeNotFound)
+			MustCode(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID), account.CodeNotFound)
 			page, err := f.Store.ListBackends(t.Context(), other, kind, account.Page{})
 			Must(t, err)
 			Equal(t, "listed", len(page.Backends), 0)

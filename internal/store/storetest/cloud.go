@@ -48,7 +48,7 @@ func (f *Fixture) patchCloud(id string, p account.EndpointPatch) (*account.Endpo
 	if p.TrafficPolicy != nil {
 		facts = FactsOf(*p.TrafficPolicy)
 	}
-	return f.Store.PatchEndpoint(f.ctx(), f.AccountID, id, p, facts)
+	return f.Store.PatchEndpoint(f.ctx(), account.Caller{AccountID: f.AccountID}, id, p, facts)
 }
 
 // cloudEndpoints: rows that no agent holds, with the identity of those that agents hold.
@@ -70,16 +70,16 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		f.Clock.Step(10 * store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "status", f.Endpoint(made.ID).Status, account.StatusOnline)
-		Must(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, made.ID))
+		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID))
 		f.Expect(added.ResourceVersion, account.Deleted)
-		MustCode(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, made.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID), account.CodeNotFound)
 	},
 	"its id is reserved for its URL, whoever comes": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		made := f.MakeCloud(f.Cloud("http://shop.demo"))
 		other := f.Bind(f.Session(), "tcp://shop.demo:81").Endpoint
 		Equal(t, "one projection per hostname", other.ProjectionID, made.ID)
-		Must(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, made.ID))
+		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID))
 		f.Clock.Step(store.DefaultReserve - time.Second)
 		Must(t, f.Store.Sweep(t.Context()))
 		session := f.Session()
@@ -167,7 +167,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		mine := f.Bind(f.Session(), "http://api.demo").Endpoint
 		_, err := f.patchCloud(mine.ID, account.EndpointPatch{Description: new("x")})
 		mustSay(t, err, account.CodeInvalid, "is an agent's")
-		mustSay(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, mine.ID), account.CodeInvalid, "Ctrl-C")
+		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID), account.CodeInvalid, "Ctrl-C")
 	},
 	"the account's limit holds for both types together": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 2 })
@@ -185,7 +185,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		Equal(t, "one id", mine.ID == theirs.ID, false)
 		_, err := f.patchCloud(theirs.ID, account.EndpointPatch{Description: new("x")})
 		MustCode(t, err, account.CodeNotFound)
-		MustCode(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, theirs.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, theirs.ID), account.CodeNotFound)
 		e.AccountID = "ac-none"
 		MustCode(t, f.createCloud(e), account.CodeNotFound)
 	},

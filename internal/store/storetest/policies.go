@@ -30,10 +30,12 @@ var backendUsers = map[string]func(*testing.T, Open){
 		r.TrafficPolicy, r.PolicyFacts = leaf.ID, FactsOf(leaf.ID)
 		agent, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
-		drop := func(b *account.Backend) error { return f.Store.DeleteBackend(t.Context(), f.AccountID, b.Kind, b.ID) }
+		drop := func(b *account.Backend) error {
+			return f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, b.Kind, b.ID)
+		}
 		mustSay(t, drop(leaf), account.CodeInUse, "failover "+group.ID, agent.Endpoint.ID)
 		mustSay(t, drop(group), account.CodeInUse, shop.ID, "http://shop.demo", byPolicy.ID)
-		Must(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, shop.ID))
+		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, shop.ID))
 		_, err = f.patchCloud(byPolicy.ID, account.EndpointPatch{TrafficPolicy: new("p")})
 		Must(t, err)
 		Must(t, drop(group))
@@ -100,7 +102,7 @@ var backendUsers = map[string]func(*testing.T, Open){
 		}
 		e.BackendID, e.TrafficPolicy = f.Failover(plain.ID).ID, ""
 		made := f.MakeCloud(e)
-		_, err := f.Store.PatchBackend(t.Context(), f.AccountID, account.BackendFailover, plain.ID, account.BackendPatch{Children: &[]string{leaf.ID, answer.ID}})
+		_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, plain.ID, account.BackendPatch{Children: &[]string{leaf.ID, answer.ID}})
 		mustSay(t, err, account.CodeInvalid, "http_response", made.ID, "tcp://db.demo:5432")
 		http := f.Cloud("http://shop.demo")
 		http.BackendID = mixed.ID
@@ -130,7 +132,7 @@ var policies = map[string]func(*testing.T, Open){
 		f.Lose(r.SessionID)
 		f.Restart()
 		Equal(t, "policy after a restart", f.Endpoint(bound.Endpoint.ID).TrafficPolicy, secretPolicy)
-		Must(t, f.Store.DeleteEndpoint(t.Context(), f.AccountID, made.ID))
+		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID))
 		shown, err := json.Marshal([]any{f.List(), f.Since(start)})
 		Must(t, err)
 		if bytes.Contains(shown, []byte("hush")) {
@@ -184,7 +186,7 @@ var policies = map[string]func(*testing.T, Open){
 		for _, id := range []string{one.Endpoint.ID, two.Endpoint.ID, three.Endpoint.ID} {
 			Equal(t, "policy", f.Endpoint(id).TrafficPolicy, backend.ID)
 		}
-		err = f.Store.DeleteBackend(t.Context(), f.AccountID, backend.Kind, backend.ID)
+		err = f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: f.AccountID}, backend.Kind, backend.ID)
 		mustSay(t, err, account.CodeInUse, one.Endpoint.ID, two.Endpoint.ID, three.Endpoint.ID)
 	},
 	"another key opens nothing and is noticed": func(t *testing.T, open Open) {

@@ -77,7 +77,7 @@ func (c *compiler) document(text string) *Problem {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
 	}
 	text = fromJSON(text)
-	c.lines = strings.Split(text, "\n")
+	c.lines = lineBreak.Split(text, -1)
 	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) || !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
 	}
@@ -98,6 +98,9 @@ func (c *compiler) document(text string) *Problem {
 	}
 	return nil
 }
+
+// lineBreak is what ends a line in YAML.
+var lineBreak = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
 
 // fromJSON writes the escapes of JSON that YAML does not have in YAML's way: \/ and pairs of surrogates.
 func fromJSON(text string) string {

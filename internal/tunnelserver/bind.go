@@ -47,33 +47,39 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return nil, err
 	}
-	if req.PolicyFacts, err = s.checkPolicy(req); err != nil {
+	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, err
 	}
 	return s.opt.Binder.Bind(ctx, req)
 }
 
-func (s *Server) checkPolicy(r account.BindRequest) (account.PolicyFacts, error) {
+// addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes after the limit.
+func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
+	bad := func(rule string) error { return account.Invalid("traffic_policy", "(not shown)", rule) }
 	switch {
-	case r.TrafficPolicy == "":
-		return account.PolicyFacts{}, nil
+	case policy == "":
+		return nil
 	case s.opt.CheckPolicy == nil:
-		return account.PolicyFacts{}, account.Invalid("traffic_policy", "(not shown)", "this server takes no traffic policies; leave it out")
+		return bad("this server takes no traffic policies; leave it out")
+	case len(policy) > account.MaxTrafficPolicy:
+		return bad(fmt.Sprintf("has %d bytes; at most %d are allowed", len(policy), account.MaxTrafficPolicy))
 	}
-	return s.opt.CheckPolicy(r.TrafficPolicy, r.URL.Scheme, r.Binding)
+	r.TrafficPolicy = policy
+	r.PolicyFacts, err = s.opt.CheckPolicy(policy, r.URL.Scheme, r.Binding)
+	return err
 }
 
 func noBindRule(t *session, url string) *account.Error {
 	return account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.credentialID, url)
 }
 
-// bindRequest checks every field of a bind and lists all broken rules.
+// bindRequest checks every field of a bind but the policy, and lists all broken rules.
 func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r := account.BindRequest{
 		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
 		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
 		HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
-		TrafficPolicy: b.TrafficPolicy, ReplacePoolPolicy: b.ReplacePoolPolicy,
+		ReplacePoolPolicy: b.ReplacePoolPolicy,
 	}
 	if r.Binding == "" {
 		r.Binding = account.BindingKubernetes

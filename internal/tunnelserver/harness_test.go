@@ -10,11 +10,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -35,7 +37,12 @@ type live struct {
 
 func newLive(t *testing.T, acl ...string) *live {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})
+	dir := t.TempDir()
+	key, err := seal.ReadOrMake(filepath.Join(dir, "secret.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{DataDir: dir, Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}

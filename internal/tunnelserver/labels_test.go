@@ -193,19 +193,36 @@ func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
 
 func TestPoliciesOfBindsAreChecked(t *testing.T) {
 	t.Parallel()
-	r := account.BindRequest{URL: account.EndpointURL{Scheme: "tcp"}, Binding: account.BindingKubernetes}
-	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
-	if _, err := s.checkPolicy(r); err != nil {
-		t.Errorf("no policy: %v", err)
+	l := newLive(t)
+	a := l.agent()
+	bind := func(policy string) error {
+		_, err := a.Bind(t.Context(), tunnel.Bind{URL: "tcp://a.b:1", UpstreamURL: "tcp://localhost:1", TrafficPolicy: policy})
+		return err
 	}
-	r.TrafficPolicy = "secret: hunter2"
-	if _, err := s.checkPolicy(r); account.CodeOf(err) != account.CodeInvalid || !strings.Contains(err.Error(), "takes no traffic policies") || strings.Contains(err.Error(), "hunter2") {
+	var refused *tunnel.Error
+	if err := bind("secret: hunter2"); !errors.As(err, &refused) || refused.Code != tunnel.CodeInvalid || !strings.Contains(refused.Msg, "takes no traffic policies") || strings.Contains(refused.Msg, "hunter2") {
 		t.Errorf("nobody to check: %v", err)
 	}
-	s.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
-		return account.PolicyFacts{Digest: text + scheme + binding}, nil
+	l.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
+		if text == "bad" {
+			return account.PolicyFacts{}, account.Invalid("traffic_policy", "bad", "line 1")
+		}
+		return account.PolicyFacts{Digest: text + " " + scheme + " " + binding}, nil
 	}
-	if facts, err := s.checkPolicy(r); err != nil || facts.Digest != "secret: hunter2tcpkubernetes" {
-		t.Errorf("%+v, %v", facts, err)
+	if err := bind("bad"); !errors.As(err, &refused) || !strings.Contains(refused.Msg, "line 1") {
+		t.Errorf("a bad policy: %v", err)
+	}
+	if err := bind(strings.Repeat("x", account.MaxTrafficPolicy+1)); !errors.As(err, &refused) || !strings.Contains(refused.Msg, "at most 65536") {
+		t.Errorf("a long policy: %v", err)
+	}
+	if err := bind("good"); err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.store.ListEndpoints(t.Context(), l.accountID, account.EndpointFilter{}, account.Page{})
+	if err != nil || len(page.Endpoints) != 1 {
+		t.Fatalf("%v, %+v", err, page)
+	}
+	if got, err := l.store.Endpoint(t.Context(), l.accountID, page.Endpoints[0].ID); err != nil || got.TrafficPolicy != "good" {
+		t.Errorf("kept %+v, %v", got, err)
 	}
 }

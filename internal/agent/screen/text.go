@@ -85,7 +85,11 @@ func (t *text) sentence(event agent.Event) string {
 		if !e.WasOnline {
 			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) + "; trying again until it works"
 		}
-		return t.paint(yellow, "reconnecting") + " in " + seconds(e.In) + ": " + Clean(e.Cause)
+		in := ""
+		if e.In > 0 {
+			in = " in " + seconds(e.In)
+		}
+		return t.paint(yellow, "reconnecting") + in + ": " + Clean(e.Cause)
 	case agent.BindRefused:
 		return t.paint(yellow, "refused") + ": " + Clean(e.What()) + ": " + Clean(e.Cause) + "; the others go on, and this one is tried again"
 	case agent.Draining:

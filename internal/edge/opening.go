@@ -92,7 +92,9 @@ func (o *opening) find() error {
 			t.up()
 			return nil
 		}
-		o.line.Store(nil)
+		if l := o.line.Swap(nil); l != nil {
+			_ = (*l).Close() // a refused stream has to be closed, too
+		}
 		t.release()
 		if !o.route.failed(&t, err) || o.ctx.Err() != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 // watchedBody is a client's body that remembers how far it was read, and why reading failed, so that the upstream is not blamed for it.
 type watchedBody struct {
 	io.ReadCloser
+	seen  *Seen
 	mu    sync.Mutex
 	begun bool
 	ended bool
@@ -27,6 +28,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	b.begun = true
 	b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
+	b.seen.moved(n, 0)
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -62,8 +62,10 @@ type Agent interface {
 
 // Meter counts. Implementations are safe for concurrent use.
 type Meter interface {
-	// Request counts a request that was answered with the status; 499 for a client that went away.
-	Request(status int, d time.Duration)
+	// Begin is told of a request, or of a connection to a tcp endpoint, before anything is done for it. It may change the request's header. End is told how
+	// it went, once. Neither blocks.
+	Begin(*Seen)
+	End(*Seen)
 	// Opened counts a stream to an agent by its outcome: "opened", or why not.
 	Opened(outcome string)
 	// Moved counts bytes to and from agents.

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -21,9 +20,10 @@ import (
 // noMeter counts nothing.
 type noMeter struct{}
 
-func (noMeter) Request(int, time.Duration) {}
-func (noMeter) Opened(string)              {}
-func (noMeter) Moved(int, int)             {}
+func (noMeter) Begin(*Seen)    {}
+func (noMeter) End(*Seen)      {}
+func (noMeter) Opened(string)  {}
+func (noMeter) Moved(int, int) {}
 
 // newEdge makes an edge in whose account no agent is online.
 func newEdge(t *testing.T, change ...func(*Options)) *Edge {

@@ -93,6 +93,7 @@ type exchange struct {
 	start    time.Time
 	status   int
 	code     account.Code // of a page; empty when the upstream answered
+	seen     Seen
 }
 
 // handle serves one request of a connection of ours. The URL is the connection's; the agent is chosen for every request.
@@ -116,6 +117,7 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.End
 
 func (x *exchange) run() {
 	x.start = time.Now()
+	x.see()
 	whole := false
 	defer func() { x.done(whole) }()
 	x.serve()
@@ -124,7 +126,7 @@ func (x *exchange) run() {
 
 func (x *exchange) serve() {
 	if x.r.ContentLength != 0 {
-		x.body = &watchedBody{ReadCloser: x.r.Body}
+		x.body = &watchedBody{ReadCloser: x.r.Body, seen: &x.seen}
 		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
 		x.r.Body = x.body
 	}
@@ -199,7 +201,7 @@ func (x *exchange) done(whole bool) {
 	if x.status == 0 {
 		x.status = statusClientGone
 	}
-	x.edge.opt.Meter.Request(x.status, time.Since(x.start))
+	x.saw()
 	if x.status != http.StatusSwitchingProtocols {
 		x.report()
 		x.tell()

@@ -15,14 +15,17 @@ import (
 // serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a stream at once; the client is accepted when a
 // target has answered, and refused with the reason of the last one when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+	seen := e.seenConn(ep, &o)
 	route, err := e.lead(ctx, ep, &o)
 	if err != nil {
+		e.saw(seen, "", err)
 		e.refuse(c, refuseCode(err))
 		return
 	}
 	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: o.StatedPod})
 	defer up.release()
-	moved, err := relay.Join(ctx, c, up, relay.Options{})
+	moved, err := relay.Join(ctx, c, &seenOpening{up, seen}, relay.Options{})
+	e.saw(seen, up.target.leaf.BackendID, up.err)
 	if err != nil {
 		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
 	}

@@ -10,13 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// metrics are the service's counters. No label names an account, an endpoint or a peer.
+// metrics are the service's counters. No label names an account, an endpoint or a peer; those of endpoints and backends are a tally's.
 type metrics struct {
 	registry           *prometheus.Registry
 	requests           *prometheus.CounterVec // edge requests by status
@@ -26,8 +25,6 @@ type metrics struct {
 	hellos             *prometheus.CounterVec // by role and outcome
 	toAgent, fromAgent prometheus.Counter
 }
-
-var _ edge.Meter = (*metrics)(nil)
 
 func newMetrics() *metrics {
 	const ns = "fairlead_server"
@@ -69,8 +66,8 @@ func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() i
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
 }
 
-// Request implements edge.Meter.
-func (m *metrics) Request(status int, d time.Duration) {
+// request counts a request that was answered with the status.
+func (m *metrics) request(status int, d time.Duration) {
 	m.requests.WithLabelValues(strconv.Itoa(status)).Inc()
 	m.duration.Observe(d.Seconds())
 }

@@ -37,6 +37,7 @@ type Options struct {
 	VersionHeaders []string // names that the API accepts beside Service-Version
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
+	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
 	Public         PublicOptions
@@ -53,6 +54,7 @@ type Options struct {
 	Up func(Addresses)
 
 	openTimeout  time.Duration // of streams to agents; 0 = the edge's default; tests shorten it
+	forgetEvery  time.Duration // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	maxStrangers int           // connections of one client without a credential; 0 = the default; tests lower it
 }
 
@@ -64,10 +66,12 @@ type Addresses struct {
 	CAFingerprint            string // "" with certificate files
 }
 
-// Limits of durations that make sense.
+// Limits that make sense.
 const (
 	maxDrain = time.Hour
 	maxGrace = 30 * 24 * time.Hour
+
+	maxSeries = 100_000
 )
 
 // Validate checks the options before anything is opened or written, and lists every broken rule.
@@ -80,6 +84,9 @@ func (o *Options) Validate() error {
 	}
 	if o.HealthAddr != "" {
 		note(checkListen("--health-addr", o.HealthAddr))
+	}
+	if o.MetricsSeries < 0 || o.MetricsSeries > maxSeries {
+		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries), fmt.Sprintf("must lie between 0 and %d", maxSeries)))
 	}
 	if o.BaseURL != "" {
 		_, err := account.ParseServerURL("--base-url", o.BaseURL)

@@ -47,7 +47,7 @@ type service struct {
 	key      *seal.Key
 	lock     *store.ServerLock
 	certs    *pki.Source
-	metrics  *metrics
+	meter    *meter
 	edge     *edge.Edge
 	sessions *tunnelserver.Server
 	door     *frontDoor
@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	s := &service{opt: o, log: o.Logger, metrics: newMetrics()}
+	s := &service{opt: o, log: o.Logger, meter: newMeter(o.MetricsSeries)}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		return err
@@ -174,17 +174,17 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Meter: s.metrics, Logger: s.log, OpenTimeout: s.opt.openTimeout,
+		Agent: s.agent, Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
 		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
-		Serve: s.serveStream, OnOpen: s.metrics.incoming, OnHello: s.metrics.hello, Logger: s.log,
+		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
-	s.metrics.watch(s.sessions.Stats, s.edge.Live)
 	s.wirePublic()
+	s.meter.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
 		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
@@ -201,7 +201,7 @@ func (s *service) wire() {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if s.healthAt != nil {
-		s.health = healthServer(s.metrics.registry, s.ready)
+		s.health = healthServer(s.meter.registry, s.ready)
 		s.health.ErrorLog = s.api.ErrorLog
 	}
 	if s.probesAt != nil {

@@ -1,0 +1,160 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Seen is a request, or a connection to a tcp endpoint, in the eyes of those who count, log and trace.
+type Seen struct {
+	Endpoint *account.Endpoint
+	Origin   *Origin
+	Request  *http.Request // as the client sent it; nil for a connection
+	Began    time.Time
+
+	// What Begin may leave behind.
+	Traffic *Traffic // where bytes are added as they move; nil = nowhere
+	Mark    any      // for End
+
+	// What is known at the end.
+	Duration  time.Duration
+	Status    int          // 499 for a client that left before the answer; 0 for a connection
+	Code      account.Code // why there was no upstream's answer, or no connection; "" = all is well, or the client left
+	BackendID string       // the leaf that served; "" = an agent of the endpoint, or nobody
+	Moved     Traffic      // bodies of a request and its answer, upgraded connections and connections with all their bytes
+}
+
+// Traffic counts bytes. It is safe for concurrent use.
+type Traffic struct{ in, out atomic.Int64 }
+
+// Totals returns the bytes from and to clients.
+func (t *Traffic) Totals() (in, out int64) { return t.in.Load(), t.out.Load() }
+
+// Add adds bytes from and to clients.
+func (t *Traffic) Add(in, out int64) {
+	if in > 0 {
+		t.in.Add(in)
+	}
+	if out > 0 {
+		t.out.Add(out)
+	}
+}
+
+func (s *Seen) moved(in, out int) {
+	if s == nil {
+		return
+	}
+	s.Moved.Add(int64(in), int64(out))
+	if s.Traffic != nil {
+		s.Traffic.Add(int64(in), int64(out))
+	}
+}
+
+// see tells that the request begins, and counts what its answer has.
+func (x *exchange) see() {
+	x.seen.Endpoint, x.seen.Origin, x.seen.Request, x.seen.Began = x.endpoint, x.origin, x.r, x.start
+	x.edge.opt.Meter.Begin(&x.seen)
+	x.w = &seenWriter{ResponseWriter: x.w, seen: &x.seen}
+}
+
+// saw tells how the request went.
+func (x *exchange) saw() {
+	x.seen.Duration, x.seen.Status, x.seen.Code, x.seen.BackendID = time.Since(x.start), x.status, x.code, x.target.leaf.BackendID
+	x.edge.opt.Meter.End(&x.seen)
+}
+
+// seenConn tells that a connection to a tcp endpoint begins.
+func (e *Edge) seenConn(ep *account.Endpoint, o *Origin) *Seen {
+	s := &Seen{Endpoint: ep, Origin: o, Began: time.Now()}
+	e.opt.Meter.Begin(s)
+	return s
+}
+
+// saw tells how the connection went: err is why it did not reach a target.
+func (e *Edge) saw(s *Seen, backendID string, err error) {
+	s.Duration, s.BackendID = time.Since(s.Began), backendID
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.Code = errorCode(err)
+	}
+	e.opt.Meter.End(s)
+}
+
+// seenOpening counts what is relayed.
+type seenOpening struct {
+	*opening
+	seen *Seen
+}
+
+// Read reads from the target.
+func (o *seenOpening) Read(p []byte) (int, error) {
+	n, err := o.opening.Read(p)
+	o.seen.moved(0, n)
+	return n, err
+}
+
+// Write writes to the target.
+func (o *seenOpening) Write(p []byte) (int, error) {
+	n, err := o.opening.Write(p)
+	o.seen.moved(n, 0)
+	return n, err
+}
+
+// seenWriter counts what an answer has.
+type seenWriter struct {
+	http.ResponseWriter
+	seen *Seen
+}
+
+// Write writes to the client.
+func (w *seenWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.seen.moved(0, n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController find what else the writer can do.
+func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack hands over the connection of an upgraded request; its bytes go on being counted.
+func (w *seenWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if half, ok := c.(halfCloser); ok && err == nil {
+		return &seenUpgrade{half, w.seen}, buffered, nil
+	}
+	return c, buffered, err
+}
+
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// seenUpgrade is the client's connection after an upgrade.
+type seenUpgrade struct {
+	halfCloser
+	seen *Seen
+}
+
+// Read reads from the client.
+func (c *seenUpgrade) Read(p []byte) (int, error) {
+	n, err := c.halfCloser.Read(p)
+	c.seen.moved(n, 0)
+	return n, err
+}
+
+// Write writes to the client.
+func (c *seenUpgrade) Write(p []byte) (int, error) {
+	n, err := c.halfCloser.Write(p)
+	c.seen.moved(0, n)
+	return n, err
+}

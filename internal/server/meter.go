@@ -1,0 +1,70 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge"
+)
+
+// meter tells all who want to know what the edge sees: the counters, the trace and the access log.
+type meter struct {
+	*metrics
+	endpoints, backends *tally
+}
+
+var _ edge.Meter = (*meter)(nil)
+
+// newMeter makes a meter whose endpoints and backends have at most so many rows each.
+func newMeter(rows int) *meter {
+	m := &meter{metrics: newMetrics(), endpoints: newTally("endpoint", rows), backends: newTally("backend", rows)}
+	m.registry.MustRegister(m.endpoints, m.backends)
+	return m
+}
+
+// Begin implements edge.Meter.
+func (m *meter) Begin(s *edge.Seen) {
+	r := m.endpoints.row(s.Endpoint.AccountID, s.Endpoint.ID, s.Began)
+	r.open.Add(1)
+	s.Traffic = &r.traffic
+	s.Mark = r
+}
+
+// End implements edge.Meter.
+func (m *meter) End(s *edge.Seen) {
+	r := s.Mark.(*row)
+	r.open.Add(-1)
+	r.end(s)
+	if s.BackendID != "" {
+		b := m.backends.row(s.Endpoint.AccountID, s.BackendID, s.Began)
+		b.end(s)
+		b.traffic.Add(s.Moved.Totals())
+	}
+	if s.Request != nil {
+		m.request(s.Status, s.Duration)
+	}
+}
+
+// forgetEvery is how often series of what was deleted are looked for.
+const forgetEvery = 10 * time.Second
+
+// forgetDeleted drops the series of what was deleted, until ctx is done.
+func (s *service) forgetDeleted(ctx context.Context) {
+	exists := func(err error) bool { return account.CodeOf(err) != account.CodeNotFound }
+	for wait(ctx, cmp.Or(s.opt.forgetEvery, forgetEvery)) {
+		before := time.Now().Add(-cmp.Or(s.opt.forgetEvery, forgetEvery) / 2)
+		s.meter.endpoints.forget(ctx, before, func(ctx context.Context, accountID, id string) bool {
+			_, err := s.store.Endpoint(ctx, accountID, id)
+			return exists(err)
+		})
+		s.meter.backends.forget(ctx, before, func(ctx context.Context, accountID, id string) bool {
+			_, err := s.store.BackendTree(ctx, accountID, id)
+			return exists(err)
+		})
+	}
+}

@@ -1,0 +1,183 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge"
+)
+
+// otherLabel is the label of everything for which there is no room.
+const otherLabel = "other"
+
+// tally counts what goes through each of one kind of object, an endpoint or a backend. It has at most max rows, so that a client who makes objects
+// makes no more series; what comes after that is counted as "other". It is safe for concurrent use.
+type tally struct {
+	max                                             int
+	requests, errors, bytes, duration, open, served *prometheus.Desc
+
+	mu    sync.RWMutex
+	rows  map[string]*row // by the object's id
+	other row
+}
+
+// row is one object's counters.
+type row struct {
+	accountID string
+	traffic   edge.Traffic
+	requests  [6]atomic.Int64 // by the hundreds of the status; at 0 the clients that left
+	served    atomic.Int64    // connections
+	open      atomic.Int64
+	nanos     atomic.Int64
+	last      atomic.Int64 // when it was used, in Unix nanoseconds
+
+	mu     sync.Mutex
+	errors map[account.Code]int64
+}
+
+func newTally(kind string, most int) *tally {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name, help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
+	}
+	return &tally{
+		max: most, rows: map[string]*row{}, other: row{},
+		requests: desc("requests_total", "HTTP requests by "+kind+" and class of the status (gone: the client left first)", "class"),
+		errors:   desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+" and code of docs/errors.md", "code"),
+		bytes:    desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)", "direction"),
+		duration: desc("duration_seconds", "Time from the begin to the end of requests and connections by "+kind),
+		open:     desc("open", "Requests and connections under way by "+kind),
+		served:   desc("connections_total", "Connections to tcp endpoints by "+kind),
+	}
+}
+
+// row returns the object's counters.
+func (t *tally) row(accountID, id string, now time.Time) *row {
+	t.mu.RLock()
+	r := t.rows[id]
+	t.mu.RUnlock()
+	if r == nil {
+		t.mu.Lock()
+		if r = t.rows[id]; r == nil {
+			if len(t.rows) >= t.max {
+				r = &t.other
+			} else {
+				r = &row{accountID: accountID}
+				t.rows[id] = r
+			}
+		}
+		t.mu.Unlock()
+	}
+	r.last.Store(now.UnixNano())
+	return r
+}
+
+// end counts what has ended.
+func (r *row) end(s *edge.Seen) {
+	r.nanos.Add(int64(s.Duration))
+	r.last.Store(s.Began.Add(s.Duration).UnixNano())
+	switch class := s.Status / 100; {
+	case s.Request == nil:
+		r.served.Add(1)
+	case s.Status == statusClientGone || class >= len(r.requests):
+		r.requests[0].Add(1)
+	default:
+		r.requests[class].Add(1)
+	}
+	if s.Code == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.errors == nil {
+		r.errors = map[account.Code]int64{}
+	}
+	r.errors[s.Code]++
+}
+
+// statusClientGone is the status of requests whose client left before the answer.
+const statusClientGone = 499
+
+// forget drops the rows of objects that no longer exist. Only those are asked for that were not used lately.
+func (t *tally) forget(ctx context.Context, before time.Time, exists func(ctx context.Context, accountID, id string) bool) {
+	idle := map[string]string{}
+	t.mu.RLock()
+	for id, r := range t.rows {
+		if r.last.Load() < before.UnixNano() && r.open.Load() == 0 {
+			idle[id] = r.accountID
+		}
+	}
+	t.mu.RUnlock()
+	for id, accountID := range idle {
+		if ctx.Err() == nil && !exists(ctx, accountID, id) {
+			t.mu.Lock()
+			if r := t.rows[id]; r.open.Load() == 0 {
+				delete(t.rows, id)
+			}
+			t.mu.Unlock()
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (t *tally) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{t.requests, t.errors, t.bytes, t.duration, t.open, t.served} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (t *tally) Collect(to chan<- prometheus.Metric) {
+	t.mu.RLock()
+	rows := make(map[string]*row, len(t.rows)+1)
+	for id, r := range t.rows {
+		rows[id] = r
+	}
+	t.mu.RUnlock()
+	if t.other.last.Load() > 0 {
+		rows[otherLabel] = &t.other
+	}
+	for id, r := range rows {
+		t.collect(to, id, r)
+	}
+}
+
+func (t *tally) collect(to chan<- prometheus.Metric, id string, r *row) {
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append([]string{id}, labels...)...)
+	}
+	var total int64
+	for class := range r.requests {
+		n := r.requests[class].Load()
+		total += n
+		switch {
+		case n == 0:
+		case class == 0:
+			count(t.requests, n, "gone")
+		default:
+			count(t.requests, n, strconv.Itoa(class)+"xx")
+		}
+	}
+	served := r.served.Load()
+	if served > 0 {
+		count(t.served, served)
+	}
+	in, out := r.traffic.Totals()
+	count(t.bytes, in, "in")
+	count(t.bytes, out, "out")
+	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(r.open.Load()), id)
+	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.nanos.Load()).Seconds(), nil, id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for code, n := range r.errors {
+		count(t.errors, n, string(code))
+	}
+}

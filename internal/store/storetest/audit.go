@@ -67,7 +67,7 @@ var audit = map[string]func(*testing.T, Open){
 			Must(t, err)
 		}
 		e, err := f.Store.CreateEndpoint(t.Context(), account.Endpoint{AccountID: f.AccountID, URL: "http://shop.demo", Scheme: "http", Host: "shop.demo", Port: 80,
-			Bindings: []string{account.BindingKubernetes}, BackendID: b.ID, Principal: &account.Ref{ID: "ak-someone"}}, account.PolicyFacts{})
+			Bindings: []string{account.BindingKubernetes}, BackendID: b.ID, TrafficPolicy: secretPolicy, Principal: &account.Ref{ID: "ak-someone"}}, FactsOf(secretPolicy))
 		Must(t, err)
 		for range 2 {
 			_, err = f.Store.PatchEndpoint(t.Context(), by, e.ID, account.EndpointPatch{Metadata: new("m")}, account.PolicyFacts{})
@@ -78,6 +78,9 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, f.Store.DeleteBackend(t.Context(), by, b.Kind, b.ID))
 		want := []string{"backend.created " + b.ID, "backend.updated " + b.ID, "endpoint.created " + e.ID, "endpoint.updated " + e.ID, "endpoint.deleted " + e.ID, "backend.deleted " + b.ID}
 		Equal(t, "events", strings.Join(f.auditAfter(from, account.AuditFilter{}), "\n"), strings.Join(want, " ak-someone\n")+" ak-someone")
+		if shown := fmt.Sprintf("%+v", f.audited().Events); strings.Contains(shown, "hush") {
+			t.Errorf("an event holds the policy: %s", shown)
+		}
 	},
 	"pages cover the log without a gap": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -79,7 +79,12 @@ func newDomainList(c console, at *place) *cobra.Command {
 		Use:     "list [ACCOUNT]",
 		Short:   "List the grants of an account, or of all",
 		Example: "  fairlead-server domain list",
-		Args:    cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("`%s` takes one ACCOUNT at most, and got %q too", cmd.CommandPath(), args[1])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err

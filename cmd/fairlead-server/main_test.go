@@ -190,11 +190,11 @@ func TestWrongUsageExitsWith2AndOneSentence(t *testing.T) {
 		"api-key create --account second --expires -1h":        {"--expires", "future"},
 		"api-key create --account second --expires 2001-01-01": {"--expires", "2001-01-01"},
 		"api-key delete": {"ID"},
-		"authtoken create --account second --expires -1h":          {"--expires", "future"},
-		"authtoken create --account second --expires 2100-01-32":   {"--expires", "2100-01-32", "2027-01-31"},
-		"authtoken create --account second --acl bind:https://a.b": {"acl", "scheme"},
-		"authtoken create --account second --connect nobody":       {"acl", "connect:nobody"},
-		"authtoken delete a b":                                     {`"b"`},
+		"authtoken create --account second --expires -1h":        {"--expires", "future"},
+		"authtoken create --account second --expires 2100-01-32": {"--expires", "2100-01-32", "2027-01-31"},
+		"authtoken create --account second --acl bind:tls://a.b": {"acl", "scheme"},
+		"authtoken create --account second --connect nobody":     {"acl", "connect:nobody"},
+		"authtoken delete a b":                                   {`"b"`},
 	} {
 		code, _, errs := command(t, append(strings.Fields(line), "--data-dir", dir)...)
 		if code != 2 || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "fairlead-server: ") {

@@ -224,8 +224,9 @@ func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*acc
 		if row == nil {
 			return account.Errorf(account.CodeNotFound, "there is no public endpoint at %s:%d", account.Shorten(host), port)
 		}
-		e = &row.e
-		return nil
+		p, err := t.policyOf(row) // without which nobody must be served
+		row.e.TrafficPolicy, e = p.text, &row.e
+		return err
 	})
 	return e, err
 }

@@ -45,7 +45,7 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	case ep != nil:
 		e.setForwarded(c, r, client, scheme)
 		e.opt.Serve(w, r, ep, client)
-	case scheme == "http" && port == 80 && e.redirect(w, r, host):
+	case scheme == "http" && e.redirect(w, r, host):
 	default:
 		e.opt.Page(w, r, account.CodeEndpointUnknown, nothingHere)
 	}

@@ -137,6 +137,29 @@ var domains = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 		}
 	},
+	"a public cloud endpoint comes with its policy, and is online as long as it has a grant": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https", Host: "app.a.test", Port: 443, Bindings: []string{account.BindingPublic}, TrafficPolicy: "p"}
+		MustCode(t, f.createCloud(cloud), account.CodeInvalid)
+		f.grant(f.AccountID, "*.a.test")
+		made := f.MakeCloud(cloud)
+		found, err := f.Store.PublicEndpoint(t.Context(), "app.a.test", 443)
+		Must(t, err)
+		Equal(t, "policy", found.ID+found.TrafficPolicy, made.ID+"p")
+		for _, c := range []struct {
+			change func() error
+			status string
+		}{
+			{func() error { return f.Store.RevokeDomain(t.Context(), f.AccountID, "*.a.test") }, account.StatusOffline},
+			{func() error { _, err := f.Store.GrantDomain(t.Context(), f.AccountID, "app.a.test"); return err }, made.Status},
+		} {
+			Must(t, c.change())
+			got, err := f.Store.Endpoint(t.Context(), f.AccountID, made.ID)
+			Must(t, err)
+			Equal(t, "status", got.Status, c.status)
+			Equal(t, "policy", got.TrafficPolicy, "p")
+		}
+	},
 	"one host and port has one scheme": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "app.a.test")

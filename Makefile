@@ -54,8 +54,12 @@ soak: build cluster-build ## Outages, rollouts and rest for two hours, at 1,000 
 		-run 'TestOutages|TestRollingLosesNothing|TestRestartOfTheService|IsAway|TestAManagerAtRest'
 
 .PHONY: bench
-bench: bench-scale ## The chain against raw TLS, side by side in one run; and bench-scale
+bench: bench-store bench-scale ## The chain against raw TLS, side by side in one run; bench-store and bench-scale
 	go test -run '^$$' -bench . -benchtime 1x ./test/bench
+
+.PHONY: bench-store
+bench-store: ## Stores of 1,000 and of 100,000 endpoints; 100 watchers (two minutes)
+	go test -run '^$$' -bench . -benchtime 1x -v ./test/bench/store
 
 .PHONY: bench-scale
 bench-scale: envtest-assets ## The manager with 1, 1,000 and 10,000 endpoints beside a bare client (half an hour)

@@ -12,8 +12,9 @@
 // One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are an engine's own. So a statement has
 // $1, $2, … and each has one type wherever it stands; times and booleans are integers (online = 1, never online alone); ids are compared
 // and sorted as bytes; rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are there, and whatever
-// one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions, arrays, = ANY, now()). Write transactions run one after the other,
-// so what one has read stays so until its end.
+// one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions, arrays, = ANY, now()). An order by id over a few rows of an account
+// wants an index that ends in id: SQLite would rather walk all ids of the account than sort. Write transactions run one after the other, so what one
+// has read stays so until its end.
 package store
 
 import (

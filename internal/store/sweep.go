@@ -22,7 +22,7 @@ func (s *Store) ServerStart(ctx context.Context) error {
 	}
 	for more := true; more; {
 		err := s.write(ctx, "starting the server", func(t *tx) error {
-			rows, err := t.endpointsWhere(`online = 1 AND type = $1 ORDER BY id LIMIT $2`, account.TypeAgent, 5*sweepBatch)
+			rows, err := t.endpointsWhere(`online = 1 AND type = $1 LIMIT $2`, account.TypeAgent, 5*sweepBatch)
 			for _, row := range rows {
 				row.lose(t.now)
 				t.changed(account.Modified, row)
@@ -60,7 +60,7 @@ func (s *Store) sweepGrace(ctx context.Context) error {
 			return err
 		}
 		err = s.write(ctx, "deleting endpoints after their grace", func(t *tx) error {
-			rows, err := t.endpointsWhere(expired+` ORDER BY id LIMIT $3`, before, account.TypeAgent, sweepBatch)
+			rows, err := t.endpointsWhere(expired+` ORDER BY grace_from, id LIMIT $3`, before, account.TypeAgent, sweepBatch)
 			if err != nil {
 				return err
 			}

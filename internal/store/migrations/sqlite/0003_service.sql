@@ -44,7 +44,7 @@ CREATE TABLE domains (
 CREATE INDEX domains_of_account ON domains (account_id, pattern);
 
 -- The edge finds a public endpoint by its host and port alone; a domain belongs to one account.
-CREATE INDEX endpoints_by_host ON endpoints (binding, host, port);
+CREATE INDEX endpoints_by_host ON endpoints (binding, host, port, account_id, id);
 
 CREATE TABLE tunnels (
     id                TEXT PRIMARY KEY,
@@ -79,3 +79,9 @@ ALTER TABLE accounts ADD COLUMN audit_compacted_seq INTEGER NOT NULL DEFAULT 0;
 -- How many endpoints the account has: its limit must not cost more the more there are.
 ALTER TABLE accounts ADD COLUMN endpoints INTEGER NOT NULL DEFAULT 0;
 UPDATE accounts SET endpoints = (SELECT COUNT(*) FROM endpoints WHERE endpoints.account_id = accounts.id);
+
+-- Rows of a URL and of a session are asked for in the order of their ids. Indices that have it keep SQLite from walking the whole account for it.
+DROP INDEX endpoints_of_url;
+DROP INDEX endpoints_of_session;
+CREATE INDEX endpoints_of_url ON endpoints (account_id, url, id);
+CREATE INDEX endpoints_of_session ON endpoints (session_id, account_id, id);

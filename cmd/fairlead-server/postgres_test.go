@@ -38,7 +38,11 @@ func TestCommandsWorkOnPostgres(t *testing.T) {
 	})
 	databaseURL := postgres.URL(t)
 	dir := t.TempDir()
-	log, stop := served(t, filepath.Join(dir, "first"), "--database-url", databaseURL)
+	key := filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, stop := served(t, filepath.Join(dir, "first"), "--database-url", databaseURL, "--secret-key-file", key)
 	if !strings.Contains(log.String(), "postgres://fairlead@") {
 		t.Errorf("the log does not name the database:\n%s", log)
 	}
@@ -56,7 +60,7 @@ func TestCommandsWorkOnPostgres(t *testing.T) {
 		t.Errorf("listing: exit %d, %s %s", code, out, errs)
 	}
 	for _, line := range []string{
-		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") + " --database-url-file " + file,
+		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") + " --database-url-file " + file + " --secret-key-file " + key,
 		"store new-epoch --data-dir " + filepath.Join(dir, "third") + " --database-url-file " + file,
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/seal"
+	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
 // Options of the service. Field names in errors are those of the flags.
@@ -98,6 +99,9 @@ func (o *Options) Validate() error {
 	}
 	if o.DataDir == "" {
 		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
+	}
+	if o.DatabaseURL != "" {
+		note(store.CheckDatabaseURL(o.DatabaseURL))
 	}
 	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
 		note(account.Invalid("--secret-key-file", "", fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+

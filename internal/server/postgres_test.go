@@ -6,6 +6,8 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,7 +49,11 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword("fairlead", "hunter2-word")
-	r := start(t, func(o *Options) { o.DatabaseURL = u.String() })
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("0f", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, func(o *Options) { o.DatabaseURL, o.SecretKeyFile = u.String(), key })
 	stays := r.agent(tunnel.Bind{URL: "http://stays.demo"}, "127.0.0.1:1")
 	leaves := r.agent(tunnel.Bind{URL: "http://leaves.demo"}, "127.0.0.1:1")
 	receive(t, stays.bound, "bind")

@@ -59,6 +59,12 @@ func openPostgres(config *pgx.ConnConfig, most, idle int) *sql.DB {
 	return db
 }
 
+// CheckDatabaseURL says what is wrong with the URL of a PostgreSQL database, as CodeInvalid; its error does not hold the URL.
+func CheckDatabaseURL(raw string) error {
+	_, _, err := parseDatabaseURL(raw)
+	return err
+}
+
 // parseDatabaseURL reads the URL and returns a name for the database that holds no password.
 func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err error) {
 	const field, form = "--database-url", "postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full"

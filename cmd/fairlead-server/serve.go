@@ -65,6 +65,7 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.MetricsAddr, "metrics-addr", "127.0.0.1:9090", "`HOST:PORT` of /healthz, /readyz and /metrics, without TLS; empty for none")
 	f.StringVar(&o.HealthAddr, "health-addr", "", "`HOST:PORT` of /healthz and /readyz alone, without TLS, for those who may not see metrics; empty for none")
 	f.IntVar(&o.MetricsSeries, "metrics-series", 2000, "how many endpoints, and backends, have metrics of their own; the others are counted together")
+	f.StringSliceVar(&o.StaticAllow, "static-allow", nil, "`CIDR` or address that static backends may reach although it is private, loopback or link-local; may be repeated")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
 	addPublicFlags(f, &o.Public)

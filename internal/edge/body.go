@@ -15,7 +15,9 @@ import (
 // watchedBody is a client's body that remembers how far it was read, and why reading failed, so that the upstream is not blamed for it.
 type watchedBody struct {
 	io.ReadCloser
-	seen  *Seen
+	seen    *Seen
+	trailer http.Header // filled in when the body has ended
+
 	mu    sync.Mutex
 	begun bool
 	ended bool
@@ -34,6 +36,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 		defer b.mu.Unlock()
 		if err == io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
 			b.ended = true
+			dropIdentity(b.trailer)
 		} else {
 			b.err = err
 		}

@@ -36,6 +36,7 @@ type clientConn struct {
 	endpoint *account.Endpoint
 	origin   Origin
 
+	memory   Connection
 	finished chan struct{}
 	finish   sync.Once
 	failing  atomic.Bool // the last request did not get through
@@ -53,7 +54,9 @@ type clientConn struct {
 }
 
 func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o Origin) *clientConn {
-	return &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{}), wake: make(chan struct{})}
+	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{}), wake: make(chan struct{})}
+	cc.origin.Connection = &cc.memory
+	return cc
 }
 
 // change alters the state under the lock and wakes a held EOF.

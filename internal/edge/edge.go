@@ -32,12 +32,14 @@ type Client interface {
 // Origin is what is known of a client.
 type Origin struct {
 	OperatorID string              // the authenticated operator of the forwarder that relays the client
+	Cluster    string              // that operator's, as it was registered
 	ClientAddr string              // host:port of the client, as the forwarder states it
 	ClientIP   netip.Addr          // the address in ClientAddr; the zero Addr = unknown
 	TLS        bool                // the client speaks TLS with whoever parsed its connection, or with a proxy that is trusted
 	ServerName string              // that the client asked for in TLS; "" = none
 	Forwarded  bool                // X-Forwarded-* of its requests are true: a trusted proxy, or the listener, has set them
 	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
+	Connection *Connection         // what policies have said of the connection; nil = each request is one of its own
 	TraceID    string
 	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
@@ -81,6 +83,10 @@ type Options struct {
 	Labelled func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
 	// Backend begins a connection or request to a backend; CodeNotFound when the account has none of the id. nil = there are none.
 	Backend func(ctx context.Context, accountID, backendID string) (Attempts, error)
+	// Endpoint reads an endpoint that no agent holds, with its policy and backend, as it is now. nil = those that connections come with do not change.
+	Endpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil = there are none.
+	Internal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
 	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not offered.
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	RootCAs     *x509.CertPool // whom static addresses with TLS have to be certified by; nil = whom the machine trusts
@@ -95,6 +101,9 @@ type Edge struct {
 	log  *slog.Logger
 	http *http.Server
 	in   *handover
+
+	policies *policies
+	current  *current
 
 	mu       sync.Mutex
 	pools    map[Agent]*pool
@@ -113,6 +122,8 @@ func New(o Options) *Edge {
 		o.OpenTimeout = 5 * time.Second
 	}
 	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
+	e.policies = newPolicies(o.Logger)
+	e.current = &current{byID: o.Endpoint, byURL: o.Internal, log: o.Logger, all: make(map[currentKey]*seen)}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {

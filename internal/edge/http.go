@@ -84,6 +84,7 @@ type exchange struct {
 	endpoint *account.Endpoint
 	origin   *Origin
 	w        http.ResponseWriter
+	out      http.ResponseWriter // w, or what the policies have put before it
 	r        *http.Request
 	body     *watchedBody
 	host     string // that the client asked for
@@ -126,7 +127,7 @@ func (x *exchange) run() {
 
 func (x *exchange) serve() {
 	if x.r.ContentLength != 0 {
-		x.body = &watchedBody{ReadCloser: x.r.Body, seen: &x.seen}
+		x.body = &watchedBody{ReadCloser: x.r.Body, seen: &x.seen, trailer: x.r.Trailer}
 		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
 		x.r.Body = x.body
 	}
@@ -138,13 +139,15 @@ func (x *exchange) serve() {
 		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
 		dropUpgradeToHTTP2(x.r.Header)
 	}
+	dropIdentity(x.r.Header)
+	dropIdentity(x.r.Trailer)
 	defer func() { x.target.release() }()
-	route, err := x.edge.routeTo(x.r.Context(), x.endpoint, x.origin)
-	if err != nil {
-		x.fail(x.w, x.r, err)
-		return
-	}
-	x.route = route
+	x.visit(x.w, x.r, x.endpoint, 0)
+}
+
+// proxy lets the request have what answers at the end of its route.
+func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
+	x.out = w
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
@@ -154,7 +157,7 @@ func (x *exchange) serve() {
 		FlushInterval:  -1, // what an upstream has sent, its client gets
 		ErrorLog:       x.edge.http.ErrorLog,
 	}
-	proxy.ServeHTTP(x.w, x.r)
+	proxy.ServeHTTP(w, r)
 }
 
 // response looks at the upstream's answer before it goes to the client.
@@ -167,7 +170,7 @@ func (x *exchange) response(res *http.Response) error {
 	}
 	x.keepOrClose()
 	if _, ok := res.Header["Content-Type"]; !ok {
-		x.w.Header()["Content-Type"] = nil // net/http would guess one
+		x.out.Header()["Content-Type"] = nil // net/http would guess one
 	}
 	return nil
 }
@@ -211,7 +214,11 @@ func (x *exchange) done(whole bool) {
 // tell tells the forwarder of every request that did not get through, and of the connection's next one that did.
 func (x *exchange) tell() {
 	tell := x.origin.Tell
-	if tell == nil || x.conn == nil || x.status == statusClientGone || x.code == account.CodeMethod {
+	if tell == nil || x.conn == nil || x.status == statusClientGone {
+		return
+	}
+	switch x.code {
+	case account.CodeMethod, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited: // nothing is wrong with the way
 		return
 	}
 	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {

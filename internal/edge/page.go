@@ -26,14 +26,15 @@ func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	if code == account.CodeUpstreamBroken {
 		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
 	}
-	x.page(code, sentence(code, x.endpoint.URL))
+	x.page(code, sentence(code, x.endpoint))
 }
 
 // errorCode says what a request met on its way.
 func errorCode(err error) account.Code {
 	var refused *tunnel.RefusedError
 	switch code := account.CodeOf(err); code {
-	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken:
+	case account.CodeNoTarget, account.CodeNoChild, account.CodeNoInternal, account.CodeLoop, account.CodePolicyBroken,
+		account.CodeEndpointUnknown, account.CodeUnavailable, account.CodeDenied:
 		return code
 	}
 	switch {
@@ -53,8 +54,13 @@ func errorCode(err error) account.Code {
 	return account.CodeUpstreamBroken
 }
 
-func sentence(code account.Code, url string) string {
+func sentence(code account.Code, ep *account.Endpoint) string {
+	url, cloud := ep.URL, ep.Type == account.TypeCloud
 	switch code {
+	case account.CodeEndpointUnknown:
+		return fmt.Sprintf("%s was deleted.", url)
+	case account.CodeUnavailable:
+		return fmt.Sprintf("The service cannot look up at the moment where %s leads. Try again in a moment.", url)
 	case account.CodeNoTarget:
 		return fmt.Sprintf("%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards it. Set one of them.", url)
 	case account.CodeNoChild:
@@ -66,6 +72,9 @@ func sentence(code account.Code, url string) string {
 	case account.CodePolicyBroken:
 		return fmt.Sprintf("The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is wrong with it.", url)
 	case account.CodeEndpointOffline:
+		if cloud {
+			return fmt.Sprintf("What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", url)
+		}
 		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (fairlead http PORT --url %s) and try again.", url, url)
 	case account.CodeUpstreamUnreachable:
 		return fmt.Sprintf("The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address that the agent was given.", url)
@@ -77,7 +86,12 @@ func sentence(code account.Code, url string) string {
 
 // page answers with an error of the edge.
 func (x *exchange) page(code account.Code, msg string) {
-	x.status, x.code = code.Status(), code
+	x.pageWith(code.Status(), code, msg)
+}
+
+// pageWith is page with another status than the code's.
+func (x *exchange) pageWith(status int, code account.Code, msg string) {
+	x.status, x.code = status, code
 	x.keepOrClose()
 	Page(x.w, x.r, x.status, code, msg)
 }

@@ -72,6 +72,19 @@ func forwarded(name string) bool {
 	return plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-")
 }
 
+// identityPrefix begins the names of headers that say to an upstream who the caller is. Only the edge sets them.
+const identityPrefix = "fairlead"
+
+// dropIdentity removes them from what a client sends, however it spells them.
+func dropIdentity(h http.Header) {
+	for name := range h {
+		n := len(identityPrefix)
+		if len(name) > n && (name[n] == '-' || name[n] == '_') && strings.EqualFold(name[:n], identityPrefix) {
+			delete(h, name)
+		}
+	}
+}
+
 // dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry requests that nobody parses. RFC 9113 has
 // dropped that upgrade; clients that offer it go on in HTTP/1.1.
 func dropUpgradeToHTTP2(h http.Header) {

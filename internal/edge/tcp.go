@@ -17,7 +17,14 @@ import (
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
 	seen := e.seenConn(ep, &o)
 	route, err := e.lead(ctx, ep, &o)
-	if err != nil {
+	switch {
+	case account.CodeOf(err) == account.CodeDenied: // nothing is wrong with the way: the forwarder is not to report that
+		e.log.Debug("a connection was denied", "endpoint", ep.ID, "client", o.ClientAddr, "err", err)
+		e.saw(seen, "", err)
+		_ = c.Accept()
+		_ = c.Reset(tunnel.Aborted)
+		return
+	case err != nil:
 		e.saw(seen, "", err)
 		e.refuse(c, refuseCode(err))
 		return
@@ -29,11 +36,6 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 	if err != nil {
 		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
 	}
-}
-
-// lead finds the way of a connection to a tcp endpoint.
-func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *Origin) (route, error) {
-	return e.routeTo(ctx, ep, o)
 }
 
 // connect begins a connection to the target.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
@@ -39,6 +40,7 @@ type Options struct {
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
+	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
 	Public         PublicOptions
@@ -89,6 +91,8 @@ func (o *Options) Validate() error {
 	if o.MetricsSeries < 0 || o.MetricsSeries > maxSeries {
 		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries), fmt.Sprintf("must lie between 0 and %d", maxSeries)))
 	}
+	_, err := backend.ParseAllow("--static-allow", o.StaticAllow)
+	note(err)
 	if o.BaseURL != "" {
 		_, err := account.ParseServerURL("--base-url", o.BaseURL)
 		note(err)

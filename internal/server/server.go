@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
+	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/pki"
@@ -49,6 +50,8 @@ type service struct {
 	certs    *pki.Source
 	meter    *meter
 	edge     *edge.Edge
+	backends *backend.Resolver
+	guard    *backend.Guard
 	sessions *tunnelserver.Server
 	door     *frontDoor
 	api      *http.Server
@@ -173,11 +176,13 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
+	s.wireBackends()
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
+		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Backend: s.backend, Dial: s.guard.Dial,
+		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store,
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store, CheckPolicy: compilePolicy,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})
@@ -225,7 +230,7 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
-		OperatorID: in.OperatorID, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
+		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/tunnelserver"
 )
@@ -28,4 +29,69 @@ func holdings(agents []edge.Agent) []*tunnelserver.Holding {
 		}
 	}
 	return all
+}
+
+// labelled lets the edge choose who serves a tunnel group.
+func (s *service) labelled(ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent) (edge.Agent, error) {
+	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, holdings(tried)...)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// internal finds an internal endpoint by its URL: one that is online without asking the store.
+func (s *service) internal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+	u, err := account.ParseBindingURL(account.BindingInternal, url)
+	if err != nil {
+		return nil, account.Errorf(account.CodeNotFound, "%s is the URL of no internal endpoint", url)
+	}
+	if ep := s.sessions.Online(accountID, account.BindingInternal, u); ep != nil {
+		return ep, nil
+	}
+	page, err := s.store.ListEndpoints(ctx, accountID, account.EndpointFilter{Binding: account.BindingInternal, URL: u.String()}, account.Page{Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(page.Endpoints) == 0:
+		return nil, account.Errorf(account.CodeNotFound, "no internal endpoint has the URL %s", url)
+	}
+	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
+}
+
+// wireBackends makes what chooses the children of backends, and what connects to static ones.
+func (s *service) wireBackends() {
+	allow, err := backend.ParseAllow("--static-allow", s.opt.StaticAllow)
+	if err != nil {
+		panic("server: options that were not validated: " + err.Error())
+	}
+	s.guard = &backend.Guard{Allow: allow}
+	s.backends = backend.New(backend.Options{
+		Trees: s.store, Changed: s.store.Subscribe,
+		Online: func(accountID string, labels map[string]string) bool {
+			return s.sessions.OnlineLabels(accountID, labels)
+		},
+	})
+	s.onClose(s.backends.Close)
+}
+
+// backend begins a connection or request of the edge to a backend.
+func (s *service) backend(ctx context.Context, accountID, id string) (edge.Attempts, error) {
+	a, err := s.backends.Attempts(ctx, accountID, id)
+	if err != nil {
+		return nil, err
+	}
+	return attempts{a}, nil
+}
+
+// attempts gives the edge the leaves of a backend.
+type attempts struct{ *backend.Attempts }
+
+// Next returns the next leaf.
+func (a attempts) Next(ctx context.Context) (edge.Attempt, bool) {
+	t, ok := a.Attempts.Next(ctx)
+	if !ok {
+		return edge.Attempt{}, false
+	}
+	return edge.Attempt{BackendID: t.BackendID, Labels: t.Labels, Static: t.Static, Response: t.Response, Outcome: t}, true
 }

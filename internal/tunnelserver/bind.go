@@ -50,7 +50,12 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
 		return nil, err
 	}
-	return s.opt.Binder.Bind(ctx, req)
+	result, err := s.opt.Binder.Bind(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	result.Endpoint.TrafficPolicy = req.TrafficPolicy // which rows that are read leave out
+	return result, nil
 }
 
 // addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes after the limit.

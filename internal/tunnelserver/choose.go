@@ -129,12 +129,17 @@ func (h *Holding) Release() {
 	h.open--
 }
 
+// Online returns the endpoint of an account at a URL of the binding, as its agent, or one of its pool's, bound it; nil when nobody is online there.
+func (s *Server) Online(accountID, binding string, u account.EndpointURL) *account.Endpoint {
+	return s.anyAt(place{accountID, binding, u.Scheme, u.Host, u.Port})
+}
+
 // anyAt returns an endpoint that is online at the place, or nil.
 func (s *Server) anyAt(at place) *account.Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if here := s.places[at]; len(here) > 0 {
-		return &here[0].endpoint
+		return here[0].Endpoint()
 	}
 	return nil
 }

@@ -58,10 +58,11 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 			return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule: an agent needs one, such as bind:*", token.ID)
 		}
 	case tunnel.RoleForwarder:
-		if err := s.checkOperator(ctx, token, h.OperatorID); err != nil {
+		o, err := s.findOperator(ctx, token, h.OperatorID)
+		if err != nil {
 			return nil, err
 		}
-		t.operatorID = h.OperatorID
+		t.operatorID, t.cluster = h.OperatorID, o.Deployment.ClusterName
 	default:
 		return nil, account.Invalid("role", string(h.Role), "must be agent or forwarder")
 	}
@@ -76,20 +77,19 @@ func checkTexts(h tunnel.Hello) error {
 	return probe.Validate()
 }
 
-func (s *Server) checkOperator(ctx context.Context, token *account.Authtoken, operatorID string) error {
+// findOperator returns the operator that a forwarder says it belongs to, if its token may connect for it.
+func (s *Server) findOperator(ctx context.Context, token *account.Authtoken, operatorID string) (*account.Operator, error) {
 	if !account.ValidID(account.PrefixOperator, operatorID) {
-		return account.Invalid("operator_id", account.Shorten(operatorID), "a forwarder names the operator that it belongs to, by its id op-…")
+		return nil, account.Invalid("operator_id", account.Shorten(operatorID), "a forwarder names the operator that it belongs to, by its id op-…")
 	}
 	if !token.MayConnect(operatorID) {
-		return noConnectRule(token.ID, operatorID)
+		return nil, noConnectRule(token.ID, operatorID)
 	}
-	if _, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID); err != nil {
-		if account.CodeOf(err) == account.CodeNotFound {
-			return unregistered(operatorID)
-		}
-		return err
+	o, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID)
+	if account.CodeOf(err) == account.CodeNotFound {
+		return nil, unregistered(operatorID)
 	}
-	return nil
+	return o, err
 }
 
 func noConnectRule(credentialID, operatorID string) *account.Error {

@@ -4,9 +4,11 @@
 package tunnelserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -17,6 +19,7 @@ import (
 type Holding struct {
 	server   *Server
 	endpoint account.Endpoint
+	pooled   atomic.Pointer[account.Endpoint] // endpoint with the policy that a later member has given the pool; nil = none has
 	session  *session
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -25,12 +28,18 @@ type Holding struct {
 	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
 
 	// guarded by Server.mu
-	open   int    // connections that Choose gave it and that are not released
-	chosen uint64 // when Choose took it last, in turns of the server; 0 = never
+	open     int    // connections that Choose gave it and that are not released
+	chosen   uint64 // when Choose took it last, in turns of the server; 0 = never
+	policyAt int64  // the version of the bind whose traffic policy holds
 }
 
-// Endpoint returns the endpoint as its agent bound it. Callers do not change it.
-func (h *Holding) Endpoint() *account.Endpoint { return &h.endpoint }
+// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. Callers do not change it.
+func (h *Holding) Endpoint() *account.Endpoint {
+	if ep := h.pooled.Load(); ep != nil {
+		return ep
+	}
+	return &h.endpoint
+}
 
 // Context is done when the session no longer holds the endpoint: it was given back, taken over, or the session ended.
 func (h *Holding) Context() context.Context { return h.ctx }
@@ -53,7 +62,7 @@ func (h *Holding) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLin
 // hold enters the result of a bind. The previous holder loses the endpoint at once; the session that it was taken from is closed, without a
 // STOP: it is an earlier life of the process that resumes.
 func (s *Server) hold(t *session, r *account.BindResult) {
-	h := &Holding{server: s, endpoint: r.Endpoint, session: t}
+	h := &Holding{server: s, endpoint: r.Endpoint, session: t, policyAt: r.Endpoint.ResourceVersion.Seq}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	if old := s.holdings[r.Endpoint.ID]; old != nil {
@@ -62,11 +71,25 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	s.holdings[r.Endpoint.ID] = h
 	at := placeOf(&h.endpoint)
 	s.places[at] = append(s.places[at], h)
+	s.agree(at)
 	s.announce()
 	from := s.sessions[r.TookFrom]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
 		s.close(from.tun)
+	}
+}
+
+// agree gives all members of a pool the traffic policy of the bind that the store took last: it may have replaced theirs. The caller holds mu.
+func (s *Server) agree(at place) {
+	last := slices.MaxFunc(s.places[at], func(a, b *Holding) int { return cmp.Compare(a.policyAt, b.policyAt) })
+	policy := last.Endpoint().TrafficPolicy
+	for _, h := range s.places[at] {
+		if h.policyAt = last.policyAt; h.Endpoint().TrafficPolicy != policy {
+			ep := h.endpoint
+			ep.TrafficPolicy = policy
+			h.pooled.Store(&ep)
+		}
 	}
 }
 

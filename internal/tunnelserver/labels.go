@@ -152,19 +152,20 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held 
 
 // ChooseLabels returns who serves a new connection to a tunnel group: of the account's labelled tunnels that have all the labels, the one with the
 // fewest connections, of several such the one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when there is none.
-// Shortly after the start of this server, when agents are on their way back, one is waited for.
+// Those that were tried already are left out. Shortly after the start of this server, when agents are on their way back, one is waited for, unless one
+// was tried.
 //
 // The Endpoint of such a Holding has the tunnel's id and upstream, and no URL.
-func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[string]string) (*Holding, error) {
+func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[string]string, tried ...*Holding) (*Holding, error) {
 	none := func(cause error) error {
 		return &account.Error{Code: account.CodeEndpointOffline, Msg: "no tunnel with the labels " + labelsText(labels) + " is online", Cause: cause}
 	}
-	h, bound := s.chooseLabels(accountID, labels)
+	h, bound := s.chooseLabels(accountID, labels, tried)
 	if h != nil {
 		return h, nil
 	}
 	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
-	if wait <= 0 {
+	if wait <= 0 || len(tried) > 0 {
 		return nil, none(nil)
 	}
 	timer := time.NewTimer(wait)
@@ -177,19 +178,19 @@ func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[
 		case <-ctx.Done():
 			return nil, none(fmt.Errorf("waiting for an agent: %w", ctx.Err()))
 		}
-		if h, bound = s.chooseLabels(accountID, labels); h != nil {
+		if h, bound = s.chooseLabels(accountID, labels, nil); h != nil {
 			return h, nil
 		}
 	}
 }
 
 // chooseLabels returns nil where nobody is online, and what is closed by the next bind.
-func (s *Server) chooseLabels(accountID string, labels map[string]string) (*Holding, <-chan struct{}) {
+func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Holding) (*Holding, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var best *Holding
 	for _, h := range s.tunnels[accountID] {
-		if account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() && (best == nil || h.before(best)) {
+		if account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() && !slices.Contains(tried, h) && (best == nil || h.before(best)) {
 			best = h
 		}
 	}

@@ -23,6 +23,7 @@ type Incoming struct {
 	Stream     *tunnel.Stream
 	Endpoint   *account.Endpoint
 	OperatorID string          // the forwarder's operator, which its authtoken may connect for
+	Cluster    string          // the operator's, as it was registered when the forwarder connected
 	Draining   <-chan struct{} // closed when the forwarder is about to stop
 	// Tell sends the forwarder a line about a request of this stream; it never blocks.
 	Tell func(tunnel.RequestLine)
@@ -73,6 +74,7 @@ var _ tunnel.Handler = (*Server)(nil)
 // session is what the service knows of a tunnel session beyond the protocol.
 type session struct {
 	id, accountID, operatorID string
+	cluster                   string // the operator's
 	credentialID              string
 	hello                     tunnel.Hello
 	ip                        string

@@ -40,7 +40,7 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 			line.EndpointID = h.EndpointID // which the forwarder knows; ep may be another of the pool
 			ts.SendRequestLine(line)
 		}
-		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Draining: ts.PeerDraining(), Tell: tell})
+		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster, Draining: ts.PeerDraining(), Tell: tell})
 	}
 }
 
@@ -51,7 +51,7 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	h := s.holdings[header.EndpointID]
 	s.mu.Unlock()
 	if h != nil && h.session.accountID == accountID {
-		return &h.endpoint, nil
+		return h.Endpoint(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -1,0 +1,186 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// labelled brings a labelled tunnel online.
+func (r *running) labelled(app string, serve string) *agent {
+	r.t.Helper()
+	a := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": app}, UpstreamProtocol: "http1"}, toUpstream(serve))
+	receive(r.t, a.bound, "tunnel of "+app)
+	return a
+}
+
+func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, allowLoopback)
+	f, a := r.forwarder(), r.tenant()
+	inGroup := names(t, "group").Listener.Addr().String()
+	behind := names(t, "static").Listener.Addr().String()
+	group, static, canned := a.group(map[string]string{"app": "api"}), a.static(behind), a.answer(299, "canned")
+	order := a.failover(group, static, canned)
+	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
+	tr := f.transport(b)
+	ask := func() string {
+		t.Helper()
+		res := f.do(tr, "GET", "http://hello.demo/x", nil, nil)
+		body := text(t, res.Body)
+		if res.StatusCode >= 300 {
+			t.Errorf("a request failed: %d %s", res.StatusCode, body)
+		}
+		return body
+	}
+	if got := ask(); got != "static "+behind+" /x" { // with the address' own host
+		t.Errorf("without a tunnel: %q", got)
+	}
+	first := r.labelled("api", inGroup)
+	until(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
+	first.stop()
+	until(t, "the static address serves again", func() bool { return strings.HasPrefix(ask(), "static ") })
+	r.labelled("api", inGroup) // it recovers
+	until(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
+	unlabelled := a.cloud(account.BindingKubernetes, "http://canned.demo", "", canned)
+	res := f.do(f.transport(unlabelled), "POST", "http://hello.demo/", strings.NewReader("body"), nil)
+	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" {
+		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
+	}
+	if res := f.do(f.transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 || text(t, res.Body) != "" {
+		t.Errorf("a canned answer to HEAD: %d", res.StatusCode)
+	}
+}
+
+func TestNoRequestFailsWhileATunnelOfAGroupRefuses(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	f, a := r.forwarder(), r.tenant()
+	var asked atomic.Int32
+	bad := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"}, counted(&asked, refuses))
+	receive(t, bad.bound, "the tunnel that refuses")
+	group := a.group(map[string]string{"app": "api"})
+	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", a.failover(group, a.answer(200, "canned")))
+	if status, body := f.get(b); status != 200 || body != "canned" {
+		t.Errorf("a group that refuses: %d %s", status, body)
+	}
+	r.labelled("api", names(t, "good").Listener.Addr().String())
+	for range 8 {
+		if status, body := f.get(b); status != 200 || body != "good hello.demo /x" {
+			t.Errorf("a group of which one refuses: %d %s", status, body)
+		}
+	}
+	if asked.Load() < 2 {
+		t.Errorf("the one that refuses was asked %d times", asked.Load())
+	}
+}
+
+func TestATCPConnectionGoesToTheFirstChildThatIsUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, allowLoopback)
+	f, a := r.forwarder(), r.tenant()
+	says := func(name string) string {
+		return tcpServer(t, func(c *net.TCPConn) {
+			_, _ = io.WriteString(c, name)
+			_, _ = io.Copy(c, c)
+			_ = c.CloseWrite()
+		})
+	}
+	closed := a.static(closedPort(t))
+	b := a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "", a.failover(a.group(map[string]string{"app": "db"}), closed, a.static(says("static:"))))
+	talk := func() string {
+		st := f.open(headerOf(t, b))
+		_, _ = io.WriteString(st, "ping")
+		_ = st.CloseWrite()
+		return text(t, st)
+	}
+	for range 2 {
+		if got := talk(); got != "static:ping" {
+			t.Errorf("past a closed port: %q", got)
+		}
+	}
+	tun := r.labelled("db", says("group:"))
+	until(t, "the group serves", func() bool { return talk() == "group:ping" })
+	held, name := f.openNamed(headerOf(t, b), 6)
+	if name != "group:" {
+		t.Fatalf("the connection went to %q", name)
+	}
+	other := r.labelled("db", says("second:"))
+	if !echoes(held) {
+		t.Error("a connection broke because another tunnel came")
+	}
+	other.stop()
+	tun.stop()
+	until(t, "the address serves again", func() bool { return talk() == "static:ping" })
+	alone := a.cloud(account.BindingKubernetes, "tcp://alone.demo:1", "", closed)
+	if got := f.refusal(headerOf(t, alone)); got != tunnel.RefusedUpstream {
+		t.Errorf("without anybody: %v", got)
+	}
+}
+
+func TestStaticAddressesOfTheServicesOwnNetworkAreRefused(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	f, a := r.forwarder(), r.tenant()
+	for i, address := range []string{names(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "10.0.0.1:80"} {
+		b := a.cloud(account.BindingKubernetes, fmt.Sprintf("http://s%d.demo", i), "", a.static(address))
+		if status, body := f.get(b); status != 503 || !strings.Contains(body, string(account.CodeNoChild)) || strings.Contains(body, address) {
+			t.Errorf("%s: %d %s", address, status, body)
+		}
+	}
+}
+
+func TestNoRequestFailsWhileTheFirstChildGoesAndComesUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := start(t, allowLoopback)
+	f, a := r.forwarder(), r.tenant()
+	first := names(t, "first").Listener.Addr().String()
+	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "",
+		a.failover(a.group(map[string]string{"app": "api"}), a.static(names(t, "second").Listener.Addr().String())))
+	tun := r.labelled("api", first)
+	stop := make(chan struct{})
+	var served sync.Map
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			tr := f.transport(b)
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				res := f.do(tr, http.MethodGet, "http://hello.demo/x", nil, nil)
+				body := text(t, res.Body)
+				if res.StatusCode != 200 {
+					t.Errorf("a request failed: %d %s", res.StatusCode, body)
+					return
+				}
+				name, _, _ := strings.Cut(body, " ")
+				served.Store(name, true)
+			}
+		})
+	}
+	seen := func(name string) func() bool {
+		served.Clear()
+		return func() bool { _, ok := served.Load(name); return ok }
+	}
+	until(t, "the first serves", seen("first"))
+	tun.stop()
+	until(t, "the second serves", seen("second"))
+	r.labelled("api", first)
+	until(t, "the first serves again", seen("first"))
+	close(stop)
+	load.Wait()
+}

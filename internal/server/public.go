@@ -145,7 +145,7 @@ func (s *service) wirePublic() {
 	}
 	s.public = public.New(public.Options{
 		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts,
-		Endpoint: s.store.PublicEndpoint, Serve: s.servePublic,
+		Endpoint: s.store.PublicEndpoint, Granted: s.store.GrantedHosts, Serve: s.servePublic,
 		Page: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
 			edge.Page(w, r, code.Status(), code, msg)
 		},

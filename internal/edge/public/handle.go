@@ -44,7 +44,9 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 		e.opt.Page(w, r, account.CodeUnavailable, "The service cannot look up who serves this address. Try again in a moment.")
 	case ep != nil:
 		e.setForwarded(c, r, client, scheme)
-		e.opt.Serve(w, r, ep, client)
+		guarded, leave := e.guard.enter(r, ep)
+		defer leave()
+		e.opt.Serve(w, guarded, ep, client)
 	case scheme == "http" && e.redirect(w, r, host):
 	default:
 		e.opt.Page(w, r, account.CodeEndpointUnknown, nothingHere)

@@ -11,7 +11,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,6 +169,40 @@ func TestShutdown(t *testing.T) {
 	_ = h.conn.Close()
 	if err := <-stopped; err != nil || w.edge.Live() != 0 {
 		t.Errorf("%v, live %d", err, w.edge.Live())
+	}
+}
+
+// TestARevokedGrantEndsWhatLives: also what has long left HTTP, and nothing of other hosts.
+func TestARevokedGrantEndsWhatLives(t *testing.T) {
+	t.Parallel()
+	var revoked atomic.Value // the host
+	revoked.Store("")
+	entered, ended := make(chan string, 2), make(chan string, 2)
+	w := newWorld(t, func(o *Options) {
+		o.Granted = func(_ context.Context, _ string, hosts []string) (map[string]bool, error) {
+			granted := map[string]bool{}
+			for _, h := range hosts {
+				granted[h] = h != revoked.Load()
+			}
+			return granted, nil
+		}
+		o.Serve = func(_ http.ResponseWriter, r *http.Request, ep *account.Endpoint, _ Client) {
+			entered <- ep.Host
+			<-r.Context().Done()
+			ended <- ep.Host
+		}
+	})
+	for _, h := range []string{"app.example.com", "two.example.com"} {
+		conn := w.h2(h)
+		conn.ask(1, true, ":method", "GET", ":scheme", "https", ":authority", h, ":path", "/")
+		<-entered
+	}
+	revoked.Store("two.example.com")
+	if got := <-ended; got != "two.example.com" {
+		t.Errorf("a request to %s was ended", got)
+	}
+	if live := w.edge.guard.hosts()[""]; !slices.Contains(live, "app.example.com") {
+		t.Errorf("live are %q", live)
 	}
 }
 

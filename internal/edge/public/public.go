@@ -46,6 +46,8 @@ type Options struct {
 	Endpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
 	// Serve answers a request to the endpoint. X-Forwarded-For, -Proto and -Host of the request are the listener's word.
 	Serve func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
+	// Granted says which of the hosts the account may have now: requests to others are ended. nil = grants are never revoked.
+	Granted func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 	// Page answers with an error.
 	Page   func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
 	Logger *slog.Logger
@@ -68,8 +70,11 @@ type Edge struct {
 	conns  *census
 	lookup *lookup
 	shakes chan struct{} // handshakes under way
+	guard  guard
 
-	tasks sync.WaitGroup
+	stopped chan struct{} // closed by Close
+	stop    sync.Once
+	tasks   sync.WaitGroup
 }
 
 // New makes an Edge; Start makes it serve.
@@ -77,7 +82,7 @@ func New(o Options) *Edge {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, defaultHeaderTimeout)
-	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger), lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes)}
+	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger), lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: o.Certificates.get}
 	}
@@ -115,6 +120,9 @@ func (e *Edge) Start(ctx context.Context) {
 			e.log.Error("the public edge's HTTP server ended", "err", err)
 		}
 	})
+	if e.opt.Granted != nil {
+		e.tasks.Go(func() { e.keepGrants(ctx) })
+	}
 	if l := e.opt.HTTP; l != nil {
 		e.tasks.Go(func() { e.accept(ctx, l, false) })
 	}
@@ -138,6 +146,7 @@ func (e *Edge) Shutdown(ctx context.Context) error {
 
 // Close ends everything at once and waits for it.
 func (e *Edge) Close() {
+	e.stop.Do(func() { close(e.stopped) })
 	e.closeListeners()
 	_ = e.queue.Close()
 	e.conns.closeAll() // first: the HTTP server would wait for what lingers

@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -126,9 +128,10 @@ func givenSettings(f agentconfig.Flags) (map[string]string, error) {
 func newCheck(c console) *cobra.Command {
 	var flags agentconfig.Flags
 	cmd := &cobra.Command{
-		Use:     "check",
-		Short:   "Show the settings in force, where each comes from, and what is wrong with them",
-		Long:    "Show the settings in force and where each comes from, without the authtoken itself. Fails when something is missing or wrong. It connects to nothing.",
+		Use:   "check",
+		Short: "Show the settings in force, where each comes from, and what is wrong with them",
+		Long: `Show the settings in force and where each comes from, without the authtoken itself, and the endpoints and tunnels of the config file, whose
+traffic policies are read, too. Fails when something is missing or wrong. It connects to nothing.`,
 		Example: "  fairlead config check",
 		Args:    noArguments,
 		RunE:    func(*cobra.Command, []string) error { return check(c, flags) },
@@ -160,11 +163,12 @@ func check(c console, flags agentconfig.Flags) error {
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
 	wrong := checkEntries(c, s)
-	if _, err := connection(s); len(wrong) == 0 || err != nil {
+	_, err = connection(s)
+	switch {
+	case len(wrong) == 0:
+		return err
+	case err != nil:
 		wrong = append([]error{err}, wrong...)
-	}
-	if len(wrong) == 1 {
-		return wrong[0]
 	}
 	return &usageErrors{wrong}
 }
@@ -177,6 +181,7 @@ func checkEntries(c console, s *agentconfig.Settings) []error {
 		if len(problems) > 0 {
 			continue
 		}
+		wrong = append(wrong, entryPolicy(entry, e)...)
 		what := e.URL.String()
 		if entry.Tunnel {
 			what = strings.Join(labelTexts(e.Labels), " ")
@@ -188,6 +193,19 @@ func checkEntries(c console, s *agentconfig.Settings) []error {
 		if errors.As(err, &list) {
 			wrong = append(wrong, list.all...)
 		}
+	}
+	return wrong
+}
+
+// entryPolicy says what is wrong with the traffic policy of an entry, by this program's version. When the endpoint is started the service decides.
+func entryPolicy(entry *agentconfig.Entry, e agent.Endpoint) []error {
+	if e.TrafficPolicy == "" {
+		return nil
+	}
+	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, trafficpolicy.Options{Scheme: e.URL.Scheme, Binding: e.Binding})
+	wrong := make([]error, len(mistakes))
+	for i, p := range mistakes {
+		wrong[i] = entry.ErrorAt("traffic_policy", "traffic_policy: "+p.String())
 	}
 	return wrong
 }

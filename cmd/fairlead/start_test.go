@@ -163,6 +163,24 @@ func TestConfigCheckShowsTheEntries(t *testing.T) {
 	}
 }
 
+func TestConfigCheckReadsPolicies(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: "https://s"}
+	const bad = `endpoints:
+  - name: web
+    url: http://web.demo
+    upstream: 1
+    traffic_policy:
+      on_http_request:
+        - actions: [{type: nonsense}]
+  - {name: ok, url: "http://ok.demo", upstream: 1, traffic_policy: "on_http_request: []"}
+`
+	r := fairlead(t, env, "", "config", "check", "--config", configFile(t, nil, bad))
+	if r.code != exitUsage || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, `line 5: endpoint "web": traffic_policy: `) || !strings.Contains(r.err, "nonsense") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestThePolicyOfTheFlagIsBound(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeInvalid, "traffic_policy: line 1"))

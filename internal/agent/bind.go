@@ -115,9 +115,9 @@ func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
 	return nil
 }
 
-// refused reports a refusal of one of several endpoints, once for each cause.
+// refused reports a refusal of one of several endpoints, once for each cause. That there are too many binds at once is nobody's concern: it passes.
 func (a *agent) refused(index int, err error) {
-	if !a.severally(err) {
+	if !a.severally(err) || rateLimited(err) {
 		return
 	}
 	cause := causeOf(err, a.Server)
@@ -131,9 +131,14 @@ func (a *agent) refused(index int, err error) {
 	}
 }
 
+func rateLimited(err error) bool {
+	var refused *tunnel.Error
+	return errors.As(err, &refused) && refused.Code == tunnel.CodeRateLimited
+}
+
 // rebind tries refused binds again for as long as the session takes any.
 func (a *agent) rebind(ctx context.Context, h *held) {
-	for wait := a.Rebind; ; wait = min(2*wait, maxRebind) {
+	for wait, left := a.Rebind, len(a.Endpoints); ; wait = min(2*wait, maxRebind) {
 		timer := time.NewTimer(wait/2 + rand.N(wait/2+1))
 		select {
 		case <-timer.C:
@@ -147,19 +152,32 @@ func (a *agent) rebind(ctx context.Context, h *held) {
 			timer.Stop()
 			return
 		}
-		missing := h.missing(len(a.Endpoints))
-		if len(missing) == 0 {
+		a.bindMissing(ctx, h)
+		missing := len(h.missing(len(a.Endpoints)))
+		if missing == 0 {
 			return
 		}
-		for _, index := range missing {
-			h.asked()
-			if a.isLeaving() { // looked at after asked, for the goodbye to wait or for this to see it
-				h.answered(index, "")
-				return
-			}
-			if err := a.bindOne(ctx, h, index); err != nil {
-				a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].What(), "error", err)
-			}
+		if missing < left {
+			wait = a.Rebind / 2 // it gets on, only not all at once
+		}
+		left = missing
+	}
+}
+
+// bindMissing asks once for each endpoint that the session does not hold, unless the server takes no more for now.
+func (a *agent) bindMissing(ctx context.Context, h *held) {
+	for _, index := range h.missing(len(a.Endpoints)) {
+		h.asked()
+		if a.isLeaving() { // looked at after asked, for the goodbye to wait or for this to see it
+			h.answered(index, "")
+			return
+		}
+		err := a.bindOne(ctx, h, index)
+		if err != nil {
+			a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].What(), "error", err)
+		}
+		if rateLimited(err) {
+			return
 		}
 	}
 }

@@ -24,6 +24,7 @@ settings as an agent's. Exit codes: 0 done, 1 any other failure, 2 wrong usage o
 
 // resource is one of the API's, as the commands show it.
 type resource struct {
+	group            string // the command above, "" for none
 	name, path, list string // of the command, of the API, and of the list's field
 	noun             string // for sentences
 	columns          []column
@@ -32,6 +33,9 @@ type resource struct {
 	secret           bool     // the creation answers with a secret
 	acts             []string // further verbs without an answer
 }
+
+// command is how the resource is called behind `fairlead api`.
+func (r resource) command() string { return strings.TrimSpace(r.group + " " + r.name) }
 
 func (r resource) creates() bool { return len(r.fields) > 0 }
 
@@ -46,9 +50,9 @@ func resources() []resource {
 	expires := field{flag: "expires", path: "expires_at", kind: kindExpiry, help: "`WHEN` it ends: a duration (720h), a time (2027-01-31T00:00:00Z), or never"}
 	created := column{"CREATED", "created_at"}
 	dates := []column{created, {"EXPIRES", "expires_at"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}}
-	return []resource{
-		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true,
-			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, created}},
+	return append([]resource{
+		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true, fields: endpointFields(common),
+			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
 		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"}, {"CLUSTER", "deployment.cluster_name"},
 				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
@@ -68,7 +72,9 @@ func resources() []resource {
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
 			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern> or connect:<operator id pattern>; may be repeated"}, expires)},
-	}
+		{name: "tunnels", path: "/tunnels", list: "tunnels", noun: "labelled tunnel",
+			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"}, {"STARTED", "started_at"}}},
+	}, backendResources(common)...)
 }
 
 // apiCall is what every command of `fairlead api` has.
@@ -84,8 +90,11 @@ func newAPI(c console) *cobra.Command {
 		Example: "  fairlead api endpoints list --watch\n  fairlead api credentials create --description \"alice's laptop\" --acl 'bind:http://*.demo'\n" +
 			"  fairlead api api-keys list -o yaml",
 		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp, Example: backendsExample, Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	api.AddCommand(backends)
 	for _, r := range resources() {
-		group := &cobra.Command{Use: r.name, Aliases: []string{strings.TrimPrefix(r.path, "/")}, Short: "The account's " + r.noun + "s", Args: knownCommand,
+		group := &cobra.Command{Use: r.name, Aliases: []string{r.path[strings.LastIndexByte(r.path, '/')+1:]}, Short: "The account's " + r.noun + "s", Args: knownCommand,
 			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 		group.AddCommand(apiList(c, r), apiGet(c, r))
 		if r.creates() {
@@ -97,7 +106,11 @@ func newAPI(c console) *cobra.Command {
 		if r.name == "kubernetes-operators" {
 			group.AddCommand(apiBound(c, r))
 		}
-		api.AddCommand(group)
+		if r.group == "" {
+			api.AddCommand(group)
+		} else {
+			backends.AddCommand(group)
+		}
 	}
 	return api
 }
@@ -139,7 +152,7 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 func (r resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
 
 func article(noun string) string {
-	if strings.ContainsAny(noun[:1], "aeoA") {
+	if strings.ContainsAny(noun[:1], "aeoAH") {
 		return "an " + noun
 	}
 	return "a " + noun
@@ -215,7 +228,7 @@ func apiUpdate(c console, r resource) *cobra.Command {
 			return err
 		}
 		if len(fields) == 0 {
-			return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.name)
+			return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
 		}
 		changed, err := api.UpdateObject(ctx, r.at(id), fields)
 		if err != nil {
@@ -229,13 +242,21 @@ func apiUpdate(c console, r resource) *cobra.Command {
 
 func apiDelete(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
-	return a.command(r, "delete ID", "Delete "+article(r.noun)+"; what it has open ends within a second", func(ctx context.Context, api *apiclient.Client, id string) error {
+	return a.command(r, "delete ID", "Delete "+article(r.noun)+r.afterDelete(), func(ctx context.Context, api *apiclient.Client, id string) error {
 		if err := api.DeleteObject(ctx, r.at(id)); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.noun, id)
 		return err
 	})
+}
+
+// afterDelete is what a deletion brings or needs.
+func (r resource) afterDelete() string {
+	if r.group != "" {
+		return " that nothing uses"
+	}
+	return "; what it has open ends within a second"
 }
 
 func apiAct(c console, r resource, verb string) *cobra.Command {

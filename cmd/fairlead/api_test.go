@@ -44,7 +44,8 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
-		Authtokens: a.Store, Auth: a.Store, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
+		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
+		CheckPolicy: func(text, _, _ string) (account.PolicyFacts, error) { return account.PolicyFacts{Digest: text}, nil }, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})
@@ -228,7 +229,13 @@ func TestAPIUsage(t *testing.T) {
 		"must hold one JSON or YAML object":         {"credentials", "create", "-f", bad},
 		"--file: open":                              {"credentials", "create", "-f", bad + "x"},
 		"unknown flag: --cluster-uid":               {"kubernetes-operators", "update", "op-1", "--cluster-uid", "x"},
-		"unknown command \"create\"":                {"endpoints", "create"},
+		"unknown command \"create\"":                {"tunnel-sessions", "create"},
+		`--backend "x": must be NAME=VALUE`:         {"backends", "weighted", "create", "--backend", "x"},
+		`--backend "x=y": must be a whole number`:   {"backends", "weighted", "create", "--backend", "x=y"},
+		`x is given twice`:                          {"backends", "weighted", "create", "--backend", "x=1", "--backend", "x=2"},
+		"--traffic-policy-file: open":               {"endpoints", "create", "--traffic-policy-file", bad + "x"},
+		"backends failover update --help":           {"backends", "failover", "update", "bkdfo-1"},
+		"the ID of a static backend":                {"backends", "static", "get"},
 	} {
 		if r := a.api(exitUsage, args...); !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 || r.out != "" {
 			t.Errorf("%q: %+v, want %q", args, r, want)

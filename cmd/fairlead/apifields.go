@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,12 @@ const (
 	kindText kind = iota
 	kindList
 	kindExpiry
+	kindNumber
+	kindNumbers
+	kindPairs   // name=value, many
+	kindWeights // name=number, many
+	kindFlag
+	kindFile // a text out of a file
 )
 
 // field is one that can be set, as a flag. Its path has a dot where it lies in an object.
@@ -42,8 +49,12 @@ func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
 	for _, one := range fields {
 		switch {
 		case one.create && !create:
-		case one.kind == kindList:
+		case one.kind.many():
 			cmd.Flags().StringArray(one.flag, nil, one.help)
+		case one.kind == kindFlag:
+			cmd.Flags().Bool(one.flag, false, one.help)
+		case one.kind == kindNumber:
+			cmd.Flags().Int(one.flag, 0, one.help)
 		default:
 			cmd.Flags().String(one.flag, "", one.help)
 		}
@@ -72,20 +83,82 @@ func (f *fieldFlags) read(fields []field) (map[string]any, error) {
 	return out, nil
 }
 
+func (k kind) many() bool {
+	return k == kindList || k == kindNumbers || k == kindPairs || k == kindWeights
+}
+
 func (f *fieldFlags) value(one field) (any, error) {
 	flags := f.cmd.Flags()
-	if one.kind == kindList {
+	switch one.kind {
+	case kindFlag:
+		return flags.GetBool(one.flag)
+	case kindNumber:
+		return flags.GetInt(one.flag)
+	case kindList, kindNumbers, kindPairs, kindWeights:
 		list, err := flags.GetStringArray(one.flag)
-		if strings.Join(list, "") == "" {
+		if err != nil || strings.Join(list, "") == "" {
 			return nil, err // the default
 		}
-		return list, err
+		return listed(one, list)
 	}
 	text, err := flags.GetString(one.flag)
-	if err != nil || one.kind == kindText {
+	switch {
+	case err != nil || one.kind == kindText:
 		return text, err
+	case one.kind == kindFile:
+		return readText("--"+one.flag, text)
 	}
 	return expiry("--"+one.flag, text, time.Now())
+}
+
+// listed makes of a flag's values what the API takes.
+func listed(one field, list []string) (any, error) {
+	if one.kind == kindList {
+		return list, nil
+	}
+	numbers, byName := []int{}, map[string]any{}
+	for _, item := range list {
+		name, value, ok := strings.Cut(item, "=")
+		if one.kind == kindNumbers {
+			name, value, ok = "number", item, true
+		}
+		if !ok || name == "" {
+			return nil, usagef("--%s %q: must be NAME=VALUE", one.flag, item)
+		}
+		if _, twice := byName[name]; twice && one.kind != kindNumbers {
+			return nil, usagef("--%s %q: %s is given twice", one.flag, item, name)
+		}
+		byName[name] = value
+		if one.kind == kindPairs {
+			continue
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return nil, usagef("--%s %q: must be a whole number", one.flag, item)
+		}
+		byName[name], numbers = n, append(numbers, n)
+	}
+	if one.kind == kindNumbers {
+		return numbers, nil
+	}
+	return byName, nil
+}
+
+// readText reads a text of at most maxFile bytes.
+func readText(flag, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", usagef("%s: %v", flag, err)
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	case len(raw) > maxFile:
+		return "", usagef("%s %q: has more than 1 MiB", flag, path)
+	}
+	return string(raw), nil
 }
 
 // expiry reads a duration from now on, a point in time, or never, which is nil.

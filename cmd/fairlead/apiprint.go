@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -81,8 +83,14 @@ func cell(v any) string {
 		if id, ok := v["id"].(string); ok {
 			return cell(id)
 		}
-		text, _ := json.Marshal(v)
-		return screen.Clean(string(text))
+		pairs := []string{}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			pairs = append(pairs, screen.Clean(name)+"="+cell(v[name]))
+		}
+		if len(pairs) == 0 {
+			return "-"
+		}
+		return strings.Join(pairs, ",")
 	}
 	return fmt.Sprint(v)
 }

@@ -29,7 +29,7 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: o.StatedPod})
+	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: o.StatedPod})
 	defer up.release()
 	moved, err := relay.Join(ctx, c, &seenOpening{up, seen}, relay.Options{})
 	e.saw(seen, up.target.leaf.BackendID, up.err)

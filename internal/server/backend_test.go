@@ -51,6 +51,17 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 	until(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
 	first.stop()
 	until(t, "the static address serves again", func() bool { return strings.HasPrefix(ask(), "static ") })
+	until(t, "the switches are told", func() bool {
+		var list struct{ Events []account.AuditEvent }
+		r.api("GET", "/events?type=backend.switched&object_id="+order, nil, &list)
+		return len(list.Events) >= 2 && list.Events[0].Details["from"] == group && list.Events[0].Details["to"] == static
+	})
+	var failover struct {
+		Active string `json:"active_backend"`
+	}
+	if r.api("GET", "/backends/failover/"+order, nil, &failover); failover.Active != static {
+		t.Errorf("the active child is %q, not %s", failover.Active, static)
+	}
 	r.labelled("api", inGroup) // it recovers
 	until(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
 	unlabelled := a.cloud(account.BindingKubernetes, "http://canned.demo", "", canned)

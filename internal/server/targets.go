@@ -66,8 +66,9 @@ func (s *service) wireBackends() {
 		panic("server: options that were not validated: " + err.Error())
 	}
 	s.guard = &backend.Guard{Allow: allow}
+	s.switches = make(chan backendSwitch, maxSwitches)
 	s.backends = backend.New(backend.Options{
-		Trees: s.store, Changed: s.store.Subscribe,
+		Trees: s.store, Changed: s.store.Subscribe, Switched: s.switched,
 		Online: func(accountID string, labels map[string]string) bool {
 			return s.sessions.OnlineLabels(accountID, labels)
 		},

@@ -1,0 +1,26 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "testing"
+
+func TestTheTerminalIsGivenBackBeforeACrash(t *testing.T) {
+	t.Parallel()
+	gaveBack := 0
+	a := &agent{Options: Options{OnPanic: func() { gaveBack++ }}}
+	crash := func(why any) (seen any) {
+		defer func() { seen = recover() }()
+		defer a.crashing()
+		if why != nil {
+			panic(why)
+		}
+		return nil
+	}
+	if got := crash(nil); got != nil || gaveBack != 0 {
+		t.Errorf("without a panic: %v, %d", got, gaveBack)
+	}
+	if got := crash("why"); got != "why" || gaveBack != 1 {
+		t.Errorf("the panic became %v, and the terminal was given back %d times", got, gaveBack)
+	}
+}

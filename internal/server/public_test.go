@@ -158,7 +158,7 @@ func TestAPublicEndpoint(t *testing.T) {
 			t.Errorf("%s: %d %q", url, status, body)
 		}
 	}
-	large := strings.Repeat("0123456789", 1<<20)
+	large := strings.Repeat("0123456789", 1<<18)
 	res, err := w.browser().Post("https://app.example.com/", "text/plain", strings.NewReader(large))
 	if err != nil {
 		t.Fatal(err)

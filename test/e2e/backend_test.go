@@ -1,0 +1,126 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// make posts to the account API with the admin key and returns the id of what was made.
+func (s *Service) make(t testing.TB, path string, body map[string]any) string {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", s.APIKey))
+	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H", "Service-Version: 2",
+		"-H", "Content-Type: application/json", "-d", string(raw), s.URL+path)
+	var made struct{ ID string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &made)
+	}
+	if err == nil && made.ID == "" {
+		err = errors.New("nothing was made")
+	}
+	if err != nil {
+		t.Fatalf("asking the API to make %s %s: %v: %s", path, raw, err, out)
+	}
+	return made.ID
+}
+
+// labelled starts `fairlead tunnel` and waits until it is online.
+func (s *Service) labelled(t testing.TB, label, target string) *Process {
+	t.Helper()
+	home := t.TempDir()
+	p := s.c.StartEnv(t, "fairlead-tunnel", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, "env", "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_STATE_HOME="+home,
+		binary(t, "fairlead"), "tunnel", target, "--label", label, "--server", s.URL, "--ca-file", s.CAFile)
+	p.WaitOutput(t, 15*time.Second, `(?i)\bonline\b`)
+	return p
+}
+
+// A cloud endpoint is called from a pod like any other. While the first child of its failover backend is away the second one answers, and the
+// first again once it is back; the Services stay as they are.
+func TestACloudEndpointFailsOver(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	s := c.StartService(t)
+	r := s.Install(t)
+	ns := c.Namespace(t, "cloud")
+	host := "api." + ns
+	url := "http://" + host
+	pod := c.StartPod(t, Pod{Namespace: ns, Image: ImageNettool, Args: []string{"sleep"}})
+	curl := c.CurlPod(t, ns)
+	port := freePort()
+	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
+	first := s.labelled(t, "app=api", port)
+
+	group := s.make(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
+	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": "the second child"})
+	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
+	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
+		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]", failover)})
+	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
+	before := identity(t, r, bep)
+	c.answering(t, pod, url)
+
+	serves := func(wanted bool) time.Time {
+		t.Helper()
+		c.Eventually(t, 30*time.Second, fmt.Sprintf("second child serves: %v", wanted), func(ctx context.Context) error {
+			status, body, err := c.Curl(ctx, curl, url)
+			if err == nil && (status != 200 || (body == "the second child") != wanted) {
+				err = fmt.Errorf("status %d: %s", status, body)
+			}
+			return err
+		})
+		return time.Now()
+	}
+	serves(false)
+	asking := c.startLoad(t, pod, "-v", "-rate", "50", url)
+	more := func(n int) { // answers of whoever serves now
+		t.Helper()
+		had := len(asking.samples())
+		c.Eventually(t, time.Minute, "further requests", func(context.Context) error {
+			if got := len(asking.samples()) - had; got < n {
+				return fmt.Errorf("%d of %d", got, n)
+			}
+			return nil
+		})
+	}
+	more(100)
+	stopped := time.Now()
+	if err := first.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	switched := serves(true)
+	_ = first.ExitCode()
+	more(100)
+	returned := time.Now()
+	s.labelled(t, "app=api", port)
+	back := serves(false)
+	more(100)
+	sum := asking.stop(t)
+	for _, q := range asking.samples() {
+		if !q.ok && !near(q.at, stopped) {
+			t.Errorf("a request failed %v after the first child was stopped: %s", q.at.Sub(stopped), q.reason)
+		}
+	}
+	t.Logf("%d requests answered, %d failed, slowest %v; the second child was seen %v after the stop, the first %v after its start", sum.OK, sum.Failed, sum.Slowest,
+		switched.Sub(stopped), back.Sub(returned))
+	if sum.Failed > 5 {
+		t.Errorf("%d requests failed; only those under way at the agent that stopped may", sum.Failed)
+	}
+	if after := identity(t, r, bep); after != before {
+		t.Errorf("Services %s, before %s", after, before)
+	}
+}

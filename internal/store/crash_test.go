@@ -224,6 +224,21 @@ func TestKilledPostgresLosesNothingAcknowledged(t *testing.T) {
 			storetest.Must(t, server.Crash())
 			storetest.Must(t, server.Up())
 		})
+		untilUnlocked(t, opt)
 	}
 	a.check(opt)
+}
+
+// untilUnlocked waits until the database has noticed that a killed server is gone.
+func untilUnlocked(t *testing.T, opt store.Options) {
+	t.Helper()
+	var err error
+	for range 60 { // LockServer waits for a moment itself
+		var lock *store.ServerLock
+		if lock, err = store.LockServer(t.Context(), opt); err == nil {
+			storetest.Must(t, lock.Release())
+			return
+		}
+	}
+	t.Fatal(err)
 }

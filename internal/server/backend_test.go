@@ -47,8 +47,19 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 	if got := ask(); got != "static "+behind+" /x" { // with the address' own host
 		t.Errorf("without a tunnel: %q", got)
 	}
+	serving := func(want string) {
+		t.Helper()
+		var got struct {
+			Active string `json:"active_backend"`
+		}
+		if status := r.api("GET", "/backends/failover/"+order, nil, &got); status != 200 || got.Active != want {
+			t.Errorf("the API says %d, active_backend %q, want %q", status, got.Active, want)
+		}
+	}
+	serving(static)
 	first := r.labelled("api", inGroup)
 	until(t, "the group serves", func() bool { return ask() == "group hello.demo /x" })
+	serving(group)
 	first.stop()
 	until(t, "the static address serves again", func() bool { return strings.HasPrefix(ask(), "static ") })
 	until(t, "the switches are told", func() bool {

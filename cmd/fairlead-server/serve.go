@@ -5,6 +5,9 @@ package main
 
 import (
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +44,12 @@ func newServe(c console, at *place) *cobra.Command {
 			if o.Logger, err = newLogger(c, logFormat, logLevel); err != nil {
 				return err
 			}
+			moved := make(chan os.Signal, 1)
+			if o.AccessLog != "" {
+				signal.Notify(moved, syscall.SIGHUP)
+				defer signal.Stop(moved)
+			}
+			o.Reopen = moved
 			return server.Run(cmd.Context(), o)
 		},
 	}
@@ -66,6 +75,8 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.HealthAddr, "health-addr", "", "`HOST:PORT` of /healthz and /readyz alone, without TLS, for those who may not see metrics; empty for none")
 	f.IntVar(&o.MetricsSeries, "metrics-series", 2000, "how many endpoints, and backends, have metrics of their own; the others are counted together")
 	f.StringSliceVar(&o.StaticAllow, "static-allow", nil, "`CIDR` or address that static backends may reach although it is private, loopback or link-local; may be repeated")
+	f.StringVar(&o.AccessLog, "access-log", "", "`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr for standard error; default none")
+	f.Float64Var(&o.AccessLogSample, "access-log-sample", 1, "the share, 0 to 1, of requests and connections that is logged; errors always are")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
 	addPublicFlags(f, &o.Public)

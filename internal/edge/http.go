@@ -4,6 +4,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -202,7 +203,7 @@ func (x *exchange) done(whole bool) {
 		x.finishBody()
 	}
 	if x.status == 0 {
-		x.status = statusClientGone
+		x.status = cmp.Or(x.seen.Status, statusClientGone) // a policy has answered, or nobody
 	}
 	x.saw()
 	if x.status != http.StatusSwitchingProtocols {

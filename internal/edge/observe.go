@@ -5,6 +5,7 @@ package edge
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -69,7 +70,8 @@ func (x *exchange) see() {
 
 // saw tells how the request went.
 func (x *exchange) saw() {
-	x.seen.Duration, x.seen.Status, x.seen.Code, x.seen.BackendID = time.Since(x.start), x.status, x.code, x.target.leaf.BackendID
+	x.seen.Duration, x.seen.Code, x.seen.BackendID = time.Since(x.start), x.code, x.target.leaf.BackendID
+	x.seen.Status = cmp.Or(x.seen.Status, x.status) // an upgrade's, and that of a client who left, are not written
 	x.edge.opt.Meter.End(&x.seen)
 }
 
@@ -115,8 +117,17 @@ type seenWriter struct {
 	seen *Seen
 }
 
+// WriteHeader notes the status that the client gets.
+func (w *seenWriter) WriteHeader(status int) {
+	if w.seen.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.seen.Status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // Write writes to the client.
 func (w *seenWriter) Write(p []byte) (int, error) {
+	w.seen.Status = cmp.Or(w.seen.Status, http.StatusOK)
 	n, err := w.ResponseWriter.Write(p)
 	w.seen.moved(0, n)
 	return n, err

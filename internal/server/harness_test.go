@@ -87,7 +87,7 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	r := &running{t: t, log: &logBuffer{}, hurry: make(chan struct{}), finished: make(chan error, 1)}
 	up := make(chan Addresses, 1)
 	r.opt = Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "", DataDir: filepath.Join(t.TempDir(), "data"),
+		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "", DataDir: filepath.Join(t.TempDir(), "data"),
 		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
 		Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Hurry:  r.hurry, Up: func(a Addresses) { up <- a },

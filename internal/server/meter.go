@@ -8,6 +8,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 )
@@ -16,6 +19,8 @@ import (
 type meter struct {
 	*metrics
 	endpoints, backends *tally
+	access              *accessLog // nil = none
+	tracing             *tracing   // nil = none
 }
 
 var _ edge.Meter = (*meter)(nil)
@@ -27,17 +32,56 @@ func newMeter(rows int) *meter {
 	return m
 }
 
+// marks is what Begin leaves for End where requests are traced.
+type marks struct {
+	row  *row
+	span trace.Span // nil for a connection
+}
+
+// observe opens the access log and the tracing, as options and environment have it.
+func (s *service) observe(ctx context.Context) (err error) {
+	if s.opt.AccessLog != "" {
+		if s.meter.access, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.Reopen, s.log); err != nil {
+			return err
+		}
+		s.onClose(s.meter.access.close)
+		s.meter.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
+			Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 { return float64(s.meter.access.dropped.Load()) }))
+	}
+	if s.meter.tracing, err = newTracing(ctx, s.log); err != nil || s.meter.tracing == nil {
+		return err
+	}
+	s.onClose(func() {
+		if err := s.meter.tracing.close(); err != nil {
+			s.log.Warn("traces are lost", "err", err)
+		}
+	})
+	return nil
+}
+
 // Begin implements edge.Meter.
 func (m *meter) Begin(s *edge.Seen) {
 	r := m.endpoints.row(s.Endpoint.AccountID, s.Endpoint.ID, s.Began)
 	r.open.Add(1)
 	s.Traffic = &r.traffic
 	s.Mark = r
+	if m.tracing != nil {
+		s.Mark = &marks{row: r, span: m.tracing.begin(s)}
+	}
 }
 
 // End implements edge.Meter.
 func (m *meter) End(s *edge.Seen) {
-	r := s.Mark.(*row)
+	r, ok := s.Mark.(*row)
+	if !ok {
+		both := s.Mark.(*marks)
+		if r = both.row; both.span != nil {
+			endSpan(both.span, s)
+		}
+	}
+	if m.access != nil {
+		m.access.note(s)
+	}
 	r.open.Add(-1)
 	r.end(s)
 	if s.BackendID != "" {

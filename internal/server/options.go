@@ -45,6 +45,10 @@ type Options struct {
 	EndpointGrace  time.Duration
 	Public         PublicOptions
 
+	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
+	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
+	Reopen          <-chan os.Signal // says that the access log's file was moved away; may be nil
+
 	BootstrapFile string    // where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
 	Terminal      io.Writer // a terminal that a person looks at, or nil
 	APIKeyFile    string    // files whose secrets are made valid at every start; "" = none
@@ -93,6 +97,9 @@ func (o *Options) Validate() error {
 	}
 	_, err := backend.ParseAllow("--static-allow", o.StaticAllow)
 	note(err)
+	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // not a number neither
+		note(account.Invalid("--access-log-sample", fmt.Sprint(o.AccessLogSample), "must lie between 0 and 1"))
+	}
 	if o.BaseURL != "" {
 		_, err := account.ParseServerURL("--base-url", o.BaseURL)
 		note(err)

@@ -104,6 +104,9 @@ func (s *service) open(ctx context.Context) error {
 		}
 		s.onClose(func() { _ = s.probesAt.Close() })
 	}
+	if err := s.observe(ctx); err != nil {
+		return err
+	}
 	if s.base, err = s.opt.baseURL(listener.Addr()); err != nil {
 		return err
 	}

@@ -1,0 +1,122 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// tracing makes a span of every request. The client's trace goes on in it, and the upstream's in ours.
+type tracing struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+	context  propagation.TraceContext
+}
+
+// The variables by which OpenTelemetry's SDKs are told where to send traces; its libraries read them and their like themselves.
+var traceEndpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+// newTracing makes what the environment asks for; nil when it asks for nothing.
+func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
+	configured := false
+	for _, name := range traceEndpoints {
+		configured = configured || os.Getenv(name) != ""
+	}
+	if !configured || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return nil, nil
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if p := os.Getenv(name); p != "" && p != "http/protobuf" {
+			return nil, fmt.Errorf("%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port", name, p)
+		}
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("making the exporter of traces: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "fairlead-server"), attribute.String("service.version", version.String())), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not sent", "err", err) }))
+	t := &tracing{provider: sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))}
+	t.tracer = t.provider.Tracer("github.com/fairlead-dev/fairlead/internal/edge")
+	return t, nil
+}
+
+// close sends what has not been sent, for a few seconds.
+func (t *tracing) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("sending the last traces: %w", err)
+	}
+	return nil
+}
+
+// begin begins the request's span and makes it the parent of what the upstream does. nil for a connection.
+func (t *tracing) begin(s *edge.Seen) trace.Span {
+	if s.Request == nil {
+		return nil
+	}
+	header := propagation.HeaderCarrier(s.Request.Header)
+	method := method(s.Request.Method)
+	attributes := []attribute.KeyValue{
+		attribute.String("http.request.method", method), attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)),
+		attribute.String("server.address", s.Endpoint.Host), attribute.String("fairlead.endpoint.id", s.Endpoint.ID), attribute.String("fairlead.account.id", s.Endpoint.AccountID),
+	}
+	if s.Origin.ClientIP.IsValid() {
+		attributes = append(attributes, attribute.String("client.address", s.Origin.ClientIP.String()))
+	}
+	if s.Origin.OperatorID != "" {
+		attributes = append(attributes, attribute.String("fairlead.operator.id", s.Origin.OperatorID))
+	}
+	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began), trace.WithAttributes(attributes...))
+	t.context.Inject(ctx, header)
+	return span
+}
+
+// method is the request's, or _OTHER for one that the client has made up.
+func method(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return m
+	}
+	return "_OTHER"
+}
+
+// endSpan ends the request's span.
+func endSpan(span trace.Span, s *edge.Seen) {
+	span.SetAttributes(attribute.Int("http.response.status_code", s.Status))
+	if s.BackendID != "" {
+		span.SetAttributes(attribute.String("fairlead.backend.id", s.BackendID))
+	}
+	if s.Code != "" {
+		span.SetAttributes(attribute.String("error.type", string(s.Code)))
+	}
+	if s.Status >= 500 {
+		span.SetStatus(codes.Error, string(s.Code))
+	}
+	span.End(trace.WithTimestamp(s.Began.Add(s.Duration)))
+}

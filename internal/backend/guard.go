@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // ErrForbidden says that an address is not one that tenants may have the service connect to. Its text names the address: it is for logs, not for tenants.
@@ -74,7 +76,7 @@ func (g *Guard) Check(addr netip.Addr) error {
 	return nil
 }
 
-// ParseAllow parses CIDRs, and addresses, for Guard.Allow. field names the flag in the error.
+// ParseAllow parses CIDRs, and addresses, for Guard.Allow. CodeInvalid with the field, which is the flag's name, for what is neither.
 func ParseAllow(field string, list []string) ([]netip.Prefix, error) {
 	var allow []netip.Prefix
 	for _, text := range list {
@@ -82,11 +84,8 @@ func ParseAllow(field string, list []string) ([]netip.Prefix, error) {
 		if addr, addrErr := netip.ParseAddr(text); err != nil && addrErr == nil && addr.Zone() == "" {
 			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
-		if err == nil && p.Addr().Is4In6() {
-			err = errors.New("an IPv4 range is written as one")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s %q: give an address range such as 10.1.2.0/24 or fd00:1::/64: %w", field, text, err)
+		if err != nil || p.Addr().Is4In6() {
+			return nil, account.Invalid(field, text, "must be an address or a range of addresses, such as 10.1.2.0/24 or fd00:1::/64")
 		}
 		allow = append(allow, p.Masked())
 	}

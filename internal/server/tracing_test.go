@@ -147,6 +147,7 @@ func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the en
 	}
 	refused("--access-log-sample", func(o *Options) { o.AccessLogSample = 1.5 })
 	refused("--access-log", func(o *Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
+	refused("--static-allow", func(o *Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
 	refused("--metrics-series", func(o *Options) { o.MetricsSeries = -1 })
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")

@@ -60,9 +60,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because EndpointSlices still name it: enough for about 1,000
-// hostnames. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout together.
-const LeaveTimeout = time.Minute
+// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because EndpointSlices still name it: enough for about 3,000
+// hostnames, whose slices are written twice in a rollout. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout together.
+const LeaveTimeout = 5 * time.Minute
 
 // Objects is what the cluster says at one moment.
 type Objects struct {

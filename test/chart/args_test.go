@@ -142,7 +142,7 @@ func TestEdgeAddressFollowsTheAPI(t *testing.T) {
 // The pod must live long enough for what the forwarder does when it is told to stop.
 func TestGracePeriodCoversTheDrain(t *testing.T) {
 	t.Parallel()
-	for drain, want := range map[string]int64{"0s": 75, "90s": 165, "15m": 975, "2h": 7275} {
+	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
 		got := forwarder(t, render(t, good().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
 		if got == nil || *got != want {
 			t.Errorf("%s: grace period %v, want %d", drain, got, want)

@@ -355,3 +355,26 @@ func TestAReplacedPolicyHoldsForTheWholePool(t *testing.T) {
 		}
 	}
 }
+
+func TestATCPConnectionIsForwardedToInternalEndpoints(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	f, a := r.forwarder(), r.tenant()
+	forward := func(to string) string {
+		return "on_tcp_connect: [{actions: [{type: forward-internal, config: {url: '" + to + "'}}]}]"
+	}
+	last := r.agentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: "tcp://db.internal:5432"},
+		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	receive(t, last.bound, "bind of the internal endpoint")
+	a.cloud(account.BindingInternal, "tcp://hop.internal:1", forward("tcp://db.internal:5432"), "")
+	st := f.open(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", forward("tcp://hop.internal:1"), "")))
+	_, _ = io.WriteString(st, "through two")
+	_ = st.CloseWrite()
+	if got := text(t, st); got != "through two" {
+		t.Errorf("came back: %q", got)
+	}
+	a.cloud(account.BindingInternal, "tcp://circle.internal:1", forward("tcp://circle.internal:1"), "")
+	if got := f.refusal(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://circle.demo:1", forward("tcp://circle.internal:1"), ""))); got != tunnel.RefusedOffline {
+		t.Errorf("a circle: %v", got)
+	}
+}

@@ -108,6 +108,7 @@ func readAPIKeyPatch(c *call) (*body, account.APIKeyPatch, error) {
 		return nil, p, err
 	}
 	o := b.top
+	o.ownID(c)
 	p.Description, p.Metadata = o.text("description"), o.text("metadata")
 	if texts := o.textsOr("scopes", []string{string(account.ScopeAdmin)}); texts != nil {
 		scopes := make([]account.Scope, len(*texts))

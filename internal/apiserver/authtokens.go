@@ -108,6 +108,7 @@ func readAuthtokenPatch(c *call) (*body, account.AuthtokenPatch, error) {
 		return nil, p, err
 	}
 	o := b.top
+	o.ownID(c)
 	p.Description, p.Metadata = o.text("description"), o.text("metadata")
 	p.ACL = o.textsOr("acl", account.DefaultACL())
 	p.Expiry.At, p.Expiry.Set = o.time("expires_at")

@@ -94,16 +94,18 @@ func operatorFields(create bool) schema {
 	}
 	if create {
 		all["cluster_uid"] = text(account.MaxShortText)
+	} else {
+		all["id"] = sameID()
 	}
 	return fields(all)
 }
 
 func apiKeyFields() schema {
-	return fields(schema{"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
+	return fields(schema{"id": sameID(), "description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
 		"scopes": texts(schema{"type": "string", "enum": account.Scopes()}, len(account.Scopes()))})
 }
 
 func authtokenFields() schema {
-	return fields(schema{"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
+	return fields(schema{"id": sameID(), "description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "expires_at": moment(), "owner_id": ignored(),
 		"acl": texts(schema{"type": "string", "maxLength": account.MaxACLRule, "pattern": "^(bind|connect):."}, account.MaxACLRules)})
 }

@@ -138,6 +138,7 @@ func (s *server) patchOperator(c *call) error {
 	if err != nil {
 		return err
 	}
+	b.top.ownID(c)
 	patch := readOperatorPatch(b.top)
 	if len(b.broken) > 0 {
 		_, err = patch.Apply(*existing) // to list all rules at once

@@ -8,11 +8,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
+// noRules is the digest of every document without a rule.
+const noRules = "no rules"
+
 // compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know of it. It is an account.PolicyChecker.
 func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding})
 	if err != nil {
 		return account.PolicyFacts{}, err
 	}
-	return p.Facts(), nil
+	facts := p.Facts()
+	if facts.Digest == "" {
+		facts.Digest = noRules // a document without a rule is one all the same, and is kept as it was written
+	}
+	return facts, nil
 }

@@ -18,20 +18,17 @@ LABEL    := -label org.opencontainers.image
 CLUSTER_PACKAGES := . ./internal/... ./mkimage ./cmd/... ./images/...
 
 ##@ Main
-.PHONY: help
+.PHONY: help build demo demo-down
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: build
 build: ## Build the three programs into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
 
-.PHONY: demo
 demo: ## From nothing to a pod that calls http://hello.demo (root on Linux)
 	@hack/demo.sh up
 
-.PHONY: demo-down
 demo-down: ## Remove every trace of the demo
 	@hack/demo.sh down
 
@@ -41,6 +38,7 @@ test: envtest-assets helm ## Unit, property and envtest suites, with the race de
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" \
 		go test -race -timeout 20m ./...
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
+	go test -C test/client -count=1 ./...
 
 .PHONY: e2e
 e2e: build cluster-build ## The suite on a real cluster (root on Linux)
@@ -71,11 +69,10 @@ fuzz: ## Every fuzz target for FUZZTIME each
 	@hack/fuzz.sh $(FUZZTIME)
 
 ##@ Source
-.PHONY: generate
+.PHONY: generate manifests fmt lint verify
 generate: $(TOOLS)/controller-gen ## Write deepcopy methods
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
-.PHONY: manifests
 manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copies of them
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-manager,fileName=manager.yaml paths=./internal/controller/... output:rbac:dir=config/rbac
@@ -83,21 +80,20 @@ manifests: $(TOOLS)/controller-gen ## Write CRDs and rules, and the chart's copi
 	$(TOOLS)/controller-gen rbac:roleName=fairlead-operator-forwarder-pods,fileName=forwarder-pods.yaml paths=./internal/podidentity/... output:rbac:dir=config/rbac
 	@mkdir -p $(CRDS) && cp config/crd/bases/*.yaml $(CRDS)/
 
-.PHONY: fmt
 fmt: ## Format the sources
 	gofmt -w $$(git ls-files '*.go')
 
-.PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters
 	$(TOOLS)/golangci-lint run ./...
 	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
+	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
-.PHONY: verify
 verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fails on any difference
 	go vet ./...
 	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
+	go vet -C test/client ./...
 	go test ./test/repo/...
-	go mod tidy -diff
+	go mod tidy -diff && go mod tidy -C test/client -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
 

@@ -253,3 +253,23 @@ func (r *Resolver) Active(accountID, backendID string) string {
 	}
 	return ""
 }
+
+// Failovers calls f with every failover that connections went through lately and its active child, "" = none is up, until f returns false.
+func (r *Resolver) Failovers(f func(accountID, backendID, active string) bool) {
+	type known struct{ accountID, backendID, active string }
+	var all []known
+	r.mu.Lock()
+	for accountID, a := range r.accounts {
+		for id, g := range a.groups {
+			if active := g.active.Load(); active != nil {
+				all = append(all, known{accountID, id, *active})
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, k := range all {
+		if !f(k.accountID, k.backendID, k.active) {
+			return
+		}
+	}
+}

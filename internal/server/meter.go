@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 )
 
@@ -111,4 +112,31 @@ func (s *service) forgetDeleted(ctx context.Context) {
 			return exists(err)
 		})
 	}
+}
+
+// activeChildren says which child of each failover serves.
+type activeChildren struct {
+	desc     *prometheus.Desc
+	backends *backend.Resolver
+	most     int // failovers
+}
+
+func (s *service) watchBackends() {
+	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, most: s.opt.MetricsSeries,
+		desc: prometheus.NewDesc("fairlead_server_backend_active", "1 for the child that serves a failover's new connections; child \"\": none is up.", []string{"backend", "child"}, nil)})
+}
+
+// Describe implements prometheus.Collector.
+func (a *activeChildren) Describe(to chan<- *prometheus.Desc) { to <- a.desc }
+
+// Collect implements prometheus.Collector.
+func (a *activeChildren) Collect(to chan<- prometheus.Metric) {
+	left := a.most
+	a.backends.Failovers(func(_, id, active string) bool {
+		if left--; left < 0 {
+			return false
+		}
+		to <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, 1, id, active)
+		return true
+	})
 }

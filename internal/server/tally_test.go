@@ -193,3 +193,19 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations for counting a connection", n)
 	}
 }
+
+func TestMetricsOfBackends(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	f, a := r.forwarder(), r.tenant()
+	canned := a.answer(200, "canned")
+	order := a.failover(a.group(map[string]string{"app": "nobody"}), canned)
+	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", order)
+	if status, body := f.get(b); status != 200 || body != "canned" {
+		t.Fatalf("%d %s", status, body)
+	}
+	(&path{running: r, bound: b}).counted(
+		`fairlead_server_backend_requests_total{backend="`+canned+`",class="2xx"} 1`, `fairlead_server_backend_bytes_total{backend="`+canned+`",direction="out"} 6`,
+		`fairlead_server_backend_active{backend="`+order+`",child="`+canned+`"} 1`, `fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 1`,
+	)
+}

@@ -74,6 +74,7 @@ func (s *service) wireBackends() {
 		},
 	})
 	s.onClose(s.backends.Close)
+	s.watchBackends()
 }
 
 // backend begins a connection or request of the edge to a backend.

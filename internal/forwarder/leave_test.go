@@ -65,7 +65,7 @@ func leavings() map[string]leaving {
 					return false, errors.New("forbidden")
 				}
 				return false, unauthorized
-			}, long, time.Minute + long, time.Minute + long, 0,
+			}, long, LeaveTimeout + long, LeaveTimeout + long, 0,
 		},
 		"a credential that is refused for good": {
 			still, func(context.Context, time.Duration) (bool, error) { return false, unauthorized }, long, 10 * time.Second, 12 * time.Second, 1,

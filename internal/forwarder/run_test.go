@@ -181,7 +181,8 @@ func TestLeavingHasLimits(t *testing.T) {
 		"EndpointSlices cannot be read":    {func() (bool, error) { return false, errors.New("forbidden") }, 40 * time.Second, 5 * time.Minute},
 		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout + 5*time.Minute, 0},
 		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second, 5 * time.Minute},
-		"thousands of EndpointSlices":      {after(3 * time.Minute), 3*time.Minute + 10*time.Second, 2*time.Minute + 50*time.Second},
+		"a thousand EndpointSlices":        {after(100 * time.Second), 110 * time.Second, 5 * time.Minute},
+		"thousands of EndpointSlices":      {after(7 * time.Minute), 7*time.Minute + 10*time.Second, LeaveTimeout - 2*time.Minute - 10*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -30,53 +31,54 @@ type request struct {
 	required []string // what goes with every other field of a creation
 	create   any
 	update   func(id string) any
+	made     reflect.Type // of the answers
 }
 
 // requests are those of every resource that can be made through the API. child and other are ids of backends.
 func requests(child, other string) []request {
 	description, metadata := text("a description"), text("metadata")
 	return []request{
-		{path: "/api_keys", create: ngrok.APIKeyCreate{Description: *description, Metadata: *metadata, OwnerID: text("usr_1")},
+		{path: "/api_keys", made: reflect.TypeFor[ngrok.APIKey](), create: ngrok.APIKeyCreate{Description: *description, Metadata: *metadata, OwnerID: text("usr_1")},
 			update: func(id string) any {
 				return ngrok.APIKeyUpdate{ID: id, Description: description, Metadata: metadata}
 			}},
-		{path: "/credentials", create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata, ACL: []string{"bind:*.example.com"}, OwnerID: text("usr_1")},
+		{path: "/credentials", made: reflect.TypeFor[ngrok.Credential](), create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata, ACL: []string{"bind:*.example.com"}, OwnerID: text("usr_1")},
 			update: func(id string) any {
 				return ngrok.CredentialUpdate{ID: id, Description: description, Metadata: metadata, ACL: []string{"bind:foo=bar"}}
 			}},
-		{path: "/endpoints", required: []string{"url"},
+		{path: "/endpoints", made: reflect.TypeFor[ngrok.Endpoint](), required: []string{"url"},
 			create: ngrok.EndpointCreate{URL: "http://shop.demo", Type: "cloud", TrafficPolicy: `{"on_http_request":[]}`, Description: description, Metadata: metadata,
 				Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)},
 			update: func(id string) any {
 				return ngrok.EndpointUpdate{ID: id, Url: text("http://shop.demo"), TrafficPolicy: text("on_http_request: []"), Description: description, Metadata: metadata,
 					Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)}
 			}},
-		{path: "/backends/failover", required: []string{"backends"},
+		{path: "/backends/failover", made: reflect.TypeFor[ngrok.FailoverBackend](), required: []string{"backends"},
 			create: ngrok.FailoverBackendCreate{Description: *description, Metadata: *metadata, Backends: []string{child}},
 			update: func(id string) any {
 				return ngrok.FailoverBackendUpdate{ID: id, Description: description, Metadata: metadata, Backends: []string{other}}
 			}},
-		{path: "/backends/weighted", required: []string{"backends"},
+		{path: "/backends/weighted", made: reflect.TypeFor[ngrok.WeightedBackend](), required: []string{"backends"},
 			create: ngrok.WeightedBackendCreate{Description: *description, Metadata: *metadata, Backends: map[string]int64{child: 1}},
 			update: func(id string) any {
 				return ngrok.WeightedBackendUpdate{ID: id, Description: description, Metadata: metadata, Backends: map[string]int64{other: 2}}
 			}},
-		{path: "/backends/tunnel_group", required: []string{"labels"},
+		{path: "/backends/tunnel_group", made: reflect.TypeFor[ngrok.TunnelGroupBackend](), required: []string{"labels"},
 			create: ngrok.TunnelGroupBackendCreate{Description: *description, Metadata: *metadata, Labels: map[string]string{"app": "api"}},
 			update: func(id string) any {
 				return ngrok.TunnelGroupBackendUpdate{ID: id, Description: description, Metadata: metadata, Labels: map[string]string{"app": "web"}}
 			}},
-		{path: "/backends/static", required: []string{"address"},
+		{path: "/backends/static", made: reflect.TypeFor[ngrok.StaticBackend](), required: []string{"address"},
 			create: ngrok.StaticBackendCreate{Description: *description, Metadata: *metadata, Address: "example.com:80", TLS: ngrok.StaticBackendTLS{Enabled: true}},
 			update: func(id string) any {
 				return ngrok.StaticBackendUpdate{ID: id, Description: description, Metadata: metadata, Address: "example.org:80", TLS: ngrok.StaticBackendTLS{Enabled: true}}
 			}},
-		{path: "/backends/http_response",
+		{path: "/backends/http_response", made: reflect.TypeFor[ngrok.HTTPResponseBackend](),
 			create: ngrok.HTTPResponseBackendCreate{Description: *description, Metadata: *metadata, Body: "body", Headers: map[string]string{"x-a": "b"}, StatusCode: status(404)},
 			update: func(id string) any {
 				return ngrok.HTTPResponseBackendUpdate{ID: id, Description: description, Metadata: metadata, Body: text("b"), Headers: map[string]string{"x-b": "c"}, StatusCode: status(410)}
 			}},
-		{path: "/kubernetes_operators",
+		{path: "/kubernetes_operators", made: reflect.TypeFor[ngrok.KubernetesOperator](),
 			create: ngrok.KubernetesOperatorCreate{Description: *description, Metadata: *metadata, EnabledFeatures: []string{"bindings"}, Region: "global",
 				Deployment: ngrok.KubernetesOperatorDeployment{Name: "operator", Namespace: "system", Version: "1.0.0", ClusterName: "demo"},
 				Binding:    &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"true"}, CSR: "csr", IngressEndpoint: text("example.com:443")}},
@@ -103,19 +105,19 @@ func TestEveryFieldIsAccepted(t *testing.T) {
 			t.Parallel()
 			a := newTenant(t)
 			r := requests(a.response("first"), a.response("second"))[i]
-			a.sendEach(t, http.MethodPost, r.path, r.create, r.required)
+			a.sendEach(t, http.MethodPost, r.path, r, r.create)
 			base := ngrok.NewBaseClient(a.config)
 			var made ngrok.Ref
 			if err := base.Do(a.ctx, http.MethodPost, &url.URL{Path: r.path}, r.create, &made); err != nil {
 				t.Fatal(err)
 			}
-			a.sendEach(t, http.MethodPatch, r.path+"/"+made.ID, r.update(made.ID), nil)
+			a.sendEach(t, http.MethodPatch, r.path+"/"+made.ID, r, r.update(made.ID))
 		})
 	}
 }
 
-// sendEach sends each field of the body, with those that are required, and at last all of them.
-func (a *tenant) sendEach(t *testing.T, method, path string, body any, required []string) {
+// sendEach sends each field of the body, those that are required with every creation, and all of them at once.
+func (a *tenant) sendEach(t *testing.T, method, path string, r request, body any) {
 	t.Helper()
 	full := fieldsOf(t, body)
 	for _, missing := range missingFields("", reflect.TypeOf(body), full) {
@@ -133,20 +135,43 @@ func (a *tenant) sendEach(t *testing.T, method, path string, body any, required 
 	}
 	base := ngrok.NewBaseClient(a.config)
 	for what, fields := range bodies {
-		for _, name := range required {
-			fields[name] = full[name]
+		if method == http.MethodPost {
+			for _, name := range r.required {
+				fields[name] = full[name]
+			}
 		}
-		var answer ngrok.Ref
+		var answer map[string]any
 		if err := base.Do(a.ctx, method, &url.URL{Path: path}, fields, &answer); err != nil {
 			t.Errorf("%s %s with %s of %T: %v", method, path, what, body, err)
 			continue
 		}
+		for _, name := range nulls("", r.made, answer) {
+			t.Errorf("%s %s with %s: %s of the answer is null, and has no null in %s", method, path, what, name, r.made)
+		}
 		if method == http.MethodPost {
-			if err := base.Do(a.ctx, http.MethodDelete, &url.URL{Path: path + "/" + answer.ID}, nil, nil); err != nil {
+			if err := base.Do(a.ctx, http.MethodDelete, &url.URL{Path: path + "/" + fmt.Sprint(answer["id"])}, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+}
+
+// nulls are the fields of an answer that are null, where the client's type has a text, a number, a list, a map or an object that is always there.
+func nulls(where string, of reflect.Type, answer map[string]any) (found []string) {
+	for name, f := range jsonFields(of) {
+		value, there := answer[name]
+		inner, optional := f.Type, f.Type.Kind() == reflect.Pointer
+		if optional {
+			inner = inner.Elem()
+		}
+		switch answered, isObject := value.(map[string]any); {
+		case there && value == nil && !optional && where+name != "binding.cert": // there is never one
+			found = append(found, where+name)
+		case isObject && inner.Kind() == reflect.Struct:
+			found = append(found, nulls(where+name+".", inner, answered)...)
+		}
+	}
+	return found
 }
 
 // missingFields are those of a struct, and of structs in it, that are not among the fields.

@@ -50,7 +50,13 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer server.stop()
-	return m.Run()
+	code := m.Run()
+	for line := range strings.Lines(server.log.String()) {
+		if code != 0 && strings.Contains(line, `"level":"ERROR"`) {
+			fmt.Fprint(os.Stderr, line)
+		}
+	}
+	return code
 }
 
 // service is what is known of the running server.

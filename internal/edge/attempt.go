@@ -50,7 +50,9 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // take makes t the target that serves the request.
 func (x *exchange) take(t target) {
-	x.target.release()
+	if !t.first {
+		x.target.release()
+	}
 	x.target = t
 }
 

@@ -45,6 +45,7 @@ type Outcome interface {
 // target is one place that a connection or request may go to: an agent, or a leaf of a backend that is none.
 type target struct {
 	agent Agent   // nil for static addresses and responses
+	first bool    // the agent was chosen when the client arrived, and is the exchange's target already
 	leaf  Attempt // zero for an agent of the endpoint itself
 }
 
@@ -113,10 +114,11 @@ func (r *route) next(ctx context.Context) (target, error) {
 	if r.attempts != nil {
 		return r.nextLeaf(ctx)
 	}
-	agent, err := r.first, error(nil)
-	if r.first = nil; agent == nil {
-		agent, err = r.edge.agent(ctx, r.endpoint, r.origin, r.tried)
+	if agent := r.first; agent != nil {
+		r.first = nil
+		return target{agent: agent, first: true}, nil
 	}
+	agent, err := r.edge.agent(ctx, r.endpoint, r.origin, r.tried)
 	if err != nil {
 		return target{}, err
 	}

@@ -161,7 +161,7 @@ func TestListenerGoesWithItsOwner(t *testing.T) {
 func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
-	r := start(t, e, quick())
+	r := connected(t, e, quick())
 	// A fixed port: a new listener must get the very port that the old one had. On an address of its own, no other test can get it in between.
 	const host = "127.0.9.1"
 	probe, err := net.Listen("tcp", host+":0")

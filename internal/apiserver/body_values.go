@@ -10,9 +10,9 @@ import (
 	"strconv"
 )
 
-// ownID takes an id that says again which object the request is about. Clients of the public API may send it with an update.
+// ownID takes an id that says again which object the request is about, or none. Clients of the public API may send it with an update.
 func (o *object) ownID(c *call) {
-	if id := o.text("id"); id != nil && *id != c.r.PathValue("id") {
+	if id := o.text("id"); id != nil && *id != "" && *id != c.r.PathValue("id") {
 		o.bad("id", *id, "does not change; leave it out")
 	}
 }

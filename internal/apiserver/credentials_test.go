@@ -44,6 +44,21 @@ func TestAPIKeyLife(t *testing.T) {
 	}
 }
 
+// A change may say again whom it is about, and nobody else.
+func TestAChangeNamesItsOwnID(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, path := range []string{"/api_keys", "/credentials", "/kubernetes_operators", "/backends/http_response"} {
+		id := a.do("POST", path, a.admin, "{}").want(201).body["id"].(string)
+		at := path + "/" + id
+		a.do("PATCH", at, a.admin, `{"id":"`+id+`","description":"x"}`).want(200)
+		a.do("PATCH", at, a.admin, `{"id":""}`).want(200)
+		a.do("PATCH", at, a.admin, `{"id":null}`).want(200)
+		rules := a.do("PATCH", at, a.admin, `{"id":"another"}`).want(400, account.CodeInvalid).rules()
+		storetest.Equal(t, path, rules["id"], "does not change; leave it out")
+	}
+}
+
 func TestTheLastAdminKeyStays(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -41,10 +41,11 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.admin(a.ctx, "domain", "grant", a.name, "*.failover.test"); err != nil {
+	if _, err := server.admin(a.ctx, "domain", "grant", a.name, "*."+a.name+".test"); err != nil {
 		t.Fatal(err)
 	}
-	at := map[string]string{"public": "http://shop.failover.test", "internal": "http://shop.internal", "kubernetes": "http://shop.demo"}
+	host := "shop." + a.name + ".test"
+	at := map[string]string{"public": "http://" + host, "internal": "http://shop.internal", "kubernetes": "http://shop.demo"}
 	for binding, url := range at {
 		made, err := endpoints.NewClient(a.config).Create(a.ctx, &ngrok.EndpointCreate{URL: url, Type: "cloud", Bindings: []string{binding}, TrafficPolicy: forwardTo(both.ID)})
 		if err != nil {
@@ -54,7 +55,7 @@ func TestFailover(t *testing.T) {
 			t.Errorf("%s: made %#v", url, made)
 		}
 	}
-	if got := a.call("shop.failover.test"); got != "200 from the agent" {
+	if got := a.call(host); got != "200 from the agent" {
 		t.Errorf("the endpoint answers %q, want its first child", got)
 	}
 	wantError(t, "delete of a backend that is in use", failover.NewClient(a.config).Delete(a.ctx, both.ID), http.StatusConflict)
@@ -71,7 +72,7 @@ func TestFailover(t *testing.T) {
 	case <-a.ctx.Done():
 		t.Fatalf("the agent goes on after stop:\n%s", agent)
 	}
-	if got := a.call("shop.failover.test"); got != "503 resting" {
+	if got := a.call(host); got != "503 resting" {
 		t.Errorf("without its first child the endpoint answers %q", got)
 	}
 }

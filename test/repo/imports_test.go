@@ -97,6 +97,11 @@ var rules = []rule{
 		why:    "other programs import the kinds",
 	},
 	{
+		name: "the client of the public API is a test's", of: []string{"cmd/", "internal/", "api/", "test/"}, deep: true,
+		forbid: []string{"github.com/ngrok/"},
+		why:    "the product speaks for itself; test/client, a module of its own, drives it with that client",
+	},
+	{
 		name: "nobody imports commands or assemblies", of: []string{"internal/", "api/"},
 		forbid: []string{module + "/cmd/", module + "/internal/server", module + "/internal/operator"},
 		why:    "an assembly is the last step of a program",

@@ -92,7 +92,7 @@ func newAPI(c console) *cobra.Command {
 		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp, Example: backendsExample, Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	api.AddCommand(backends)
+	api.AddCommand(backends, apiEvents(c))
 	for _, r := range resources() {
 		group := &cobra.Command{Use: r.name, Aliases: []string{r.path[strings.LastIndexByte(r.path, '/')+1:]}, Short: "The account's " + r.noun + "s", Args: knownCommand,
 			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
@@ -171,7 +171,12 @@ func apiList(c console, r resource) *cobra.Command {
 			query.Set("url", at)
 		}
 		if watch {
-			return a.watch(ctx, api, account.EndpointFilter{Binding: binding, URL: at})
+			if a.output == "table" {
+				if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
+					return err
+				}
+			}
+			return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: account.EndpointFilter{Binding: binding, URL: at}})
 		}
 		all, err := api.ListObjects(ctx, r.path, r.list, query)
 		if err != nil {

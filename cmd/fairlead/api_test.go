@@ -43,7 +43,7 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	_, key, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "first", nil, nil)
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
+	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
 		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
 		CheckPolicy: func(text, _, _ string) (account.PolicyFacts, error) { return account.PolicyFacts{Digest: text}, nil }, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {

@@ -19,23 +19,23 @@ import (
 // watchPause is how long a watch waits before it tries the service again.
 const watchPause = 2 * time.Second
 
-// watch prints the endpoints and then every change, across outages, until ctx is done.
-func (a *apiCall) watch(ctx context.Context, api *apiclient.Client, f account.EndpointFilter) error {
-	if a.output == "table" {
-		if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
-			return err
-		}
-	}
-	var at account.ResourceVersion
+// follower prints what a resource holds, and then every change.
+type follower interface {
+	list(ctx context.Context) error              // prints what there is
+	follow(ctx context.Context, up func()) error // prints changes from there on until the watch ends; up is called when it is open
+}
+
+// watch follows across outages, until ctx is done.
+func (a *apiCall) watch(ctx context.Context, f follower) error {
 	listed, down := false, false
 	for ctx.Err() == nil { // Ctrl-C is how a watch ends
 		var err error
 		if !listed {
-			at, err = a.watchList(ctx, api, f)
+			err = f.list(ctx)
 			listed = err == nil
 		}
 		if listed {
-			at, err = a.watchFrom(ctx, api, f, at, &down)
+			err = f.follow(ctx, func() { down = false })
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -66,42 +66,50 @@ func passing(err error) bool {
 	return false
 }
 
-// watchList prints what there is as ADDED, oldest first.
-func (a *apiCall) watchList(ctx context.Context, api *apiclient.Client, f account.EndpointFilter) (account.ResourceVersion, error) {
-	list, err := api.ListEndpoints(ctx, f)
+// endpointFollower follows endpoints.
+type endpointFollower struct {
+	*apiCall
+	api    *apiclient.Client
+	filter account.EndpointFilter
+	at     account.ResourceVersion
+}
+
+// list prints the endpoints as ADDED, oldest first.
+func (f *endpointFollower) list(ctx context.Context) error {
+	list, err := f.api.ListEndpoints(ctx, f.filter)
 	if err != nil {
-		return account.ResourceVersion{}, err
+		return err
 	}
 	for i := len(list.Endpoints) - 1; i >= 0; i-- {
 		e := &list.Endpoints[i]
-		if err := a.printEvent(account.EndpointEvent{Type: account.Added, ResourceVersion: e.ResourceVersion, Endpoint: e}); err != nil {
-			return account.ResourceVersion{}, err
+		if err := f.printEvent(account.EndpointEvent{Type: account.Added, ResourceVersion: e.ResourceVersion, Endpoint: e}); err != nil {
+			return err
 		}
 	}
-	return list.Version, nil
+	f.at = list.Version
+	return nil
 }
 
-// watchFrom prints changes until the watch ends, and returns where it got to.
-func (a *apiCall) watchFrom(ctx context.Context, api *apiclient.Client, f account.EndpointFilter, at account.ResourceVersion, down *bool) (account.ResourceVersion, error) {
-	w, err := api.WatchEndpoints(ctx, f, at)
+func (f *endpointFollower) follow(ctx context.Context, up func()) error {
+	w, err := f.api.WatchEndpoints(ctx, f.filter, f.at)
 	if errors.Is(err, apiclient.ErrWatchUnsupported) {
-		return at, fmt.Errorf("the service offers no watch: %w", err)
+		return fmt.Errorf("the service offers no watch: %w", err)
 	}
 	if err != nil {
-		return at, err
+		return err
 	}
 	defer w.Close()
-	for *down = false; ; {
+	for up(); ; {
 		e, err := w.Next()
 		if err != nil {
-			return at, err
+			return err
 		}
-		at = e.ResourceVersion
+		f.at = e.ResourceVersion
 		if e.Type == account.Bookmark {
 			continue
 		}
-		if err := a.printEvent(e); err != nil {
-			return at, err
+		if err := f.printEvent(e); err != nil {
+			return err
 		}
 	}
 }
@@ -117,8 +125,13 @@ func (a *apiCall) printEvent(e account.EndpointEvent) error {
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
 	}
+	return a.printLine(line)
+}
+
+// printLine prints an event for programs.
+func (a *apiCall) printLine(line []byte) error {
 	if a.output == "json" { // one line each
-		_, err = fmt.Fprintf(a.console.out, "%s\n", line)
+		_, err := fmt.Fprintf(a.console.out, "%s\n", line)
 		return err
 	}
 	if _, err := fmt.Fprintln(a.console.out, "---"); err != nil {

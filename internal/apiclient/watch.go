@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +21,14 @@ import (
 // ErrWatchUnsupported says that the API answered a watch with a list: it knows no watch. List from time to time and try again.
 var ErrWatchUnsupported = errors.New("the API answered the watch with a list: it has no watch")
 
-// Watch is an open watch. One goroutine reads it; Close may be called from any.
-type Watch struct {
+// Watch is an open watch of endpoints. One goroutine reads it; Close may be called from any.
+type Watch struct{ watchLines }
+
+// AuditWatch is an open watch of audit events. One goroutine reads it; Close may be called from any.
+type AuditWatch struct{ watchLines }
+
+// watchLines are the lines of a watch.
+type watchLines struct {
 	res     *http.Response
 	lines   *bufio.Reader
 	silence time.Duration
@@ -35,13 +42,29 @@ type Watch struct {
 // WatchEndpoints opens a watch that continues after a version: of a list, or of the last event. CodeGone means: list again. The watch ends
 // with ctx.
 func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v account.ResourceVersion) (*Watch, error) {
-	query := filterQuery(f)
+	w := &Watch{}
+	if err := c.openWatch(ctx, &w.watchLines, "/endpoints", filterQuery(f), v); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// WatchAudit is WatchEndpoints for audit events.
+func (c *Client) WatchAudit(ctx context.Context, f account.AuditFilter, v account.ResourceVersion) (*AuditWatch, error) {
+	w := &AuditWatch{}
+	if err := c.openWatch(ctx, &w.watchLines, "/events", auditQuery(f), v); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (c *Client) openWatch(ctx context.Context, w *watchLines, path string, query url.Values, v account.ResourceVersion) error {
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
-	ctx, cancel := context.WithCancel(ctx)
-	w := &Watch{cancel: cancel, silence: c.opt.WatchSilence, host: c.base.Host, suspect: c.CloseIdle}
-	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)               // for the beginning
-	res, err := c.send(ctx, http.MethodGet, "/endpoints", query, nil) //nolint:bodyclose // Watch.Close does
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.silence, w.host, w.suspect = c.opt.WatchSilence, c.base.Host, c.CloseIdle
+	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)       // for the beginning
+	res, err := c.send(ctx, http.MethodGet, path, query, nil) //nolint:bodyclose // Close does
 	if err == nil {
 		w.res = res
 		err = checkWatch(res)
@@ -52,10 +75,10 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 		if w.silent.Load() {
 			err = unreachable(c.base.Host, fmt.Errorf("no whole answer within %s", c.opt.Timeout))
 		}
-		return nil, err
+		return err
 	}
 	w.lines = bufio.NewReaderSize(res.Body, 16<<10)
-	return w, nil
+	return nil
 }
 
 // checkWatch looks at the beginning of an answer. Only a whole list says that there is no watch: a document that breaks off is an outage, after which a
@@ -76,13 +99,13 @@ func checkWatch(res *http.Response) error {
 	return nil
 }
 
-func (w *Watch) timedOut() {
+func (w *watchLines) timedOut() {
 	w.silent.Store(true)
 	w.cancel()
 }
 
 // Close ends the watch; a Next that waits returns an error.
-func (w *Watch) Close() {
+func (w *watchLines) Close() {
 	w.cancel()
 	w.timer.Stop()
 	if w.res != nil {
@@ -92,31 +115,57 @@ func (w *Watch) Close() {
 
 // Next waits for the next event; BOOKMARK is one. After an error the watch is over: errors.Is(err, io.EOF) when the service ended it,
 // CodeUnreachable when it broke off or was silent for too long, CodeBadAnswer when a line was no event.
-func (w *Watch) Next() (account.EndpointEvent, error) {
-	e, err := w.next()
+func (w *Watch) Next() (e account.EndpointEvent, err error) {
+	if err = w.next(&e); err == nil {
+		err = w.check(&e)
+	}
 	if err != nil {
 		w.Close()
 	}
 	return e, err
 }
 
-func (w *Watch) next() (e account.EndpointEvent, err error) {
+// Next is Watch.Next for audit events: ADDED, or BOOKMARK.
+func (w *AuditWatch) Next() (l account.AuditLine, err error) {
+	if err = w.next(&l); err == nil {
+		err = w.check(&l)
+	}
+	if err != nil {
+		w.Close()
+	}
+	return l, err
+}
+
+func (w *AuditWatch) check(l *account.AuditLine) error {
+	switch {
+	case l.Type != account.Added && l.Type != account.Bookmark:
+		return w.badLine(fmt.Errorf("its type %q is unknown", account.Shorten(string(l.Type))))
+	case l.Type == account.Added && (l.Event == nil || l.Event.ID == ""):
+		return w.badLine(errors.New("it has no event"))
+	case l.ResourceVersion == (account.ResourceVersion{}):
+		return w.badLine(errors.New("it has no resource_version"))
+	}
+	return nil
+}
+
+// next reads a line.
+func (w *watchLines) next(into any) error {
 	w.timer.Reset(w.silence)
 	line, err := w.readLine()
 	w.timer.Stop()
 	switch {
 	case w.silent.Load():
 		w.suspect()
-		return e, &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
+		return &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
 	case errors.Is(err, errLineTooLong):
-		return e, w.badLine(err)
+		return w.badLine(err)
 	case err != nil:
-		return e, &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
 	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return account.EndpointEvent{}, w.badLine(err)
+	if err := json.Unmarshal(line, into); err != nil {
+		return w.badLine(err)
 	}
-	return e, w.check(&e)
+	return nil
 }
 
 func (w *Watch) check(e *account.EndpointEvent) error {
@@ -135,14 +184,14 @@ func (w *Watch) check(e *account.EndpointEvent) error {
 	return nil
 }
 
-func (w *Watch) badLine(cause error) error {
+func (w *watchLines) badLine(cause error) error {
 	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK, Msg: "a line of the watch of " + w.host + " is no event", Cause: cause}
 }
 
 var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)
 
 // readLine reads a whole line. A line that broke off is no line.
-func (w *Watch) readLine() ([]byte, error) {
+func (w *watchLines) readLine() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := w.lines.ReadSlice('\n')

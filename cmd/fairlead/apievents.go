@@ -1,0 +1,136 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+)
+
+// shownBefore is how many of the newest events a watch begins with.
+const shownBefore = 20
+
+func events() resource {
+	return resource{name: "events", path: "/events", list: "events", noun: "event",
+		columns: []column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}, {"BY", "principal.id"}, {"DETAILS", "details"}}}
+}
+
+// apiEvents are the commands of events: nobody makes or changes them.
+func apiEvents(c console) *cobra.Command {
+	r := events()
+	group := &cobra.Command{Use: r.name, Short: "What people, agents and operators did in the account", Args: knownCommand,
+		Example: "  fairlead api events list --watch\n  fairlead api events list --type api_key.created",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	group.AddCommand(apiListEvents(c, r), apiGet(c, r))
+	return group
+}
+
+func apiListEvents(c console, r resource) *cobra.Command {
+	a := &apiCall{console: c}
+	var watch bool
+	var what, object string
+	cmd := a.command(r, "list", "List events, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
+		filter := account.AuditFilter{Type: account.AuditType(what), ObjectID: object}
+		if what != "" && !slices.Contains(account.AuditTypes(), filter.Type) {
+			return usagef("--type %q: must be one of %s", what, auditTypes())
+		}
+		if watch {
+			return a.watch(ctx, &eventFollower{apiCall: a, api: api, filter: filter, of: r})
+		}
+		query := url.Values{}
+		if what != "" {
+			query.Set("type", what)
+		}
+		if object != "" {
+			query.Set("object_id", object)
+		}
+		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		if err != nil {
+			return err
+		}
+		return a.printList(r, all)
+	})
+	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", shownBefore))
+	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
+	cmd.Flags().StringVar(&object, "object-id", "", "only those about the object with this `ID`")
+	return cmd
+}
+
+func auditTypes() string {
+	var all []string
+	for _, t := range account.AuditTypes() {
+		all = append(all, string(t))
+	}
+	return strings.Join(all, ", ")
+}
+
+// eventFollower follows events.
+type eventFollower struct {
+	*apiCall
+	api    *apiclient.Client
+	filter account.AuditFilter
+	of     resource
+	at     account.ResourceVersion
+}
+
+func (f *eventFollower) list(ctx context.Context) error {
+	newest, err := f.api.NewestAudit(ctx, f.filter, shownBefore)
+	if err != nil {
+		return err
+	}
+	f.at = newest.Version
+	for _, raw := range slices.Backward(newest.Events) {
+		if err := f.show(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *eventFollower) follow(ctx context.Context, up func()) error {
+	w, err := f.api.WatchAudit(ctx, f.filter, f.at)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for up(); ; {
+		line, err := w.Next()
+		if err != nil {
+			return err
+		}
+		f.at = line.ResourceVersion
+		if line.Type == account.Bookmark {
+			continue
+		}
+		raw, err := json.Marshal(line.Event)
+		if err != nil {
+			return fmt.Errorf("encoding an event: %w", err)
+		}
+		if err := f.show(raw); err != nil {
+			return err
+		}
+	}
+}
+
+// show prints one event: its columns in a row, or the whole of it.
+func (f *eventFollower) show(raw json.RawMessage) error {
+	if f.output != "table" {
+		return f.printLine(raw)
+	}
+	cells, err := f.of.row(raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f.console.out, "%-20s  %-27s  %-30s  %-29s  %s\n", cells[0], cells[1], cells[2], cells[3], cells[4])
+	return err
+}

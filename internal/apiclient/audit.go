@@ -1,0 +1,45 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// AuditSnapshot is the newest audit events, newest first, and the version from which a watch goes on. Events are as they came.
+type AuditSnapshot struct {
+	Events  []json.RawMessage       `json:"events"`
+	Version account.ResourceVersion `json:"resource_version"`
+}
+
+// NewestAudit returns at most limit audit events.
+func (c *Client) NewestAudit(ctx context.Context, f account.AuditFilter, limit int) (*AuditSnapshot, error) {
+	query := auditQuery(f)
+	query.Set("limit", strconv.Itoa(limit))
+	var page AuditSnapshot
+	if _, err := c.call(ctx, http.MethodGet, "/events", query, nil, &page); err != nil {
+		return nil, err
+	}
+	if page.Events == nil || page.Version == (account.ResourceVersion{}) {
+		return nil, c.badList("/events", errNoList)
+	}
+	return &page, nil
+}
+
+func auditQuery(f account.AuditFilter) url.Values {
+	query := url.Values{}
+	if f.Type != "" {
+		query.Set("type", string(f.Type))
+	}
+	if f.ObjectID != "" {
+		query.Set("object_id", f.ObjectID)
+	}
+	return query
+}

@@ -15,12 +15,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 const apiHelp = `Read and change what your account holds at the service, over its API.
 
 An API key is needed: in FAIRLEAD_API_KEY, or in the file that --api-key-file names. The server and whom to trust come from the same
-settings as an agent's. Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was refused.`
+settings as an agent's. Exit codes: 0 done, 1 any other failure, 2 wrong usage or a field that breaks a rule, 3 the key was refused,
+6 the server is not the one that is trusted.`
 
 // resource is one of the API's, as the commands show it.
 type resource struct {
@@ -32,6 +34,14 @@ type resource struct {
 	watch            bool
 	secret           bool     // the creation answers with a secret
 	acts             []string // further verbs without an answer
+}
+
+// aliases are the name as the API spells it, where that is another.
+func (r resource) aliases() []string {
+	if name := r.path[strings.LastIndexByte(r.path, '/')+1:]; name != r.name {
+		return []string{name}
+	}
+	return nil
 }
 
 // command is how the resource is called behind `fairlead api`.
@@ -52,18 +62,18 @@ func resources() []resource {
 	dates := []column{created, {"EXPIRES", "expires_at"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}}
 	return append([]resource{
 		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true, fields: endpointFields(common),
-			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
+			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
 		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"}, {"CLUSTER", "deployment.cluster_name"},
 				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
-			fields: append(common, text("region", "`TEXT`"), field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true, help: "`UID` of the cluster; with it, create registers again"},
+			fields: append(common, text("region", "`TEXT` that says where it runs"), field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true, help: "`UID` of the cluster; with it, create registers again"},
 				field{flag: "feature", path: "enabled_features", kind: kindList, help: "`FEATURE`: bindings; may be repeated"},
 				field{flag: "deployment-name", path: "deployment.name", kind: kindText, help: "`NAME` of the release"},
 				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText, help: "`NAMESPACE` of the release"},
 				field{flag: "deployment-version", path: "deployment.version", kind: kindText, help: "`VERSION` of the operator"},
 				field{flag: "cluster-name", path: "deployment.cluster_name", kind: kindText, help: "`NAME` of the cluster"},
 				field{flag: "endpoint-selector", path: "binding.endpoint_selectors", kind: kindList, help: "CEL `EXPRESSION` over ep; may be repeated"},
-				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText, help: "`TEXT`"})},
+				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText, help: "`TEXT` that is kept for other clients of the API; forwarders do without"})},
 		{name: "tunnel-sessions", path: "/tunnel_sessions", list: "tunnel_sessions", noun: "tunnel session", acts: []string{"stop", "restart"},
 			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"}, {"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
 		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
@@ -71,7 +81,7 @@ func resources() []resource {
 			fields:  append(common, field{flag: "scope", path: "scopes", kind: kindList, help: "`SCOPE`: admin, read or operator; may be repeated"}, expires)},
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
-			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern> or connect:<operator id pattern>; may be repeated"}, expires)},
+			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be repeated"}, expires)},
 		{name: "tunnels", path: "/tunnels", list: "tunnels", noun: "labelled tunnel",
 			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"}, {"STARTED", "started_at"}}},
 	}, backendResources(common)...)
@@ -94,7 +104,7 @@ func newAPI(c console) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	api.AddCommand(backends, apiEvents(c))
 	for _, r := range resources() {
-		group := &cobra.Command{Use: r.name, Aliases: []string{r.path[strings.LastIndexByte(r.path, '/')+1:]}, Short: "The account's " + r.noun + "s", Args: knownCommand,
+		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s", Args: knownCommand,
 			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 		group.AddCommand(apiList(c, r), apiGet(c, r))
 		if r.creates() {
@@ -140,13 +150,29 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 				return usagef("no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one", envAPIKey)
 			}
 			defer api.CloseIdle()
-			return do(cmd.Context(), api, strings.Join(args, ""))
+			return a.explained(do(cmd.Context(), api, strings.Join(args, "")))
 		}}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
 	addSettings(cmd, &a.settings)
 	return cmd
+}
+
+// explained adds to an error what can be done about a server that is not trusted.
+func (a *apiCall) explained(err error) error {
+	problem := trust.ProblemOf(err)
+	if problem == trust.NoProblem {
+		return err
+	}
+	s, loading := loadSettings(a.settings, a.console)
+	if loading != nil {
+		return err
+	}
+	if remedy := identityRemedy(problem, s); remedy != "" {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	return err
 }
 
 func (r resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
@@ -186,7 +212,7 @@ func apiList(c console, r resource) *cobra.Command {
 	})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
-		cmd.Flags().StringVar(&binding, "binding", "", "only those with this `BINDING`, such as kubernetes")
+		cmd.Flags().StringVar(&binding, "binding", "", "only those with this `BINDING`: kubernetes, internal or public")
 		cmd.Flags().StringVar(&at, "url", "", "only those with this `URL`")
 	}
 	return cmd

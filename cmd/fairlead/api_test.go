@@ -241,6 +241,15 @@ func TestAPIUsage(t *testing.T) {
 			t.Errorf("%q: %+v, want %q", args, r, want)
 		}
 	}
+	if r := a.api(0, "endpoints", "--help"); strings.Contains(r.out, "Aliases:") {
+		t.Errorf("an alias that is the name:\n%s", r.out)
+	}
+	trusted := a.env["FAIRLEAD_CA_FILE"]
+	delete(a.env, "FAIRLEAD_CA_FILE")
+	if r := a.api(exitIdentity, "endpoints", "list"); !strings.Contains(r.err, "give the server's authority with --ca-file") {
+		t.Errorf("an authority that is not trusted: %+v", r)
+	}
+	a.env["FAIRLEAD_CA_FILE"] = trusted
 	a.env[envAPIKey] = ""
 	if r := a.api(exitUsage, "endpoints", "list"); !strings.Contains(r.err, "no API key is given") {
 		t.Errorf("without a key: %+v", r)

@@ -48,7 +48,7 @@ func TestAPIBackendsAndCloudEndpointsFromTheCommandLine(t *testing.T) {
 		t.Errorf("made %v", shop)
 	}
 	shopID := shop["id"].(string)
-	if table := a.api(0, "endpoints", "list").out; !regexp.MustCompile(shopID + ` +online +cloud +http://shop.demo +- +- +` + first).MatchString(table) {
+	if table := a.api(0, "endpoints", "list").out; !regexp.MustCompile(shopID + ` +online +cloud +kubernetes +http://shop.demo +- +- +` + first).MatchString(table) {
 		t.Errorf("endpoints:\n%s", table)
 	}
 	if r := a.api(1, "backends", "failover", "delete", first); !strings.Contains(r.err, shopID) {

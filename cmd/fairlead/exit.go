@@ -82,6 +82,8 @@ func exitCode(err error) int {
 		return exitCredentials
 	case errors.As(err, &usage), errors.As(err, &usages), errors.Is(err, errInvalidPolicy), account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage
+	case trust.ProblemOf(err) != trust.NoProblem:
+		return exitIdentity
 	}
 	return exitOther
 }

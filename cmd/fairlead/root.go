@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 )
 
-const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public.
+const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public, unless
+you say --binding public.
 
 First time:
   fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt

@@ -159,6 +159,8 @@ func (w *watchLines) next(into any) error {
 		return &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
 	case errors.Is(err, errLineTooLong):
 		return w.badLine(err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " broke off"}
 	case err != nil:
 		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
 	}

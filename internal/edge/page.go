@@ -75,7 +75,11 @@ func sentence(code account.Code, ep *account.Endpoint) string {
 		if cloud {
 			return fmt.Sprintf("What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", url)
 		}
-		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (fairlead http PORT --url %s) and try again.", url, url)
+		command := "fairlead http PORT --url " + url
+		if len(ep.Bindings) == 1 && ep.Bindings[0] != account.BindingKubernetes {
+			command += " --binding " + ep.Bindings[0]
+		}
+		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (%s) and try again.", url, command)
 	case account.CodeUpstreamUnreachable:
 		return fmt.Sprintf("The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address that the agent was given.", url)
 	case account.CodeAgentSilent:

@@ -103,7 +103,11 @@ func (t *text) sentence(event agent.Event) string {
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Clean(e.Upstream)
 	case agent.Stopping:
-		return fmt.Sprintf("stopping: %d connections may finish within %s; Ctrl-C again ends at once", e.Connections, seconds(e.Within))
+		open := fmt.Sprintf("%d connections", e.Connections)
+		if e.Connections == 1 {
+			open = "1 connection"
+		}
+		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once", open, seconds(e.Within))
 	case agent.Stopped:
 		if !e.Told {
 			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() + ", offline, for the grace period"

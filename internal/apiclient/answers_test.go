@@ -201,6 +201,9 @@ func TestWhatIsNoWatch(t *testing.T) {
 			if c.cause != nil && !errors.Is(err, c.cause) {
 				t.Errorf("error %v, want %v", err, c.cause)
 			}
+			if strings.Contains(err.Error(), "unexpected EOF") {
+				t.Errorf("error %v is not in words", err)
+			}
 		})
 	}
 }

@@ -160,7 +160,7 @@ func (w *watchLines) next(into any) error {
 	case errors.Is(err, errLineTooLong):
 		return w.badLine(err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " broke off"}
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: brokenOff{err}}
 	case err != nil:
 		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
 	}
@@ -191,6 +191,12 @@ func (w *watchLines) badLine(cause error) error {
 }
 
 var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)
+
+// brokenOff says in words that a connection ended before the answer did.
+type brokenOff struct{ cause error }
+
+func (brokenOff) Error() string   { return "the connection broke off" }
+func (b brokenOff) Unwrap() error { return b.cause }
 
 // readLine reads a whole line. A line that broke off is no line.
 func (w *watchLines) readLine() ([]byte, error) {

@@ -15,10 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/forwarder"
 )
 
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.
 const drainTimeout = 20 * time.Second
+
+// leaving is how long an old forwarder may take: with many endpoints Kubernetes is busy with EndpointSlices for that long.
+const leaving = forwarder.LeaveTimeout + drainTimeout + time.Minute
 
 // traffic is an installation with ten endpoints, and pods that call them 200 times a second.
 type traffic struct {
@@ -109,7 +113,7 @@ func (f *traffic) hold(t *testing.T, forTime time.Duration) *held {
 // cut waits for the end of a long connection and returns when it was. It must have been a reset, for an abort must not look like an end.
 func (f *traffic) cut(t *testing.T, h *held) time.Time {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), leaving)
 	defer cancel()
 	at, last, err := h.end(ctx)
 	if err != nil {
@@ -208,7 +212,7 @@ func (f *traffic) rolled(t *testing.T, deployment string) {
 func (f *traffic) oldGone(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	f.c.Eventually(t, 2*time.Minute, "the old forwarders gone", func(ctx context.Context) error {
+	f.c.Eventually(t, leaving, "the old forwarders gone", func(ctx context.Context) error {
 		var list corev1.PodList
 		if err := f.c.Client.List(ctx, &list, client.InNamespace(f.release.Namespace)); err != nil {
 			return err

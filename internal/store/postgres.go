@@ -208,18 +208,3 @@ func postgresUnavailable(state string) bool {
 	}
 	return false
 }
-
-// postgresSentence explains an error of opening to whoever started the program.
-func postgresSentence(name string, err error) error {
-	var newer newerSchemaError
-	var said *pgconn.PgError
-	switch {
-	case errors.As(err, &newer):
-		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url", name, newer)
-	case errors.Is(err, errForeignDatabase):
-		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
-	case errors.As(err, &said) && (said.Code == "42501" || said.Code == "3F000"):
-		return fmt.Errorf("database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name, said.Message)
-	}
-	return fmt.Errorf("opening database %s: %w", name, err)
-}

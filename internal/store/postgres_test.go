@@ -96,6 +96,8 @@ func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
 	storetest.Must(t, server.Exec(t.Context(), foreign, `CREATE TABLE accounts (x BIGINT)`))
 	guest := server.URL(t)
 	storetest.Must(t, server.Exec(t.Context(), guest, `CREATE ROLE guest LOGIN`))
+	protected := server.URL(t)
+	storetest.Must(t, server.Exec(t.Context(), protected, `CREATE ROLE locked NOLOGIN`))
 	for name, c := range map[string]struct {
 		url   string
 		parts []string
@@ -104,7 +106,10 @@ func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
 		"another program's": {foreign, []string{"not a database of fairlead-server"}},
 		"no rights":         {strings.Replace(guest, "fairlead@", "guest:hunter2@", 1), []string{"postgres://guest@", "owner of the database"}},
 		"no such database":  {strings.Replace(foreign, "/postgres?", "/none?", 1), []string{"/none", "does not exist"}},
-		"nobody there":      {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2", []string{"postgres://fairlead@127.0.0.1:1/db", "refused"}},
+		"nobody there":      {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2", []string{"postgres://fairlead@127.0.0.1:1/db", "connection refused; is PostgreSQL running there?"}},
+		"no such name":      {"postgres://fairlead:hunter2@none.invalid/db", []string{"postgres://fairlead@none.invalid:5432/db", "cannot be reached"}},
+		"no such socket":    {"postgres://fairlead:hunter2@/db?host=/none", []string{"/none/db", "there is no socket"}},
+		"a wrong password":  {strings.Replace(protected, "fairlead@", "locked:hunter2@", 1), []string{"postgres://locked@", "not permitted to log in", "FAIRLEAD_DATABASE_URL"}},
 		"no URL":            {"host=localhost password=hunter2", []string{"--database-url", "postgres://"}},
 		"broken URL":        {"postgres://fairlead:hunter2 %@localhost/db", []string{"--database-url", "percent-encoded"}},
 		"bad port":          {"postgres://fairlead:x@localhost:hunter2/db", []string{"--database-url"}},
@@ -124,6 +129,9 @@ func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
 					if !strings.Contains(err.Error(), part) {
 						t.Errorf("%s: error %q does not name %q", what, err, part)
 					}
+				}
+				if strings.Contains(err.Error(), "failed to connect") || strings.Contains(err.Error(), "tls error") {
+					t.Errorf("%s: error %q is the driver's, not in words", what, err)
 				}
 				if strings.Contains(err.Error(), "hunter2") {
 					t.Errorf("%s: error %q has the password", what, err)

@@ -1,0 +1,87 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// openError is an error of opening in words, whose cause stays known to programs.
+type openError struct {
+	words string
+	cause error
+}
+
+func (e *openError) Error() string { return e.words }
+func (e *openError) Unwrap() error { return e.cause }
+
+// postgresSentence explains an error of opening to whoever started the program.
+func postgresSentence(name string, err error) error {
+	var newer newerSchemaError
+	var said *pgconn.PgError
+	var connecting *pgconn.ConnectError
+	switch {
+	case errors.As(err, &newer):
+		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url", name, newer)
+	case errors.Is(err, errForeignDatabase):
+		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
+	case errors.As(err, &said) && (said.Code == "42501" || said.Code == "3F000"):
+		return fmt.Errorf("database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name, said.Message)
+	case errors.As(err, &said) && errors.As(err, &connecting):
+		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, said.Message, loginRemedy(said.Code)), err}
+	case errors.As(err, &connecting):
+		return &openError{fmt.Sprintf("database %s cannot be reached: %s", name, connectCause(connecting)), err}
+	}
+	return fmt.Errorf("opening database %s: %w", name, err)
+}
+
+// loginRemedy is what can be done when the server does not let us in.
+func loginRemedy(state string) string {
+	switch {
+	case strings.HasPrefix(state, "28"):
+		return "; give its password in the file of --database-url-file, in FAIRLEAD_DATABASE_URL or in the file of PGPASSFILE, and see that its pg_hba.conf admits the user"
+	case state == "3D000":
+		return "; create it, or correct --database-url"
+	case state == "57P03":
+		return "; try again in a moment"
+	case strings.HasPrefix(state, "53"):
+		return "; it has no connections left, raise its max_connections"
+	}
+	return " (SQLSTATE " + state + ")"
+}
+
+// connectCause words why there is no connection. What the driver says has every attempt in it, with the same address again and again.
+func connectCause(err error) string {
+	var dns *net.DNSError
+	var network net.Error
+	var unknown x509.UnknownAuthorityError
+	var verify *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unknown):
+		return "its certificate is of an unknown authority; name the authority's file with sslrootcert=FILE in the URL"
+	case errors.As(err, &verify):
+		return "its certificate cannot be verified: " + verify.Err.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused; is PostgreSQL running there?"
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no socket; is PostgreSQL running, and is host the directory of its socket?"
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("the name %s does not exist", dns.Name)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return "no answer in time"
+	case strings.Contains(err.Error(), "refused TLS"):
+		return "it offers no TLS; turn it on there, or, on a network that you trust, give sslmode=disable in the URL"
+	}
+	return strings.Join(strings.Fields(errors.Unwrap(err).Error()), " ")
+}

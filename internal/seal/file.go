@@ -18,6 +18,9 @@ import (
 // Read reads a key of 64 hexadecimal digits from a file. Its errors are sentences for whoever started the program, and hold nothing of the file.
 func Read(path string) (*Key, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("secret key file %s: %w; `openssl rand -hex %d` makes one, for a store that has none yet", path, fs.ErrNotExist, KeySize)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("secret key file: %w", err)
 	}

@@ -100,14 +100,8 @@ func (o *Options) Validate() error {
 	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // not a number neither
 		note(account.Invalid("--access-log-sample", fmt.Sprint(o.AccessLogSample), "must lie between 0 and 1"))
 	}
-	if o.BaseURL != "" {
-		_, err := account.ParseServerURL("--base-url", o.BaseURL)
-		note(err)
-	}
-	if o.TunnelURL != "" {
-		_, err := account.ParseServerURL("--tunnel-url", o.TunnelURL)
-		note(err)
-	}
+	note(checkOwnURL("--base-url", o.BaseURL))
+	note(checkOwnURL("--tunnel-url", o.TunnelURL))
 	if o.DataDir == "" {
 		note(account.Invalid("--data-dir", "", "give the directory that holds the service's data"))
 	}
@@ -175,6 +169,18 @@ func checkDuration(field string, d, low, high time.Duration) error {
 		return account.Invalid(field, d.String(), fmt.Sprintf("must lie between %s and %s", low, high))
 	}
 	return nil
+}
+
+// checkOwnURL looks at a URL by which others reach the service; "" is the default.
+func checkOwnURL(field, raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := account.ParseServerURL(field, raw)
+	if err == nil && (!validName(strings.TrimSuffix(u.Hostname(), ".")) || strings.HasPrefix(u.Hostname(), "*")) {
+		err = account.Invalid(field, raw, "the host must be a host name or an IP address")
+	}
+	return err
 }
 
 // validName says whether s can stand in a certificate as host name or IP address. A leading "*." is a wildcard.

@@ -58,6 +58,8 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 		"port":                {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
 		"foreign address":     {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
 		"base URL":            {func(o *Options) { o.BaseURL = "http://plain" }, []string{"--base-url", "http://plain", "https"}},
+		"base URL of a flag":  {func(o *Options) { o.BaseURL = "--metrics-addr" }, []string{"--base-url", "host name"}},
+		"tunnel URL's host":   {func(o *Options) { o.TunnelURL = "https://*.example.com" }, []string{"--tunnel-url", "host name"}},
 		"base URL with path":  {func(o *Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
 		"tunnel URL":          {func(o *Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
 		"half a pair":         {func(o *Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},

@@ -64,7 +64,7 @@ of agents and forwarders. No credential is sent. ` + "`helm test`" + ` runs it; 
 			}
 			leaf, err := h.run(cmd.Context(), base)
 			if err != nil {
-				return fmt.Errorf("checking %s: %w", base, err)
+				return fmt.Errorf("checking %s: %w%s", base, err, h.remedy(err))
 			}
 			_, err = fmt.Fprintf(c.out, "%s answers: API and tunnels, certificate good until %s\nchecked by fairlead-server %s\n", base, date(leaf.NotAfter), version.String())
 			return err
@@ -78,6 +78,20 @@ of agents and forwarders. No credential is sent. ` + "`helm test`" + ` runs it; 
 	f.BoolVar(&h.presented, "ca-presented", false, "trust whichever authority the service presents; host name and dates are verified")
 	f.DurationVar(&h.patience, "timeout", 10*time.Second, "how long to try again")
 	return cmd
+}
+
+// remedy is what can be done about a service that is not trusted.
+func (h *healthcheck) remedy(err error) string {
+	switch trust.ProblemOf(err) {
+	case trust.UnknownAuthority:
+		if h.trust.CAFile == "" && !h.presented {
+			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it presents with --ca-presented"
+		}
+		return "; compare --ca-file with what the server has (fairlead-server ca)"
+	case trust.WrongHost:
+		return "; ask it by a name that its certificate holds, or add this name to it (fairlead-server --tls-san)"
+	}
+	return ""
 }
 
 // run tries until everything answers, the time is over, or the certificate is wrong, which does not get better by trying again.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -140,7 +141,7 @@ func printCredentials(w io.Writer, heading string, all []store.Credential) error
 	_, _ = fmt.Fprintf(w, "\n%s\n", heading) // list has the error
 	rows := make([][]string, len(all))
 	for i, c := range all {
-		rows[i] = []string{c.Kind, c.ID, c.Account, c.Rules, date(c.CreatedAt), dateOrNever(c.ExpiresAt), orDash(c.Description)}
+		rows[i] = []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt), orDash(c.Description)}
 	}
 	return (&output{format: "table"}).list(w, nil, "KIND\tID\tACCOUNT\tRULES\tCREATED (UTC)\tEXPIRES\tDESCRIPTION", rows)
 }

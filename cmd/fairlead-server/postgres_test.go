@@ -136,6 +136,9 @@ func TestBackupAndRestoreCommands(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", text, out)
 		}
 	}
+	if strings.Contains(out, `["`) {
+		t.Errorf("rules in brackets:\n%s", out)
+	}
 	asJSON, _ := ok(t, "restore", file, "--data-dir", dir, "-o", "json")
 	if !strings.Contains(asJSON, `"valid_again": []`) || !strings.Contains(asJSON, `"compared": true`) {
 		t.Errorf("the second restore: %s", asJSON)

@@ -20,7 +20,7 @@ func Backup(ctx context.Context, dataDir, file string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("there is no database to back up: %w; give the server's directory with --data-dir", err)
 	}
-	if err := checkOurs(ctx, path, path); err != nil {
+	if err := checkOurs(ctx, path, func(err error) error { return sentence(path, err) }); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -48,8 +48,8 @@ func Backup(ctx context.Context, dataDir, file string) (err error) {
 	return out.Sync()
 }
 
-// checkOurs says what keeps the file, which people know by name, from being a store that this program can read.
-func checkOurs(ctx context.Context, path, name string) (err error) {
+// checkOurs says what keeps the file from being a store that this program can read; explain words it.
+func checkOurs(ctx context.Context, path string, explain func(error) error) (err error) {
 	db, err := openDB(path, "mode=rw")
 	if err != nil {
 		return err
@@ -59,17 +59,17 @@ func checkOurs(ctx context.Context, path, name string) (err error) {
 	err = errors.Join(db.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&app), db.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version))
 	switch {
 	case err != nil:
-		return sentence(name, err)
+		return explain(err)
 	case version > schemaVersion:
-		return sentence(name, newerSchemaError{found: version})
+		return explain(newerSchemaError{found: version})
 	case app != applicationID:
-		return sentence(name, errForeignDatabase)
+		return explain(errForeignDatabase)
 	}
 	return nil
 }
 
 // checkWhole looks for damage, which a copy that broke off has.
-func checkWhole(ctx context.Context, path, name string) (err error) {
+func checkWhole(ctx context.Context, path, name string, explain func(error) error) (err error) {
 	db, err := openDB(path, "mode=rw")
 	if err != nil {
 		return err
@@ -77,10 +77,10 @@ func checkWhole(ctx context.Context, path, name string) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var found string
 	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
-		return sentence(name, err)
+		return explain(err)
 	}
 	if found != "ok" {
-		return fmt.Errorf("database %s is damaged: %s; take another backup", name, found)
+		return fmt.Errorf("%s is damaged: %s; take another backup", name, found)
 	}
 	return nil
 }

@@ -5,11 +5,13 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -19,7 +21,7 @@ type Credential struct {
 	ID          string     `json:"id"`
 	Account     string     `json:"account"` // its name
 	Description string     `json:"description"`
-	Rules       string     `json:"rules"` // scopes or ACL, as JSON
+	Rules       []string   `json:"rules"` // scopes or ACL
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
@@ -57,10 +59,13 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 	if err := copyFile(file, fresh); err != nil {
 		return nil, err
 	}
-	if err := checkOurs(ctx, fresh, file); err != nil {
+	explain := func(err error) error {
+		return sentenceAbout("backup "+file, "give a file that `fairlead-server backup` wrote", "take another backup", err)
+	}
+	if err := checkOurs(ctx, fresh, explain); err != nil {
 		return nil, err
 	}
-	if err := checkWhole(ctx, fresh, file); err != nil {
+	if err := checkWhole(ctx, fresh, "backup "+file, explain); err != nil {
 		return nil, err
 	}
 	opt.DataDir = work
@@ -118,10 +123,16 @@ func (t *tx) credentials() (all []Credential, err error) {
 	err = t.each(func(from scanner) error {
 		var c Credential
 		var made, expires int64
-		err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &c.Rules, &made, &expires)
+		var rules string
+		if err := from.Scan(&c.Kind, &c.ID, &c.Account, &c.Description, &rules, &made, &expires); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(rules), &c.Rules); err != nil {
+			return fmt.Errorf("reading the rules of %s: %w", c.ID, err)
+		}
 		c.CreatedAt, c.ExpiresAt = fromMicros(made), timePointer(expires)
 		all = append(all, c)
-		return err
+		return nil
 	}, `SELECT 'api-key' AS kind, k.id, a.name, k.description, k.scopes, k.created_at, k.expires_at
 			FROM api_keys AS k JOIN accounts AS a ON a.id = k.account_id WHERE k.expires_at = 0 OR k.expires_at > $1
 		UNION ALL SELECT 'authtoken', k.id, a.name, k.description, k.acl, k.created_at, k.expires_at
@@ -145,7 +156,7 @@ func (r *Restored) compare(old []Credential) {
 		switch {
 		case !known:
 			r.Again = append(r.Again, c)
-		case was.Rules != c.Rules || microsOf(was.ExpiresAt) != microsOf(c.ExpiresAt):
+		case !slices.Equal(was.Rules, c.Rules) || microsOf(was.ExpiresAt) != microsOf(c.ExpiresAt):
 			r.Changed = append(r.Changed, c)
 		}
 	}

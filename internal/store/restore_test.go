@@ -130,8 +130,8 @@ func TestRestoreThatIsRefusedChangesNothing(t *testing.T) {
 	defer func() { storetest.Must(t, live.Close()) }()
 	for name, c := range map[string]struct{ file, part string }{
 		"missing":         {filepath.Join(elsewhere, "none"), "no such file"},
-		"rubbish":         {file("rubbish", []byte(strings.Repeat("rubbish ", 1000))), "no SQLite file"},
-		"empty":           {file("empty", nil), "not a database of fairlead-server"},
+		"rubbish":         {file("rubbish", []byte(strings.Repeat("rubbish ", 1000))), "no SQLite file or damaged; take another backup"},
+		"empty":           {file("empty", nil), "not a database of fairlead-server; give a file that `fairlead-server backup` wrote"},
 		"cut":             {file("cut", whole[:len(whole)/2]), "damaged"},
 		"newer":           {filepath.Join(newer, "fairlead.db"), "newer fairlead-server"},
 		"a live database": {filepath.Join(elsewhere, "fairlead.db"), "fairlead-server backup"},

@@ -135,17 +135,22 @@ func (sqliteEngine) verdict(err error) (unavailable, known bool) {
 
 // sentence explains an error of opening to whoever started the program.
 func sentence(path string, err error) error {
+	return sentenceAbout("database "+path, "choose another --data-dir", "restore it from a backup, or choose another --data-dir", err)
+}
+
+// sentenceAbout explains an error of a file; other and mend say what to do about one that is not ours, and one that is damaged.
+func sentenceAbout(what, other, mend string, err error) error {
 	var newer newerSchemaError
 	var driver *sqlite.Error
 	switch {
 	case errors.As(err, &newer):
-		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --data-dir", path, newer)
+		return fmt.Errorf("%s cannot be used: %w; run that version or a newer one, or %s", what, newer, other)
 	case errors.Is(err, errForeignDatabase):
-		return fmt.Errorf("database %s cannot be used: %w; choose another --data-dir", path, errForeignDatabase)
+		return fmt.Errorf("%s cannot be used: %w; %s", what, errForeignDatabase, other)
 	case errors.As(err, &driver) && (driver.Code()&0xff == sqlite3.SQLITE_NOTADB || driver.Code()&0xff == sqlite3.SQLITE_CORRUPT):
-		return fmt.Errorf("database %s cannot be used: it is no SQLite file or damaged; restore it from a backup, or choose another --data-dir", path)
+		return fmt.Errorf("%s cannot be used: it is no SQLite file or damaged; %s", what, mend)
 	}
-	return fmt.Errorf("opening database %s: %w", path, err)
+	return fmt.Errorf("opening %s: %w", what, err)
 }
 
 // sqliteUnavailable says whether the code means that the database cannot be used now, not that the statement is wrong.

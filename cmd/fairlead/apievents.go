@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -39,6 +38,7 @@ func apiListEvents(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	var watch bool
 	var what, object string
+	var limit int
 	cmd := a.command(r, "list", "List events, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
 		filter := account.AuditFilter{Type: account.AuditType(what), ObjectID: object}
 		if what != "" && !slices.Contains(account.AuditTypes(), filter.Type) {
@@ -47,20 +47,17 @@ func apiListEvents(c console, r resource) *cobra.Command {
 		if watch {
 			return a.watch(ctx, &eventFollower{apiCall: a, api: api, filter: filter, of: r})
 		}
-		query := url.Values{}
-		if what != "" {
-			query.Set("type", what)
+		if limit < 1 || limit > account.MaxPageLimit {
+			return usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
 		}
-		if object != "" {
-			query.Set("object_id", object)
-		}
-		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		newest, err := api.NewestAudit(ctx, filter, limit)
 		if err != nil {
 			return err
 		}
-		return a.printList(r, all)
+		return a.printList(r, newest.Events)
 	})
 	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", shownBefore))
+	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit, fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
 	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
 	cmd.Flags().StringVar(&object, "object-id", "", "only those about the object with this `ID`")
 	return cmd

@@ -35,6 +35,8 @@ func TestAPIEventsFromTheCommandLine(t *testing.T) {
 		t.Errorf("a wrong type: %s", r.err)
 	}
 	a.api(2, "events", "create")
+	a.api(2, "events", "list", "--limit", "0")
+	storetest.Equal(t, "lines", strings.Count(a.api(0, "events", "list", "--limit", "1").out, "\n"), 2)
 }
 
 func TestAPIEventsAreFollowed(t *testing.T) {

@@ -35,10 +35,8 @@ func (s *server) listEndpoints(c *call) error {
 	if err != nil {
 		return err
 	}
-	if version == nil {
-		version = &found.Version
-	} else if version.Epoch != found.Version.Epoch || version.Seq > found.Version.Seq {
-		return account.Errorf(account.CodeGone, "resource_version %s is not of this store; list again from the first page", version)
+	if version, err = listVersion(version, found.Version); err != nil {
+		return err
 	}
 	list := endpointList{Endpoints: found.Endpoints, URI: s.uri("endpoints"), ResourceVersion: *version, AccountID: c.accountID(), StoreID: found.StoreID}
 	for i := range list.Endpoints {
@@ -48,6 +46,17 @@ func (s *server) listEndpoints(c *call) error {
 		list.NextPageURI = c.nextPage(found.More, list.URI, list.Endpoints[n-1].ID, q, url.Values{"resource_version": {version.String()}})
 	}
 	return c.writeJSON(http.StatusOK, list)
+}
+
+// listVersion is the version of every page of a list: the first page's, which later ones carry along.
+func listVersion(given *account.ResourceVersion, now account.ResourceVersion) (*account.ResourceVersion, error) {
+	switch {
+	case given == nil:
+		return &now, nil
+	case given.Epoch != now.Epoch || given.Seq > now.Seq:
+		return nil, account.Errorf(account.CodeGone, "resource_version %s is not of this store; list again from the first page", given)
+	}
+	return given, nil
 }
 
 func (s *server) getEndpoint(c *call) error {

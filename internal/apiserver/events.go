@@ -33,8 +33,8 @@ func (s *server) listAudit(c *call) error {
 	if err != nil {
 		return err
 	}
-	if version == nil {
-		version = &found.Version
+	if version, err = listVersion(version, found.Version); err != nil {
+		return err
 	}
 	list := auditList{Events: found.Events, URI: s.uri("events"), ResourceVersion: *version}
 	for i := range list.Events {

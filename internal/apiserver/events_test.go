@@ -47,6 +47,7 @@ func TestEventsTellWhoDidWhat(t *testing.T) {
 	a.get("/events/ev-none").want(404, account.CodeNotFound)
 	a.do("GET", "/events", a.key(a.AccountID, account.ScopeOperator), "").want(403, account.CodeScope)
 	a.get("/events?watch=true&resource_version=1-1").want(410, account.CodeGone)
+	a.get("/events?resource_version=1-1").want(410, account.CodeGone)
 	a.do("DELETE", "/events/"+got.ID, a.admin, "").want(405, account.CodeMethod)
 }
 

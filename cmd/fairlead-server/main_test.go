@@ -144,14 +144,7 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 	if tokens, _ := ok(t, data("authtoken", "list", "-o", "json")...); strings.Contains(tokens, "secret") || strings.Count(tokens, `"id"`) != 1 {
 		t.Errorf("tokens: %s", tokens)
 	}
-	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z", "2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
-		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
-		var made authtokenJSON
-		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" && made.ExpiresAt.UTC().Format(time.RFC3339) != want {
-			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
-		}
-		ok(t, data("authtoken", "delete", made.ID)...)
-	}
+	tokensExpire(t, data)
 	ok(t, data("account", "create", "team-a")...)
 	if accounts, _ := ok(t, data("account", "list")...); !strings.Contains(accounts, "team-a") || !strings.Contains(accounts, "default") {
 		t.Errorf("accounts:\n%s", accounts)
@@ -163,6 +156,19 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 	}
 	if code := stop(); code != 0 {
 		t.Errorf("exit code %d after an orderly stop", code)
+	}
+}
+
+// tokensExpire makes tokens that end at several times.
+func tokensExpire(t *testing.T, data func(args ...string) []string) {
+	t.Helper()
+	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z", "2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
+		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
+		var made authtokenJSON
+		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" && made.ExpiresAt.UTC().Format(time.RFC3339) != want {
+			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
+		}
+		ok(t, data("authtoken", "delete", made.ID)...)
 	}
 }
 

@@ -132,18 +132,7 @@ func TestHTTPSUpstreamsAreVerified(t *testing.T) {
 	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 	upstream.StartTLS()
 	defer upstream.Close()
-	plain := tls.NewListener(mustListen(t), &tls.Config{Certificates: upstream.TLS.Certificates}) // offers no ALPN
-	go func() {
-		for {
-			c, err := plain.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.(*tls.Conn).Handshake()
-			_ = c.Close()
-		}
-	}()
-	defer func() { _ = plain.Close() }()
+	plain := withoutALPN(t, upstream.TLS.Certificates)
 	roots := x509.NewCertPool()
 	roots.AddCert(upstream.Certificate())
 
@@ -190,6 +179,24 @@ func TestHTTPSUpstreamsAreVerified(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutALPN shakes hands and offers no protocol.
+func withoutALPN(t *testing.T, certificates []tls.Certificate) net.Listener {
+	t.Helper()
+	plain := tls.NewListener(mustListen(t), &tls.Config{Certificates: certificates})
+	go func() {
+		for {
+			c, err := plain.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*tls.Conn).Handshake()
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = plain.Close() })
+	return plain
 }
 
 func mustListen(t *testing.T) net.Listener {

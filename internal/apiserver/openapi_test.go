@@ -216,6 +216,13 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 			}
 		}
 	}
+	a.linesAreAs(d)
+}
+
+// linesAreAs holds the description of a watch's lines against what comes.
+func (a *api) linesAreAs(d description) {
+	t := a.t
+	t.Helper()
 	line, _ := d.at("paths", "/endpoints", "get", "responses", "200", "content", "application/x-ndjson", "schema").(object)
 	w := a.watch(a.admin, account.ResourceVersion{Epoch: a.List().Version.Epoch}, "")
 	for range 2 {

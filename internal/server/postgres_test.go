@@ -34,6 +34,40 @@ func (r *running) statuses() map[string]string {
 	return found
 }
 
+// unavailable checks that reads and writes are answered with 503.
+func (r *running) unavailable() {
+	r.t.Helper()
+	for _, c := range []struct{ method, path string }{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
+		var answer struct {
+			ErrorCode account.Code `json:"error_code"`
+		}
+		var body any
+		if c.method == "POST" {
+			body = map[string]string{}
+		}
+		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable || answer.ErrorCode != account.CodeUnavailable {
+			r.t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
+		}
+	}
+}
+
+// deleteNewestToken does what a command in another process would.
+func (r *running) deleteNewestToken() {
+	r.t.Helper()
+	admin := r.admin()
+	accounts, err := admin.ListAccounts(within(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	tokens, err := admin.ListAuthtokens(within(r.t), accounts[0].ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := admin.DeleteAuthtoken(within(r.t), account.Caller{AccountID: accounts[0].ID}, tokens[0].ID); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // TestLostDatabaseIsA503AndComesBack stops PostgreSQL under a running service. Sessions live on; what ended meanwhile is offline afterwards.
 func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	t.Parallel()
@@ -62,18 +96,7 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if err := postgres.Down(); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ method, path string }{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
-		var answer struct {
-			ErrorCode account.Code `json:"error_code"`
-		}
-		var body any
-		if c.method == "POST" {
-			body = map[string]string{}
-		}
-		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable || answer.ErrorCode != account.CodeUnavailable {
-			t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
-		}
-	}
+	r.unavailable()
 	leaves.stop()
 	if err := postgres.Up(); err != nil {
 		t.Fatal(err)
@@ -87,18 +110,7 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	}
 	until(t, "writes go on", func() bool { return r.api("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated })
 
-	admin := r.admin() // as a command in another process
-	accounts, err := admin.ListAccounts(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := admin.ListAuthtokens(within(t), accounts[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.DeleteAuthtoken(within(t), account.Caller{AccountID: accounts[0].ID}, tokens[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	r.deleteNewestToken()
 	until(t, "the session of a deleted token ends", func() bool { return r.statuses()["http://stays.demo"] == account.StatusOffline })
 	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
 		t.Error("the log has the database's password, or does not name the database")

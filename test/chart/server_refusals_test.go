@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// Every value that cannot work is refused before anything is installed, with a sentence.
-func TestServerRefusals(t *testing.T) {
-	t.Parallel()
+// serverRefusal is a value that cannot work, and what is said of it.
+type serverRefusal struct {
+	values values
+	want   string
+}
+
+func serverRefusals() map[string]serverRefusal {
 	set := func(path string, value any) values { return values{}.set(path, value) }
-	for name, tt := range map[string]struct {
-		values values
-		want   string
-	}{
+	return map[string]serverRefusal{
 		"unknown value":      {set("baseUrl", "x"), "additional properties 'baseUrl' not allowed"},
 		"unknown deep value": {set("public.service.port", 1), "additional properties 'port' not allowed"},
 		"removed group":      {set("tls", nil), "missing property 'tls'"},
@@ -59,7 +60,13 @@ func TestServerRefusals(t *testing.T) {
 		"label of ours":      {set("podLabels", map[string]any{"app.kubernetes.io/name": "x"}), "which the chart sets itself"},
 		"label value":        {set("podLabels", map[string]any{"a": "b c"}), "is no value of the label"},
 		"priority class":     {set("priorityClassName", "High"), "is no name of a PriorityClass"},
-	} {
+	}
+}
+
+// Every value that cannot work is refused before anything is installed, with a sentence.
+func TestServerRefusals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range serverRefusals() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, err := templateServer(t, tt.values)

@@ -51,11 +51,13 @@ func TestServerLint(t *testing.T) {
 }
 
 // serverEffects has a case for every value of the server's values.yaml.
-func serverEffects() []effect {
+func serverEffects() []effect { return append(serverReachEffects(), serverPodEffects()...) }
+
+// serverReachEffects are those of how the service is reached, and of where its data is.
+func serverReachEffects() []effect {
 	node := values{}.set("service.type", "NodePort")
 	balancer := values{}.set("service.type", "LoadBalancer")
 	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
-	monitored := values{}.set("metrics.enabled", true).set("metrics.podMonitor.enabled", true)
 	bootstrap := values{}.set("bootstrap.existingSecret", "first")
 	sealed := values{}.set("secretKey.name", "sealing")
 	texts := map[string]any{"example.com/name": "text"}
@@ -97,6 +99,15 @@ func serverEffects() []effect {
 		{"public.service.loadBalancerClass", "example.com/outer", public},
 		{"public.service.loadBalancerSourceRanges", ranges, public},
 		{"public.service.externalTrafficPolicy", "Cluster", public},
+	}
+}
+
+// serverPodEffects are those of what runs, and of what may look at it.
+func serverPodEffects() []effect {
+	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
+	monitored := values{}.set("metrics.enabled", true).set("metrics.podMonitor.enabled", true)
+	texts := map[string]any{"example.com/name": "text"}
+	return []effect{
 		{"drainTimeout", "5m", nil},
 		{"endpointGrace", "24h", nil},
 		{"logLevel", "debug", nil},

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
@@ -49,6 +51,32 @@ func (s *Service) labelled(t testing.TB, label, target string) *Process {
 	return p
 }
 
+// secondChild is what the second child of the failover answers.
+const secondChild = "the second child"
+
+// failover makes a cloud endpoint with a failover backend: the tunnels with the label app=api, then secondChild.
+func (s *Service) failover(t testing.TB, url string) {
+	t.Helper()
+	group := s.make(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
+	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": secondChild})
+	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
+	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
+		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]", failover)})
+}
+
+// secondServes waits until the second child answers, or no longer does, and returns when that was.
+func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted bool) time.Time {
+	t.Helper()
+	c.Eventually(t, 30*time.Second, fmt.Sprintf("second child serves: %v", wanted), func(ctx context.Context) error {
+		status, body, err := c.Curl(ctx, pod, url)
+		if err == nil && (status != 200 || (body == secondChild) != wanted) {
+			err = fmt.Errorf("status %d: %s", status, body)
+		}
+		return err
+	})
+	return time.Now()
+}
+
 // A cloud endpoint is called from a pod like any other. While the first child of its failover backend is away the second one answers, and the
 // first again once it is back; the Services stay as they are.
 func TestACloudEndpointFailsOver(t *testing.T) {
@@ -65,27 +93,12 @@ func TestACloudEndpointFailsOver(t *testing.T) {
 	c.Start(t, "web", "nettool", "serve", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
 	first := s.labelled(t, "app=api", port)
 
-	group := s.make(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
-	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": "the second child"})
-	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
-	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
-		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]", failover)})
+	s.failover(t, url)
 	bep := r.BoundEndpoint(t, host, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	before := identity(t, r, bep)
 	c.answering(t, pod, url)
 
-	serves := func(wanted bool) time.Time {
-		t.Helper()
-		c.Eventually(t, 30*time.Second, fmt.Sprintf("second child serves: %v", wanted), func(ctx context.Context) error {
-			status, body, err := c.Curl(ctx, curl, url)
-			if err == nil && (status != 200 || (body == "the second child") != wanted) {
-				err = fmt.Errorf("status %d: %s", status, body)
-			}
-			return err
-		})
-		return time.Now()
-	}
-	serves(false)
+	c.secondServes(t, curl, url, false)
 	asking := c.startLoad(t, pod, "-v", "-rate", "50", url)
 	more := func(n int) { // answers of whoever serves now
 		t.Helper()
@@ -102,12 +115,12 @@ func TestACloudEndpointFailsOver(t *testing.T) {
 	if err := first.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	switched := serves(true)
+	switched := c.secondServes(t, curl, url, true)
 	_ = first.ExitCode()
 	more(100)
 	returned := time.Now()
 	s.labelled(t, "app=api", port)
-	back := serves(false)
+	back := c.secondServes(t, curl, url, false)
 	more(100)
 	sum := asking.stop(t)
 	for _, q := range asking.samples() {

@@ -22,6 +22,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
+// hold has a connection with a request that is being answered.
+func hold(t *testing.T, w *world, header string) io.Closer {
+	t.Helper()
+	c := w.dial(w.http)
+	_, _ = io.WriteString(c, header+"GET /held HTTP/1.1\r\n"+plainHost+"\r\n")
+	b := make([]byte, 1)
+	if _, err := c.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestOneClientCannotHaveAllConnections: what is too many is closed, and there is room again when one has ended.
 func TestOneClientCannotHaveAllConnections(t *testing.T) {
 	t.Parallel()
@@ -39,19 +51,9 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 			}
 		}
 	}
-	hold := func(w *world, header string) io.Closer {
-		t.Helper()
-		c := w.dial(w.http)
-		_, _ = io.WriteString(c, header+"GET /held HTTP/1.1\r\n"+plainHost+"\r\n")
-		b := make([]byte, 1)
-		if _, err := c.Read(b); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
 	w := newWorld(t, func(o *Options) { o.MaxConnsPerClient = 2 })
-	first := hold(w, "")
-	hold(w, "")
+	first := hold(t, w, "")
+	hold(t, w, "")
 	if served(w, "") || !strings.Contains(w.log.String(), "a client has too many") {
 		t.Errorf("a third connection of a client that may have two was served; log:\n%s", w.log)
 	}
@@ -59,8 +61,8 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 	again(w, "")
 
 	all := newWorld(t, func(o *Options) { o.MaxConns = 2 })
-	first = hold(all, "")
-	hold(all, "")
+	first = hold(t, all, "")
+	hold(t, all, "")
 	if served(all, "") || !strings.Contains(all.log.String(), "there are too many") {
 		t.Error("a third connection was served where there may be two")
 	}
@@ -72,15 +74,15 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 		o.MaxConnsPerClient, o.ProxyProtocol, o.TrustedProxies = 1, true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	from := func(ip string) string { return "PROXY TCP4 " + ip + " 203.0.113.1 4711 80\r\n" }
-	hold(proxied, from("192.0.2.1"))
-	hold(proxied, from("192.0.2.2"))
+	hold(t, proxied, from("192.0.2.1"))
+	hold(t, proxied, from("192.0.2.2"))
 	if served(proxied, from("192.0.2.1")) || !served(proxied, from("192.0.2.3")) {
 		t.Error("clients behind a proxy are not told apart")
 	}
 	trusted := newWorld(t, func(o *Options) {
 		o.MaxConnsPerClient, o.TrustedProxies = 1, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
-	hold(trusted, "")
+	hold(t, trusted, "")
 	if !served(trusted, "") {
 		t.Error("a trusted proxy is counted as one client")
 	}

@@ -6,6 +6,7 @@ package public
 import (
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -26,7 +27,51 @@ const (
 // rawCases are requests whose end, or whose host, programs may see in different places. Where one is answered with 400, nothing behind it is taken
 // for a request.
 func rawCases() map[string]rawCase {
-	post := func(headers, body string) string { return "POST /a HTTP/1.1\r\n" + plainHost + headers + "\r\n" + body }
+	all := headCases()
+	maps.Copy(all, framingCases())
+	return all
+}
+
+func rawPost(headers, body string) string {
+	return "POST /a HTTP/1.1\r\n" + plainHost + headers + "\r\n" + body
+}
+
+// framingCases are those of where a body ends.
+func framingCases() map[string]rawCase {
+	post := rawPost
+	return map[string]rawCase{
+		"length and chunks":            {post("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\nG") + next, "400"},
+		"chunks and length":            {post("Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", "0\r\n\r\nG") + next, "400"},
+		"two lengths":                  {post("Content-Length: 1\r\nContent-Length: 2\r\n", "ab") + next, "400"},
+		"the same length twice":        {post("Content-Length: 1\r\nContent-Length: 1\r\n", "a") + next, "400"},
+		"a list of lengths":            {post("Content-Length: 1, 1\r\n", "a") + next, "400"},
+		"a signed length":              {post("Content-Length: +1\r\n", "a") + next, "400"},
+		"a negative length":            {post("Content-Length: -1\r\n", "") + next, "400"},
+		"a hexadecimal length":         {post("Content-Length: 0x1\r\n", "a") + next, "400"},
+		"an empty length":              {post("Content-Length:\r\n", "") + next, "400"},
+		"a length beyond all":          {post("Content-Length: 99999999999999999999\r\n", "") + next, "400"},
+		"two codings":                  {post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n") + next, "400"},
+		"chunked and identity":         {post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n") + next, "400"},
+		"gzip, chunked":                {post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n") + next, "400"},
+		"xchunked":                     {post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n") + next, "400"},
+		"chunked with a vertical tab":  {post("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n") + next, "400"},
+		"a quoted coding":              {post("Transfer-Encoding: \"chunked\"\r\n", "0\r\n\r\n") + next, "400"},
+		"chunks in HTTP/1.0":           {"POST /a HTTP/1.0\r\n" + plainHost + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + next, "400"},
+		"a blank before the colon":     {post("Transfer-Encoding : chunked\r\n", "0\r\n\r\n") + next, "400"},
+		"underscores":                  {post("Content_Length: 1\r\n", "a") + next, "400"},
+		"a bad chunk size":             {post("Transfer-Encoding: chunked\r\n", "zz\r\nabc\r\n0\r\n\r\n") + next, ""},
+		"a chunk size with a sign":     {post("Transfer-Encoding: chunked\r\n", "+3\r\nabc\r\n0\r\n\r\n") + next, ""},
+		"a chunk size too long":        {post("Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\nabc") + next, ""},
+		"a chunk line that ends in LF": {post("Transfer-Encoding: chunked\r\n", "3\nabc\r\n0\r\n\r\n") + next, ""},
+		"an extension with a bare LF":  {post("Transfer-Encoding: chunked\r\n", "3;a\nb\r\nabc\r\n0\r\n\r\n") + next, ""},
+		"a chunk longer than it says":  {post("Transfer-Encoding: chunked\r\n", "3\r\nabcd\r\n0\r\n\r\n") + next, ""},
+		"a trailer that folds":         {post("Transfer-Encoding: chunked\r\n", "0\r\n X: y\r\n\r\n") + next, ""},
+	}
+}
+
+// headCases are all others.
+func headCases() map[string]rawCase {
+	post := rawPost
 	get := func(headers string) string { return "GET /a HTTP/1.1\r\n" + headers + "\r\n" }
 	return map[string]rawCase{
 		"one request":                        {closing, "200"},
@@ -37,25 +82,6 @@ func rawCases() map[string]rawCase {
 		"upper case":                         {post("TRANSFER-ENCODING: Chunked\r\n", "0\r\n\r\n") + closing, "200 200"},
 		"HTTP/1.0":                           {"GET /a HTTP/1.0\r\n" + plainHost + "\r\n", "200"},
 		"HTTP/1.0 without a host":            {"GET /a HTTP/1.0\r\n\r\n", "404"},
-		"length and chunks":                  {post("Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\nG") + next, "400"},
-		"chunks and length":                  {post("Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", "0\r\n\r\nG") + next, "400"},
-		"two lengths":                        {post("Content-Length: 1\r\nContent-Length: 2\r\n", "ab") + next, "400"},
-		"the same length twice":              {post("Content-Length: 1\r\nContent-Length: 1\r\n", "a") + next, "400"},
-		"a list of lengths":                  {post("Content-Length: 1, 1\r\n", "a") + next, "400"},
-		"a signed length":                    {post("Content-Length: +1\r\n", "a") + next, "400"},
-		"a negative length":                  {post("Content-Length: -1\r\n", "") + next, "400"},
-		"a hexadecimal length":               {post("Content-Length: 0x1\r\n", "a") + next, "400"},
-		"an empty length":                    {post("Content-Length:\r\n", "") + next, "400"},
-		"a length beyond all":                {post("Content-Length: 99999999999999999999\r\n", "") + next, "400"},
-		"two codings":                        {post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n") + next, "400"},
-		"chunked and identity":               {post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n") + next, "400"},
-		"gzip, chunked":                      {post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n") + next, "400"},
-		"xchunked":                           {post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n") + next, "400"},
-		"chunked with a vertical tab":        {post("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n") + next, "400"},
-		"a quoted coding":                    {post("Transfer-Encoding: \"chunked\"\r\n", "0\r\n\r\n") + next, "400"},
-		"chunks in HTTP/1.0":                 {"POST /a HTTP/1.0\r\n" + plainHost + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + next, "400"},
-		"a blank before the colon":           {post("Transfer-Encoding : chunked\r\n", "0\r\n\r\n") + next, "400"},
-		"underscores":                        {post("Content_Length: 1\r\n", "a") + next, "400"},
 		"a folded header":                    {get(plainHost + "X: a\r\n b\r\n"), "400"},
 		"a folded coding":                    {post("Transfer-Encoding:\r\n chunked\r\n", "0\r\n\r\n") + next, "400"},
 		"a blank before the first header":    {get(" X: a\r\n" + plainHost), "400"},
@@ -88,13 +114,6 @@ func rawCases() map[string]rawCase {
 		"an upgrade that is declined":        {get(plainHost+"Connection: Upgrade\r\nUpgrade: echo\r\n") + closing, "200 200"},
 		"a bad one after a declined upgrade": {get(plainHost+"Connection: Upgrade\r\nUpgrade: echo\r\n") + get(plainHost+plainHost) + next, "200 400"},
 		"a bad request after a good one":     {get(plainHost) + get(plainHost+plainHost) + next, "200 400"},
-		"a bad chunk size":                   {post("Transfer-Encoding: chunked\r\n", "zz\r\nabc\r\n0\r\n\r\n") + next, ""},
-		"a chunk size with a sign":           {post("Transfer-Encoding: chunked\r\n", "+3\r\nabc\r\n0\r\n\r\n") + next, ""},
-		"a chunk size too long":              {post("Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\nabc") + next, ""},
-		"a chunk line that ends in LF":       {post("Transfer-Encoding: chunked\r\n", "3\nabc\r\n0\r\n\r\n") + next, ""},
-		"an extension with a bare LF":        {post("Transfer-Encoding: chunked\r\n", "3;a\nb\r\nabc\r\n0\r\n\r\n") + next, ""},
-		"a chunk longer than it says":        {post("Transfer-Encoding: chunked\r\n", "3\r\nabcd\r\n0\r\n\r\n") + next, ""},
-		"a trailer that folds":               {post("Transfer-Encoding: chunked\r\n", "0\r\n X: y\r\n\r\n") + next, ""},
 		"a head of a megabyte":               {get(plainHost + "X: " + strings.Repeat("a", 1<<20) + "\r\n"), "431"},
 	}
 }

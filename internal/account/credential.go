@@ -25,13 +25,14 @@ type Scope string
 
 // The scopes of API keys.
 const (
-	ScopeAdmin    Scope = "admin"    // everything
-	ScopeRead     Scope = "read"     // every GET
-	ScopeOperator Scope = "operator" // read and watch endpoints, keep operators
+	ScopeAdmin      Scope = "admin"      // everything
+	ScopeRead       Scope = "read"       // every GET
+	ScopeOperator   Scope = "operator"   // read and watch endpoints, keep operators
+	ScopeIdentities Scope = "identities" // read and revoke users and their sessions, and nothing else
 )
 
 // Scopes lists the scopes.
-func Scopes() []Scope { return []Scope{ScopeAdmin, ScopeRead, ScopeOperator} }
+func Scopes() []Scope { return []Scope{ScopeAdmin, ScopeRead, ScopeOperator, ScopeIdentities} }
 
 // APIKey is a credential for the HTTP API. URI is filled in by the API server.
 type APIKey struct {

@@ -48,6 +48,9 @@ const (
 	CodeLoginNeeded         Code = "ERR_FL_3011"
 	CodeRateLimited         Code = "ERR_FL_3012"
 	CodePolicyFailed        Code = "ERR_FL_3013"
+	CodeLoginAgain          Code = "ERR_FL_3014"
+	CodeLoginFailed         Code = "ERR_FL_3015"
+	CodeProviderFailed      Code = "ERR_FL_3016"
 	CodeNoTarget            Code = "ERR_FL_3020"
 	CodeNoChild             Code = "ERR_FL_3021"
 	CodeNoInternal          Code = "ERR_FL_3022"
@@ -102,6 +105,9 @@ func Codes() []CodeInfo {
 		{CodeLoginNeeded, 401, "the traffic policy asks for a login"},
 		{CodeRateLimited, 429, "too many requests by the traffic policy"},
 		{CodePolicyFailed, 500, "traffic policy could not be carried out"},
+		{CodeLoginAgain, 401, "login older than a revocation"},
+		{CodeLoginFailed, 403, "login refused"},
+		{CodeProviderFailed, 502, "identity provider does not answer"},
 		{CodeNoTarget, 503, "cloud endpoint without a target"},
 		{CodeNoChild, 503, "no child of the backend is up"},
 		{CodeNoInternal, 503, "internal endpoint missing"},

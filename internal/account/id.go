@@ -23,6 +23,8 @@ const (
 	PrefixStore         = "st"
 	PrefixTunnel        = "tn"
 	PrefixEvent         = "ev"
+	PrefixUser          = "au" // application user: an identity
+	PrefixAppSession    = "as" // application session
 )
 
 var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)

@@ -133,13 +133,14 @@ var (
 	reading     = []account.Scope{account.ScopeRead}
 	watching    = []account.Scope{account.ScopeRead, account.ScopeOperator}
 	registering = []account.Scope{account.ScopeOperator}
+	describing  = account.Scopes()
 	only        []account.Scope // admin
 )
 
 // routes is the one list of what the API offers.
 func (s *server) routes() map[string]map[string]method {
 	routes := map[string]map[string]method{
-		"/openapi.json": {http.MethodGet: {watching, s.getDescription}},
+		"/openapi.json": {http.MethodGet: {describing, s.getDescription}},
 		"/endpoints": {
 			http.MethodGet:  {watching, s.listEndpoints},
 			http.MethodPost: {only, s.createEndpoint},

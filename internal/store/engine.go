@@ -37,7 +37,7 @@ type engine interface {
 }
 
 // schemaVersion is the number of the newest file in migrations/<engine>. The files of one number make the same tables in all engines.
-const schemaVersion = 3
+const schemaVersion = 4
 
 //go:embed migrations/*/*.sql
 var migrations embed.FS

@@ -23,6 +23,8 @@ type Conn struct {
 	TLS        bool
 	ServerName string // of the TLS handshake
 	Started    time.Time
+	// Sever closes the client's connection hard, with all that is queued for it; nil where it carries other requests too.
+	Sever func()
 }
 
 // Pod is the caller's identity in its cluster.

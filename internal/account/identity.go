@@ -1,0 +1,143 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// IdentityProvider is who said that a user is who they are.
+type IdentityProvider struct {
+	Name string `json:"name"` // "Google", "GitHub", the host of an issuer, a SAML entity id
+	URL  string `json:"url"`
+}
+
+// User is a person who logged in through a login action of a traffic policy: an identity, or application user. Names and addresses are what the
+// identity provider said at the last login. Times are UTC. The JSON is that of /app/users.
+type User struct {
+	ID             string           `json:"id"`
+	URI            string           `json:"uri"`
+	Provider       IdentityProvider `json:"identity_provider"`
+	ProviderUserID string           `json:"provider_user_id"`
+	Username       string           `json:"username"`
+	Email          string           `json:"email"`
+	Name           string           `json:"name"`
+	CreatedAt      time.Time        `json:"created_at"`
+	LastActive     time.Time        `json:"last_active"` // exact to a minute
+	LastLogin      time.Time        `json:"last_login"`
+
+	Sessions int `json:"-"` // that live
+}
+
+// UserAgent is what a browser says of itself, read.
+type UserAgent struct {
+	Raw            string `json:"raw"`
+	BrowserName    string `json:"browser_name"`
+	BrowserVersion string `json:"browser_version"`
+	DeviceType     string `json:"device_type"` // Desktop, Mobile, Tablet, Bot; "" = not known
+	OSName         string `json:"os_name"`
+	OSVersion      string `json:"os_version"`
+}
+
+// Location is where an address is thought to be. Members are nil where the database does not know.
+type Location struct {
+	CountryCode *string  `json:"country_code"`
+	Latitude    *float64 `json:"latitude"`
+	Longitude   *float64 `json:"longitude"`
+	RadiusKM    *int     `json:"lat_long_radius_km"`
+}
+
+// Network is the autonomous system of an address.
+type Network struct {
+	ASN          int    `json:"asn"`
+	Organization string `json:"organization"`
+}
+
+// Device is the browser of a session and where it was when it logged in.
+type Device struct {
+	UserAgent UserAgent `json:"user_agent"`
+	IPAddress string    `json:"ip_address"`
+	Location  *Location `json:"location"` // nil without a database, or when it does not know
+	Network   *Network  `json:"network"`  // the same
+}
+
+// AppSession is one login of a user at one endpoint with one browser: an application session. The JSON is that of /app/sessions. Its id is not
+// the browser's secret.
+type AppSession struct {
+	ID         string    `json:"id"`
+	URI        string    `json:"uri"`
+	PublicURL  string    `json:"public_url"`
+	Device     Device    `json:"browser_session"`
+	User       Ref       `json:"application_user"`
+	CreatedAt  time.Time `json:"created_at"`
+	LastActive time.Time `json:"last_active"` // exact to a minute
+	ExpiresAt  time.Time `json:"expires_at"`  // the earlier of the end of its life and of its idle time
+	Endpoint   *Ref      `json:"endpoint"`
+	Edge       *Ref      `json:"edge"`  // always null here
+	Route      *Ref      `json:"route"` // always null here
+}
+
+// Accessed is an endpoint that a user has been to. It outlives the sessions.
+type Accessed struct {
+	URL      string    `json:"url"`
+	Endpoint *Ref      `json:"endpoint"` // the last that had the URL; it may be gone
+	First    time.Time `json:"first_accessed"`
+	Last     time.Time `json:"last_accessed"`
+}
+
+// UserFilter narrows a list of users; empty fields match everything.
+type UserFilter struct {
+	Query    string // a part of user name, e-mail, name, provider's user id or id, in any case
+	Provider string // the provider's name, or a part of it, in any case
+	UserID   string
+}
+
+// AppSessionFilter narrows a list of sessions; empty fields match everything.
+type AppSessionFilter struct {
+	Query    string // as UserFilter.Query, of the user; or a part of the URL or the IP address
+	Provider string
+	UserID   string
+}
+
+// Identities reads users and their sessions. An id of another account is CodeNotFound.
+type Identities interface {
+	User(ctx context.Context, accountID, id string) (*User, error)
+	Users(ctx context.Context, accountID string, f UserFilter, p Page) (users []User, more bool, err error)
+	AppSession(ctx context.Context, accountID, id string) (*AppSession, error)
+	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool, err error)
+	Accessed(ctx context.Context, accountID, userID string) ([]Accessed, error)
+	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error) // of the users that there are, by name
+}
+
+// RevokeSelector says whose sessions end. Exactly one of UserID, SessionID and Issuer is set.
+type RevokeSelector struct {
+	UserID    string // the user goes too, with all that is known of them
+	SessionID string
+
+	// Of a back-channel logout: the sessions of the issuer's sid, or of its sub.
+	Issuer, ProviderSession, Subject string
+}
+
+// Reasons for which sessions are revoked.
+const (
+	RevokedByAdmin       = "revoked"             // through the API or the dashboard
+	RevokedByLogout      = "logout"              // by the user
+	RevokedByBackChannel = "back-channel logout" // by the identity provider
+)
+
+// Revocation says what Revoke has done.
+type Revocation struct {
+	UserIDs    []string
+	SessionIDs []string
+	At         time.Time // when it was committed
+	Streams    int       // that were cut; of the edge's Revoke only
+}
+
+// Revoker ends sessions. When Revoke of the edge returns, they are dead: nothing of theirs is served any more. That of the store only ends what
+// is stored: user or sessions, with tombstones, an audit record and its details, in one transaction. CodeNotFound for the id of another account.
+// A selector by issuer that matches nothing is no error.
+type Revoker interface {
+	Revoke(ctx context.Context, by Caller, sel RevokeSelector, reason string) (*Revocation, error)
+}

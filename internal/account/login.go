@@ -1,0 +1,94 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package account
+
+import (
+	"context"
+	"time"
+)
+
+// LoginIdentity is what an identity provider said of a person, for rules and upstream headers. It is kept with the session, encrypted.
+type LoginIdentity struct {
+	ID             string              `json:"id"` // of the User
+	ProviderUserID string              `json:"provider_user_id"`
+	Username       string              `json:"username,omitempty"`
+	Email          string              `json:"email,omitempty"` // "" when it is not verified
+	Name           string              `json:"name,omitempty"`
+	Groups         []string            `json:"groups,omitempty"`
+	Attributes     map[string][]string `json:"attributes,omitempty"`
+}
+
+// NewLogin is a login that an identity provider has confirmed.
+type NewLogin struct {
+	Key       string // what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail address. Only a keyed hash is stored
+	Provider  IdentityProvider
+	Identity  LoginIdentity // ID is ignored
+	Issuer    string        // of the provider, for back-channel logout; "" = none
+	Subject   string
+	SessionID string // the provider's sid; "" = none
+
+	Began    time.Time // when the browser was sent to the provider
+	AuthTime time.Time // when the provider asked the person; zero = it does not say
+	Fresh    bool      // the provider was told to ask, and AuthTime was checked where it tells
+
+	EndpointID, URL string
+	Bound           string // what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
+	TokenHash       []byte // SHA-256 of the browser's secret
+	Device          Device
+	MaxDuration     time.Duration // of the session's life
+	Idle            time.Duration // 0 = none
+	NotAfter        time.Time     // the session ends then at the latest; zero = none
+}
+
+// LiveSession is what a request needs to know of its session.
+type LiveSession struct {
+	ID, UserID, AccountID string
+	Bound                 string
+	Identity              LoginIdentity
+	Provider              IdentityProvider
+	ExpiresAt             time.Time
+}
+
+// Logins is what login actions need of the store. Times of sessions that count as over are the store's clock.
+type Logins interface {
+	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when the user's sessions were revoked after the login
+	// began, or after the provider asked the person: the provider has to be asked again.
+	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
+	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound when there is none, or it is over; CodeUnavailable, and never a
+	// session, while the store does not answer. It reads the store every time.
+	LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*LiveSession, error)
+	// RevokedSince returns when sessions of the person were revoked last; zero: not within the longest life of a session.
+	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
+	// Once says whether nobody has said the same key before, until then. It is how nothing is used twice: an assertion, a logout token.
+	Once(ctx context.Context, accountID, key string, until time.Time) (bool, error)
+	// PutTicket keeps data, encrypted, for whoever has the secret of the hash; TakeTicket gives it out once. CodeNotFound for a ticket that is unknown, taken or too old.
+	PutTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
+	TakeTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)
+	// StillLive returns those of the sessions, by id, that live; the sweep over what is being served asks it.
+	StillLive(ctx context.Context, ids []string) (map[string]bool, error)
+}
+
+// Limits of sessions.
+const (
+	DefaultMaxSession = 14 * 24 * time.Hour
+	LongestSession    = 30 * 24 * time.Hour // and as long tombstones stay
+)
+
+// DashboardSession is a sign-in to the dashboard with an API key. It ends with the key.
+type DashboardSession struct {
+	Key       APIKey
+	ExpiresAt time.Time
+}
+
+// DashboardSessions keeps sign-ins to the dashboard.
+type DashboardSessions interface {
+	// SignIn keeps a session of the key for DashboardLife.
+	SignIn(ctx context.Context, key *APIKey, tokenHash []byte) (*DashboardSession, error)
+	// SignedIn returns the session with the hash and its key as it is now. CodeUnknownCredential when there is none, it is over, or its key is deleted or expired.
+	SignedIn(ctx context.Context, tokenHash []byte) (*DashboardSession, error)
+	SignOut(ctx context.Context, tokenHash []byte) error
+}
+
+// DashboardLife is how long a sign-in to the dashboard lasts.
+const DashboardLife = 12 * time.Hour

@@ -1,0 +1,67 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// LoginKind is the type of a login action.
+type LoginKind string
+
+// The kinds.
+const (
+	LoginOAuth LoginKind = "oauth"
+	LoginOIDC  LoginKind = "openid-connect"
+	LoginSAML  LoginKind = "saml"
+)
+
+// LoginConfig is the config of a login action, checked as far as can be without asking anybody. It holds secrets: it is never logged.
+type LoginConfig struct {
+	Kind               LoginKind
+	AuthID             string // tells the login actions of one host apart, in cookies and paths: 1-64 of a-z, 0-9, "-" and "_"
+	MaxSession         time.Duration
+	IdleSession        time.Duration // 0 = none
+	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
+
+	// Of oauth and openid-connect.
+	Provider       string // of oauth: github, gitlab, google, microsoft
+	IssuerURL      string // of openid-connect; of oauth the provider's own URL, where it is not the usual one
+	ClientID       string
+	ClientSecret   string
+	Scopes         []string
+	AuthzURLParams map[string]string
+
+	// Of saml. One of the first two is set.
+	IdPMetadata       string
+	IdPMetadataURL    string
+	ForceAuthn        bool
+	AllowIdPInitiated bool
+	AuthorizedGroups  []string
+	NameIDFormat      string // a URN
+}
+
+// LoginRequest is a request that has come to a login action.
+type LoginRequest struct {
+	Config   *LoginConfig
+	Endpoint *account.Endpoint
+	Conn     *Conn
+	// Page answers with a page of the edge's.
+	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+}
+
+// LoginResult is what rules after a login action, and upstreams, may know.
+type LoginResult struct {
+	Identity account.LoginIdentity
+	Provider account.IdentityProvider
+}
+
+// Logins carries login actions out: it answers a request itself (a redirect, a page, one of the action's own paths), or calls next once, with the
+// request whose context ends with the session, without the action's cookies, and with a writer through which nothing goes out any more then.
+type Logins interface {
+	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next func(w http.ResponseWriter, r *http.Request, found LoginResult))
+}

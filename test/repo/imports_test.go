@@ -62,6 +62,16 @@ var rules = []rule{
 		why:    "only fairlead-server owns data",
 	},
 	{
+		name: "agent and operator log nobody in", of: []string{"cmd/fairlead", "cmd/fairlead-operator"}, deep: true,
+		forbid: []string{module + "/internal/login", "github.com/coreos/go-oidc", "github.com/russellhaering/"},
+		why:    "the agent checks policies with login actions; only the server carries them out",
+	},
+	{
+		name: "login and its protocols see interfaces", of: []string{"internal/login", "internal/login/"},
+		forbid: []string{module + "/internal/store", module + "/internal/edge", module + "/internal/tunnelserver"},
+		why:    "so that they can be tested without a store or an edge",
+	},
+	{
 		name: "edge and apiserver see interfaces", of: []string{"internal/edge", "internal/apiserver"},
 		forbid: []string{module + "/internal/store", module + "/internal/tunnelserver"},
 		why:    "so that they can be tested and replaced without a store or a tunnel",

@@ -1,0 +1,115 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// Flow is a login that has begun in one browser; it travels sealed in that browser's cookie.
+type Flow struct {
+	State     string    `json:"s"`
+	Nonce     string    `json:"n,omitempty"`
+	Verifier  string    `json:"v,omitempty"` // of PKCE
+	RequestID string    `json:"i,omitempty"` // of SAML's AuthnRequest
+	ReturnTo  string    `json:"r"`           // path and query of the endpoint's host
+	Began     time.Time `json:"t"`
+	Fresh     bool      `json:"f,omitempty"` // the provider must ask the person again
+}
+
+// Place is a login action at an endpoint: what providers build their URLs from. URLs come from the endpoint's URL, never from Host.
+type Place struct {
+	AccountID   string
+	EndpointURL string // in normal form
+	AuthID      string
+}
+
+// Names of the reserved paths of a login action.
+const (
+	PathCallback = "callback"
+	PathACS      = "acs"
+	PathFinish   = "finish"
+	PathLogin    = "login"
+	PathLogout   = "logout"
+	PathMetadata = "metadata"
+)
+
+// reserved begins the paths of all login actions.
+const reserved = "/_fairlead/"
+
+// URL returns https://host[:port]/_fairlead/{auth_id}/{name}.
+func (p Place) URL(name string) string {
+	return strings.TrimSuffix(p.EndpointURL, "/") + p.path(name)
+}
+
+func (p Place) path(name string) string { return reserved + p.AuthID + "/" + name }
+
+// Start is where the browser goes.
+type Start struct {
+	URL       string
+	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
+}
+
+// Confirmed is what a provider has confirmed.
+type Confirmed struct {
+	Key      string                   `json:"key"` // account.NewLogin.Key
+	Provider account.IdentityProvider `json:"provider"`
+	Identity account.LoginIdentity    `json:"identity"`
+
+	Issuer    string    `json:"issuer,omitempty"` // "" when it sends no back-channel logout
+	Subject   string    `json:"subject,omitempty"`
+	SessionID string    `json:"session_id,omitempty"` // the provider's
+	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = it does not say
+	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
+
+	InResponseTo string    `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
+	Once         string    `json:"once,omitempty"`           // SAML: the key of account.Logins.Once, so that the assertion is used once
+	OnceUntil    time.Time `json:"once_until,omitzero"`
+}
+
+// Provider is an identity provider as one action configures it: made once for a config, and kept. It is safe for concurrent use. Its errors for
+// the person are *account.Error, CodeLoginFailed or CodeProviderFailed, with a sentence; the cause goes to the log, so it holds no secret.
+type Provider interface {
+	// Start says where the browser of a new flow goes.
+	Start(ctx context.Context, f *Flow, at Place) (Start, error)
+	// Bound names what a session is good for beside its place: issuer and client, or entity. It asks nobody, and holds no secret.
+	Bound() string
+}
+
+// CallbackProvider is one to which the browser returns with GET …/callback.
+type CallbackProvider interface {
+	Provider
+	Callback(ctx context.Context, r *http.Request, f *Flow, at Place) (*Confirmed, error)
+}
+
+// PostProvider is one whose word the browser posts to …/acs.
+type PostProvider interface {
+	Provider
+	// Consume checks the post, all but to which flow it belongs: that is InResponseTo.
+	Consume(ctx context.Context, r *http.Request, at Place) (*Confirmed, error)
+	// Metadata is what GET …/metadata answers.
+	Metadata(ctx context.Context, at Place) ([]byte, error)
+}
+
+// LogoutToken is the verified word of a provider that sessions have ended.
+type LogoutToken struct {
+	Issuer, Subject, SessionID string // Subject or SessionID may be "", not both
+	ID                         string // jti
+	Expires                    time.Time
+}
+
+// LogoutReceiver is a provider that posts a logout_token to …/logout when a session of its own ends.
+type LogoutReceiver interface {
+	Logout(ctx context.Context, r *http.Request) (LogoutToken, error)
+}
+
+// Factory makes the Provider of a config without asking anybody. The client is the guarded one: every request that a tenant's URL causes goes
+// through it.
+type Factory func(c *trafficpolicy.LoginConfig, client *http.Client) (Provider, error)

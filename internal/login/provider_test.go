@@ -1,0 +1,18 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import "testing"
+
+func TestURLsComeFromTheEndpoint(t *testing.T) {
+	t.Parallel()
+	for endpoint, want := range map[string]string{
+		"https://app.example.com":      "https://app.example.com/_fairlead/staff/callback",
+		"https://app.example.com:8443": "https://app.example.com:8443/_fairlead/staff/callback",
+	} {
+		if got := (Place{EndpointURL: endpoint, AuthID: "staff"}).URL(PathCallback); got != want {
+			t.Errorf("%s: got %s, want %s", endpoint, got, want)
+		}
+	}
+}

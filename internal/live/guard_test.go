@@ -1,0 +1,341 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const patience = 3 * time.Minute
+
+// world serves handlers for sessions, which a request names in its header.
+type world struct {
+	t     *testing.T
+	g     *Registry
+	url   string
+	http  *http.Client
+	ended chan error // why the context of a request of session "victim" ended, when its handler has returned
+}
+
+type connKey struct{}
+
+func newWorld(t *testing.T, http2 bool, serve http.HandlerFunc) *world {
+	t.Helper()
+	w := &world{t: t, g: New(), ended: make(chan error, 1)}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var sever func()
+		if c := r.Context().Value(connKey{}).(*tls.Conn); r.ProtoMajor == 1 {
+			sever = func() {
+				_ = c.NetConn().(*net.TCPConn).SetLinger(0)
+				_ = c.NetConn().Close()
+			}
+		}
+		session := r.Header.Get("Session")
+		guarded, r, cut := Guard(rw, r, sever)
+		if session == "victim" {
+			defer func() { w.ended <- context.Cause(r.Context()) }()
+		}
+		e := w.g.Enter(cut)
+		defer e.Leave()
+		if !e.Is(session) {
+			t.Error("a session that nobody has cut yet is cut")
+		}
+		serve(guarded, r)
+	}))
+	srv.EnableHTTP2 = http2
+	srv.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	w.url, w.http = srv.URL, srv.Client()
+	t.Cleanup(w.http.CloseIdleConnections)
+	return w
+}
+
+func (w *world) do(session, method string, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	w.t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, w.url, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Session", session)
+	return w.http.Do(r)
+}
+
+// kinds are ways in which a request can be under way. Each handler returns only when the request is cut, or next is closed.
+var kinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64){
+	"events": func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64) {
+		_, _ = io.WriteString(w, "data: 1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		going.Add(1)
+		select {
+		case <-r.Context().Done():
+		case <-next:
+		}
+		_, _ = io.WriteString(w, "data: 2\n\n")
+	},
+	"download": func(w http.ResponseWriter, _ *http.Request, next <-chan struct{}, going *atomic.Int64) {
+		for piece := bytes.Repeat([]byte("x"), 32<<10); ; going.Add(1) {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+			select {
+			case <-next:
+				return
+			default:
+			}
+		}
+	},
+	"upload": func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}, going *atomic.Int64) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_ = http.NewResponseController(w).Flush()
+		for buf := make([]byte, 4<<10); ; going.Add(1) {
+			if _, err := r.Body.Read(buf); err != nil {
+				return
+			}
+		}
+	},
+}
+
+// TestCut cuts one request while another session's goes on, over HTTP/2 on the same connection.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for kind, serve := range kinds {
+		for _, http2 := range []bool{false, true} {
+			t.Run(map[bool]string{false: "http1 ", true: "http2 "}[http2]+kind, func(t *testing.T) {
+				t.Parallel()
+				next := make(chan struct{})
+				var going, other atomic.Int64
+				w := newWorld(t, http2, func(rw http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Session") == "victim" {
+						serve(rw, r, nil, &going)
+						return
+					}
+					kinds["events"](rw, r, next, &other)
+				})
+				bystander, err := w.do("bystander", "GET", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer bystander.Body.Close()
+				method, body := "GET", io.Reader(nil)
+				if kind == "upload" { // that stalls
+					from, to := io.Pipe()
+					defer to.Close()
+					go func() { _, _ = to.Write([]byte("beginning")) }()
+					method, body = "POST", from
+				}
+				victim, err := w.do("victim", method, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer victim.Body.Close()
+				if victim.ProtoMajor == 2 != http2 {
+					t.Fatalf("over %s", victim.Proto)
+				}
+				standstill(t, &going)
+				if n := w.g.Cut([]string{"victim"}); n != 1 {
+					t.Errorf("%d requests were cut", n)
+				}
+				select {
+				case why := <-w.ended:
+					if !errors.Is(why, ErrCut) {
+						t.Errorf("its context ended because of %v", why)
+					}
+				case <-time.After(patience):
+					t.Fatal("its handler goes on")
+				}
+				if _, err := io.Copy(io.Discard, victim.Body); err == nil {
+					t.Error("the client takes what it got for the whole answer")
+				}
+				close(next)
+				if b, err := io.ReadAll(bystander.Body); err != nil || string(b) != "data: 1\n\ndata: 2\n\n" {
+					t.Errorf("somebody else's answer: %q, %v", b, err)
+				}
+			})
+		}
+	}
+}
+
+// standstill waits until a request is under way, and moves no more: it waits for its client.
+func standstill(t *testing.T, going *atomic.Int64) {
+	t.Helper()
+	tick, end := time.NewTicker(30*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for last := int64(0); ; {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatal("it does not come to a standstill")
+		}
+		now := going.Load()
+		if now > 0 && now == last {
+			return
+		}
+		last = now
+	}
+}
+
+func TestCutOfAnUpgradedConnection(t *testing.T) {
+	t.Parallel()
+	for _, severed := range []bool{true, false} {
+		t.Run(map[bool]string{true: "severed", false: "closed"}[severed], func(t *testing.T) {
+			t.Parallel()
+			g, ended := New(), make(chan error, 1)
+			srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				sever := func() {}
+				if !severed {
+					sever = nil
+				}
+				guarded, _, cut := Guard(rw, r, sever)
+				e := g.Enter(cut)
+				defer e.Leave()
+				e.Is("s")
+				c, buffered, err := http.NewResponseController(guarded).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				_, err = io.Copy(c, buffered)
+				ended <- err
+			}))
+			t.Cleanup(srv.Close)
+			c, err := net.Dial("tcp", srv.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
+			in := bufio.NewReader(c)
+			for got := ""; !strings.HasSuffix(got, "\r\n\r\nhello"); {
+				b, err := in.ReadByte()
+				if err != nil {
+					t.Fatalf("after %q: %v", got, err)
+				}
+				got += string(b)
+			}
+			g.Cut([]string{"s"})
+			if err := <-ended; err == nil {
+				t.Error("the handler sees an orderly end")
+			}
+			if b, err := io.ReadAll(in); len(b) > 0 {
+				t.Errorf("the client gets %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// refusing is a connection that a cut finds in the middle of an upgrade.
+type refusing struct {
+	*httptest.ResponseRecorder
+	during func()
+	conn   net.Conn
+}
+
+func (r *refusing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.during()
+	return r.conn, nil, nil
+}
+
+func TestAfterACutNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	rec := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/", nil)
+	severed := 0
+	w, r, cut := Guard(rec, r, func() { severed++ })
+	_, _ = io.WriteString(w, "before")
+	cut()
+	w.WriteHeader(500)
+	_, err := w.Write([]byte("after"))
+	_, err2 := io.WriteString(w, "after")
+	if !errors.Is(err, ErrCut) || !errors.Is(err2, ErrCut) || !errors.Is(http.NewResponseController(w).Flush(), ErrCut) || rec.Flushed {
+		t.Errorf("writes: %v, %v", err, err2)
+	}
+	if rec.Code != 200 || rec.Body.String() != "before" || severed != 1 || !errors.Is(context.Cause(r.Context()), ErrCut) {
+		t.Errorf("%d %q, severed %d times, %v", rec.Code, rec.Body, severed, context.Cause(r.Context()))
+	}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	up := &refusing{ResponseRecorder: httptest.NewRecorder(), conn: ours}
+	w, _, cut = Guard(up, httptest.NewRequest("GET", "/", nil), nil)
+	up.during = cut
+	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrCut) {
+		t.Errorf("an upgrade while it is cut: %v", err)
+	}
+	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // a pipe's
+		t.Errorf("its connection: %v", err)
+	}
+}
+
+// from is a writer that can take from a reader.
+type from struct {
+	discard
+	took int64
+}
+
+func (f *from) ReadFrom(r io.Reader) (n int64, err error) {
+	n, err = io.Copy(io.Discard, r)
+	f.took += n
+	return n, err
+}
+
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) WriteHeader(int)             {}
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestReadFrom(t *testing.T) {
+	t.Parallel()
+	inner := &from{}
+	w, _, cut := Guard(inner, httptest.NewRequest("GET", "/", nil), nil)
+	if n, err := io.Copy(w, io.LimitReader(strings.NewReader("hello"), 5)); n != 5 || err != nil || inner.took != 5 {
+		t.Errorf("%d, %v; %d by the inner ReadFrom", n, err, inner.took)
+	}
+	cut()
+	if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("more")); !errors.Is(err, ErrCut) || inner.took != 5 {
+		t.Errorf("after the cut: %v, %d", err, inner.took)
+	}
+	plain, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	if _, ok := plain.(io.ReaderFrom); ok {
+		t.Error("a ReadFrom that the inner writer has not")
+	}
+}
+
+func TestAWriteCostsNothing(t *testing.T) {
+	w, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	piece := make([]byte, 32<<10)
+	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(piece) }); n != 0 {
+		t.Errorf("%v allocations a write", n)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	guarded, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	for name, w := range map[string]http.ResponseWriter{"plain": discard{}, "guarded": guarded} {
+		piece := make([]byte, 32<<10)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = w.Write(piece)
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
+	t.Parallel()
+	g := New()
+	var cut [4]atomic.Int32
+	enter := func(i int, session string) *Entry {
+		e := g.Enter(func() { cut[i].Add(1) })
+		if !e.Is(session) {
+			t.Errorf("session %s is not cut, and says so", session)
+		}
+		return e
+	}
+	entries := []*Entry{enter(0, "a"), enter(1, "a"), enter(2, "b"), enter(3, "c")}
+	if sessions, requests := g.Live(); sessions != 3 || requests != 4 {
+		t.Errorf("%d sessions with %d requests", sessions, requests)
+	}
+	entries[1].Leave()
+	if n := g.Cut([]string{"a", "c", "nobody"}); n != 2 {
+		t.Errorf("%d requests were cut, 2 are there", n)
+	}
+	if n := g.Cut([]string{"a"}); n != 0 {
+		t.Errorf("%d requests were cut for the second time", n)
+	}
+	for i, want := range []int32{1, 0, 0, 1} {
+		if got := cut[i].Load(); got != want {
+			t.Errorf("request %d was cut %d times, want %d", i, got, want)
+		}
+	}
+	ids := g.Sessions()
+	if slices.Sort(ids); !slices.Equal(ids, []string{"a", "b", "c"}) {
+		t.Errorf("sessions %v", ids)
+	}
+	for _, e := range entries {
+		e.Leave()
+		e.Leave()
+	}
+	if sessions, requests := g.Live(); sessions != 0 || requests != 0 || len(g.sessions) != 0 {
+		t.Errorf("%d sessions with %d requests are left", sessions, requests)
+	}
+}
+
+func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
+	t.Parallel()
+	g := New()
+	before, other := g.Enter(nil), g.Enter(nil)
+	g.Cut([]string{"s"})
+	g.Cut([]string{"s", "t"})
+	after := g.Enter(nil)
+	if len(g.cutAt) != 2 {
+		t.Errorf("%d cuts are remembered, want 2", len(g.cutAt))
+	}
+	if before.Is("s") {
+		t.Error("a request goes on that entered before its session was cut")
+	}
+	if !other.Is("u") {
+		t.Error("a request of another session does not go on")
+	}
+	if !after.Is("s") { // the store has said that it lives
+		t.Error("a request does not go on that entered after the cut")
+	}
+	for _, e := range []*Entry{before, other, after} {
+		e.Leave()
+	}
+	if len(g.cutAt) != 0 || len(g.cuts) != 0 || g.unnamed.Len() != 0 {
+		t.Errorf("remembered for nobody: %d ids, %d cuts, %d entries", len(g.cutAt), len(g.cuts), g.unnamed.Len())
+	}
+}
+
+func TestCutsAreForgottenInOrder(t *testing.T) {
+	t.Parallel()
+	g := New()
+	first := g.Enter(nil)
+	g.Cut([]string{"a"})
+	second := g.Enter(nil)
+	g.Cut([]string{"b", "a"})
+	first.Leave() // only the second cut concerns anybody now
+	if len(g.cuts) != 2 || g.cutAt["a"] != 2 || g.cutAt["b"] != 2 {
+		t.Errorf("cuts %v, %v", g.cuts, g.cutAt)
+	}
+	if second.Is("a") {
+		t.Error("the second cut was forgotten with the first")
+	}
+	second.Leave()
+	g.Cut([]string{"c"})
+	if len(g.cuts) != 0 || len(g.cutAt) != 0 {
+		t.Errorf("nobody asks, and these are remembered: %v", g.cutAt)
+	}
+}
+
+func TestLeaveWaitsForACutUnderWay(t *testing.T) {
+	t.Parallel()
+	g := New()
+	cutting, goOn := make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	e := g.Enter(func() { close(cutting); <-goOn; ended.Store(true) })
+	e.Is("s")
+	var cut sync.WaitGroup
+	cut.Go(func() { g.Cut([]string{"s"}) })
+	<-cutting
+	left := make(chan bool)
+	go func() { e.Leave(); left <- ended.Load() }()
+	close(goOn)
+	if !<-left {
+		t.Error("Leave returned while the request was being cut")
+	}
+	cut.Wait()
+}
+
+// TestNothingPassesACut is the promise, as an invariant: a request that goes on after its session's end is cut; whoever enters after it is told.
+func TestNothingPassesACut(t *testing.T) {
+	t.Parallel()
+	g := New()
+	for round := range 50 {
+		id := fmt.Sprint("s", round)
+		var alive atomic.Bool // the store
+		alive.Store(true)
+		var serving atomic.Int32
+		var requests sync.WaitGroup
+		for range 8 {
+			requests.Go(func() {
+				done := make(chan struct{})
+				e := g.Enter(func() { close(done) })
+				defer e.Leave()
+				if !alive.Load() || !e.Is(id) {
+					return
+				}
+				serving.Add(1)
+				<-done // only a cut ends it
+				serving.Add(-1)
+			})
+		}
+		alive.Store(false)
+		g.Cut([]string{id})
+		requests.Wait() // for ever, when one has passed
+		if n := serving.Load(); n != 0 {
+			t.Fatalf("%d requests are served", n)
+		}
+	}
+	if len(g.cutAt) != 0 || g.unnamed.Len() != 0 {
+		t.Errorf("left behind: %d ids, %d entries", len(g.cutAt), g.unnamed.Len())
+	}
+}

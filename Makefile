@@ -34,11 +34,16 @@ demo-down: ## Remove every trace of the demo
 
 ##@ Tests
 .PHONY: test
-test: envtest-assets helm ## Unit, property and envtest suites, with the race detector; no root
-	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" \
+test: envtest-assets helm idp ## Unit, property and envtest suites, with the race detector; no root
+	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
 		go test -race -timeout 20m ./...
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
+
+.PHONY: idp
+idp: ## Build the identity providers of the login tests, bin/idp (a few minutes the first time)
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 go build -C test/idp -trimpath -o $(BIN)/idp .
 
 .PHONY: e2e
 e2e: build cluster-build ## The suite on a real cluster (root on Linux)
@@ -87,13 +92,15 @@ lint: $(TOOLS)/golangci-lint ## Run the linters
 	$(TOOLS)/golangci-lint run ./...
 	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd test/idp && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
 verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fails on any difference
 	go vet ./...
 	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
 	go vet -C test/client ./...
+	CGO_ENABLED=0 go vet -C test/idp ./...
 	go test ./test/repo/...
-	go mod tidy -diff && go mod tidy -C test/client -diff
+	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
 

@@ -1,0 +1,201 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// provider is an identity provider. Methods that a provider has not got return errors.ErrUnsupported.
+type provider interface {
+	http.Handler
+	describe() description
+	putUser(ctx context.Context, u user) error
+	putClient(ctx context.Context, c client) error
+	rotate(ctx context.Context, forget bool) error                        // forget: tokens of the old key are no good any more
+	endSessions(ctx context.Context, email string) (ended int, err error) // and says so to those who want to know
+}
+
+// description says where a provider is.
+type description struct {
+	Kind     string `json:"kind"`
+	URL      string `json:"url"`
+	Issuer   string `json:"issuer,omitempty"`       // of OpenID Connect
+	Metadata string `json:"metadata_url,omitempty"` // of SAML, and its entity id
+}
+
+// user is a person. The e-mail address is what one logs in with.
+type user struct {
+	Email      string   `json:"email"`
+	Password   string   `json:"password"`
+	Username   string   `json:"username"`
+	Name       string   `json:"name"`
+	Groups     []string `json:"groups"`
+	Unverified bool     `json:"unverified"` // the e-mail address
+}
+
+// client is an application of an OpenID Connect provider.
+type client struct {
+	ID                     string   `json:"id"`
+	Secret                 string   `json:"secret"`
+	RedirectURIs           []string `json:"redirect_uris"`
+	PostLogoutRedirectURIs []string `json:"post_logout_redirect_uris"`
+	BackChannelLogoutURI   string   `json:"backchannel_logout_uri"`
+}
+
+// people are in every provider.
+func people() []user {
+	return []user{
+		{Email: "alice@example.com", Password: "alice-password", Username: "alice", Name: "Alice Arnold", Groups: []string{"engineering", "admins"}},
+		{Email: "bob@example.com", Password: "bob-password", Username: "bob", Name: "Bob Brown", Groups: []string{"support"}},
+		{Email: "eve@example.com", Password: "eve-password", Username: "eve", Name: "Éve \"Œ\"", Unverified: true},
+	}
+}
+
+// house sends requests to providers by the first label of the host: NAME.localhost.
+type house struct {
+	ctx  context.Context
+	log  *slog.Logger
+	port int
+
+	mu    sync.RWMutex
+	seats map[string]*seat
+}
+
+// add makes a provider of the kind under the name.
+func (h *house) add(kind, name string) (description, error) {
+	base := fmt.Sprintf("http://%s.localhost:%d", name, h.port)
+	var p provider
+	var err error
+	switch log := h.log.With("provider", name); kind {
+	case "dex":
+		p, err = newDex(h.ctx, base, log)
+	case "op":
+		p = newOP(base, log)
+	case "saml":
+		p, err = newSAML(base, log)
+	default:
+		err = fmt.Errorf("kind %q: must be dex, op or saml", kind)
+	}
+	if err != nil {
+		return description{}, err
+	}
+	for _, u := range people() {
+		if err := p.putUser(h.ctx, u); err != nil {
+			return description{}, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seats[name] = &seat{provider: p}
+	return p.describe(), nil
+}
+
+func (h *house) seat(name string) *seat {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.seats[name]
+}
+
+func (h *house) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	s := h.seat(strings.TrimSuffix(host, ".localhost"))
+	if s == nil {
+		http.Error(w, "no identity provider has this name", http.StatusMisdirectedRequest)
+		return
+	}
+	s.ServeHTTP(w, r)
+}
+
+// asked is a request that came to a provider; what is secret in it is left out.
+type asked struct {
+	Method    string     `json:"method"`
+	Path      string     `json:"path"`
+	Query     url.Values `json:"query"`
+	GrantType string     `json:"grant_type,omitempty"`
+}
+
+// fault is what goes wrong with requests whose path ends in Path.
+type fault struct {
+	Mode string `json:"mode"` // "" or "none", "stall": no answer, "500", "garbage": an answer that is neither HTML nor JSON, "huge": one without end
+	Path string `json:"path"` // "" = all
+}
+
+// seat is a provider's place: what is asked is noted, and what is to go wrong does.
+type seat struct {
+	provider
+
+	mu     sync.Mutex
+	asked  []asked
+	fault  fault
+	lifted chan struct{} // closed when the fault changes
+}
+
+const mostAsked = 2000
+
+func (s *seat) setFault(f fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lifted != nil {
+		close(s.lifted)
+	}
+	s.fault, s.lifted = f, make(chan struct{})
+}
+
+func (s *seat) note(r *http.Request) (fault, <-chan struct{}) {
+	a := asked{Method: r.Method, Path: r.URL.Path, Query: r.URL.Query()}
+	if strings.HasSuffix(r.URL.Path, "/token") && r.Method == http.MethodPost {
+		a.GrantType = r.PostFormValue("grant_type")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) < mostAsked {
+		s.asked = append(s.asked, a)
+	}
+	if !strings.HasSuffix(r.URL.Path, s.fault.Path) {
+		return fault{}, nil
+	}
+	return s.fault, s.lifted
+}
+
+func (s *seat) requests() []asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+func (s *seat) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch f, lifted := s.note(r); f.Mode {
+	case "stall":
+		select {
+		case <-r.Context().Done():
+		case <-lifted:
+		}
+		http.Error(w, "stalled", http.StatusServiceUnavailable)
+	case "500":
+		http.Error(w, "broken on purpose", http.StatusInternalServerError)
+	case "garbage":
+		fmt.Fprint(w, "\x00\xff}{ <script>alert(1)</script>")
+	case "huge":
+		w.Header().Set("Content-Type", "application/json")
+		for chunk := []byte(`{"a":"` + strings.Repeat("a", 1<<16)); r.Context().Err() == nil; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	default:
+		s.provider.ServeHTTP(w, r)
+	}
+}

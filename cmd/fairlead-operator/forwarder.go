@@ -48,5 +48,6 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz, /readyz and /status; empty for none")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute, "how long live connections may go on after the order to stop")
 	f.BoolVar(&o.PodIdentity, "pod-identity", false, "name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
+	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil, "with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as example.com/*")
 	return cmd
 }

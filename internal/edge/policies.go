@@ -128,7 +128,7 @@ func (c *Connection) verdict(ctx context.Context, p *trafficpolicy.Policy, conn 
 	return v
 }
 
-// conn is what a policy may know of the client. Who the pod is only an operator's authenticated session can say, and a cut name says nothing.
+// conn is what a policy may know of the client. Who the pod is only an operator's authenticated session can say, and what is cut says nothing.
 func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName}
 	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
@@ -140,6 +140,9 @@ func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c.OperatorID, c.Cluster = o.OperatorID, o.Cluster
 	if pod := o.StatedPod; pod != nil && !pod.Truncated {
 		c.Pod = &trafficpolicy.Pod{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount}
+		if !pod.AnnotationsCut {
+			c.Pod.Annotations = pod.Annotations
+		}
 	}
 	return c
 }

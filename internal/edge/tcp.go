@@ -29,13 +29,21 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: o.StatedPod})
+	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: named(o.StatedPod)})
 	defer up.release()
 	moved, err := relay.Join(ctx, c, &seenOpening{up, seen}, relay.Options{})
 	e.saw(seen, up.target.leaf.BackendID, up.err)
 	if err != nil {
 		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
 	}
+}
+
+// named is what an agent gets to know of a pod: its annotations are for policies.
+func named(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
+	if pod == nil {
+		return nil
+	}
+	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount, Truncated: pod.Truncated}
 }
 
 // connect begins a connection to the target.

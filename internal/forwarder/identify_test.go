@@ -6,6 +6,7 @@ package forwarder
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"sync/atomic"
 	"testing"
 
@@ -35,9 +36,9 @@ func TestStreamsNameThePodThatCalls(t *testing.T) {
 	if pod := call(); pod != nil {
 		t.Errorf("pod %+v, though it is unknown", pod)
 	}
-	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default"}
+	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default", Annotations: map[string]string{"team": "red"}}
 	known.Store(&want)
-	if pod := call(); pod == nil || *pod != want {
+	if pod := call(); pod == nil || !reflect.DeepEqual(*pod, want) {
 		t.Errorf("pod %+v", pod)
 	}
 }

@@ -43,6 +43,8 @@ type ForwarderOptions struct {
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
 	PodIdentity   bool // name the calling pod to the edge, where it is known for certain
+	// PodAnnotations are the annotations that go with its name, for policies: names, and beginnings of names that end in "*".
+	PodAnnotations []string
 
 	// Kubernetes reaches the cluster.
 	Kubernetes *rest.Config
@@ -67,6 +69,12 @@ func (o *ForwarderOptions) Validate() error {
 	c.listen("--health-addr", o.HealthAddr)
 	if o.DrainTimeout < 0 {
 		c.wrong("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
+	}
+	for _, name := range podidentity.Annotations(o.PodAnnotations).Wrong() {
+		c.wrong("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
+	}
+	if len(o.PodAnnotations) > 0 && !o.PodIdentity {
+		c.wrong("--pod-annotations", strings.Join(o.PodAnnotations, ","), "give --pod-identity, too: without it no pod is known")
 	}
 	return c.err()
 }
@@ -106,7 +114,7 @@ func podIdentity(ctx context.Context, o ForwarderOptions) (identify func(context
 	if !o.PodIdentity {
 		return nil, func() {}, nil
 	}
-	pods, err := podidentity.New(o.Kubernetes, o.Logger)
+	pods, err := podidentity.New(o.Kubernetes, o.PodAnnotations, o.Logger)
 	if err != nil {
 		return nil, nil, err
 	}

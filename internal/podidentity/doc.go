@@ -3,8 +3,9 @@
 
 // Package podidentity owns the answer to the question which pod an address belongs to: the right one, or unknown, never a wrong one.
 //
-// What comes in: all pods of the cluster, of which it keeps namespace, name, ServiceAccount and addresses. Whom it hands over to: the forwarder puts the
-// answer into the header of the stream that a connection becomes; for the edge it is the forwarder's statement and no more.
+// What comes in: all pods of the cluster, of which it keeps namespace, name, ServiceAccount, addresses and the annotations that are wanted.
+// Whom it hands over to: the forwarder puts the answer into the header of the stream that a connection becomes; for the edge it is the forwarder's
+// statement and no more.
 //
 //	list of all pods (pages) -> watches of 4 s, one after the other -> table by address -> Lookup
 //

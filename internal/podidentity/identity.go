@@ -29,15 +29,16 @@ type Pods struct {
 	log   *slog.Logger
 }
 
-// New returns the pods of the cluster that config reaches; Run watches them. It needs the right to list and watch all pods.
-func New(config *rest.Config, log *slog.Logger) (*Pods, error) {
+// New returns the pods of the cluster that config reaches, with the annotations that are wanted; Run watches them. It needs the right to list and
+// watch all pods.
+func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, error) {
 	c := rest.CopyConfig(config)
 	c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	core, err := coreclient.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("making client for pods: %w", err)
 	}
-	return &Pods{table: newTable(), api: core.Pods(corev1.NamespaceAll), log: log}, nil
+	return &Pods{table: newTable(wanted), api: core.Pods(corev1.NamespaceAll), log: log}, nil
 }
 
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an address that nobody has yet, while the cluster is heard.
@@ -45,9 +46,9 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {
-		k, account, news := p.table.find(ip)
+		k, pod, news := p.table.find(ip)
 		if k.name != "" {
-			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: account}
+			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(), Annotations: pod.notes}
 		}
 		if news == nil {
 			return nil

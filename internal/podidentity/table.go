@@ -34,6 +34,7 @@ type nodeAddresses [2]netip.Addr
 // pod is what is kept of one.
 type pod struct {
 	account unique.Handle[string] // ServiceAccount
+	notes   map[string]string     // the wanted annotations; nil: none are wanted
 	ips     []netip.Addr          // none: its addresses are its node's
 	leaving bool                  // it gives its addresses away without a word
 	node    unique.Handle[nodeAddresses]
@@ -41,6 +42,8 @@ type pod struct {
 
 // table holds all pods. It is safe for concurrent use.
 type table struct {
+	wanted Annotations
+
 	mu     sync.Mutex
 	pods   map[key]pod
 	byIP   map[netip.Addr][]key
@@ -50,8 +53,8 @@ type table struct {
 	news   chan struct{} // closed and replaced when an address appears, if somebody waits
 }
 
-func newTable() *table {
-	t := &table{absent: map[netip.Addr]time.Time{}}
+func newTable(wanted Annotations) *table {
+	t := &table{wanted: wanted, absent: map[netip.Addr]time.Time{}}
 	t.clear()
 	return t
 }
@@ -61,12 +64,12 @@ func (t *table) clear() {
 }
 
 // entry reads a pod of the API. Finished pods are none.
-func entry(p *corev1.Pod) (key, *pod) {
+func (t *table) entry(p *corev1.Pod) (key, *pod) {
 	k := key{unique.Make(p.Namespace), p.Name}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return k, nil
 	}
-	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), leaving: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), notes: t.wanted.of(p), leaving: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)
 	}
@@ -118,7 +121,7 @@ func (t *table) replace(list map[key]pod) {
 
 // set takes what is said of a pod now.
 func (t *table) set(p *corev1.Pod) {
-	k, e := entry(p)
+	k, e := t.entry(p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(k)
@@ -182,27 +185,27 @@ func (t *table) sign() {
 }
 
 // find returns the pod of an address. Without one, news is closed when it is worth asking again; nil: it is not.
-func (t *table) find(ip netip.Addr) (k key, account string, news <-chan struct{}) {
+func (t *table) find(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holders := t.byIP[ip]
 	switch {
 	case time.Since(t.alive) >= silence, t.hosts[ip] > 0, len(holders) > 1:
-		return key{}, "", nil
+		return key{}, pod{}, nil
 	case len(holders) == 1:
 		p := t.pods[holders[0]]
 		if p.leaving {
-			return key{}, "", nil
+			return key{}, pod{}, nil
 		}
-		return holders[0], p.account.Value(), nil
+		return holders[0], p, nil
 	}
 	if since, ok := t.absent[ip]; ok && time.Since(since) < absence {
-		return key{}, "", nil
+		return key{}, pod{}, nil
 	}
 	if t.news == nil {
 		t.news = make(chan struct{})
 	}
-	return key{}, "", t.news
+	return key{}, pod{}, t.news
 }
 
 // missed notes that nobody had the address after waiting.

@@ -61,7 +61,7 @@ var modelIPs = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "192.0.2.
 // play does what the bytes say, two for each step, and compares after each.
 func play(t *testing.T, steps []byte) {
 	t.Helper()
-	table, pods := newTable(), map[string]*corev1.Pod{}
+	table, pods := newTable(nil), map[string]*corev1.Pod{}
 	table.sign()
 	for i := 0; i+1 < len(steps); i += 2 {
 		what, how := steps[i], steps[i+1]
@@ -96,7 +96,7 @@ func play(t *testing.T, steps []byte) {
 		case 5: // the watch broke: everything is listed anew
 			list := map[key]pod{}
 			for _, p := range pods {
-				k, e := entry(p)
+				k, e := table.entry(p)
 				list[k] = *e
 			}
 			table.replace(list)
@@ -137,7 +137,7 @@ func FuzzAddressesAreRightOrUnknown(f *testing.F) {
 
 func TestAddressesHaveOneSpelling(t *testing.T) {
 	t.Parallel()
-	table := newTable()
+	table := newTable(nil)
 	table.sign()
 	table.set(newPod("a", "10.0.0.1", "fd00::1"))
 	for _, ip := range []string{"10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "fd00:0:0::0001", "fd00::1%eth0"} {
@@ -158,7 +158,7 @@ func BenchmarkMemoryOf10000Pods(b *testing.B) {
 	const pods = 10_000
 	for b.Loop() {
 		before := heap()
-		table := newTable()
+		table := newTable(nil)
 		for i := range pods {
 			p := newPod(fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("fd00::%x", i))
 			p.Namespace, p.Spec.ServiceAccountName, p.Status.HostIP = fmt.Sprintf("team-%d", i%100), fmt.Sprintf("account-%d", i%300), fmt.Sprintf("192.0.2.%d", i%200)

@@ -76,7 +76,7 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 			return "", fmt.Errorf("listing pods: %w", err)
 		}
 		for i := range page.Items {
-			if k, e := entry(&page.Items[i]); e != nil {
+			if k, e := p.table.entry(&page.Items[i]); e != nil {
 				pods[k] = *e
 			}
 		}

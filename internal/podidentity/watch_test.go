@@ -87,7 +87,7 @@ func inBubble(t *testing.T, test func(t *testing.T, a *fakeAPI, p *Pods)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAPI{pods: []corev1.Pod{*newPod("a", "10.0.0.1")}}
-		p := &Pods{table: newTable(), api: a, log: slog.New(slog.DiscardHandler)}
+		p := &Pods{table: newTable(nil), api: a, log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); p.Run(ctx) }()
@@ -213,7 +213,7 @@ func TestRealPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := New(config, slog.New(slog.DiscardHandler))
+	p, err := New(config, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,9 +163,9 @@ func TestTheAgentLearnsWhoTheClientIs(t *testing.T) {
 		_ = st.Refuse(tunnel.RefusedUpstream)
 	})
 	h := headerOf(t, receive(t, a.bound, "bind"))
-	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl"}
+	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl", Annotations: map[string]string{"team": "red"}}
 	r.forwarder().refusal(h)
-	if seen := receive(t, got, "stream"); seen.ClientAddr != podAddr || seen.TraceID != "trace-1" || seen.Pod == nil || seen.Pod.Name != "curl" ||
+	if seen := receive(t, got, "stream"); seen.ClientAddr != podAddr || seen.TraceID != "trace-1" || seen.Pod == nil || seen.Pod.Name != "curl" || seen.Pod.Annotations != nil ||
 		seen.Host != "db.demo" || seen.Port != 5432 {
 		t.Errorf("header %+v", seen)
 	}

@@ -30,7 +30,7 @@ type Conn struct {
 // Pod is the caller's identity in its cluster.
 type Pod struct {
 	Namespace, Name, ServiceAccount string
-	Annotations                     map[string]string
+	Annotations                     map[string]string // nil: unknown
 }
 
 func connVariables() []variable {
@@ -47,7 +47,7 @@ func connVariables() []variable {
 	}
 	annotations := func(name string) variable {
 		return variable{name, cel.MapType(cel.StringType, cel.StringType), always, func(x *exchange) (any, bool) {
-			if x.conn.Pod == nil {
+			if x.conn.Pod == nil || x.conn.Pod.Annotations == nil {
 				return nil, false
 			}
 			return x.conn.Pod.Annotations, true

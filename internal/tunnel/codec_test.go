@@ -28,12 +28,19 @@ func TestHeaderRoundTrip(t *testing.T) {
 	t.Parallel()
 	truncated := fullHeader()
 	truncated.Pod.Truncated = true
+	notes, none, cut := fullHeader(), fullHeader(), fullHeader()
+	notes.Pod.Annotations = map[string]string{"team": "a", "example.com/why": "two\nlines", "empty": ""}
+	none.Pod.Annotations = map[string]string{}
+	cut.Pod.AnnotationsCut = true
 	for name, h := range map[string]OpenHeader{
-		"full":        fullHeader(),
-		"smallest":    {EndpointID: "e"},
-		"unnamed pod": {EndpointID: "e", Pod: &PodIdentity{}},
-		"truncated":   truncated,
-		"port 65535":  {EndpointID: "e", Port: 65535},
+		"full":                    fullHeader(),
+		"smallest":                {EndpointID: "e"},
+		"unnamed pod":             {EndpointID: "e", Pod: &PodIdentity{}},
+		"truncated":               truncated,
+		"annotations":             notes,
+		"none of the annotations": none,
+		"annotations too long":    cut,
+		"port 65535":              {EndpointID: "e", Port: 65535},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +85,66 @@ func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 	}
 	if h.Pod.Truncated || len(h.Pod.ServiceAccount) != 100_000 {
 		t.Error("encoding changed the caller's identity")
+	}
+}
+
+// With everything at its limit the header fits; annotations beyond theirs are left out as a whole, and a flag says so.
+func TestHeaderHasRoomForAnnotations(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", annotationsLimit)
+	h := OpenHeader{EndpointID: long[:128], Host: long[:255], Port: 65535, Scheme: long[:16], ClientAddr: long[:128], TraceID: long[:128], Deadline: time.Hour,
+		Pod: &PodIdentity{Namespace: long[:253], Name: long[:253], ServiceAccount: long[:253], Annotations: map[string]string{"a": long[:1000], "b": long[:annotationsLimit-1000-10]}}}
+	roundTrip := func() (OpenHeader, int) {
+		b, err := h.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readHeader(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got, len(b)
+	}
+	got, size := roundTrip()
+	if d := cmp.Diff(h, got); d != "" || size > headerLimit {
+		t.Errorf("%d bytes: %s", size, d)
+	}
+	h.Pod.Annotations["b"] += "x"
+	got, _ = roundTrip()
+	if got.Pod.Annotations != nil || !got.Pod.AnnotationsCut || got.Pod.Truncated || got.Pod.Name != h.Pod.Name {
+		t.Errorf("a byte too many: %+v", got.Pod)
+	}
+	if len(h.Pod.Annotations) != 2 || h.Pod.AnnotationsCut {
+		t.Error("encoding changed the caller's identity")
+	}
+}
+
+// The version before this one knows the tags up to 10 and flag 0, and skips the rest: it reads the same pod, without annotations. What it sends is read
+// as a pod whose annotations are unknown.
+func TestHeaderWithTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	const lastKnown = tagScheme
+	h := fullHeader()
+	h.Pod.Annotations = map[string]string{"team": "a"}
+	b, err := h.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := []byte{headerVersion, b[1] & flagTruncated, 0, 0}
+	for fields := b[headerPrefix:]; len(fields) > 0; { // as its parseFields does
+		size := 3 + int(binary.BigEndian.Uint16(fields[1:]))
+		if fields[0] <= lastKnown {
+			old = append(old, fields[:size]...)
+		}
+		fields = fields[size:]
+	}
+	if len(old) == len(b) || b[1]&flagTruncated != 0 {
+		t.Fatalf("the annotations are not in a field of their own, or the pod reads as cut: %x", b)
+	}
+	binary.BigEndian.PutUint16(old[2:], uint16(len(old)-headerPrefix))
+	got, err := readHeader(bytes.NewReader(old))
+	if d := cmp.Diff(fullHeader(), got); d != "" || err != nil {
+		t.Errorf("error %v: %s", err, d)
 	}
 }
 
@@ -141,6 +208,11 @@ func TestHeaderRefusesBadBytes(t *testing.T) {
 		"odd port":        {whole(id + field(tagPort, "\x01")), "field 3 has 1 bytes"},
 		"odd deadline":    {whole(id + field(tagDeadline, "\x01")), "field 6 has 1 bytes"},
 		"control in host": {whole(id + field(tagHost, "a\nb")), "control character"},
+		"half a note":     {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00")), "annotations are cut off"},
+		"note cut off":    {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00\x05b")), "annotations are cut off"},
+		"key cut off":     {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x09a")), "annotations are cut off"},
+		"note twice":      {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, strings.Repeat("\x00\x01a\x00\x00", 2))), "appears twice"},
+		"long notes":      {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsLimit+1))), "annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
 	} {
 		if _, err := readHeader(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -155,6 +227,11 @@ func FuzzHeader(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(full)
+	noted := fullHeader()
+	noted.Pod.Annotations = map[string]string{"team": "a"}
+	if b, err := noted.encode(); err == nil {
+		f.Add(b)
+	}
 	f.Add([]byte("\x01\x00\x00\x04\x01\x00\x01e"))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

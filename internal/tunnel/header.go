@@ -25,19 +25,26 @@ type OpenHeader struct {
 	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
 }
 
-// PodIdentity is the calling pod as the forwarder sees it. Each value is cut at 253 bytes when it is sent.
+// PodIdentity is the calling pod as the forwarder sees it. Each of its names is cut at 253 bytes when it is sent.
 type PodIdentity struct {
 	Namespace      string
 	Name           string
 	ServiceAccount string
-	Truncated      bool // a value was longer than the header allows, and is cut
+	Truncated      bool // a name was longer than the header allows, and is cut
+
+	// Annotations are those of the pod that the forwarder's operator wants policies to know; nil = unknown. They are not changed. Those of more than
+	// 2 KiB are not sent at all: with a part of them missing, the others would say something else.
+	Annotations map[string]string
+	// AnnotationsCut says that there are annotations, and that they were too long.
+	AnnotationsCut bool
 }
 
 const (
 	headerVersion   = 1
 	headerLimit     = 4 << 10
 	headerPrefix    = 4    // version, flags, length
-	flagTruncated   = 0x01 // the pod identity is cut
+	flagTruncated   = 0x01 // a name of the pod is cut
+	flagAnnotations = 0x02 // the pod's annotations were too long, and are missing
 	identityLimit   = 253
 	shortValueLimit = 128
 	hostLimit       = 255
@@ -56,6 +63,7 @@ const (
 	tagPodName
 	tagPodServiceAccount
 	tagScheme
+	tagPodAnnotations
 	tagEnd // one past the last that this version knows
 )
 
@@ -100,6 +108,9 @@ func (h OpenHeader) encode() ([]byte, error) {
 		if pod.Truncated {
 			flags |= flagTruncated
 		}
+		if pod.AnnotationsCut {
+			flags |= flagAnnotations
+		}
 	}
 	b := make([]byte, headerPrefix, 256)
 	for _, f := range h.texts() {
@@ -109,6 +120,9 @@ func (h OpenHeader) encode() ([]byte, error) {
 		b = append(b, f.tag)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*f.value)))
 		b = append(b, *f.value...)
+	}
+	if h.Pod != nil && h.Pod.Annotations != nil {
+		b = appendAnnotations(b, h.Pod.Annotations)
 	}
 	b = append(b, tagPort, 0, 2)
 	b = binary.BigEndian.AppendUint16(b, uint16(h.Port))
@@ -144,6 +158,9 @@ func cutIdentity(p PodIdentity) PodIdentity {
 		}
 		*v, p.Truncated = (*v)[:end], true
 	}
+	if annotationsSize(p.Annotations) > annotationsLimit {
+		p.Annotations, p.AnnotationsCut = nil, true
+	}
 	return p
 }
 
@@ -164,10 +181,10 @@ func readHeader(r io.Reader) (OpenHeader, error) {
 	if _, err := io.ReadFull(r, fields); err != nil {
 		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
 	}
-	return parseFields(fields, prefix[1]&flagTruncated != 0)
+	return parseFields(fields, prefix[1])
 }
 
-func parseFields(b []byte, truncated bool) (OpenHeader, error) {
+func parseFields(b []byte, flags byte) (OpenHeader, error) {
 	var h OpenHeader
 	var pod PodIdentity
 	h.Pod = &pod
@@ -196,7 +213,7 @@ func parseFields(b []byte, truncated bool) (OpenHeader, error) {
 	if known&(1<<tagPodNamespace|1<<tagPodName|1<<tagPodServiceAccount) == 0 {
 		h.Pod = nil
 	} else {
-		pod.Truncated = truncated
+		pod.Truncated, pod.AnnotationsCut = flags&flagTruncated != 0, flags&flagAnnotations != 0
 	}
 	return h, nil
 }
@@ -209,6 +226,10 @@ func (h *OpenHeader) setField(texts []textField, tag byte, value []byte) error {
 	case tag == tagDeadline && len(value) == 4:
 		h.Deadline = time.Duration(binary.BigEndian.Uint32(value)) * time.Millisecond
 		return nil
+	case tag == tagPodAnnotations:
+		all, err := parseAnnotations(value)
+		h.Pod.Annotations = all
+		return err
 	}
 	for _, f := range texts {
 		if f.tag == tag {

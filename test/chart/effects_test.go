@@ -67,6 +67,7 @@ func effects() []effect {
 		{"crds.keep", false, nil},
 		{"forwarder.drainTimeout", "2h", nil},
 		{"forwarder.podIdentity.enabled", true, nil},
+		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"}, good().set("forwarder.podIdentity.enabled", true)},
 	}, podEffects())
 }
 

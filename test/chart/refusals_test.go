@@ -79,6 +79,8 @@ func TestRefusalsOfCredentialsAndBinding(t *testing.T) {
 		"long drain":           {set("forwarder.drainTimeout", "86401s"), "is too long"},
 		"list and selector":    {set("binding.namespaces", map[string]any{"allow": []string{"a"}, "selector": "a=b"}), "binding.namespaces.allow and binding.namespaces.selector exclude each other"},
 		"list and identity":    {set("binding.namespaces.allow", []string{"a"}).set("forwarder.podIdentity.enabled", true), "forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other"},
+		"identity's notes":     {set("forwarder.podIdentity.annotations", []string{"a"}), "forwarder.podIdentity.annotations needs forwarder.podIdentity.enabled"},
+		"all annotations":      {set("forwarder.podIdentity.annotations", []string{"*"}).set("forwarder.podIdentity.enabled", true), `forwarder.podIdentity.annotations "*": give names of annotations, or beginnings`},
 		"own namespace listed": {set("binding.namespaces.allow", []string{namespace}), "is the operator's own namespace"},
 		"listed and denied":    {set("binding.namespaces.allow", []string{"kube-public"}), `binding.namespaces.allow "kube-public" is denied by "kube-*"`},
 		"listed no name":       {set("binding.namespaces.allow", []string{"team-*"}), `binding.namespaces.allow "team-*" is no name of a namespace`},

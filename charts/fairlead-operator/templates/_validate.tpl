@@ -33,6 +33,14 @@ What the schema cannot say in a sentence. Each message names the value and the r
 {{- if and .Values.binding.namespaces.allow .Values.forwarder.podIdentity.enabled -}}
 {{- fail "forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other: forwarders would read the pods of all namespaces" -}}
 {{- end -}}
+{{- range .Values.forwarder.podIdentity.annotations -}}
+{{- if not $.Values.forwarder.podIdentity.enabled -}}
+{{- fail "forwarder.podIdentity.annotations needs forwarder.podIdentity.enabled: without it no pod is known" -}}
+{{- end -}}
+{{- if not (regexMatch "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?|[A-Za-z0-9][A-Za-z0-9_.-]*\\*)$|^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/\\*$" .) -}}
+{{- fail (printf "forwarder.podIdentity.annotations %q: give names of annotations, or beginnings such as example.com/*" .) -}}
+{{- end -}}
+{{- end -}}
 {{- $edge := .Values.edge.address -}}
 {{- if and $edge (not (regexMatch "^(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):[1-9][0-9]{0,4}$" $edge)) -}}
 {{- fail (printf "edge.address %q: give it as HOST:PORT, or leave it empty for the host and port of api.url" $edge) -}}

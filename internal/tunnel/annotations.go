@@ -1,0 +1,66 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+)
+
+// annotationsLimit is how many bytes a pod's annotations may take in a stream's header: with everything else at its limit, they still fit.
+const annotationsLimit = 2 << 10
+
+// appendAnnotations appends the field of the pod's annotations: pairs of key and value, in the order of the keys, each text behind its length
+// in two bytes.
+func appendAnnotations(b []byte, all map[string]string) []byte {
+	b = append(b, tagPodAnnotations)
+	b = binary.BigEndian.AppendUint16(b, uint16(annotationsSize(all)))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		for _, text := range []string{key, all[key]} {
+			b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+			b = append(b, text...)
+		}
+	}
+	return b
+}
+
+// annotationsSize is how long the field's value is.
+func annotationsSize(all map[string]string) (size int) {
+	for key, value := range all {
+		size += 4 + len(key) + len(value)
+	}
+	return size
+}
+
+func parseAnnotations(b []byte) (map[string]string, error) {
+	all := map[string]string{}
+	text := func() (s string, ok bool) {
+		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+			return "", false
+		}
+		end := 2 + int(binary.BigEndian.Uint16(b))
+		s, b = string(b[2:end]), b[end:]
+		return s, true
+	}
+	if len(b) > annotationsLimit {
+		return nil, errors.New("stream header: the pod's annotations are too long")
+	}
+	for len(b) > 0 {
+		key, ok := text()
+		if !ok {
+			return nil, errors.New("stream header: the pod's annotations are cut off")
+		}
+		value, ok := text()
+		if !ok {
+			return nil, errors.New("stream header: the pod's annotations are cut off")
+		}
+		if _, twice := all[key]; twice {
+			return nil, errors.New("stream header: an annotation of the pod appears twice")
+		}
+		all[key] = value
+	}
+	return all, nil
+}

@@ -43,6 +43,7 @@ type Origin struct {
 	TraceID    string
 	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
+	Sever      func()          // closes the client's connection hard, with all that is queued for it; nil where it carries other requests, too
 	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge answered a request itself, with the line's Code, and
 	// without a Code that the upstream answers again. It does not block; nil = nobody wants to know. The line names no endpoint.
 	Tell func(tunnel.RequestLine)

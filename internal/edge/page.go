@@ -17,8 +17,8 @@ import (
 )
 
 // fail answers a request that got no answer from the upstream.
-func (x *exchange) fail(_ http.ResponseWriter, _ *http.Request, err error) {
-	if x.r.Context().Err() != nil || x.body.broken() {
+func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil || x.body.broken() { // the client has left, or a policy has cut the request
 		x.status = statusClientGone
 		panic(http.ErrAbortHandler)
 	}

@@ -113,14 +113,28 @@ func (c *conn) Close() error {
 
 // CloseWrite ends the sending side.
 func (c *conn) CloseWrite() error {
+	if tcp := c.tcp(); tcp != nil {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
+// sever resets the connection. It is this one that is closed and not the TLS above it, whose goodbye would wait for a client that does not read.
+func (c *conn) sever() {
+	if tcp := c.tcp(); tcp != nil {
+		_ = tcp.SetLinger(0) // what is queued is dropped
+	}
+	_ = c.Close()
+}
+
+// tcp is the connection itself; nil where it is of another kind.
+func (c *conn) tcp() *net.TCPConn {
 	below := c.Conn
 	if pc, ok := below.(*proxyproto.Conn); ok {
 		below = pc.Raw()
 	}
-	if tcp, ok := below.(*net.TCPConn); ok {
-		return tcp.CloseWrite()
-	}
-	return nil
+	tcp, _ := below.(*net.TCPConn)
+	return tcp
 }
 
 // readProxyHeader reads what a trusted proxy says of the client. It must say something.

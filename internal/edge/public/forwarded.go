@@ -20,6 +20,9 @@ const (
 // last that is no trusted proxy counts: what stands before it, the client may have written.
 func (e *Edge) clientOf(c *conn, r *http.Request) Client {
 	client := Client{Addr: c.client, TLS: c.tls != nil}
+	if r.ProtoMajor == 1 {
+		client.Sever = c.sever
+	}
 	if c.tls != nil {
 		client.ServerName = c.tls.ServerName
 	}

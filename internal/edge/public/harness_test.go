@@ -149,7 +149,13 @@ func (w *world) dial(addr string) net.Conn {
 // dialTLS opens a connection with TLS for the name.
 func (w *world) dialTLS(name string, protocols ...string) *tls.Conn {
 	w.t.Helper()
-	c := tls.Client(w.dial(w.https), &tls.Config{ServerName: name, RootCAs: w.roots, NextProtos: protocols})
+	return w.shake(w.dial(w.https), name, protocols...)
+}
+
+// shake begins TLS for the name.
+func (w *world) shake(below net.Conn, name string, protocols ...string) *tls.Conn {
+	w.t.Helper()
+	c := tls.Client(below, &tls.Config{ServerName: name, RootCAs: w.roots, NextProtos: protocols})
 	if err := c.Handshake(); err != nil {
 		w.t.Fatal(err)
 	}

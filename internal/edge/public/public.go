@@ -35,6 +35,9 @@ type Client struct {
 	Addr       netip.AddrPort // port 0 where a proxy does not tell it
 	TLS        bool           // spoken with us, or with a trusted proxy
 	ServerName string         // that the client asked for in TLS with us
+	// Sever closes the connection hard: what is queued for the client goes nowhere. nil where the connection carries other requests, too. It does not
+	// block, and must not be called once the request was served: the next one may be somebody else's.
+	Sever func()
 }
 
 // Options are what the public edge needs. One listener at least is not nil.

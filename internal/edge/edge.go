@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -89,7 +90,9 @@ type Options struct {
 	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil = there are none.
 	Internal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
 	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not offered.
-	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Logins carry the login actions of traffic policies out; nil = nothing gets past one.
+	Logins      trafficpolicy.Logins
 	RootCAs     *x509.CertPool // whom static addresses with TLS have to be certified by; nil = whom the machine trusts
 	Meter       Meter
 	Logger      *slog.Logger
@@ -123,7 +126,7 @@ func New(o Options) *Edge {
 		o.OpenTimeout = 5 * time.Second
 	}
 	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
-	e.policies = newPolicies(o.Logger)
+	e.policies = newPolicies(o.Logger, o.Logins)
 	e.current = &current{byID: o.Endpoint, byURL: o.Internal, log: o.Logger, all: make(map[currentKey]*seen)}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {

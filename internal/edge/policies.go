@@ -24,7 +24,8 @@ const (
 
 // policies are the compiled traffic policies of the endpoints in use. All members of a pool share one: its counters are the URL's.
 type policies struct {
-	log *slog.Logger
+	log    *slog.Logger
+	logins trafficpolicy.Logins
 
 	mu   sync.Mutex
 	at   map[policyKey]*list.Element // of *policyOf
@@ -43,8 +44,8 @@ type policyOf struct {
 	err    error // why there is none
 }
 
-func newPolicies(log *slog.Logger) *policies {
-	return &policies{log: log, at: make(map[policyKey]*list.Element), used: list.New()}
+func newPolicies(log *slog.Logger, logins trafficpolicy.Logins) *policies {
+	return &policies{log: log, logins: logins, at: make(map[policyKey]*list.Element), used: list.New()}
 }
 
 // of returns the policy of the endpoint, nil when it has none. CodePolicyBroken for one that does not compile.
@@ -58,7 +59,7 @@ func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 	if slices.Contains(o.texts, ep.TrafficPolicy) {
 		return o.policy, o.err
 	}
-	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{Scheme: ep.Scheme, Binding: ep.Bindings[0], Page: policyPage})
+	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{Scheme: ep.Scheme, Binding: ep.Bindings[0], Page: policyPage, Logins: p.logins})
 	switch {
 	case err != nil:
 		p.log.Error("a traffic policy does not compile; nothing passes", "endpoint", ep.ID, "url", ep.URL, "err", err)

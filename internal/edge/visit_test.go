@@ -190,7 +190,7 @@ func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
 // A policy's counters are the URL's: they go on for texts that mean the same, and begin anew with another policy.
 func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 	t.Parallel()
-	p := newPolicies(slog.New(slog.DiscardHandler))
+	p := newPolicies(slog.New(slog.DiscardHandler), nil)
 	one, same, other := cloudEndpoint("on_http_request: []", ""), cloudEndpoint("# the same\non_http_request: []", ""), cloudEndpoint("on_http_request: [{actions: [{type: deny}]}]", "")
 	same.ID = "ep-2" // of a pool
 	get := func(ep *account.Endpoint) any {

@@ -37,17 +37,20 @@ var (
 		{"deny", forwards, true, func() action { return new(deny) }},
 		{"forward-backend", forwards, false, func() action { return new(forwardBackend) }},
 		{"forward-internal", forwards, false, func() action { return new(forwardInternal) }},
+		{"oauth", requests, true, newLogin(LoginOAuth, "oauth")},
+		{"openid-connect", requests, true, newLogin(LoginOIDC, "oidc")},
 		{"rate-limit", requests, false, func() action { return new(rateLimit) }},
 		{"redirect", requests, false, func() action { return new(redirect) }},
 		{"remove-headers", both, false, func() action { return new(removeHeaders) }},
 		{"restrict-ips", forwards, true, func() action { return new(restrictIPs) }},
+		{"saml", requests, true, newLogin(LoginSAML, "saml")},
 		{"url-rewrite", requests, false, func() action { return new(urlRewrite) }},
 	}
 )
 
 // later are actions of other products' documents that this version does not have.
 var later = []string{
-	"oauth", "openid-connect", "saml", "circuit-breaker", "close-connection", "compress-response", "http-request", "jwt-validation", "log",
+	"circuit-breaker", "close-connection", "compress-response", "http-request", "jwt-validation", "log",
 	"owasp-crs-request", "owasp-crs-response", "set-vars", "terminate-tls", "verify-webhook",
 }
 

@@ -57,6 +57,7 @@ type compiler struct {
 	expressions int
 	cost        uint64
 	limiters    int
+	login       *yaml.Node // the config of the login action
 	nodes       int
 }
 

@@ -60,6 +60,11 @@ func (x *exchange) next() {
 		if x.step == 0 {
 			m := r.match(x)
 			if m == skipped {
+				if a := r.ownLogin(x); a != nil {
+					x.step, x.rule = len(r.actions), r.name
+					a.serve(x)
+					return
+				}
 				continue
 			}
 			x.uncertain = m == uncertain
@@ -165,7 +170,7 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forw
 		return
 	}
 	x := exchange{policy: p, conn: c, w: w, r: r, began: p.clock(), rules: p.rules[onHTTPRequest], forward: forward}
-	x.respond = func(status int, header http.Header, body string) { writeAnswer(w, status, header, body) }
+	x.respond = func(status int, header http.Header, body string) { writeAnswer(x.w, status, header, body) }
 	if len(p.rules[onHTTPResponse]) > 0 {
 		x.forward = func(w http.ResponseWriter, r *http.Request, t Target) {
 			serveResponse(&response{ResponseWriter: w, request: &x}, r, t, forward)

@@ -27,6 +27,7 @@ type LoginConfig struct {
 	MaxSession         time.Duration
 	IdleSession        time.Duration // 0 = none
 	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
+	Digest             string        // the same for equal configs; not for people, who could guess at secrets with it
 
 	// Of oauth and openid-connect.
 	Provider       string // of oauth: github, gitlab, google, microsoft
@@ -37,10 +38,10 @@ type LoginConfig struct {
 	AuthzURLParams map[string]string
 
 	// Of saml. One of the first two is set.
-	IdPMetadata       string
-	IdPMetadataURL    string
+	IdPMetadata       string //nolint:revive // SAML's own spelling
+	IdPMetadataURL    string //nolint:revive // as above
 	ForceAuthn        bool
-	AllowIdPInitiated bool
+	AllowIdPInitiated bool //nolint:revive // as above
 	AuthorizedGroups  []string
 	NameIDFormat      string // a URN
 }
@@ -61,7 +62,7 @@ type LoginResult struct {
 }
 
 // Logins carries login actions out: it answers a request itself (a redirect, a page, one of the action's own paths), or calls next once, with the
-// request whose context ends with the session, without the action's cookies, and with a writer through which nothing goes out any more then.
+// request, a copy, whose context ends with the session, without the action's cookies, and with a writer through which nothing goes out any more then.
 type Logins interface {
 	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next func(w http.ResponseWriter, r *http.Request, found LoginResult))
 }

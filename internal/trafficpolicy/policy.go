@@ -29,6 +29,8 @@ type Options struct {
 	Clock   func() time.Time // nil is time.Now
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+	// Logins carry login actions out; nil where the policy is only checked: nothing would get past one.
+	Logins Logins
 }
 
 // Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits live in it, so whoever uses it keeps one per
@@ -38,6 +40,7 @@ type Policy struct {
 	facts   account.PolicyFacts
 	summary Summary
 	clock   func() time.Time
+	logins  Logins
 	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 }
 
@@ -97,7 +100,7 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Page == nil {
 		o.Page = plainPage
 	}
-	c := &compiler{policy: &Policy{clock: o.Clock, page: o.Page}, options: o}
+	c := &compiler{policy: &Policy{clock: o.Clock, page: o.Page, logins: o.Logins}, options: o}
 	if err := c.document(text); err != nil {
 		c.problems = append(c.problems, *err)
 	}

@@ -113,6 +113,13 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 		"req.ts.header_received": "2026-11-20T12:00:00Z", "req.content_type": "text/plain", "req.content_type.raw": "text/plain; charset=utf-8",
 		"req.content_type.parameters['charset']": "utf-8", "req.content_encoding[0]": "gzip",
 	}
+	for _, family := range []string{"oauth", "oidc", "saml", "ngrok.oauth", "ngrok.oidc", "ngrok.saml"} {
+		for _, finding := range []string{
+			"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "identity.groups[0]", "identity.attributes['a'][0]", "error.code", "session_timed_out",
+		} {
+			known["actions."+family+"."+finding] = ""
+		}
+	}
 	full := httptest.NewRequest("POST", "/a/./%62?q=1&q=2", strings.NewReader("{}"))
 	full.Host = "API.shop:8080"
 	full.Header = http.Header{"X-A": {"1"}, "Cookie": {"s=v"}, "User-Agent": {"curl"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Encoding": {"gzip"}}

@@ -125,6 +125,10 @@ func (c *compiler) action(n *yaml.Node) (step, bool) {
 	}
 	a := k.make()
 	a.provision(&config{object: fields, kind: k})
-	fields.finish(nil)
+	var hints map[string]string
+	if h, ok := a.(interface{ hints() map[string]string }); ok {
+		hints = h.hints()
+	}
+	fields.finish(hints)
 	return step{kind: k, action: a}, true
 }

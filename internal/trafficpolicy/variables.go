@@ -41,15 +41,25 @@ var variables = sync.OnceValue(func() []variable {
 // findings are what actions of the same request have found out, absent until one has run. Another product's documents have a further word in
 // their names.
 func findings() []variable {
+	found := []variable{
+		{"restrict_ips.action", cel.StringType, always, nil},
+		{"basic_auth.credentials.presented", cel.BoolType, withHTTP, nil},
+		{"basic_auth.credentials.username", cel.StringType, withHTTP, nil},
+		{"basic_auth.credentials.authorized", cel.BoolType, withHTTP, nil},
+		{"rate_limit.limited", cel.BoolType, withHTTP, nil},
+	}
+	for _, family := range []string{"oauth", "oidc", "saml"} {
+		for _, name := range []string{"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "error.code"} {
+			found = append(found, variable{family + "." + name, cel.StringType, withHTTP, nil})
+		}
+		found = append(found,
+			variable{family + ".identity.groups", cel.ListType(cel.StringType), withHTTP, nil},
+			variable{family + ".identity.attributes", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), withHTTP, nil},
+			variable{family + ".session_timed_out", cel.BoolType, withHTTP, nil})
+	}
 	var all []variable
 	for _, prefix := range []string{"actions.", "actions.ngrok."} {
-		for _, v := range []variable{
-			{"restrict_ips.action", cel.StringType, always, nil},
-			{"basic_auth.credentials.presented", cel.BoolType, withHTTP, nil},
-			{"basic_auth.credentials.username", cel.StringType, withHTTP, nil},
-			{"basic_auth.credentials.authorized", cel.BoolType, withHTTP, nil},
-			{"rate_limit.limited", cel.BoolType, withHTTP, nil},
-		} {
+		for _, v := range found {
 			name := v.name
 			v.name = prefix + name
 			v.get = func(x *exchange) (any, bool) { value, ok := x.found[name]; return value, ok }

@@ -1,0 +1,169 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// reservedPath begins the paths that login actions keep for themselves on the hosts of their endpoints.
+const reservedPath = "/_fairlead/"
+
+// LoginPath returns what the action's own paths begin with: /_fairlead/{auth_id}/.
+func LoginPath(authID string) string { return reservedPath + authID + "/" }
+
+// ClientPath is the path and query of a request as the client has sent them, whatever a policy has made of the URL since.
+func ClientPath(r *http.Request) string {
+	if strings.HasPrefix(r.RequestURI, "/") {
+		return r.RequestURI
+	}
+	return r.URL.RequestURI()
+}
+
+// login is a login action of any kind: it reads the config, and Options.Logins do the rest.
+type login struct {
+	config LoginConfig
+	family string // of its findings
+}
+
+func newLogin(kind LoginKind, family string) func() action {
+	return func() action { return &login{config: LoginConfig{Kind: kind}, family: family} }
+}
+
+func (a *login) provision(c *config) {
+	c.c.checkLogin(c)
+	a.config.AuthID = a.authID(c)
+	a.config.MaxSession = c.duration("max_session_duration", account.DefaultMaxSession, false)
+	a.config.IdleSession = c.duration("idle_session_timeout", 0, true)
+	if idle := c.duration("idle_session_duration", 0, true); idle > 0 { // another spelling
+		if c.has("idle_session_timeout") {
+			c.c.problem(c.keys["idle_session_duration"], "idle_session_duration", "idle_session_duration is idle_session_timeout in another spelling: give one of them")
+		}
+		a.config.IdleSession = idle
+	}
+	switch a.config.Kind {
+	case LoginSAML:
+		a.config.provisionSAML(c)
+	default:
+		a.config.provisionOAuth(c)
+	}
+	text, err := json.Marshal(a.config)
+	if err != nil {
+		panic(fmt.Sprintf("trafficpolicy: encoding a login action: %v", err)) // texts, lists and numbers always encode
+	}
+	sum := sha256.Sum256(text)
+	a.config.Digest = hex.EncodeToString(sum[:])
+}
+
+// checkLogin says where there can be a login: once in a document, and only where a browser keeps the cookies.
+func (c *compiler) checkLogin(a *config) {
+	o := c.options
+	switch {
+	case o.Binding != "" && o.Binding != account.BindingPublic:
+		c.problem(a.node, "", "%s is for endpoints that browsers reach: those with the public binding, not with %s", a.kind.name, o.Binding)
+	case o.Binding != "" && o.Scheme != "https":
+		c.problem(a.node, "", "%s needs an endpoint with TLS: browsers keep its cookies only for https:// URLs", a.kind.name)
+	}
+	if c.login != nil && c.login.Line != a.node.Line {
+		c.problem(a.node, "", "a policy has one login action; the first is on line %d", c.login.Line)
+	} else if c.login != nil {
+		c.problem(a.node, "", "a policy has one login action")
+	}
+	c.login = a.node
+}
+
+const maxAuthID = 64
+
+func (a *login) authID(c *config) string {
+	id := c.str("auth_id", a.family)
+	if id == "" || len(id) > maxAuthID || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		c.c.problem(c.values["auth_id"], id, "auth_id has between 1 and %d characters: a-z, 0-9, - and _", maxAuthID)
+	}
+	return id
+}
+
+// hints say why keys that other products have are not here.
+func (*login) hints() map[string]string {
+	return map[string]string{
+		"auth_cookie_domain":         "a login is for one host, and its cookies are the host's own",
+		"cookie_domain":              "a login is for one host, and its cookies are the host's own",
+		"cookie_prefix":              "the names of cookies begin with __Host-fl- and the auth_id",
+		"userinfo_refresh_interval":  "what is known of a person is what the provider said at the login; max_session_duration bounds its age",
+		"options_passthrough":        "its name is allow_cors_preflight",
+		"maximum_session_duration":   "its name is max_session_duration",
+		"inactivity_timeout":         "its name is idle_session_timeout",
+		"maximum_duration":           "its name is max_session_duration",
+		"oauth_scopes":               "its name is scopes",
+		"email_addresses":            "compare actions.oauth.identity.email in a rule after this one, and deny",
+		"email_domains":              "compare actions.oauth.identity.email in a rule after this one, and deny",
+		"allow_emails":               "compare actions.oauth.identity.email in a rule after this one, and deny",
+		"allow_domains":              "compare actions.oauth.identity.email in a rule after this one, and deny",
+		"request_signing_encryption": "requests to the identity provider are not signed",
+	}
+}
+
+// serve lets in whoever is logged in. Without anybody who could tell, nothing gets past it.
+func (a *login) serve(x *exchange) {
+	if x.policy.logins == nil || x.conn.Endpoint == nil {
+		x.broken()
+		return
+	}
+	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Page: x.policy.page}
+	x.policy.logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
+		x.w, x.r, x.own = w, r, false
+		clear(x.cache)
+		a.note(x, found)
+		x.next()
+	})
+}
+
+// note keeps what later rules may know.
+func (a *login) note(x *exchange, found LoginResult) {
+	x.note(a.family+".session_timed_out", false)
+	id := found.Identity
+	if id.ID == "" {
+		x.note(a.family+".error.code", string(account.CodeLoginNeeded)) // a preflight request
+		return
+	}
+	of := a.family + ".identity."
+	for name, text := range map[string]string{"id": id.ID, "email": id.Email, "name": id.Name, "provider_user_id": id.ProviderUserID} {
+		if text != "" {
+			x.note(of+name, text)
+		}
+	}
+	groups, attributes := id.Groups, id.Attributes
+	if groups == nil {
+		groups = []string{}
+	}
+	if attributes == nil {
+		attributes = map[string][]string{}
+	}
+	x.note(of+"groups", groups)
+	x.note(of+"attributes", attributes)
+}
+
+// owns says whether the request is for one of the action's own paths. They are served also where the expressions of its rule do not hold.
+func (a *login) owns(r *http.Request) bool {
+	return strings.HasPrefix(ClientPath(r), LoginPath(a.config.AuthID))
+}
+
+// ownLogin returns the rule's login action when the request is for one of its own paths.
+func (r *rule) ownLogin(x *exchange) *login {
+	if x.r == nil || x.status != 0 {
+		return nil
+	}
+	for i := range r.actions {
+		if a, ok := r.actions[i].action.(*login); ok && a.owns(x.r) {
+			return a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// doorman is Logins that know one person, whose requests have a header.
+type doorman struct{ asked []LoginRequest }
+
+func (d *doorman) ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next func(http.ResponseWriter, *http.Request, LoginResult)) {
+	d.asked = append(d.asked, l)
+	switch {
+	case strings.HasPrefix(ClientPath(r), LoginPath(l.Config.AuthID)):
+		_, _ = io.WriteString(w, "own path")
+	case r.Method == http.MethodOptions:
+		next(w, r, LoginResult{})
+	case r.Header.Get("Person") == "":
+		l.Page(w, r, http.StatusUnauthorized, account.CodeLoginNeeded, "log in")
+	default:
+		r = r.Clone(r.Context())
+		r.Header.Del("Person")
+		next(w, r, LoginResult{Identity: account.LoginIdentity{ID: "au-1", Name: r.Header.Get("Name"), Groups: []string{"staff"}, Attributes: map[string][]string{"team": {"a", "b"}}}})
+	}
+}
+
+const oidcAction = `{type: openid-connect, config: {issuer_url: "https://idp.example.com", client_id: a, client_secret: b}}`
+
+func TestALoginAction(t *testing.T) {
+	t.Parallel()
+	d := &doorman{}
+	const doc = `
+on_http_request:
+- expressions: ["!req.url.path.startsWith('/open')"]
+  actions: [%s]
+- expressions: ["req.url.path == '/who'"]
+  actions: [{type: custom-response, config: {body: "${actions.oidc.identity.id} ${actions.ngrok.oidc.identity.groups[0]} ${actions.oidc.identity.attributes['team'][1]} ${actions.oidc.session_timed_out}"}}]
+- expressions: ["req.url.path == '/mail'", "actions.oidc.identity.email != 'x'"]
+  actions: [{type: deny}]
+- expressions: ["actions.oidc.error.code == 'ERR_FL_3011'"]
+  actions: [{type: custom-response, config: {body: preflight}}]
+`
+	p := compile(t, fmt.Sprintf(doc, oidcAction), Options{Scheme: "https", Binding: "public", Logins: d})
+	for name, c := range map[string]struct {
+		method, path, person string
+		status               int
+		want                 string
+	}{
+		"a stranger":                          {"GET", "/x", "", 401, ""},
+		"a person":                            {"GET", "/x", "ann", 200, "GET /x"},
+		"where nobody asks":                   {"GET", "/open", "", 200, "GET /open"},
+		"what is known of her":                {"GET", "/who", "ann", 200, "au-1 staff b false"},
+		"what is not known protects":          {"GET", "/mail", "ann", 403, ""},
+		"a preflight request":                 {"OPTIONS", "/x", "", 200, "preflight"},
+		"its own path":                        {"GET", "/_fairlead/oidc/callback?code=1", "", 200, "own path"},
+		"its own path, outside of the rule":   {"GET", "/_fairlead/oidc/../../open", "", 200, "own path"},
+		"a path that only looks like its own": {"GET", "/_fairlead/%6fidc/callback", "", 401, ""},
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		if c.person != "" {
+			r.Header.Set("Person", c.person)
+		}
+		res := ask(t, p, fullConn(), r)
+		if got := body(t, res); res.StatusCode != c.status || !strings.Contains(got, c.want) || strings.Contains(got, "Person") {
+			t.Errorf("%s: %d %q, want %d %q", name, res.StatusCode, got, c.status, c.want)
+		}
+	}
+	if l := d.asked[0]; l.Endpoint.ID != "ep-1" || l.Conn == nil || l.Config.IssuerURL != "https://idp.example.com" || l.Config.AuthID != "oidc" || l.Config.MaxSession != account.DefaultMaxSession {
+		t.Errorf("asked with %+v", l)
+	}
+	alone := compile(t, fmt.Sprintf(doc, oidcAction))
+	if res := ask(t, alone, fullConn(), httptest.NewRequest("GET", "/x", nil)); res.StatusCode != 500 {
+		t.Errorf("without anybody who logs people in: %d", res.StatusCode)
+	}
+}
+
+func TestWhereALoginCanBe(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ scheme, binding, want string }{
+		{"https", "public", ""}, {"http", "", ""}, {"https", "", ""}, {"", "", ""},
+		{"http", "public", "needs an endpoint with TLS"}, {"http", "kubernetes", "public binding"}, {"http", "internal", "public binding"}, {"https", "kubernetes", "public binding"},
+	} {
+		_, problems := Check(onRequest("", oidcAction), Options{Scheme: c.scheme, Binding: c.binding})
+		if (len(problems) == 0) != (c.want == "") || len(problems) > 0 && (!strings.Contains(problems[0].Msg, c.want) || problems[0].Line == 0) {
+			t.Errorf("%s, %s: %v, want %q", c.scheme, c.binding, problems, c.want)
+		}
+	}
+}
+
+func TestLoginConfig(t *testing.T) {
+	t.Parallel()
+	config := func(action string) *LoginConfig {
+		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*login).config
+	}
+	a := config(`{type: oauth, config: {provider: google, client_id: a, client_secret: b, max_session_duration: 90000000000, idle_session_duration: 15m}}`)
+	if a.MaxSession != 90*time.Second || a.IdleSession != 15*time.Minute || a.AuthID != "oauth" || a.Kind != LoginOAuth {
+		t.Errorf("got %+v", a)
+	}
+	same := config(`{"type": "oauth", "config": {"idle_session_timeout": "900s", "max_session_duration": "90s", "client_secret": "b", "client_id": "a", "provider": "google"}}`)
+	other := config(`{type: oauth, config: {provider: google, client_id: a, client_secret: c, max_session_duration: 90s, idle_session_duration: 15m}}`)
+	if a.Digest == "" || a.Digest != same.Digest || a.Digest == other.Digest {
+		t.Errorf("digests %s, %s of the same, %s of another", a.Digest, same.Digest, other.Digest)
+	}
+	s := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>"}}`)
+	if s.AuthID != "saml" || !strings.HasSuffix(s.NameIDFormat, ":persistent") || s.AllowIdPInitiated || s.ForceAuthn {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestURLsOfProviders(t *testing.T) {
+	t.Parallel()
+	for url, ok := range map[string]bool{
+		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true, "http://dex.localhost:1": true, "http://127.0.0.1:1": true, "http://[::1]:1": true,
+		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://x": false, "idp.example.com": false, "https://": false, "https://a:b@c": false,
+		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false, "https://a b": false, "https://" + strings.Repeat("a", 4096): false,
+	} {
+		if err := checkProviderURL("issuer_url", url); (err == nil) != ok {
+			t.Errorf("%.80q: %v", url, err)
+		}
+	}
+	if err := checkProviderURL("idp_metadata_url", "https://a/md?id=1"); err != nil {
+		t.Error(err)
+	}
+}

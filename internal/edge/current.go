@@ -47,9 +47,7 @@ func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.
 	if c.byID == nil {
 		return ep, nil
 	}
-	now, err := c.read(ctx, currentKey{accountID: ep.AccountID, id: ep.ID}, func(ctx context.Context) (*account.Endpoint, error) {
-		return c.byID(ctx, ep.AccountID, ep.ID)
-	})
+	now, err := c.known(ctx, ep.AccountID, ep.ID)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return nil, account.Errorf(account.CodeEndpointUnknown, "%s was deleted", ep.URL)
@@ -58,6 +56,13 @@ func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.
 		return ep, nil
 	}
 	return now, err
+}
+
+// known returns the endpoint of an id, as it is now or was read last; CodeNotFound when it was deleted.
+func (c *current) known(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	return c.read(ctx, currentKey{accountID: accountID, id: id}, func(ctx context.Context) (*account.Endpoint, error) {
+		return c.byID(ctx, accountID, id)
+	})
 }
 
 // internal finds an internal endpoint by its URL; CodeNoInternal when the account has none.

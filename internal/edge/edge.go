@@ -89,6 +89,8 @@ type Options struct {
 	Endpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
 	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil = there are none.
 	Internal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	// Members lists all that have the URL of a cloud endpoint, in any order and without their policies. nil = each is served by itself.
+	Members func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
 	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not offered.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logins carry the login actions of traffic policies out; nil = nothing gets past one.
@@ -108,6 +110,7 @@ type Edge struct {
 
 	policies *policies
 	current  *current
+	shares   *shares
 
 	mu       sync.Mutex
 	pools    map[Agent]*pool
@@ -128,6 +131,7 @@ func New(o Options) *Edge {
 	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
 	e.current = &current{byID: o.Endpoint, byURL: o.Internal, log: o.Logger, all: make(map[currentKey]*seen)}
+	e.shares = &shares{list: o.Members, all: make(map[shareKey]*share)}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {

@@ -85,7 +85,11 @@ func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *Origin) (ro
 	case ep.BackendID == "":
 		return route{}, account.Errorf(account.CodeNoTarget, "%s has no backend", ep.URL)
 	}
-	return e.routeToBackend(ctx, ep, ep.BackendID, o)
+	r, err := e.routeToBackend(ctx, ep, ep.BackendID, o)
+	if others := e.shares.backends(ep); err == nil && len(others) > 0 {
+		r.attempts = &turns{r.attempts, others, func(ctx context.Context, id string) (Attempts, error) { return e.opt.Backend(ctx, ep.AccountID, id) }}
+	}
+	return r, err
 }
 
 func (e *Edge) routeToBackend(ctx context.Context, ep *account.Endpoint, backendID string, o *Origin) (route, error) {

@@ -15,7 +15,7 @@ import (
 const maxHops = 8
 
 // arrive finds what the endpoint is at this moment: a connection may be older than the policy that holds now. With an endpoint of agents comes the
-// one that is to serve; nil where there is none, and the policy may still answer.
+// one that is to serve; nil where there is none, and the policy may still answer. Of cloud endpoints that pool it is the one whose turn it is.
 func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*account.Endpoint, Agent, error) {
 	if ep.Type != account.TypeCloud {
 		agent, err := e.agent(ctx, ep, o, nil)
@@ -24,6 +24,13 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*ac
 			return agent.Endpoint(), agent, nil
 		case ep.TrafficPolicy == "" || account.CodeOf(err) != account.CodeEndpointOffline:
 			return nil, nil, err
+		}
+	}
+	if e.current.byID != nil {
+		for _, m := range e.shares.next(ctx, ep) {
+			if now, err := e.current.known(ctx, ep.AccountID, m.id); err == nil { // else it was deleted just now, or the store is away
+				return now, nil, nil
+			}
 		}
 	}
 	now, err := e.current.endpoint(ctx, ep)

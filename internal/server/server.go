@@ -182,7 +182,7 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 func (s *service) wire() {
 	s.wireBackends()
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Backend: s.backend, Dial: s.guard.Dial,
+		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members, Backend: s.backend, Dial: s.guard.Dial,
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{

@@ -59,6 +59,15 @@ func (s *service) internal(ctx context.Context, accountID, url string) (*account
 	return s.store.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
+// members lists all that have the endpoint's URL.
+func (s *service) members(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
+	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+	if err != nil {
+		return nil, err
+	}
+	return page.Endpoints, nil
+}
+
 // wireBackends makes what chooses the children of backends, and what connects to static ones.
 func (s *service) wireBackends() {
 	allow, err := backend.ParseAllow("--static-allow", s.opt.StaticAllow)

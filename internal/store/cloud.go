@@ -104,7 +104,7 @@ func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpoi
 }
 
 // joinCloud gives a row of type cloud its slot beside those that have the URL already: it is shared by all or by nobody, and all that share it
-// answer alike.
+// have one policy, and each its backend, or none has one.
 func (t *tx) joinCloud(row *endpointRow) error {
 	e := &row.e
 	row.slot = ""
@@ -115,14 +115,18 @@ func (t *tx) joinCloud(row *endpointRow) error {
 	}
 	differs, args := ``, []any{e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID}
 	if e.PoolingEnabled {
-		differs = ` AND (pooling_enabled = 0 OR slot = $6 OR policy_digest <> $7 OR backend_id <> $8)`
-		args = append(args, row.slot, row.digest, e.BackendID)
+		served := ` OR backend_id = ''`
+		if e.BackendID == "" {
+			served = ` OR backend_id <> ''`
+		}
+		differs = ` AND (pooling_enabled = 0 OR slot = $6 OR policy_digest <> $7` + served + `)`
+		args = append(args, row.slot, row.digest)
 	}
 	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5`+differs+` ORDER BY id LIMIT 1`, args...)
 	if err != nil || len(others) == 0 {
 		return err
 	}
-	other, why := others[0], "the members of a pool have the same traffic_policy and the same backend_id; delete the others before you change one, or give the new one theirs"
+	other, why := others[0], "the members of a pool have the same traffic_policy, and all of them a backend_id or none; delete the others before you change one, or give the new one theirs"
 	switch {
 	case !other.e.PoolingEnabled || !e.PoolingEnabled:
 		why = "only endpoints that all have pooling_enabled share a URL; change that one, or choose another URL"

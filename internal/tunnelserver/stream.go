@@ -60,8 +60,25 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 		if other := s.anyAt(place{accountID, account.BindingKubernetes, header.Scheme, header.Host, header.Port}); other != nil {
 			return other, nil
 		}
+		return s.cloudAt(ctx, accountID, header, err)
 	}
 	return ep, err
+}
+
+// cloudAt finds a cloud endpoint at the URL of a header that has it whole, in the place of another member of its pool; missing when there is none.
+func (s *Server) cloudAt(ctx context.Context, accountID string, header tunnel.OpenHeader, missing error) (*account.Endpoint, error) {
+	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
+	if header.Scheme == "" {
+		return nil, missing
+	}
+	page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(page.Endpoints) == 0 || page.Endpoints[0].Type != account.TypeCloud:
+		return nil, missing
+	}
+	return s.opt.Endpoints.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
 // unknown is what a forwarder hears of an endpoint that is not there: whoever calls one whose agent has been away for longer than the grace, or has just

@@ -113,7 +113,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		f.Lose(session)
 		mustSay(t, f.createCloud(taken), account.CodeURLTaken, mine.ID, "is offline since")
 	},
-	"a pool's members answer alike": func(t *testing.T, open Open) {
+	"a pool's members have one policy": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		backend := f.Static().ID
 		pooled := func(name, policy, backend string) account.Endpoint {
@@ -127,9 +127,15 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		f.MakeCloud(pooled("", "p", backend))
 		mustSay(t, f.createCloud(pooled("a", "p", backend)), account.CodeURLTaken, one.ID, `name "a"`)
 		mustSay(t, f.createCloud(pooled("b", "q", backend)), account.CodeURLTaken, "same traffic_policy")
-		mustSay(t, f.createCloud(pooled("b", "p", "")), account.CodeURLTaken, "same backend_id")
+		mustSay(t, f.createCloud(pooled("b", "p", "")), account.CodeURLTaken, "all of them a backend_id or none")
+		other := f.Static().ID
+		Equal(t, "backend", f.MakeCloud(pooled("c", "p", other)).BackendID, other)
 		_, err := f.patchCloud(two.ID, account.EndpointPatch{TrafficPolicy: new("q")})
 		mustSay(t, err, account.CodeURLTaken, "same traffic_policy")
+		_, err = f.patchCloud(two.ID, account.EndpointPatch{BackendID: new("")})
+		mustSay(t, err, account.CodeURLTaken, "all of them a backend_id or none")
+		_, err = f.patchCloud(two.ID, account.EndpointPatch{BackendID: &other})
+		Must(t, err)
 		_, err = f.patchCloud(two.ID, account.EndpointPatch{PoolingEnabled: new(false)})
 		mustSay(t, err, account.CodeURLTaken, "pooling_enabled")
 		alone := f.MakeCloud(f.Cloud("http://alone.demo"))

@@ -1,0 +1,71 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package device owns what is noted of the browser with which somebody logs in: what it says of itself, its address, and where that is.
+//
+// What comes in: a request, the client's address, and what internal/geo knows of it. Where to: the session, as /app/sessions shows it. All of it
+// is hearsay, fit to be shown to people and to nothing else.
+package device
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/mileusna/useragent"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/geo"
+	"github.com/fairlead-dev/fairlead/internal/printable"
+)
+
+// Limits of what is kept, in characters.
+const (
+	maxAgent = 512
+	maxField = 64
+)
+
+// Of says what is known of the browser that sent r from the address.
+func Of(r *http.Request, ip netip.Addr, where geo.Place) account.Device {
+	d := account.Device{UserAgent: agent(r.UserAgent())}
+	if ip.IsValid() {
+		d.IPAddress = ip.Unmap().WithZone("").String()
+	}
+	if where.CountryCode != "" || where.Latitude != nil {
+		d.Location = &account.Location{Latitude: where.Latitude, Longitude: where.Longitude, RadiusKM: where.RadiusKM}
+		if where.CountryCode != "" {
+			d.Location.CountryCode = &where.CountryCode
+		}
+	}
+	if where.ASN != 0 {
+		d.Network = &account.Network{ASN: where.ASN, Organization: where.Organization}
+	}
+	return d
+}
+
+// agent reads what a browser says of itself.
+func agent(said string) account.UserAgent {
+	said = printable.Text(strings.TrimSpace(said), maxAgent)
+	if said == "" {
+		return account.UserAgent{}
+	}
+	ua := useragent.Parse(said)
+	a := account.UserAgent{Raw: said, BrowserName: field(ua.Name), BrowserVersion: field(ua.Version), OSName: field(ua.OS), OSVersion: field(ua.OSVersion)}
+	switch a.OSVersion {
+	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // the machine's, and no version
+		a.OSVersion = ""
+	}
+	switch { // a bot may say of itself that it is on a desktop
+	case ua.Bot:
+		a.DeviceType = "Bot"
+	case ua.Tablet:
+		a.DeviceType = "Tablet"
+	case ua.Mobile:
+		a.DeviceType = "Mobile"
+	case ua.Desktop:
+		a.DeviceType = "Desktop"
+	}
+	return a
+}
+
+func field(s string) string { return printable.Text(strings.TrimSpace(s), maxField) }

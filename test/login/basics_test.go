@@ -1,0 +1,26 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestWithoutLogin is what the other tests stand on: without a login action everything is served, to both browsers.
+func TestWithoutLogin(t *testing.T) {
+	t.Parallel()
+	s := newTenant(t).site("open").serve()
+	b := newBrowser(t)
+	if e := b.visit(s.url + "/x?y=1").echo(t); e.Host != s.host || e.URL != "/x?y=1" {
+		t.Errorf("the upstream was asked %+v", e)
+	}
+	if _, status := b.websocket(s); status != 101 {
+		t.Errorf("a websocket: %d", status)
+	}
+	tab, _ := chromium(t)
+	do(t, tab, "opening the page", chromedp.Navigate(s.url+"/app"))
+	waitFor(t, tab, `document.title == "ws hello"`)
+}

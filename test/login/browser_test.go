@@ -1,0 +1,344 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+)
+
+// browser is a small one: it keeps cookies, follows redirects, fills forms, and sends the headers by which servers know a navigation. As real
+// ones do, it sends no SameSite=Lax cookie (none of any kind, here) with a POST that comes from another site.
+type browser struct {
+	t     *testing.T
+	jar   *cookiejar.Jar
+	tr    *http.Transport
+	extra http.Header // sent with every request to an endpoint
+}
+
+var addresses atomic.Uint32
+
+// newBrowser makes a browser at an address of its own, so that no test meets another's rate limit.
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := addresses.Add(1)
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
+	b := &browser{t: t, jar: jar, extra: http.Header{}, tr: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: world.certs.pool},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, reachable(addr))
+		}}}
+	t.Cleanup(b.tr.CloseIdleConnections)
+	return b
+}
+
+// reachable is where the name really is.
+func reachable(addr string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	switch {
+	case strings.HasSuffix(host, ".localhost"):
+		return net.JoinHostPort("127.0.0.1", port)
+	case port == "443":
+		return world.at.HTTPS.String()
+	default:
+		return world.at.HTTP.String()
+	}
+}
+
+// page is where a browser has come to.
+type page struct {
+	status int
+	url    *url.URL
+	header http.Header
+	body   string
+	hops   []hop // all answers on the way, this one included
+}
+
+type hop struct {
+	url    *url.URL
+	status int
+	header http.Header
+}
+
+func (p page) String() string {
+	var way []string
+	for _, h := range p.hops {
+		way = append(way, fmt.Sprintf("%d %s", h.status, h.url.Redacted()))
+	}
+	return fmt.Sprintf("%s\n%.600s", strings.Join(way, "\n-> "), p.body)
+}
+
+// passed returns the first answer of the way whose URL has the path's end.
+func (p page) passed(end string) (hop, bool) {
+	i := slices.IndexFunc(p.hops, func(h hop) bool { return strings.HasSuffix(h.url.Path, end) })
+	if i < 0 {
+		return hop{}, false
+	}
+	return p.hops[i], true
+}
+
+// echo reads what the upstream was asked.
+func (p page) echo(t *testing.T) echo {
+	t.Helper()
+	var e echo
+	if err := json.Unmarshal([]byte(p.body), &e); err != nil || p.status != http.StatusOK {
+		t.Fatalf("this is not the upstream's answer: %s", p)
+	}
+	return e
+}
+
+// parse reads a URL of a test.
+func parse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// visit is a navigation, as from the address bar.
+func (b *browser) visit(target string) page {
+	b.t.Helper()
+	return b.follow(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
+}
+
+// step is a navigation that stops at the first answer.
+func (b *browser) step(target string) page {
+	b.t.Helper()
+	return b.do(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
+}
+
+func (b *browser) navigation(method string, to *url.URL, form url.Values, from string) *http.Request {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(within(b.t), method, to.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.Header.Set("Sec-Fetch-Dest", "document")
+	r.Header.Set("Sec-Fetch-Site", "none")
+	r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", from)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		if siteOf(from) != siteOf(to.String()) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+		}
+	}
+	return r
+}
+
+// do sends one request with the cookies of its place, and keeps those of the answer.
+func (b *browser) do(r *http.Request) page {
+	b.t.Helper()
+	if r.Header.Get("Sec-Fetch-Site") != "cross-site" || r.Method == http.MethodGet {
+		for _, c := range b.jar.Cookies(r.URL) {
+			r.AddCookie(c)
+		}
+	}
+	if strings.HasSuffix(r.URL.Hostname(), domain) {
+		for name, values := range b.extra {
+			r.Header[name] = values
+		}
+	}
+	res, err := b.tr.RoundTrip(r)
+	if err != nil {
+		b.t.Fatalf("%s %s: %v", r.Method, r.URL.Redacted(), err)
+	}
+	defer res.Body.Close()
+	b.jar.SetCookies(r.URL, res.Cookies())
+	p := page{status: res.StatusCode, url: r.URL, header: res.Header, body: text(b.t, res.Body)}
+	p.hops = []hop{{url: p.url, status: p.status, header: p.header}}
+	return p
+}
+
+// follow sends the request and goes where answers send it.
+func (b *browser) follow(r *http.Request) page {
+	b.t.Helper()
+	p := b.do(r)
+	for range 20 {
+		location := p.header.Get("Location")
+		if p.status < 300 || p.status > 399 || location == "" {
+			return p
+		}
+		to, err := p.url.Parse(location)
+		if err != nil {
+			b.t.Fatalf("Location %q: %v", location, err)
+		}
+		next := b.do(b.navigation(http.MethodGet, to, nil, ""))
+		next.hops = append(p.hops, next.hops...)
+		p = next
+	}
+	b.t.Fatalf("redirects without end: %s", p)
+	return p
+}
+
+// form is one of a page.
+type form struct {
+	action string
+	values url.Values
+}
+
+// form finds the first that has the field.
+func (p page) form(field string) (form, bool) {
+	root, err := html.Parse(strings.NewReader(p.body))
+	if err != nil {
+		return form{}, false
+	}
+	for n := range root.Descendants() {
+		if n.Type != html.ElementNode || n.Data != "form" {
+			continue
+		}
+		f := form{action: attribute(n, "action"), values: url.Values{}}
+		for in := range n.Descendants() {
+			if name := attribute(in, "name"); in.Data == "input" && name != "" && attribute(in, "type") != "submit" {
+				f.values.Set(name, attribute(in, "value"))
+			}
+		}
+		if f.values.Has(field) {
+			return f, true
+		}
+	}
+	return form{}, false
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// post submits a form of the page.
+func (b *browser) post(p page, f form) page {
+	b.t.Helper()
+	to, err := p.url.Parse(f.action)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	next := b.follow(b.navigation(http.MethodPost, to, f.values, p.url.Scheme+"://"+p.url.Host))
+	next.hops = append(p.hops, next.hops...)
+	return next
+}
+
+// person is one of the people that every provider knows.
+type person struct{ email, password string }
+
+var (
+	alice = person{"alice@example.com", "alice-password"}
+	bob   = person{"bob@example.com", "bob-password"}
+	eve   = person{"eve@example.com", "eve-password"} // whose address is not verified
+)
+
+// asksPassword says whether the page is a provider's that asks who one is.
+func (p page) asksPassword() bool {
+	_, ok := p.form("password")
+	return ok
+}
+
+// signIn answers a provider's page, and posts on what SAML has the browser post.
+func (b *browser) signIn(p page, who person) page {
+	b.t.Helper()
+	f, ok := p.form("password")
+	if !ok {
+		b.t.Fatalf("no page asks for a password: %s", p)
+	}
+	for _, name := range []string{"login", "username", "user"} {
+		if f.values.Has(name) {
+			f.values.Set(name, who.email)
+		}
+	}
+	f.values.Set("password", who.password)
+	p = b.post(p, f)
+	if f, ok := p.form("SAMLResponse"); ok {
+		p = b.post(p, f)
+	}
+	return p
+}
+
+// call is what a script of a page asks: no navigation.
+func (b *browser) call(target string, header ...string) page {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(within(b.t), http.MethodGet, target, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Accept", "*/*")
+	r.Header.Set("Sec-Fetch-Mode", "cors")
+	r.Header.Set("Sec-Fetch-Dest", "empty")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return b.do(r)
+}
+
+// websocket opens one and reads its greeting; conn is nil when the status is not 101.
+func (b *browser) websocket(s *site) (conn net.Conn, status int) {
+	b.t.Helper()
+	conn, err := tls.Dial("tcp", world.at.HTTPS.String(), &tls.Config{ServerName: s.host, RootCAs: world.certs.pool, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	r, err := http.NewRequest(http.MethodGet, s.url+"/ws", nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range b.jar.Cookies(r.URL) {
+		r.AddCookie(c)
+	}
+	for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": s.url} {
+		r.Header.Set(k, v)
+	}
+	if err := r.Write(conn); err != nil {
+		b.t.Fatal(err)
+	}
+	buffered := bufio.NewReader(conn)
+	res, err := http.ReadResponse(buffered, r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		return nil, res.StatusCode
+	}
+	hello := make([]byte, 7)
+	if _, err := io.ReadFull(buffered, hello); err != nil || string(hello[2:]) != "hello" {
+		b.t.Fatalf("the websocket says %q, %v", hello, err)
+	}
+	return conn, res.StatusCode
+}
+
+// siteOf is the part of a URL's host that cookies may be shared below.
+func siteOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	labels := strings.Split(u.Hostname(), ".")
+	return strings.Join(labels[max(0, len(labels)-2):], ".")
+}

@@ -1,0 +1,219 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// tenant is an account of the service, with an upstream.
+type tenant struct {
+	*testing.T
+	n                 int32
+	id                string
+	apiKey, authtoken string
+	upstream          *upstream
+}
+
+var tenants atomic.Int32
+
+func newTenant(t *testing.T) *tenant {
+	t.Helper()
+	ctx := within(t)
+	a := &tenant{T: t, n: tenants.Add(1), upstream: newUpstream(t)}
+	created, err := world.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.id = created.ID
+	if _, a.apiKey, err = world.store.CreateAPIKey(ctx, a.id, "", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, a.authtoken, err = world.store.CreateAuthtoken(ctx, a.id, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// action is one of a traffic policy.
+type action struct {
+	Type   string         `json:"type"`
+	Config map[string]any `json:"config,omitempty"`
+}
+
+// rule is one of a traffic policy.
+type rule struct {
+	Expressions []string `json:"expressions,omitempty"`
+	Actions     []action `json:"actions"`
+}
+
+func policy(t *testing.T, rules ...rule) string {
+	t.Helper()
+	b, err := json.Marshal(map[string]any{"on_http_request": rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// always is a rule without expressions.
+func always(actions ...action) rule { return rule{Actions: actions} }
+
+// secretOf is the client secret at the providers; the log must never hold its beginning.
+const secretPrefix = "cs-"
+
+func secretOf(clientID string) string { return secretPrefix + clientID + "-5f2c91" }
+
+// site is an endpoint.
+type site struct {
+	host, url string
+	id        string
+	*tenant
+}
+
+func (a *tenant) site(name string) *site {
+	s := &site{tenant: a, host: fmt.Sprintf("%s-%d.%s", name, a.n, domain)}
+	s.url = "https://" + s.host
+	return s
+}
+
+// oidc is an openid-connect action of the site, whose client the provider knows.
+func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
+	s.Helper()
+	client := s.register(p, authID)
+	config := map[string]any{"auth_id": authID, "issuer_url": p.Issuer, "client_id": client, "client_secret": secretOf(client), "scopes": []string{"openid", "profile", "email", "groups"}}
+	for _, m := range more {
+		for k, v := range m {
+			config[k] = v
+		}
+	}
+	return action{Type: "openid-connect", Config: config}
+}
+
+// register makes the client of a login action at the provider and returns its id.
+func (s *site) register(p *provider, authID string) string {
+	s.Helper()
+	id := s.host + "-" + authID
+	p.tell(s.T, "PUT", "/clients", map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
+		"backchannel_logout_uri": s.at(authID, "logout")}, nil)
+	return id
+}
+
+// at is one of the login action's own URLs.
+func (s *site) at(authID, name string) string { return s.url + "/_fairlead/" + authID + "/" + name }
+
+// serve binds the site with an agent that serves the tenant's upstream until the test ends.
+func (s *site) serve(rules ...rule) *site {
+	s.Helper()
+	if _, err := world.store.GrantDomain(within(s.T), s.tenant.id, s.host); err != nil {
+		s.Fatal(err)
+	}
+	bound := s.bind(tunnel.Bind{URL: s.url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1", TrafficPolicy: policy(s.T, rules...)})
+	s.id = bound.EndpointID
+	return s
+}
+
+func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
+	a.Helper()
+	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		a.Fatal(err)
+	}
+	bound, failed := make(chan tunnel.Bound, 16), make(chan error, 16)
+	c := tunnel.NewClient(tunnel.ClientConfig{
+		Address: world.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
+		Hello: func() tunnel.Hello {
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux", InstanceID: "test"}
+		},
+		OnUp: func(ctx context.Context, s *tunnel.Session) error {
+			got, err := s.Bind(ctx, b)
+			if err != nil {
+				failed <- err
+				return err
+			}
+			bound <- got
+			return nil
+		},
+		OnStream: func(ctx context.Context, _ *tunnel.Session, st *tunnel.Stream) { a.upstream.join(ctx, st) },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx)
+	}()
+	a.Cleanup(func() { cancel(); <-done })
+	select {
+	case b := <-bound:
+		return b
+	case err := <-failed:
+		a.Fatalf("binding %s: %v", b.URL, err)
+	case <-time.After(patience):
+		a.Fatalf("%s was not bound", b.URL)
+	}
+	panic("unreachable")
+}
+
+func (u *upstream) join(ctx context.Context, st *tunnel.Stream) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.addr)
+	if err != nil {
+		_ = st.Refuse(tunnel.RefusedUpstream)
+		return
+	}
+	if err := st.Accept(); err != nil {
+		_ = conn.Close()
+		return
+	}
+	_, _ = relay.Join(ctx, st, conn.(*net.TCPConn), relay.Options{})
+}
+
+// api calls the account API and returns the status; out may be nil.
+func (a *tenant) api(method, path string, in, out any) int {
+	a.Helper()
+	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		a.Fatal(err)
+	}
+	tr := &http.Transport{TLSClientConfig: tlsConfig}
+	defer tr.CloseIdleConnections()
+	body, err := json.Marshal(in)
+	if err != nil {
+		a.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(within(a.T), method, "https://"+world.at.Service.String()+path, bytes.NewReader(body))
+	if err != nil {
+		a.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+a.apiKey)
+	req.Header.Set("Service-Version", "2")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	} else {
+		req.Body, req.ContentLength = http.NoBody, 0
+	}
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer := text(a.T, res.Body)
+	if out != nil {
+		if err := json.Unmarshal([]byte(answer), out); err != nil {
+			a.Fatalf("%s %s: %d %s", method, path, res.StatusCode, answer)
+		}
+	}
+	return res.StatusCode
+}

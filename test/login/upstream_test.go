@@ -1,0 +1,126 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"bufio"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// upstream is a web application behind an agent.
+//
+//	/ws      a websocket that says hello and then waits
+//	/events  server-sent events: one, then it waits
+//	/stall   a download without end; it stalls as the reader does
+//	/app     a page that opens /ws and says in its title what became of it
+//	/cookie  sets the cookies of the header X-Set-Cookie
+//	others   say what they were asked, in JSON
+type upstream struct {
+	addr string
+
+	mu    sync.Mutex
+	asked []http.Header
+	gone  chan string // the path of a stream whose client is gone
+}
+
+// echo is what the upstream was asked.
+type echo struct {
+	Method, Host, URL string
+	Header            http.Header
+}
+
+func newUpstream(t *testing.T) *upstream {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &upstream{addr: l.Addr().String(), gone: make(chan string, 64)}
+	srv := &http.Server{Handler: u}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-done
+	})
+	return u
+}
+
+// requests returns the headers of everything that came.
+func (u *upstream) requests() []http.Header {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked[:len(u.asked):len(u.asked)]
+}
+
+const appPage = `<!doctype html><meta charset=utf-8><title>starting</title><link rel=icon href=data:,><h1>app</h1><script>
+const ws = new WebSocket("wss://" + location.host + "/ws");
+ws.onmessage = e => document.title = "ws " + e.data;
+ws.onclose = e => document.title = "ws closed";
+</script>`
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	u.asked = append(u.asked, r.Header.Clone())
+	u.mu.Unlock()
+	switch r.URL.Path {
+	case "/ws":
+		u.websocket(w, r)
+	case "/events":
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: hello\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		u.left(r)
+	case "/stall":
+		for chunk := make([]byte, 1<<16); ; {
+			if _, err := w.Write(chunk); err != nil {
+				u.left(r)
+				return
+			}
+		}
+	case "/app":
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, appPage)
+	case "/cookie":
+		for _, c := range r.Header.Values("X-Set-Cookie") {
+			w.Header().Add("Set-Cookie", c)
+		}
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(echo{Method: r.Method, Host: r.Host, URL: r.URL.String(), Header: r.Header})
+	}
+}
+
+func (u *upstream) left(r *http.Request) {
+	select {
+	case u.gone <- r.URL.Path:
+	default:
+	}
+}
+
+func (u *upstream) websocket(w http.ResponseWriter, r *http.Request) {
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
+	fmt.Fprint(conn, "\x81\x05hello")
+	_, _ = io.Copy(io.Discard, bufio.NewReader(buffered))
+	u.left(r)
+}

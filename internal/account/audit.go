@@ -33,6 +33,9 @@ const (
 	AuditBackendSwitched   AuditType = "backend.switched"
 	AuditDomainGranted     AuditType = "domain.granted"
 	AuditDomainRevoked     AuditType = "domain.revoked"
+	AuditAppSessionCreated AuditType = "application_session.created"
+	AuditAppSessionRevoked AuditType = "application_session.revoked"
+	AuditAppUserRevoked    AuditType = "application_user.revoked"
 )
 
 // AuditTypes lists the types.
@@ -42,6 +45,7 @@ func AuditTypes() []AuditType {
 		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated, AuditAPIKeyDeleted,
 		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,
 		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted, AuditDomainRevoked,
+		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked,
 	}
 }
 

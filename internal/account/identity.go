@@ -125,6 +125,7 @@ const (
 	RevokedByAdmin       = "revoked"             // through the API or the dashboard
 	RevokedByLogout      = "logout"              // by the user
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
+	RevokedByRetention   = "retention"           // nobody was there for longer than identities are kept
 )
 
 // Revocation says what Revoke has done.

@@ -52,8 +52,9 @@ type LiveSession struct {
 
 // Logins is what login actions need of the store. Times of sessions that count as over are the store's clock.
 type Logins interface {
-	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when the user's sessions were revoked after the login
-	// began, or after the provider asked the person: the provider has to be asked again.
+	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when sessions of the person were revoked, and the login began
+	// before that, or nothing says that the provider asked the person after it: neither Fresh nor AuthTime, which counts a minute less because
+	// of clocks. The provider has to be asked again, with Fresh. CodeLimit when the account has as many users as it may.
 	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
 	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound when there is none, or it is over; CodeUnavailable, and never a
 	// session, while the store does not answer. It reads the store every time.
@@ -69,10 +70,13 @@ type Logins interface {
 	StillLive(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
-// Limits of sessions.
+// Limits of users and their sessions.
 const (
 	DefaultMaxSession = 14 * 24 * time.Hour
 	LongestSession    = 30 * 24 * time.Hour // and as long tombstones stay
+	DefaultMaxUsers   = 100_000             // per account; a login of one more is CodeLimit
+	MaxUserSessions   = 100                 // per user; at a login of one more the one that was used least recently ends
+	MaxIdentity       = 64 << 10            // bytes of a LoginIdentity as JSON; a login with more is CodeLoginFailed
 )
 
 // DashboardSession is a sign-in to the dashboard with an API key. It ends with the key.

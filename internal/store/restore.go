@@ -109,6 +109,9 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 				return err
 			}
 		}
+		if err := t.endLogins(); err != nil {
+			return err
+		}
 		if err := t.exec(`UPDATE store SET epoch = $1`, epoch); err != nil {
 			return err
 		}

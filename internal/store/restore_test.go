@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -205,4 +206,56 @@ func TestNewEpochOfAPostgresStore(t *testing.T) {
 	storetest.Must(t, err)
 	storetest.Equal(t, "epoch", page.Version.Epoch, restored.Epoch)
 	storetest.Equal(t, "endpoint", page.Endpoints[0].Status, account.StatusOffline)
+}
+
+// TestARestoreBringsNoSessionBack: who was revoked since the backup is not known, so nobody is logged in, and every user is asked again.
+func TestARestoreBringsNoSessionBack(t *testing.T) {
+	t.Parallel()
+	dir, databaseURL := t.TempDir(), postgres.Server(t).URL(t)
+	file := filepath.Join(t.TempDir(), "backup.db")
+	for name, c := range map[string]struct {
+		opt     store.Options
+		restore func(opt store.Options) (*store.Restored, error)
+	}{
+		"sqlite":   {store.Options{DataDir: dir}, func(opt store.Options) (*store.Restored, error) { return store.Restore(t.Context(), opt, file) }},
+		"postgres": {store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}, func(opt store.Options) (*store.Restored, error) { return store.NewEpoch(t.Context(), opt) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+				opt.DataDir, opt.DatabaseURL = c.opt.DataDir, c.opt.DatabaseURL
+				return store.Open(context.WithoutCancel(t.Context()), opt)
+			})
+			live := f.Login("alice", "s1")
+			key, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+			storetest.Must(t, err)
+			_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("dashboard"))
+			storetest.Must(t, err)
+			storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("x"), f.Clock.Now().Add(time.Hour)))
+			if c.opt.DatabaseURL == "" {
+				storetest.Must(t, store.Backup(t.Context(), dir, file))
+			}
+			storetest.Must(t, f.Store.Close())
+			f.Clock.Step(time.Second)
+			c.opt.Clock = f.Clock.Now
+			_, err = c.restore(c.opt)
+			storetest.Must(t, err)
+			f.Reopen()
+			storetest.Equal(t, "lives", f.Lives("s1"), false)
+			_, err = f.Store.SignedIn(t.Context(), storetest.TokenHash("dashboard"))
+			storetest.MustCode(t, err, account.CodeUnknownCredential)
+			_, err = f.Store.TakeTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"))
+			storetest.MustCode(t, err, account.CodeNotFound)
+			accessed, err := f.Store.Accessed(t.Context(), f.AccountID, live.UserID) // users stay
+			storetest.Must(t, err)
+			storetest.Equal(t, "accessed", len(accessed), 1)
+			f.Clock.Step(time.Second)
+			again := f.NewLogin("alice", "s2")
+			again.AuthTime = time.Time{}
+			_, err = f.Store.Login(t.Context(), f.AccountID, again)
+			storetest.MustCode(t, err, account.CodeLoginAgain)
+			again.Fresh = true
+			_, err = f.Store.Login(t.Context(), f.AccountID, again)
+			storetest.Must(t, err)
+		})
+	}
 }

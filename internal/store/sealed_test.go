@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -26,6 +27,34 @@ func TestPoliciesAreSealedOnDisk(t *testing.T) {
 	e.TrafficPolicy, e.Metadata = "hush-hush", "not-hidden"
 	_, err := f.Store.CreateEndpoint(t.Context(), e, account.PolicyFacts{Digest: "guessable-digest"})
 	storetest.Must(t, err)
+	notOnDisk(t, dir, "not-hidden", "hush-hush", "guessable-digest")
+}
+
+// What lies on the disk of a login is what lists show: not by what the person is known, not their groups, not the browser's secret.
+func TestIdentitiesAreSealedOnDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(t.Context(), opt)
+	})
+	f.Login("alice", "browser-secret", func(l *account.NewLogin) {
+		l.Key, l.Identity.Name, l.SessionID = "identity-key", "not-hidden", "sid"
+		l.Identity.Groups, l.Identity.Attributes = []string{"secret-group"}, map[string][]string{"secret-attribute": {"x"}}
+	})
+	f.Clock.Step(time.Second)
+	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"), f.Clock.Now().Add(time.Hour)))
+	_, err := f.Store.Once(t.Context(), f.AccountID, "secret-assertion", f.Clock.Now().Add(time.Hour))
+	storetest.Must(t, err)
+	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"}, account.RevokedByBackChannel)
+	storetest.Must(t, err)
+	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute", "secret-ticket", "secret-assertion", "secret-sid")
+}
+
+// notOnDisk fails when a file of the directory holds one of the secrets; one of them holds what is shown.
+func notOnDisk(t *testing.T, dir, shown string, secrets ...string) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	storetest.Must(t, err)
 	var all []byte
@@ -34,10 +63,10 @@ func TestPoliciesAreSealedOnDisk(t *testing.T) {
 		storetest.Must(t, err)
 		all = append(all, content...)
 	}
-	if !bytes.Contains(all, []byte("not-hidden")) {
+	if !bytes.Contains(all, []byte(shown)) {
 		t.Fatal("this test looks in the wrong place")
 	}
-	for _, secret := range []string{"hush-hush", "guessable-digest"} {
+	for _, secret := range secrets {
 		if bytes.Contains(all, []byte(secret)) {
 			t.Errorf("the files hold %q", secret)
 		}

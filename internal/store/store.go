@@ -4,7 +4,7 @@
 // Package store owns the service's data: accounts, API keys, authtokens, tunnel sessions, endpoints and the reservations of their
 // identities, operators, and the sequenced log of changes that watches read.
 //
-// What comes in: calls of the interfaces of internal/account by internal/tunnelserver, internal/apiserver and internal/edge, and the
+// What comes in: calls of the interfaces of internal/account by internal/tunnelserver, internal/apiserver, internal/login and internal/edge, and the
 // administration by the commands of fairlead-server, which may run in another process at the same time. Whom it hands over to: a
 // SQLite database in the data directory, or PostgreSQL. One method is one transaction; the event of a change is written in the transaction
 // of the change, and those who wait are woken after its commit. Driver errors leave as *account.Error.
@@ -55,7 +55,9 @@ type Options struct {
 	MaxAuthtokens  int              // per account
 	OwnHosts       []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
 	MaxBackends    int              // per account
-	Key            *seal.Key        // seals traffic policies; nil for commands that have nothing to do with them
+	MaxUsers       int              // application users per account
+	KeepUsers      time.Duration    // how long application users are kept after they were last active; 0 = for ever
+	Key            *seal.Key        // seals traffic policies and identities; nil for commands that have nothing to do with them
 }
 
 func (o *Options) setDefaults() {
@@ -69,6 +71,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxAPIKeys, account.DefaultMaxAPIKeys)
 	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
 	setDefault(&o.MaxBackends, account.MaxBackends)
+	setDefault(&o.MaxUsers, account.DefaultMaxUsers)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -94,6 +97,7 @@ type Store struct {
 
 	auditWakes wakes
 	touched    touched
+	uses       uses
 }
 
 // The interfaces that Store implements.
@@ -112,6 +116,11 @@ var (
 	_ account.Authtokens      = (*Store)(nil)
 	_ account.Domains         = (*Store)(nil)
 	_ account.PublicHosts     = (*Store)(nil)
+
+	_ account.Identities        = (*Store)(nil)
+	_ account.Logins            = (*Store)(nil)
+	_ account.Revoker           = (*Store)(nil)
+	_ account.DashboardSessions = (*Store)(nil)
 )
 
 // Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is none. Its errors are sentences for
@@ -133,7 +142,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return errors.Join(s.flushTouched(ctx), s.closeDatabases())
+	return errors.Join(s.flushTouched(ctx), s.flushUses(ctx, true), s.closeDatabases())
 }
 
 func (s *Store) closeDatabases() error {

@@ -45,10 +45,11 @@ func (s *Store) ServerStart(ctx context.Context) error {
 	})
 }
 
-// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted, expired reservations dropped, last-used
+// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted, expired reservations and sessions dropped, last-used
 // times written. The server calls it every second or so; without anything to do it only reads.
 func (s *Store) Sweep(ctx context.Context) error {
-	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx))
+	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx),
+		s.sweepSessions(ctx), s.sweepUsers(ctx))
 }
 
 func (s *Store) sweepGrace(ctx context.Context) error {

@@ -23,7 +23,8 @@ type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit, isolation, concurrency} {
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit, isolation, concurrency,
+		logins, sessionTimes, onlyOnce, userLists, revocations, dashboardSessions} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -77,13 +78,14 @@ func NewFixture(t *testing.T, open Open, adjust ...func(*store.Options)) *Fixtur
 	for _, a := range adjust {
 		a(&f.opt)
 	}
-	f.reopen()
+	f.Reopen()
 	t.Cleanup(func() { Must(t, f.Store.Close()) })
 	f.AccountID, f.TokenID = f.NewAccount("first")
 	return f
 }
 
-func (f *Fixture) reopen() {
+// Reopen opens the store again that was closed.
+func (f *Fixture) Reopen() {
 	f.T.Helper()
 	s, err := f.open(f.opt)
 	Must(f.T, err)
@@ -94,7 +96,7 @@ func (f *Fixture) reopen() {
 func (f *Fixture) Restart() {
 	f.T.Helper()
 	Must(f.T, f.Store.Close())
-	f.reopen()
+	f.Reopen()
 	Must(f.T, f.Store.ServerStart(f.ctx()))
 }
 

@@ -17,6 +17,7 @@ CREATE TABLE app_users (
     UNIQUE (account_id, identity_key)
 );
 CREATE INDEX app_users_of_account ON app_users (account_id, id);
+CREATE INDEX app_users_by_activity ON app_users (last_active);
 
 -- token_hash is the SHA-256 of the browser's secret; identity is sealed with the secret key.
 CREATE TABLE app_sessions (
@@ -53,7 +54,8 @@ CREATE TABLE app_accesses (
     PRIMARY KEY (user_id, url)
 );
 
--- Whose sessions were revoked: the next login begins after that, and the provider asks again.
+-- Whose sessions were revoked: the next login begins after that, and the provider asks again. The key is a user's identity_key, or a keyed
+-- digest of what a provider's logout named.
 CREATE TABLE login_tombstones (
     account_id   TEXT    NOT NULL REFERENCES accounts (id),
     identity_key TEXT    NOT NULL,

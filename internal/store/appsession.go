@@ -1,0 +1,201 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// lookTimeout bounds how long a request waits for its session.
+const lookTimeout = 10 * time.Second
+
+// lifetime is what decides when a session ends.
+type lifetime struct {
+	lastActive, endsAt int64 // microseconds
+	idle               int64 // 0 = none
+}
+
+// expires is the earlier of the end of the session's life and of its idle time.
+func (l lifetime) expires() int64 {
+	if l.idle > 0 {
+		return min(l.endsAt, l.lastActive+l.idle)
+	}
+	return l.endsAt
+}
+
+const appSessionColumns = `s.id, s.user_id, s.endpoint_id, s.url, s.device, s.created_at, s.last_active, s.ends_at, s.idle`
+
+func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
+	var a account.AppSession
+	var life lifetime
+	var endpoint, device string
+	var made int64
+	if err := from.Scan(&a.ID, &a.User.ID, &endpoint, &a.PublicURL, &device, &made, &life.lastActive, &life.endsAt, &life.idle); err != nil {
+		return a, err
+	}
+	life.lastActive = max(life.lastActive, s.uses.last(a.ID))
+	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), fromMicros(made), fromMicros(life.lastActive), fromMicros(life.expires())
+	if err := json.Unmarshal([]byte(device), &a.Device); err != nil {
+		return a, fmt.Errorf("decoding the device of session %s: %w", a.ID, err)
+	}
+	return a, nil
+}
+
+// AppSession implements account.Identities.
+func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.AppSession, error) {
+	var found account.AppSession
+	err := s.read(ctx, "reading an application session", func(t *tx) (err error) {
+		found, err = s.scanAppSession(t.row(`SELECT `+appSessionColumns+` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
+			accountID, id, micros(t.now)))
+		if errors.Is(err, sql.ErrNoRows) {
+			return notFound("application session", id)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &found, nil
+}
+
+// AppSessions implements account.Identities.
+func (s *Store) AppSessions(ctx context.Context, accountID string, f account.AppSessionFilter, p account.Page) (sessions []account.AppSession, more bool, err error) {
+	limit := pageLimit(p)
+	sessions = []account.AppSession{}
+	err = s.read(ctx, "listing application sessions", func(t *tx) error {
+		q := query{args: []any{accountID, micros(t.now)}, text: `s.account_id = $1 AND s.expires_at > $2`}
+		if f.UserID != "" { // of few rows by the index of the user, not of many by that of the account
+			q.text = `s.account_id || '' = $1 AND s.expires_at > $2`
+		}
+		q.andIf(f.UserID != "", `s.user_id = `, f.UserID)
+		q.andIf(p.BeforeID != "", `s.id < `, p.BeforeID)
+		q.andHas(`u.provider_search`, f.Provider)
+		if f.Query != "" {
+			q.args = append(q.args, pattern(f.Query))
+			q.text += fmt.Sprintf(` AND (u.search LIKE $%[1]d ESCAPE '\' OR s.search LIKE $%[1]d ESCAPE '\')`, len(q.args))
+		}
+		return t.each(func(from scanner) error {
+			a, err := s.scanAppSession(from)
+			sessions = append(sessions, a)
+			return err
+		}, `SELECT `+appSessionColumns+` FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+q.text+
+			fmt.Sprintf(` ORDER BY s.id DESC LIMIT %d`, limit+1), q.args...)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if more = len(sessions) > limit; more {
+		sessions = sessions[:limit]
+	}
+	return sessions, more, nil
+}
+
+// selectLive finds the session of a secret: one look at two indices.
+const selectLive = `SELECT s.id, s.user_id, s.bound, s.url, s.identity, s.last_active, s.ends_at, s.idle, u.provider_name, u.provider_url
+	FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.token_hash = $1 AND s.account_id = $2`
+
+// liveRow is a session as its secret finds it.
+type liveRow struct {
+	session account.LiveSession
+	url     string
+	sealed  []byte
+	life    lifetime
+}
+
+// look reads the row of a secret. It is one statement outside a transaction, which is one way to the database and back.
+func (s *Store) look(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
+	l := &r.session
+	err := s.reader.QueryRowContext(ctx, selectLive, s.engine.args([]any{notNil(tokenHash), accountID})...).Scan(
+		&l.ID, &l.UserID, &l.Bound, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle, &l.Provider.Name, &l.Provider.URL)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errNoSession()
+	}
+	return r, s.mapError("looking for a session", err)
+}
+
+// LiveSession implements account.Logins.
+func (s *Store) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
+	for last := false; ; last = true {
+		r, err := s.look(ctx, accountID, tokenHash)
+		if err != nil {
+			return nil, err
+		}
+		now, written := s.now(), r.life.lastActive
+		r.life.lastActive = max(written, s.uses.last(r.session.ID))
+		switch over := r.life.expires() <= micros(now); {
+		case over && (last || r.life.endsAt <= micros(now)):
+			return nil, errNoSession()
+		case over: // by its idle time, unless a use was written after the look at the row and before that at the uses
+			continue
+		}
+		l := &r.session
+		if l.Identity, err = s.openIdentity(r.sealed, l.ID, l.UserID); err != nil {
+			return nil, s.mapError("reading a session", err)
+		}
+		s.uses.note(l.ID, use{userID: l.UserID, url: r.url, at: micros(now), written: written, idle: r.life.idle})
+		r.life.lastActive = max(r.life.lastActive, micros(now))
+		l.ExpiresAt = fromMicros(r.life.expires())
+		return l, nil
+	}
+}
+
+func errNoSession() error {
+	return account.Errorf(account.CodeNotFound, "there is no such session, or it is over")
+}
+
+func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.LoginIdentity, error) {
+	var said account.LoginIdentity
+	if s.opt.Key == nil {
+		return said, errNoKey
+	}
+	text, err := s.opt.Key.Unseal(sealed, sessionID)
+	if err != nil {
+		return said, fmt.Errorf("opening the identity of session %s: %w", sessionID, err)
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return said, fmt.Errorf("decoding the identity of session %s: %w", sessionID, err)
+	}
+	said.ID = userID
+	return said, nil
+}
+
+// StillLive implements account.Logins.
+func (s *Store) StillLive(ctx context.Context, ids []string) (map[string]bool, error) {
+	live := make(map[string]bool, len(ids))
+	used := s.uses.lastOf(ids) // before the rows are read: what is written from here on is in them
+	err := s.read(ctx, "looking for live sessions", func(t *tx) error {
+		for some := range slices.Chunk(ids, 500) {
+			in, args := inList(some, 0)
+			err := t.each(func(from scanner) error {
+				var id string
+				var life lifetime
+				err := from.Scan(&id, &life.lastActive, &life.endsAt, &life.idle)
+				life.lastActive = max(life.lastActive, used[id])
+				if life.expires() > micros(t.now) {
+					live[id] = true
+				}
+				return err
+			}, `SELECT id, last_active, ends_at, idle FROM app_sessions WHERE ends_at > $1 AND id IN `+in, args...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return live, nil
+}

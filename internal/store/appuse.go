@@ -1,0 +1,144 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// activeEvery is how often the row of a session that is used is written, at the most; more often with a short idle time.
+const activeEvery = time.Minute
+
+// uses holds when sessions were used, until that is written. A session's idle time counts from the last use, written or not, so that it is exact; the
+// uses of the last minute are lost with a server that is killed, and with them a minute of idle time, never more.
+type uses struct {
+	mu      sync.Mutex
+	pending map[string]use // by session
+	flushed time.Time
+}
+
+// use is the last use of a session; times are in microseconds.
+type use struct {
+	userID, url       string
+	at, written, idle int64 // written is the time in the row
+}
+
+// every is how often the row is to be written.
+func (u use) every() int64 {
+	if u.idle > 0 {
+		return min(activeEvery.Microseconds(), u.idle/4)
+	}
+	return activeEvery.Microseconds()
+}
+
+func (u *uses) note(id string, now use) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if now.at <= max(now.written, u.pending[id].at) {
+		return
+	}
+	if u.pending == nil {
+		u.pending = map[string]use{}
+	}
+	u.pending[id] = now
+}
+
+// last returns the last use of a session that is not written; 0 = none.
+func (u *uses) last(id string) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.pending[id].at
+}
+
+func (u *uses) lastOf(ids []string) map[string]int64 {
+	found := map[string]int64{}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, id := range ids {
+		if use, ok := u.pending[id]; ok {
+			found[id] = use.at
+		}
+	}
+	return found
+}
+
+// due returns what is to be written now: what has waited for long enough, in batches unless an idle time is short.
+func (u *uses) due(now time.Time, all bool) map[string]use {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	inTurn := all || now.Sub(u.flushed) >= touchEvery
+	found := map[string]use{}
+	for id, use := range u.pending {
+		short := use.every() < activeEvery.Microseconds()/2 // the idle time is less than two minutes
+		if all || (inTurn || short) && micros(now)-use.written >= use.every() {
+			found[id] = use
+		}
+	}
+	if len(found) > 0 && inTurn {
+		u.flushed = now
+	}
+	return found
+}
+
+// written forgets the uses that are in the rows now, unless there were more meanwhile.
+func (u *uses) written(done map[string]use) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, was := range done {
+		if now := u.pending[id]; now.at == was.at {
+			delete(u.pending, id)
+		}
+	}
+}
+
+// The statements only update: what is gone stays gone. Times only move forward.
+const (
+	useSession = `UPDATE app_sessions SET last_active = $1, expires_at = CASE WHEN idle > 0 AND $1 + idle < ends_at THEN $1 + idle ELSE ends_at END
+		WHERE id = $2 AND last_active < $1`
+	useUser   = `UPDATE app_users SET last_active = $1 WHERE id = $2 AND last_active < $1`
+	useAccess = `UPDATE app_accesses SET last_at = $1 WHERE user_id = $2 AND url = $3 AND last_at < $1`
+)
+
+// flushUses writes the uses that are due, or all. What cannot be written stays for the next time.
+func (s *Store) flushUses(ctx context.Context, all bool) error {
+	due := s.uses.due(s.now(), all)
+	for len(due) > 0 {
+		some := map[string]use{}
+		for id, use := range due {
+			if some[id] = use; len(some) == 5*sweepBatch {
+				break
+			}
+		}
+		if err := s.writeUses(ctx, some); err != nil {
+			return err
+		}
+		for id := range some {
+			delete(due, id)
+		}
+	}
+	return nil
+}
+
+func (s *Store) writeUses(ctx context.Context, some map[string]use) error {
+	err := s.write(ctx, "writing when sessions were used", func(t *tx) error {
+		for id, use := range some {
+			if err := t.exec(useSession, use.at, id); err != nil {
+				return err
+			}
+			if err := t.exec(useUser, use.at, use.userID); err != nil {
+				return err
+			}
+			if err := t.exec(useAccess, use.at, use.userID, use.url); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.uses.written(some)
+	}
+	return err
+}

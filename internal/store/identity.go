@@ -1,0 +1,148 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active, last_login`
+
+// withSessions adds how many sessions of the user live; $1 is the time.
+const withSessions = userColumns + `, (SELECT COUNT(*) FROM app_sessions AS s WHERE s.user_id = app_users.id AND s.expires_at > $1)`
+
+func scanUser(from scanner) (account.User, error) {
+	var u account.User
+	var made, active, login int64
+	err := from.Scan(&u.ID, &u.Provider.Name, &u.Provider.URL, &u.ProviderUserID, &u.Username, &u.Email, &u.Name, &made, &active, &login, &u.Sessions)
+	u.CreatedAt, u.LastActive, u.LastLogin = fromMicros(made), fromMicros(active), fromMicros(login)
+	return u, err
+}
+
+func (t *tx) user(accountID, id string) (*account.User, error) {
+	u, err := scanUser(t.row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now), accountID, id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, notFound("application user", id)
+	}
+	return &u, err
+}
+
+// User implements account.Identities.
+func (s *Store) User(ctx context.Context, accountID, id string) (*account.User, error) {
+	var u *account.User
+	err := s.read(ctx, "reading an application user", func(t *tx) (err error) {
+		u, err = t.user(accountID, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// Users implements account.Identities.
+func (s *Store) Users(ctx context.Context, accountID string, f account.UserFilter, p account.Page) (users []account.User, more bool, err error) {
+	limit := pageLimit(p)
+	users = []account.User{}
+	err = s.read(ctx, "listing application users", func(t *tx) error {
+		q := query{args: []any{micros(t.now), accountID}, text: `account_id = $2`}
+		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
+		q.andIf(f.UserID != "", `id = `, f.UserID)
+		q.andHas(`search`, f.Query)
+		q.andHas(`provider_search`, f.Provider)
+		return t.each(func(from scanner) error {
+			u, err := scanUser(from)
+			users = append(users, u)
+			return err
+		}, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if more = len(users) > limit; more {
+		users = users[:limit]
+	}
+	return users, more, nil
+}
+
+// Accessed implements account.Identities.
+func (s *Store) Accessed(ctx context.Context, accountID, userID string) ([]account.Accessed, error) {
+	all := []account.Accessed{}
+	err := s.read(ctx, "listing accessed endpoints", func(t *tx) error {
+		if _, err := t.user(accountID, userID); err != nil {
+			return err
+		}
+		return t.each(func(from scanner) error {
+			var a account.Accessed
+			var endpoint string
+			var first, last int64
+			err := from.Scan(&a.URL, &endpoint, &first, &last)
+			a.Endpoint, a.First, a.Last = refTo(endpoint), fromMicros(first), fromMicros(last)
+			all = append(all, a)
+			return err
+		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`, userID)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// IdentityProviders implements account.Identities.
+func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]account.IdentityProvider, error) {
+	all := []account.IdentityProvider{}
+	err := s.read(ctx, "listing identity providers", func(t *tx) error {
+		return t.each(func(from scanner) error {
+			var p account.IdentityProvider
+			err := from.Scan(&p.Name, &p.URL)
+			all = append(all, p)
+			return err
+		}, `SELECT DISTINCT provider_name, provider_url FROM app_users WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// maxSearched bounds what is searched, in bytes; nothing that is stored is as long.
+const maxSearched = 2 << 10
+
+// pattern is the LIKE pattern of texts that hold part, in any case. The columns that are searched are in lower case.
+func pattern(part string) string {
+	if len(part) > maxSearched {
+		part = part[:maxSearched]
+	}
+	return `%` + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(strings.ToValidUTF8(part, "\uFFFD"))) + `%`
+}
+
+// andHas narrows the query to rows whose column holds part, in any case; "" narrows nothing.
+func (q *query) andHas(column, part string) {
+	if part != "" {
+		q.args = append(q.args, pattern(part))
+		q.text += fmt.Sprintf(` AND %s LIKE $%d ESCAPE '\'`, column, len(q.args))
+	}
+}
+
+// searchable joins what is searched of a row.
+func searchable(texts ...string) string { return strings.ToLower(strings.Join(texts, "\n")) }
+
+// maxProviderText bounds a text of an identity provider in characters.
+const maxProviderText = 255
+
+// providerText makes what an identity provider said fit to be stored and listed.
+func providerText(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if utf8.RuneCountInString(text) > maxProviderText {
+		text = string([]rune(text)[:maxProviderText])
+	}
+	return text
+}

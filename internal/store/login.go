@@ -1,0 +1,118 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Login implements account.Logins.
+func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
+	if s.opt.Key == nil {
+		return nil, s.mapError("logging in", errNoKey)
+	}
+	if len(l.TokenHash) == 0 || l.Key == "" {
+		return nil, s.mapError("logging in", errors.New("a login has a key and the hash of a secret"))
+	}
+	device, err := json.Marshal(l.Device)
+	if err != nil {
+		return nil, s.mapError("encoding a device", err)
+	}
+	var session *account.LiveSession
+	err = s.write(ctx, "logging in", func(t *tx) error {
+		if err := t.mayLogIn(accountID, l); err != nil {
+			return err
+		}
+		userID, err := t.saveUser(accountID, l)
+		if err != nil {
+			return err
+		}
+		l.Identity.ID = userID
+		session, err = t.saveSession(accountID, l, string(device))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return session, nil
+}
+
+// saveUser makes the user at the first login, and keeps what the provider says now.
+func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err error) {
+	key, who := t.s.identityKey(accountID, l.Key), l.Identity
+	name, url, providerID := providerText(l.Provider.Name), providerText(l.Provider.URL), providerText(who.ProviderUserID)
+	username, email, fullName := providerText(who.Username), providerText(who.Email), providerText(who.Name)
+	err = t.row(`SELECT id FROM app_users WHERE account_id = $1 AND identity_key = $2`, accountID, key).Scan(&id)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		if err := t.limit("app_users", "application users", accountID, t.s.opt.MaxUsers); err != nil {
+			return "", err
+		}
+		id = account.NewID(account.PrefixUser, t.now)
+		err = t.exec(`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email, name, search, provider_search,
+			created_at, last_active, last_login) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`, id, accountID, key, name, url, providerID,
+			username, email, fullName, searchable(username, email, fullName, providerID, id), searchable(name), micros(t.now))
+	case err == nil:
+		err = t.exec(`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5, name = $6, search = $7,
+			provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`, name, url, providerID, username, email, fullName,
+			searchable(username, email, fullName, providerID, id), searchable(name), micros(t.now), id)
+	}
+	return id, err
+}
+
+// saveSession makes the session. From here on its row is updated or deleted, and never made again.
+func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*account.LiveSession, error) {
+	said, err := json.Marshal(l.Identity)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an identity: %w", err)
+	}
+	if len(said) > account.MaxIdentity {
+		return nil, account.Errorf(account.CodeLoginFailed, "the identity provider says %d bytes of this person and may say %d; let it send fewer groups or attributes",
+			len(said), account.MaxIdentity)
+	}
+	life := lifetime{lastActive: micros(t.now), endsAt: micros(endOf(l, t.now)), idle: l.Idle.Microseconds()}
+	if life.expires() <= micros(t.now) {
+		return nil, account.Errorf(account.CodeLoginFailed, "what the identity provider confirmed is over already; sign in again")
+	}
+	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID, AccountID: accountID, Bound: l.Bound,
+		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires())}
+	if err := t.endLeastUsed(live.UserID); err != nil {
+		return nil, err
+	}
+	issuer, subject, providerSession := l.Issuer, l.Subject, l.SessionID
+	err = t.exec(`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
+		created_at, last_active, idle, ends_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
+		live.ID, accountID, live.UserID, l.TokenHash, l.Bound, l.EndpointID, l.URL, issuer, subject, providerSession, t.s.opt.Key.Seal(string(said), live.ID), device,
+		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
+	if err != nil {
+		return nil, err
+	}
+	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID, map[string]string{
+		"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name), "provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
+	return &live, t.exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
+		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`, live.UserID, l.URL, l.EndpointID, micros(t.now))
+}
+
+// endOf is when the session's life ends whether it is used or not.
+func endOf(l account.NewLogin, now time.Time) time.Time {
+	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultMaxSession), account.LongestSession))
+	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
+		return l.NotAfter
+	}
+	return ends
+}
+
+// endLeastUsed makes room for one more session of the user.
+func (t *tx) endLeastUsed(userID string) error {
+	return t.exec(`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`,
+		userID, 10*account.MaxUserSessions, account.MaxUserSessions-1)
+}

@@ -77,6 +77,7 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringSliceVar(&o.StaticAllow, "static-allow", nil, "`CIDR` or address that static backends may reach although it is private, loopback or link-local; may be repeated")
 	f.StringVar(&o.AccessLog, "access-log", "", "`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr for standard error; default none")
 	f.Float64Var(&o.AccessLogSample, "access-log-sample", 1, "the share, 0 to 1, of requests and connections that is logged; errors always are")
+	f.StringArrayVar(&o.GeoIP, "geoip-database", nil, "`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; may be repeated")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
 	addPublicFlags(f, &o.Public)

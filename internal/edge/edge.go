@@ -45,6 +45,8 @@ type Origin struct {
 	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
 	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
 	Sever      func()          // closes the client's connection hard, with all that is queued for it; nil where it carries other requests, too
+	// Geo says where ClientIP is thought to be; nil = nobody knows.
+	Geo func() trafficpolicy.Geo
 	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge answered a request itself, with the line's Code, and
 	// without a Code that the upstream answers again. It does not block; nil = nobody wants to know. The line names no endpoint.
 	Tell func(tunnel.RequestLine)

@@ -131,7 +131,7 @@ func (c *Connection) verdict(ctx context.Context, p *trafficpolicy.Policy, conn 
 
 // conn is what a policy may know of the client. Who the pod is only an operator's authenticated session can say, and what is cut says nothing.
 func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
-	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Sever: o.Sever}
+	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo, Sever: o.Sever}
 	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}

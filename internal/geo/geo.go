@@ -118,7 +118,7 @@ func (f *file) load() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("opening a GeoIP database: %w", err)
 	}
-	defer open.Close()
+	defer func() { _ = open.Close() }()
 	before, err := stampOf(open)
 	switch {
 	case err != nil:

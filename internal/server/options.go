@@ -43,6 +43,7 @@ type Options struct {
 	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
+	GeoIP          []string // database files that say where addresses are; empty = nobody knows
 	Public         PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none

@@ -155,7 +155,9 @@ func (s *service) wirePublic() {
 
 // servePublic hands a request of a public client to the edge.
 func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
-	s.edge.ServeHTTP(w, r, ep, edge.Origin{ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true, Sever: c.Sever})
+	s.edge.ServeHTTP(w, r, ep, edge.Origin{
+		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true, Sever: c.Sever, Geo: s.geoOf(c.Addr.Addr()),
+	})
 }
 
 // startPublic begins to serve the public.

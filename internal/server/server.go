@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/geo"
 	"github.com/fairlead-dev/fairlead/internal/pki"
 	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -64,6 +65,8 @@ type service struct {
 	public                  *public.Edge // nil without --public-http-addr and --public-https-addr
 	publicHTTP, publicHTTPS net.Listener
 	publicCerts             *public.Certificates
+
+	geo *geo.Databases // nil without --geoip-database
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -111,6 +114,9 @@ func (s *service) open(ctx context.Context) error {
 		return err
 	}
 	if err := s.openPublic(ctx); err != nil {
+		return err
+	}
+	if err := s.openGeo(); err != nil {
 		return err
 	}
 	if err := s.openData(ctx); err != nil {
@@ -235,6 +241,7 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
+		Geo: s.geoOf(client.Addr()),
 	})
 }
 

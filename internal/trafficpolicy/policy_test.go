@@ -97,8 +97,8 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 		"conn.pod.namespace": "shop", "conn.pod.name": "cart-1", "conn.pod.service_account": "cart", "conn.pod.annotations['team']": "a",
 		"conn.k8s.pod.metadata.namespace": "shop", "conn.k8s.pod.metadata.name": "cart-1", "conn.k8s.pod.metadata.annotations.team": "a",
 		"conn.server_name": "api.example.com", "conn.tls.sni": "api.example.com", "conn.ts.start": "2026-11-20T11:59:00Z",
-		"conn.geo.city": "", "conn.geo.country": "", "conn.geo.country_code": "", "conn.geo.latitude": "", "conn.geo.longitude": "",
-		"conn.geo.radius": "", "conn.geo.subdivision": "",
+		"conn.geo.city": "San Francisco", "conn.geo.country": "United States", "conn.geo.country_code": "US", "conn.geo.latitude": "37.77", "conn.geo.longitude": "-122.42",
+		"conn.geo.radius": "5", "conn.geo.subdivision": "California",
 		"endpoint.id": "ep-1", "endpoint.url": "http://api.shop", "endpoint.protocol": "http", "endpoint.addr": "api.shop:80",
 		"endpoint.host": "api.shop", "endpoint.port": "80", "time.now": "2026-11-20T12:00:00Z",
 		"req.method": "POST", "req.host": "API.shop:8080", "req.path": "/a/b", "req.url": "https://api.shop:8080/a/b?q=1&q=2",
@@ -128,7 +128,9 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 	alwaysThere := []string{"time.now", "req.method", "req.host", "req.path", "req.version", "req.ts.header_received"}
 	for name, want := range known {
 		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name)))
-		res := ask(t, p, fullConn(), full)
+		conn := fullConn()
+		conn.Geo = func() Geo { return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"} }
+		res := ask(t, p, conn, full)
 		if want == "" {
 			if res.StatusCode != 500 || res.Header.Get(account.CodeHeader) != string(account.CodePolicyFailed) {
 				t.Errorf("%s: got %d, want it to be unknown", name, res.StatusCode)

@@ -122,5 +122,3 @@ func (x *exchange) ResolveName(name string) (any, bool) {
 func textIf(s string) (any, bool) { return s, s != "" }
 
 func numberIf(n int) (any, bool) { return int64(n), n != 0 }
-
-func absent(*exchange) (any, bool) { return nil, false }

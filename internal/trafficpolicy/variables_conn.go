@@ -23,8 +23,25 @@ type Conn struct {
 	TLS        bool
 	ServerName string // of the TLS handshake
 	Started    time.Time
+	Geo        func() Geo // where the client is thought to be; nil = nobody knows. It is asked when an expression wants to know
 	// Sever closes the client's connection hard, with all that is queued for it; nil where it carries other requests too.
 	Sever func()
+
+	geo *Geo // that was asked for
+}
+
+// Geo is where an address is thought to be; what is empty is unknown. Numbers are decimal, the radius in kilometres.
+type Geo struct{ City, Country, CountryCode, Latitude, Longitude, Radius, Subdivision string }
+
+// where asks once.
+func (c *Conn) where() *Geo {
+	if c.geo == nil {
+		c.geo = &Geo{}
+		if c.Geo != nil {
+			*c.geo = c.Geo()
+		}
+	}
+	return c.geo
 }
 
 // Pod is the caller's identity in its cluster.
@@ -80,10 +97,18 @@ func connVariables() []variable {
 		text("conn.tls.sni", serverName),
 		{"conn.ts.start", cel.TimestampType, always, func(x *exchange) (any, bool) { return x.conn.Started, !x.conn.Started.IsZero() }},
 	}
-	for _, name := range []string{"city", "country", "country_code", "latitude", "longitude", "radius", "subdivision"} {
-		all = append(all, variable{"conn.geo." + name, cel.StringType, always, absent})
+	geo := func(name string, get func(g *Geo) string) variable {
+		return text("conn.geo."+name, func(c *Conn) string { return get(c.where()) })
 	}
-	return all
+	return append(all,
+		geo("city", func(g *Geo) string { return g.City }),
+		geo("country", func(g *Geo) string { return g.Country }),
+		geo("country_code", func(g *Geo) string { return g.CountryCode }),
+		geo("latitude", func(g *Geo) string { return g.Latitude }),
+		geo("longitude", func(g *Geo) string { return g.Longitude }),
+		geo("radius", func(g *Geo) string { return g.Radius }),
+		geo("subdivision", func(g *Geo) string { return g.Subdivision }),
+	)
 }
 
 func endpointVariables() []variable {

@@ -28,9 +28,11 @@ type ClientConfig struct {
 	// DialContext dials the server, within 10 s. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Hello makes the first message of every session, so that a token that was read again is used. SessionID and JoinSecret stay empty.
-	Hello       func() Hello
-	Connections int           // of a session, 1-16; default 2; the server's wish has precedence
-	MaxBackoff  time.Duration // the longest wait between two attempts; default 10 s
+	Hello      func() Hello
+	MaxBackoff time.Duration // the longest wait between two attempts; default 10 s
+	// Connections is how many connections a session has, 1-16. 0: two, and up to eight while they carry bulk, or sixteen where packets are lost and
+	// there is no bbr. The number in the server's Welcome has precedence; the session does not grow either then.
+	Connections int
 
 	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error closes the session; the Client
 	// tries again later, unless it is an *Error whose Code is final. ctx ends with the session.
@@ -42,6 +44,7 @@ type ClientConfig struct {
 	OnStream func(ctx context.Context, s *Session, st *Stream)
 	// OnRequestLine gets the lines about requests. It must not block.
 	OnRequestLine func(RequestLine)
+	Windows       *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)
 	Logger        *slog.Logger // default: none
 }
 
@@ -50,6 +53,7 @@ type Client struct {
 	cfg     ClientConfig
 	tls     *tls.Config
 	running sync.WaitGroup // connections and sessions
+	note    congestionNote
 
 	mu      sync.Mutex
 	session *Session      // up and not drained by the server
@@ -62,11 +66,11 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.DialContext == nil {
 		cfg.DialContext = (&net.Dialer{}).DialContext
 	}
-	if cfg.Connections <= 0 {
-		cfg.Connections = defaultConnections
-	}
 	if cfg.MaxBackoff <= 0 {
 		cfg.MaxBackoff = defaultMaxBackoff
+	}
+	if cfg.Windows == nil {
+		cfg.Windows = NewWindows(0)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

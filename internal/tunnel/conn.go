@@ -28,7 +28,7 @@ func TuneConn(c net.Conn) net.Conn {
 	t := &tunedConn{Conn: c}
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetNoDelay(true) // Go's default; an error shows up at the first read
-		setUserTimeout(tcp, userTimeout)
+		tuneTCP(tcp)
 		if raw, err := tcp.SyscallConn(); err == nil && canPoll {
 			t.raw, t.poll = raw, t.pollRead
 		}

@@ -27,10 +27,16 @@ type control struct {
 	st   *yamux.Stream
 	conn *muxConn
 	mu   sync.Mutex // one message at a time
+	last bool       // sendLast was called
 }
 
-// send writes a message. After an error the connection is of no use.
-func (c *control) send(m *message) error {
+// send writes a message. After an error the connection is of no use, but for errRetired.
+func (c *control) send(m *message) error { return c.write(m, false) }
+
+// sendLast is send; every later one returns errRetired.
+func (c *control) sendLast(m *message) error { return c.write(m, true) }
+
+func (c *control) write(m *message, last bool) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encoding a control message: %w", err)
@@ -51,6 +57,10 @@ func (c *control) send(m *message) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.last {
+		return errRetired
+	}
+	c.last = last
 	if err := c.st.SetWriteDeadline(time.Now().Add(controlTimeout)); err != nil {
 		return err
 	}

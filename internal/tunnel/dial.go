@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -66,12 +67,8 @@ func (c *Client) start(s *Session, l *link) error {
 
 // keepConnections dials what a live session lacks of the connections that it should have.
 func (c *Client) keepConnections(ctx context.Context, s *Session) {
-	want := s.welcome.Connections
-	if want <= 0 {
-		want = c.cfg.Connections
-	}
-	want = min(want, maxConnections)
-	for attempt := 0; s.wants(ctx, want); {
+	fixed := min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections)
+	for attempt := 0; c.wantsMore(ctx, s, fixed); {
 		err := c.dialMore(ctx, s)
 		if err == nil {
 			attempt = 0
@@ -86,9 +83,10 @@ func (c *Client) keepConnections(ctx context.Context, s *Session) {
 	}
 }
 
-// wants waits until the session has fewer connections than want, but one at least: a session without any is at its end, and a connection that is dialled
-// for it is cut in its handshake, which costs a TLS ticket. It returns false when the session will need no more.
-func (s *Session) wants(ctx context.Context, want int) bool {
+// wantsMore waits until the session has fewer connections than it should have, but one at least: a session without any is at its end, and a connection
+// that is dialled for it is cut in its handshake, which costs a TLS ticket. Meanwhile it gives up connections that are too many. It returns false when
+// the session will need no more. fixed is their number; 0 follows the traffic.
+func (c *Client) wantsMore(ctx context.Context, s *Session, fixed int) bool {
 	for {
 		select {
 		case <-s.peerDraining:
@@ -97,11 +95,21 @@ func (s *Session) wants(ctx context.Context, want int) bool {
 			return false
 		default:
 		}
-		if n := s.connections(); n > 0 && n < want {
+		n, want := s.connections(fixed, time.Now())
+		if n > 0 && n < want {
 			return true
 		}
+		var later <-chan time.Time
+		if n > defaultConnections && fixed == 0 {
+			if l := s.surplus(want, time.Now()); l != nil {
+				c.running.Go(l.retire)
+				continue
+			}
+			later = time.After(shrinkInterval)
+		}
 		select {
-		case <-s.lost:
+		case <-s.look:
+		case <-later:
 		case <-s.peerDraining:
 		case <-ctx.Done():
 		}
@@ -122,7 +130,7 @@ func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := newLink(ctx, conn, c.cfg.Logger, true)
+	l, err := newLink(ctx, conn, c.cfg.Logger, c.cfg.Windows, true)
 	if err != nil {
 		_ = conn.Close()
 		return nil, nil, err
@@ -146,6 +154,7 @@ func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", c.cfg.Address, err)
 	}
+	c.note.take(c.cfg.Logger, raw)
 	negotiating, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	conn := tls.Client(TuneConn(raw), c.tls)
@@ -207,6 +216,10 @@ func (d *dialled) message(l *link, m *message) error {
 		if d.client.cfg.OnRequestLine != nil {
 			d.client.cfg.OnRequestLine(*m.Request)
 		}
+	case typeConnections:
+		l.session.wished(m.Connections)
+	case typeRetired:
+		return l.wasRetired()
 	case typeStop:
 		l.session.shut(m.Error)
 		return m.Error

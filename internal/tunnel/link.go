@@ -24,8 +24,11 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session *Session // set by Session.add
-	streams atomic.Int64
+	session   *Session // set by Session.add
+	streams   atomic.Int64
+	idleSince atomic.Int64  // when streams became 0; Unix nanoseconds
+	emptied   chan struct{} // gets a token when streams became 0
+	retired   chan struct{} // closed when the server has no more streams here, after the client asked it
 
 	ctx      context.Context // ends with the link; its cause is why
 	cancel   context.CancelCauseFunc
@@ -33,15 +36,19 @@ type link struct {
 }
 
 // newLink starts a multiplexer on c. The link outlives ctx: its owner says how it ends.
-func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, client bool) (*link, error) {
-	l := &link{conn: &muxConn{Conn: Batch(c), budget: helloBudget}, log: log}
+func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Windows, client bool) (*link, error) {
+	l := &link{
+		conn: &muxConn{Conn: Batch(c), budget: helloBudget}, log: log,
+		emptied: make(chan struct{}, 1), retired: make(chan struct{}),
+	}
+	l.idleSince.Store(time.Now().UnixNano())
 	start := yamux.Server
 	if client {
 		start = yamux.Client
 		l.conn.trusted.Store(true)
 	}
 	var err error
-	if l.mux, err = start(l.conn, muxConfig(log), nil); err != nil {
+	if l.mux, err = start(l.conn, muxConfig(log), windows.span); err != nil {
 		return nil, fmt.Errorf("starting the multiplexer: %w", err)
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -213,6 +220,7 @@ func (l *link) openMux(ctx context.Context) (*yamux.Stream, error) {
 		go func() {
 			if r := <-opening; r.err == nil {
 				_ = r.st.Reset()
+				l.isEmpty()
 			}
 		}()
 		return nil, ctx.Err()
@@ -225,11 +233,21 @@ func (l *link) streamBegan() {
 }
 
 func (l *link) streamEnded() {
-	l.streams.Add(-1)
+	if l.streams.Add(-1) == 0 {
+		l.idleSince.Store(time.Now().UnixNano())
+		l.isEmpty()
+	}
 	if l.session.streams.Add(-1) == 0 {
 		select {
 		case l.session.idle <- struct{}{}:
 		default:
 		}
+	}
+}
+
+func (l *link) isEmpty() {
+	select {
+	case l.emptied <- struct{}{}:
+	default:
 	}
 }

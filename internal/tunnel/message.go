@@ -54,9 +54,12 @@ type Feature string
 const (
 	FeatureLabels        Feature = "labels"         // binds of labelled tunnels
 	FeatureTrafficPolicy Feature = "traffic_policy" // binds with a traffic policy
+	FeatureConnections   Feature = "connections"    // sessions whose connections become more and fewer
 )
 
-func allFeatures() []Feature { return []Feature{FeatureLabels, FeatureTrafficPolicy} }
+func allFeatures() []Feature {
+	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections}
+}
 
 // Bind asks for an endpoint, or for a labelled tunnel. That has Labels, and neither URL nor what belongs to one.
 type Bind struct {
@@ -121,6 +124,10 @@ const (
 	typeStop    = "stop"    // server: the session ends, and why
 	typeBye     = "bye"     // either: the sender has nothing more to send on this connection; the receiver hangs up
 	typeRequest = "request" // server: a line for the agent's screen, or for a forwarder's status
+
+	typeConnections = "connections" // server: how many connections the traffic asks for
+	typeRetire      = "retire"      // client: it opens nothing more on this connection, and neither shall the server
+	typeRetired     = "retired"     // server: it has no streams left on this connection, and nothing more to say
 )
 
 // message is a control message: its type and the part that belongs to the type.
@@ -136,6 +143,8 @@ type message struct {
 	Drain    *drain       `json:"drain,omitempty"`
 	Error    *Error       `json:"error,omitempty"`
 	Request  *RequestLine `json:"request,omitempty"`
+
+	Connections int `json:"connections,omitempty"`
 }
 
 type unbind struct {

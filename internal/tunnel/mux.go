@@ -58,13 +58,21 @@ type muxConn struct {
 	net.Conn
 	queued  atomic.Int64 // payload bytes handed to the multiplexer and not yet written
 	trusted atomic.Bool
-	budget  int // bytes left until trusted; only the multiplexer's reader uses budget and reads
+	busy    busyMark
+	session atomic.Pointer[Session] // that learns when the connection becomes busy
+
+	in, out gauge // of the multiplexer's reader, of its writer
+	budget  int   // bytes left until trusted; only the multiplexer's reader uses budget and reads
 	reads   int
 }
 
 func (c *muxConn) Read(p []byte) (int, error) {
 	if c.trusted.Load() {
-		return c.Conn.Read(p)
+		n, err := c.Conn.Read(p)
+		if c.in.add(n) {
+			c.becameBusy()
+		}
+		return n, err
 	}
 	if c.budget <= 0 || c.reads >= helloMaxReads {
 		return 0, errTooEager
@@ -78,10 +86,29 @@ func (c *muxConn) Read(p []byte) (int, error) {
 // Write gets whole frames: the multiplexer has one writer.
 func (c *muxConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	if n > frameHeader {
-		c.queued.Add(-int64(n - frameHeader))
+	if n <= frameHeader {
+		return n, err
+	}
+	behind := c.queued.Add(-int64(n - frameHeader))
+	if bulk := c.out.add(n); bulk || behind >= backlogMark {
+		c.becameBusy()
 	}
 	return n, err
+}
+
+func (c *muxConn) becameBusy() {
+	now := time.Now()
+	if s := c.session.Load(); c.busy.set(now) && s != nil {
+		s.becameBusy(now)
+	}
+}
+
+// lossy says whether packets are lost and slow the connection down.
+func (c *muxConn) lossy() bool {
+	if b, ok := c.Conn.(*BatchConn); ok && b.below != nil {
+		return lossy(b.below.Conn)
+	}
+	return false
 }
 
 // writeCounted writes to a stream of the connection and accounts for it.

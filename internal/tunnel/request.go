@@ -96,7 +96,7 @@ func (s *Session) answered(m *message) {
 func (l *link) send(m *message) error {
 	err := l.ctrl.send(m)
 	var tooLong *Error
-	if err != nil && !errors.As(err, &tooLong) {
+	if err != nil && !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
 		l.close(err)
 	}
 	return err
@@ -122,7 +122,7 @@ func (s *Session) tell(m *message) error {
 		l := s.links[0]
 		s.mu.Unlock()
 		err := l.send(m)
-		if err == nil || l.ctx.Err() == nil {
+		if err == nil || l.ctx.Err() == nil && !errors.Is(err, errRetired) {
 			return err
 		}
 		s.forget(l)
@@ -135,6 +135,9 @@ func (s *Session) take(l *link, m *message) error {
 	case typeDrain:
 	case typeBye:
 		return errHungUp
+	case typeRetire:
+		l.handlers.Go(l.release) // it may wait for long
+		return nil
 	default:
 		return s.side.message(l, m)
 	}

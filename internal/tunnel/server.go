@@ -38,6 +38,7 @@ type Handler interface {
 // ServerConfig is what a Server needs. Handler is required.
 type ServerConfig struct {
 	Handler Handler
+	Windows *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)
 	Logger  *slog.Logger // default: none
 	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 1024. How many a
 	// single address may have is for the listener to say.
@@ -50,6 +51,7 @@ type ServerConfig struct {
 type Server struct {
 	cfg     ServerConfig
 	pending chan struct{}
+	note    congestionNote
 
 	mu       sync.Mutex
 	sessions map[string]*hosted
@@ -66,6 +68,9 @@ type hosted struct {
 func NewServer(cfg ServerConfig) *Server {
 	if cfg.MaxPending <= 0 {
 		cfg.MaxPending = 1024
+	}
+	if cfg.Windows == nil {
+		cfg.Windows = NewWindows(0)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -111,7 +116,7 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	if st := c.ConnectionState(); st.NegotiatedProtocol != ALPN || st.Version < tls.VersionTLS13 {
 		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol, tls.VersionName(st.Version), ALPN)
 	}
-	l, err := newLink(ctx, c, s.cfg.Logger, false)
+	l, err := newLink(ctx, c, s.cfg.Logger, s.cfg.Windows, false)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +126,9 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	defer stop()
 	hello, err := l.awaitHello(ctx)
 	if err == nil {
+		if below, ok := c.NetConn().(*tunedConn); ok {
+			s.note.take(s.cfg.Logger, below.Conn)
+		}
 		err = s.admit(ctx, l, hello)
 	}
 	if err != nil {

@@ -37,13 +37,15 @@ type Session struct {
 
 	streams      atomic.Int64
 	idle         chan struct{} // gets a token when the last stream ends
-	lost         chan struct{} // gets a token when a connection ends
+	look         chan struct{} // gets a token when the number of connections, or of those that the traffic asks for, changes
 	done         chan struct{}
 	peerDraining chan struct{}
 
 	mu        sync.Mutex // guards what follows
 	links     []*link    // that take new streams
-	live      int        // connections that have not ended, at least len(links)
+	leaving   []*link    // that take none any more: they are being given up
+	live      int        // connections that have not ended, at least len(links)+len(leaving)
+	wish      wish
 	draining  bool
 	peerSaid  bool // peerDraining is closed
 	closing   bool // no new connection, no new stream
@@ -60,7 +62,7 @@ func newSession(side side, client bool, hello Hello, welcome Welcome, remote net
 	hello.Token, hello.JoinSecret = "", ""
 	return &Session{
 		side: side, client: client, hello: hello, welcome: welcome, remote: remote,
-		idle: make(chan struct{}, 1), lost: make(chan struct{}, 1),
+		idle: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		done: make(chan struct{}), peerDraining: make(chan struct{}),
 		pending: make(map[uint64]chan *message),
 		lines:   make(chan RequestLine, 256),
@@ -101,7 +103,7 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Open opens a data stream on the connection with the least to send, then the fewest streams. The header goes out at once and nothing is
+// Open opens a data stream on a connection that is not busy with bulk, then on that with the least to send, then the fewest streams. The header goes out at once and nothing is
 // awaited: bytes may follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the server's own), or that the session ended.
 // The caller must Close or Reset the stream.
 func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
@@ -165,12 +167,12 @@ func (s *Session) pick() (*link, error) {
 	if err := s.closedFor(); err != nil {
 		return nil, err
 	}
+	now := time.Now()
 	best := s.links[0]
-	queued := best.conn.queued.Load()
+	least := best.load(now)
 	for _, l := range s.links[1:] {
-		q := l.conn.queued.Load()
-		if q < queued || q == queued && l.streams.Load() < best.streams.Load() {
-			best, queued = l, q
+		if carries := l.load(now); carries.less(least) {
+			best, least = l, carries
 		}
 	}
 	best.streamBegan()
@@ -194,7 +196,7 @@ func (s *Session) Stop(code Code, msg string) {
 		return
 	}
 	s.closing, s.err = true, reason
-	for _, l := range s.links {
+	for _, l := range slices.Concat(s.links, s.leaving) {
 		go l.farewell(&message{Type: typeStop, Error: reason}, reason)
 	}
 }
@@ -208,7 +210,7 @@ func (s *Session) Close() error {
 	if s.err == nil {
 		s.err = net.ErrClosed
 	}
-	links := slices.Clone(s.links)
+	links := slices.Concat(s.links, s.leaving)
 	s.mu.Unlock()
 	if again {
 		s.shut(net.ErrClosed)
@@ -229,7 +231,7 @@ func (s *Session) shut(reason error) {
 	if s.err == nil {
 		s.err = reason
 	}
-	links := slices.Clone(s.links)
+	links := slices.Concat(s.links, s.leaving)
 	s.mu.Unlock()
 	for _, l := range links {
 		l.close(reason)
@@ -247,6 +249,7 @@ func (s *Session) add(l *link) error {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
 	}
 	l.session = s
+	l.conn.session.Store(s)
 	s.links = append(s.links, l)
 	s.live++
 	return nil
@@ -262,11 +265,9 @@ func (s *Session) forget(l *link) {
 // remove lets go of a connection that has ended. The last one ends the session.
 func (s *Session) remove(l *link, reason error) {
 	s.mu.Lock()
-	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
-	select {
-	case s.lost <- struct{}{}:
-	default:
-	}
+	isIt := func(o *link) bool { return o == l }
+	s.links, s.leaving = slices.DeleteFunc(s.links, isIt), slices.DeleteFunc(s.leaving, isIt)
+	s.nudge()
 	s.live--
 	last := s.live == 0
 	if last {
@@ -283,10 +284,19 @@ func (s *Session) remove(l *link, reason error) {
 	}
 }
 
-func (s *Session) connections() int {
+// connections returns how many connections take new streams, and how many there should be.
+func (s *Session) connections(fixed int, now time.Time) (n, want int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.links)
+	switch {
+	case fixed > 0:
+		want = fixed
+	case slices.Contains(s.welcome.Features, FeatureConnections):
+		want = max(defaultConnections, s.wish.now(now))
+	default: // the server could not give up a connection again
+		want = defaultConnections
+	}
+	return len(s.links), want
 }
 
 // admits says whether the session still takes streams of the peer's.

@@ -23,8 +23,14 @@ import (
 func awaitConnections(t *testing.T, n int, sessions ...*Session) {
 	t.Helper()
 	for _, s := range sessions {
-		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return s.connections() == n })
+		eventually(t, fmt.Sprintf("%d connections", n), func() bool { return taking(s) == n })
 	}
+}
+
+// taking counts the connections that take new streams.
+func taking(s *Session) int {
+	n, _ := s.connections(0, time.Now())
+	return n
 }
 
 func TestHelloAndWelcome(t *testing.T) {
@@ -169,7 +175,7 @@ func TestHandlerOrder(t *testing.T) {
 	take(t, "the client's end", s.Done())
 	eventually(t, "no connection to open streams on", func() bool {
 		_, err := far.Open(t.Context(), fullHeader())
-		return err != nil && far.connections() == 0
+		return err != nil && taking(far) == 0
 	})
 	select {
 	case <-handler.downs:
@@ -362,7 +368,7 @@ func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
 	t.Parallel()
 	end := &endedSide{}
 	s := newSession(end, false, Hello{}, Welcome{}, nil)
-	first, second := &link{}, &link{}
+	first, second := &link{conn: &muxConn{}}, &link{conn: &muxConn{}}
 	if err := errors.Join(s.add(first), s.add(second)); err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +382,7 @@ func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
 	if end.n != 1 || !errors.Is(s.Err(), io.ErrClosedPipe) {
 		t.Fatalf("the session ended %d times: %v", end.n, s.Err())
 	}
-	if err := s.add(&link{}); err == nil {
+	if err := s.add(&link{conn: &muxConn{}}); err == nil {
 		t.Error("a connection joined a session that has ended")
 	}
 }

@@ -10,13 +10,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout bounds how long sent data may stay unacknowledged. A kernel that refuses leaves it to the pings.
-func setUserTimeout(c *net.TCPConn, d time.Duration) {
+// tuneTCP bounds how long sent data may stay unacknowledged; a kernel that refuses leaves that to the pings. On a connection that leaves the machine it
+// also asks for bbr, which does not take each lost packet for a full link, and has what the link cannot carry yet wait in the multiplexer, where it is
+// seen and other streams pass it, and not in the kernel.
+func tuneTCP(c *net.TCPConn) {
+	onSocket(c, func(fd int) {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout/time.Millisecond))
+		if !isLocal(c) {
+			_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, bbr)
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMark)
+		}
+	})
+}
+
+const (
+	bbr        = "bbr"
+	unsentMark = 512 << 10 // bytes that the kernel takes beyond what it may send
+)
+
+func isLocal(c *net.TCPConn) bool {
+	a, ok := c.RemoteAddr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// congestion returns the name of the connection's congestion control; "" when it does not matter or is unknown.
+func congestion(c net.Conn) string {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok || isLocal(tcp) {
+		return ""
+	}
+	name := ""
+	onSocket(tcp, func(fd int) { name, _ = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
+	return name
+}
+
+// lossy says whether the connection sends one packet of 500, and ten, again, and is slow for it: one with bbr is not.
+func lossy(c net.Conn) bool {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok || congestion(c) == bbr {
+		return false
+	}
+	lost, sent := uint32(0), uint32(0)
+	onSocket(tcp, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			lost, sent = info.Total_retrans, info.Segs_out
+		}
+	})
+	return lost >= 10 && lost >= sent/500
+}
+
+func onSocket(c *net.TCPConn, f func(fd int)) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
+	_ = raw.Control(func(fd uintptr) { f(int(fd)) })
 }

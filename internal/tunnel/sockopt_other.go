@@ -5,10 +5,13 @@
 
 package tunnel
 
-import (
-	"net"
-	"time"
-)
+import "net"
 
-// setUserTimeout does nothing: only Linux has TCP_USER_TIMEOUT. Pings find the dead peer.
-func setUserTimeout(*net.TCPConn, time.Duration) {}
+// tuneTCP does nothing: only Linux has TCP_USER_TIMEOUT and a congestion control of each connection's own. Pings find the dead peer.
+func tuneTCP(*net.TCPConn) {}
+
+func congestion(net.Conn) string { return "" }
+
+func lossy(net.Conn) bool { return false }
+
+const bbr = "bbr"

@@ -208,8 +208,9 @@ func (s *Stream) Abort() error { return s.Reset(Aborted) }
 // Close ends the stream: cleanly when both directions have ended (CloseWrite, and a Read that returned io.EOF), else with an abort.
 func (s *Stream) Close() error {
 	if s.sawEOF.Load() && s.sentEOF.Load() {
+		err := s.st.Close()
 		s.count()
-		return s.st.Close()
+		return err
 	}
 	return s.Abort()
 }
@@ -242,8 +243,9 @@ func (s *Stream) Refuse(code RefuseCode) error {
 
 // end resets the stream.
 func (s *Stream) end(code uint32) error {
-	s.count()
-	return s.st.ResetWithError(code)
+	err := s.st.ResetWithError(code)
+	s.count() // last: a connection without streams may be closed
+	return err
 }
 
 // count takes the stream out of the counts, once.

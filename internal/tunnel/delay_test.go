@@ -1,0 +1,79 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// dialSlowly dials the host over a link with a delay, in each direction. Nothing bounds what is on its way.
+func (h *host) dialSlowly(delay time.Duration) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		near, err := h.dial(ctx, "", "")
+		if err != nil {
+			return nil, err
+		}
+		client, far := net.Pipe()
+		h.serving.Go(func() { carry(near, far, delay) })
+		h.serving.Go(func() { carry(far, near, delay) })
+		return client, nil
+	}
+}
+
+type parcel struct {
+	due time.Time
+	b   []byte
+}
+
+// carry moves bytes one way, each after the delay.
+func carry(to, from net.Conn, delay time.Duration) {
+	var mu sync.Mutex
+	var way []parcel
+	sent := make(chan struct{}, 1)
+	var delivering sync.WaitGroup
+	over := make(chan struct{})
+	delivering.Go(func() {
+		defer func() { _ = to.Close() }()
+		for {
+			mu.Lock()
+			parcels := way
+			way = nil
+			mu.Unlock()
+			for _, p := range parcels {
+				time.Sleep(time.Until(p.due))
+				if _, err := to.Write(p.b); err != nil {
+					_ = from.Close()
+					return
+				}
+			}
+			if len(parcels) > 0 {
+				continue
+			}
+			select {
+			case <-sent:
+			case <-over:
+				return
+			}
+		}
+	})
+	for {
+		b := make([]byte, 64<<10)
+		n, err := from.Read(b)
+		mu.Lock()
+		way = append(way, parcel{time.Now().Add(delay), b[:n]})
+		mu.Unlock()
+		select {
+		case sent <- struct{}{}:
+		default:
+		}
+		if err != nil {
+			close(over)
+			break
+		}
+	}
+	delivering.Wait()
+}

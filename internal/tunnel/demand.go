@@ -1,0 +1,158 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// How a session's number of connections follows its traffic. A connection is busy for busyTime after it has moved bulkMark bytes in one direction
+// within bulkTime, or after its writer has fallen behind by backlogMark. Nobody looks at connections that are not: what is idle costs no timer.
+const (
+	bulkMark    = 1 << 20
+	bulkTime    = 250 * time.Millisecond
+	backlogMark = 256 << 10 // four frames
+	busyTime    = time.Second
+
+	grownConnections = 8                // to which a session grows
+	lossyConnections = maxConnections   // likewise, where packets are lost and each loss slows its connection down
+	wishTime         = time.Minute      // how long a wish for more connections holds after the last busy moment
+	idleTime         = 30 * time.Second // without a stream, until a connection that nobody wishes for is closed
+	shrinkInterval   = 5 * time.Second  // how often a session that has grown looks for such a connection
+)
+
+// demand is the number of connections that a session with so many busy ones should have; 0 is no wish. Two more than are busy would do for the next
+// stream; there are some in reserve, because streams that begin together are placed before it shows which of them are bulk.
+func demand(busy int, lossy bool) int {
+	switch {
+	case busy == 0:
+		return 0
+	case lossy:
+		return lossyConnections
+	default:
+		return min(2*busy+2, grownConnections)
+	}
+}
+
+// gauge tells bulk from small talk in one direction of a connection. It is for one goroutine.
+type gauge struct {
+	bytes int
+	since time.Time
+}
+
+// add counts n bytes and reports whether they complete bulkMark within bulkTime.
+func (g *gauge) add(n int) bool {
+	if g.bytes += n; g.bytes < bulkMark {
+		return false
+	}
+	now := time.Now()
+	bulk := now.Sub(g.since) < bulkTime
+	g.bytes, g.since = 0, now
+	return bulk
+}
+
+// busyMark remembers until when a connection counts as busy.
+type busyMark struct{ until atomic.Int64 } // Unix nanoseconds
+
+// set marks the connection and reports whether that is news, which it is twice within busyTime at most.
+func (b *busyMark) set(now time.Time) bool {
+	if b.until.Load() > now.Add(busyTime/2).UnixNano() {
+		return false
+	}
+	b.until.Store(now.Add(busyTime).UnixNano())
+	return true
+}
+
+func (b *busyMark) at(now time.Time) bool { return b.until.Load() > now.UnixNano() }
+
+// load is what a connection carries, for the choice of one for a new stream.
+type load struct {
+	busy            bool
+	queued, streams int64
+}
+
+func (l *link) load(now time.Time) load {
+	return load{l.conn.busy.at(now), l.conn.queued.Load(), l.streams.Load()}
+}
+
+func (a load) less(b load) bool {
+	switch {
+	case a.busy != b.busy:
+		return b.busy
+	case a.queued != b.queued:
+		return a.queued < b.queued
+	default:
+		return a.streams < b.streams
+	}
+}
+
+// wish is how many connections the traffic asks for; the session's mutex guards it.
+type wish struct {
+	connections int
+	at          time.Time
+}
+
+// renew takes a wish over that is not smaller than the one that holds. It reports whether that changes anything worth telling.
+func (w *wish) renew(connections int, now time.Time) bool {
+	age := now.Sub(w.at)
+	if connections < w.connections && age < wishTime || connections == 0 {
+		return false
+	}
+	if connections == w.connections && age < wishTime/3 {
+		return false
+	}
+	w.connections, w.at = connections, now
+	return true
+}
+
+// now returns the wish that holds, or 0.
+func (w *wish) now(now time.Time) int {
+	if now.Sub(w.at) >= wishTime {
+		return 0
+	}
+	return w.connections
+}
+
+// becameBusy looks at the session's connections because one of them has become busy. It is called on the data path: it does not block.
+func (s *Session) becameBusy(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	busy, lossy := 0, false
+	for _, l := range s.links {
+		if l.conn.busy.at(now) {
+			busy++
+			lossy = lossy || l.conn.lossy()
+		}
+	}
+	want := demand(busy, lossy)
+	if !s.wish.renew(want, now) {
+		return
+	}
+	if s.client {
+		s.nudge()
+		return
+	}
+	go func() { _ = s.tell(&message{Type: typeConnections, Connections: want}) }() // ends with the session, or within controlTimeout
+}
+
+// wished takes the server's wish.
+func (s *Session) wished(connections int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wish.renew(min(connections, maxConnections), time.Now()) {
+		s.nudge()
+	}
+}
+
+// nudge has the client look at its number of connections.
+func (s *Session) nudge() {
+	select {
+	case s.look <- struct{}{}:
+	default:
+	}
+}

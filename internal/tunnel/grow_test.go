@@ -1,0 +1,383 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestDemand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		busy  int
+		lossy bool
+		want  int
+	}{{0, false, 0}, {0, true, 0}, {1, false, 4}, {2, false, 6}, {3, false, 8}, {8, false, 8}, {1, true, 16}, {16, true, 16}} {
+		if got := demand(c.busy, c.lossy); got != c.want {
+			t.Errorf("%d busy, lossy %v: %d connections, want %d", c.busy, c.lossy, got, c.want)
+		}
+	}
+}
+
+func TestAWishHoldsForAWhile(t *testing.T) {
+	t.Parallel()
+	var w wish
+	at := time.Unix(1_000_000, 0)
+	steps := []struct {
+		after time.Duration
+		wish  int
+		told  bool
+		holds int
+	}{
+		{0, 0, false, 0},
+		{0, 4, true, 4},
+		{time.Second, 4, false, 4},
+		{0, 8, true, 8},
+		{time.Second, 4, false, 8},
+		{wishTime / 2, 8, true, 8},
+		{wishTime - 1, 0, false, 8},
+		{1, 0, false, 0},
+		{0, 4, true, 4},
+	}
+	for i, s := range steps {
+		at = at.Add(s.after)
+		if told := w.renew(s.wish, at); told != s.told || w.now(at) != s.holds {
+			t.Errorf("step %d: told %v, holds %d; want %v, %d", i, told, w.now(at), s.told, s.holds)
+		}
+	}
+}
+
+func TestTheChoiceOfAConnection(t *testing.T) {
+	t.Parallel()
+	best := []load{{false, 0, 1}, {false, 0, 7}, {false, 300, 0}, {true, 0, 0}, {true, 300, 0}}
+	shuffled := []load{best[3], best[1], best[4], best[0], best[2]}
+	slices.SortFunc(shuffled, func(a, b load) int {
+		if a.less(b) {
+			return -1
+		}
+		return 1
+	})
+	if !slices.Equal(shuffled, best) {
+		t.Errorf("order %+v", shuffled)
+	}
+}
+
+// echoed moves n bytes, a multiple of 16, to the other side of a session and waits until they are back.
+func echoed(t *testing.T, s *Session, n int) {
+	t.Helper()
+	st, err := s.Open(t.Context(), fullHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	sent := bytes.Repeat([]byte("0123456789abcdef"), n/16)
+	writing.Go(func() {
+		if _, err := st.Write(sent); err != nil {
+			t.Error(err)
+		}
+		_ = st.CloseWrite()
+	})
+	got, err := io.ReadAll(struct{ io.Reader }{st})
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("%d of %d bytes came back as they were sent: %v", len(got), n, err)
+	}
+}
+
+// ends is a session as both sides see it; opener is the side that opens streams, whose echo comes back.
+type ends struct{ client, server, opener *Session }
+
+// bothRoles runs a test with a forwarder's session and with an agent's, in a bubble of its own.
+func bothRoles(t *testing.T, test func(t *testing.T, h *host, s ends)) {
+	t.Helper()
+	for _, role := range []Role{RoleForwarder, RoleAgent} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t, overPipe, newHandler())
+				r := h.connect(ClientConfig{
+					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
+					OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) },
+				})
+				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s.opener = s.client
+				if role == RoleAgent {
+					s.opener = s.server
+				}
+				synctest.Wait()
+				test(t, h, s)
+			})
+		})
+	}
+}
+
+func (e ends) want(t *testing.T, n int) {
+	t.Helper()
+	synctest.Wait()
+	if c, s := taking(e.client), taking(e.server); c != n || s != n {
+		t.Errorf("the client has %d connections, the server %d, want %d", c, s, n)
+	}
+}
+
+func TestASessionGrowsWithItsTrafficAndShrinksAgain(t *testing.T) {
+	t.Parallel()
+	bothRoles(t, func(t *testing.T, h *host, s ends) {
+		time.Sleep(10 * time.Minute)
+		for range 50 {
+			echoed(t, s.opener, 1<<10)
+		}
+		s.want(t, 2)
+		if n := h.accepted(); n != 2 {
+			t.Errorf("%d connections were made without need", n)
+		}
+		for range 4 { // one after the other, each on a connection that is not busy
+			echoed(t, s.opener, 3<<20)
+		}
+		s.want(t, grownConnections)
+		kept := open(t, s.opener) // it has one of the new connections
+		if err := kept.WaitOpened(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(wishTime - time.Second)
+		s.want(t, grownConnections)
+		time.Sleep(idleTime + 2*shrinkInterval)
+		s.want(t, 2)
+		if _, err := io.WriteString(kept, "still here"); err != nil {
+			t.Fatal(err)
+		}
+		_ = kept.CloseWrite()
+		if b, err := io.ReadAll(kept); err != nil || string(b) != "still here" {
+			t.Errorf("a stream of before: %q, %v", b, err)
+		}
+		_ = kept.Close()
+		time.Sleep(10 * time.Minute)
+		s.want(t, 2)
+		if n := h.accepted(); n != grownConnections {
+			t.Errorf("%d connections were made", n)
+		}
+		if s.client.Err() != nil || s.client.Streams() != 0 {
+			t.Errorf("the session: %v, %d streams", s.client.Err(), s.client.Streams())
+		}
+	})
+}
+
+// What only the server sees, its own backlog and its own losses, it tells.
+func TestTheServerSaysWhatItSees(t *testing.T) {
+	t.Parallel()
+	bothRoles(t, func(t *testing.T, _ *host, s ends) {
+		s.server.mu.Lock()
+		l := s.server.links[1]
+		s.server.mu.Unlock()
+		l.conn.becameBusy()
+		s.want(t, 4)
+		time.Sleep(wishTime + idleTime + 2*shrinkInterval)
+		s.want(t, 2)
+		for range 100 { // for as long as it lasts
+			l.conn.becameBusy()
+			time.Sleep(time.Second)
+		}
+		s.want(t, 4)
+	})
+}
+
+// A server of before does not know how to give up a connection: a session with it has two.
+func TestASessionWithAnOldServerKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	bothRoles(t, func(t *testing.T, h *host, s ends) {
+		s.client.mu.Lock()
+		s.client.welcome.Features = []Feature{FeatureLabels, FeatureTrafficPolicy}
+		s.client.mu.Unlock()
+		for range 4 {
+			echoed(t, s.opener, 3<<20)
+		}
+		time.Sleep(time.Hour)
+		s.want(t, 2)
+		if n := h.accepted(); n != 2 {
+			t.Errorf("%d connections were made", n)
+		}
+	})
+}
+
+func TestAConnectionThatIsGivenUpByNobodyEndsIt(t *testing.T) {
+	t.Parallel()
+	bothRoles(t, func(t *testing.T, h *host, s ends) {
+		s.server.mu.Lock()
+		l := s.server.links[1]
+		s.server.mu.Unlock()
+		if err := l.send(&message{Type: typeRetired}); err != nil { // unasked
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if l.ctx.Err() == nil {
+			t.Error("the connection lives")
+		}
+		time.Sleep(time.Minute)
+		s.want(t, 2)
+		if n := h.accepted(); n != 3 {
+			t.Errorf("%d connections were made", n)
+		}
+	})
+}
+
+// Connections are given up, again and again, while streams are opened on them, move bytes and end. None is cut.
+func TestGivingUpConnectionsCutsNoStream(t *testing.T) {
+	t.Parallel()
+	for _, role := range []Role{RoleForwarder, RoleAgent} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, overTCP, newHandler())
+			r := h.connect(ClientConfig{
+				Connections: 4,
+				Hello:       func() Hello { return Hello{Role: role, Token: "flt_x"} },
+				OnStream:    func(_ context.Context, _ *Session, st *Stream) { echo(st) },
+			})
+			s := r.up(t)
+			opener := s
+			if far := take(t, "the session", h.handler.ups); role == RoleAgent {
+				opener = far
+			}
+			awaitConnections(t, 4, s)
+			var opening, retiring sync.WaitGroup
+			stop := make(chan struct{})
+			for i := range 8 {
+				opening.Go(func() {
+					for n := 0; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+							echoed(t, opener, 16<<((i+n)%14))
+						}
+					}
+				})
+			}
+			for range 30 {
+				awaitConnections(t, 4, s)
+				s.mu.Lock()
+				l := s.links[3] // whatever it carries
+				s.links, s.leaving = s.links[:3], append(s.leaving, l)
+				s.mu.Unlock()
+				retiring.Go(l.retire)
+				s.nudge() // the client dials another one in its place
+			}
+			close(stop)
+			opening.Wait()
+			retiring.Wait()
+			awaitConnections(t, 4, s)
+		})
+	}
+}
+
+func TestWindowsGrowToTheirBoundAndARefusalOnlyStopsThem(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ limit, most int64 }{
+		"unbounded": {1 << 30, 15 << 20},
+		"bounded":   {5 << 20, 5 << 20},
+		"none left": {1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const size = 48 << 20
+				handler := newHandler()
+				handler.stream = func(_ context.Context, _ *Session, st *Stream) {
+					_ = st.Accept()
+					_, _ = io.CopyN(struct{ io.Writer }{st}, zeros{}, size)
+					_ = st.CloseWrite()
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
+				}
+				h := newHost(t, overPipe, handler)
+				windows := NewWindows(c.limit)
+				s := h.connect(ClientConfig{Connections: 1, Windows: windows, DialContext: h.dialSlowly(40 * time.Millisecond)}).up(t)
+				st := open(t, s)
+				n, most := int64(0), int64(0)
+				for buf := make([]byte, 64<<10); ; {
+					m, err := st.Read(buf)
+					n += int64(m)
+					most = max(most, windows.Used())
+					if err != nil {
+						break
+					}
+				}
+				if n != size || most > c.limit || most > c.most || c.limit == 1<<30 && most != c.most {
+					t.Errorf("%d bytes came; windows had grown by %d, want %d", n, most, c.most)
+				}
+				_ = st.CloseWrite()
+				_ = st.Close()
+				synctest.Wait()
+				if used := windows.Used(); used != 0 {
+					t.Errorf("%d bytes were not given back", used)
+				}
+			})
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// What one side has sent and ended may wait in the other's buffers. The connection waits, too.
+func TestAConnectionIsGivenUpOnceBothSidesAreDone(t *testing.T) {
+	t.Parallel()
+	for _, role := range []Role{RoleForwarder, RoleAgent} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				result := make(chan error, 1)
+				slow := func(ctx context.Context, st *Stream) {
+					_, _ = st.Accept(), st.CloseWrite()
+					time.Sleep(time.Hour)
+					if ctx.Err() != nil {
+						result <- context.Cause(ctx)
+						return
+					}
+					_, err := io.Copy(io.Discard, struct{ io.Reader }{st})
+					result <- err
+				}
+				handler := newHandler()
+				handler.stream = func(ctx context.Context, _ *Session, st *Stream) { slow(ctx, st) }
+				h := newHost(t, overPipe, handler)
+				r := h.connect(ClientConfig{
+					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
+					OnStream: func(ctx context.Context, _ *Session, st *Stream) { slow(ctx, st) },
+				})
+				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s.opener = s.client
+				if role == RoleAgent {
+					s.opener = s.server
+				}
+				s.want(t, 2)
+				l := s.client.links[1]
+				first := open(t, s.opener)
+				st := open(t, s.opener) // has the second connection
+				for _, st := range []*Stream{first, st} {
+					_, _ = st.Write(make([]byte, 100<<10))
+					_ = st.CloseWrite()
+					_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
+					_ = st.Close()
+				}
+				s.client.mu.Lock()
+				s.client.links, s.client.leaving = s.client.links[:1], append(s.client.leaving, l)
+				s.client.mu.Unlock()
+				var retiring sync.WaitGroup
+				retiring.Go(l.retire)
+				for range 2 {
+					if err := <-result; err != nil {
+						t.Errorf("a stream was cut: %v", err)
+					}
+				}
+				retiring.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,225 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/beevik/etree"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login"
+)
+
+const (
+	statusPrefix  = "urn:oasis:names:tc:SAML:2.0:status:"
+	statusSuccess = statusPrefix + "Success"
+
+	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
+)
+
+// Consume checks the response that a browser has posted: everything but to which flow it belongs (Confirmed.InResponseTo), and that its
+// assertion comes for the first time (Once). Nobody has to be logged in to post, so whatever is sent, it ends in an error.
+func (p *Provider) Consume(ctx context.Context, r *http.Request, at login.Place) (c *login.Confirmed, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c, err = nil, refused(fmt.Errorf("the check of a SAML response panicked: %v", v))
+		}
+	}()
+	raw, err := posted(r)
+	if err != nil {
+		return nil, refused(err)
+	}
+	root, err := parse(raw, ofResponse)
+	if err != nil {
+		return nil, refused(fmt.Errorf("reading the response: %w", err))
+	}
+	resp, err := shape(root)
+	if err != nil {
+		return nil, refused(err)
+	}
+	idp, err := p.source.entity(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	x := &expected{entity: idp.id, audience: at.URL(login.PathMetadata), acs: at.URL(login.PathACS), format: p.format, now: p.now()}
+	if err := x.envelope(resp.root); err != nil {
+		return nil, refused(err)
+	}
+	if resp.assertion == nil {
+		return nil, refused(errors.New("the response reports success and has no assertion"))
+	}
+	believed, err := p.verified(ctx, resp, idp)
+	if err != nil {
+		return nil, err
+	}
+	if believed.root != nil { // it is signed: then only what was signed counts
+		if err := x.envelope(believed.root); err != nil {
+			return nil, refused(err)
+		}
+	}
+	a, err := x.read(believed.assertion)
+	if err != nil {
+		return nil, refused(err)
+	}
+	if in := attr(resp.root, "InResponseTo"); in != "" && in != a.inResponseTo {
+		return nil, refused(errors.New("the response is to another request than its assertion"))
+	}
+	return p.confirm(a, idp)
+}
+
+// verified checks the signatures. When none of the known keys made one, the metadata may have new ones.
+func (p *Provider) verified(ctx context.Context, resp *response, idp *entity) (*signed, error) {
+	believed, err := resp.verify(idp.keys, p.now())
+	if err == nil {
+		return believed, nil
+	}
+	again, failure := p.source.entity(ctx, idp)
+	if failure != nil || again == idp || again.id != idp.id {
+		return nil, refused(err)
+	}
+	if believed, err = resp.verify(again.keys, p.now()); err != nil {
+		return nil, refused(err)
+	}
+	return believed, nil
+}
+
+// confirm says who it is, if this endpoint admits them.
+func (p *Provider) confirm(a *assertion, idp *entity) (*login.Confirmed, error) {
+	if a.inResponseTo == "" {
+		if !p.config.AllowIdPInitiated {
+			return nil, account.Errorf(account.CodeLoginFailed, "This login began at the identity provider, which this endpoint does not admit. Start from the endpoint's own address.")
+		}
+		if p.config.ForceAuthn {
+			return nil, account.Errorf(account.CodeLoginFailed, "This endpoint wants the identity provider to ask you again at every login. Start from the endpoint's own address.")
+		}
+	}
+	id := a.identity()
+	if groups := p.config.AuthorizedGroups; len(groups) > 0 && !slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(id.Groups, g) }) {
+		return nil, &account.Error{Code: account.CodeLoginFailed, Msg: "You are in none of the groups that this endpoint admits.",
+			Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)}
+	}
+	return &login.Confirmed{
+		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
+		Provider:     account.IdentityProvider{Name: idp.id, URL: address(idp)},
+		Identity:     id,
+		AuthTime:     a.asked,
+		NotAfter:     a.sessionEnd,
+		InResponseTo: a.inResponseTo,
+		Once:         "saml\x00" + idp.id + "\x00" + a.id,
+		OnceUntil:    a.usable.Add(skew),
+	}, nil
+}
+
+// address is where an identity provider can be looked at: its entity id, where that is a URL.
+func address(idp *entity) string {
+	if u, err := url.Parse(idp.id); err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
+		return idp.id
+	}
+	return idp.sso.Scheme + "://" + idp.sso.Host
+}
+
+// posted returns the XML of a form with one SAMLResponse.
+func posted(r *http.Request) ([]byte, error) {
+	r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return nil, fmt.Errorf("reading the form: %w", err)
+	}
+	values := r.PostForm["SAMLResponse"]
+	if len(values) != 1 {
+		return nil, fmt.Errorf("the form has %d fields SAMLResponse, not one", len(values))
+	}
+	raw, err := base64.StdEncoding.DecodeString(values[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading the form: %w", err)
+	}
+	return raw, nil
+}
+
+// statusName is the last part of a status code, fit for a sentence.
+var statusName = regexp.MustCompile(`^[A-Za-z]{1,40}$`)
+
+// envelope checks what stands around the assertion. Before the signature is checked it can only refuse.
+func (x *expected) envelope(root *etree.Element) error {
+	if attr(root, "Version") != "2.0" || attr(root, "ID") == "" {
+		return errors.New("the response has no ID, or is not of version 2.0")
+	}
+	if to := attr(root, "Destination"); to != x.acs {
+		return fmt.Errorf("the response is for %.256q, and not for %.256q", to, x.acs)
+	}
+	issued, err := instant(root, "IssueInstant")
+	if err != nil {
+		return err
+	}
+	if issued.After(x.now.Add(skew)) {
+		return errors.New("the response was issued in the future: the clocks differ")
+	}
+	issuers := children(root, nsAssertion, "Issuer")
+	if len(issuers) > 1 {
+		return errors.New("the response has several issuers")
+	}
+	for _, issuer := range issuers {
+		if err := x.isEntity(issuer); err != nil {
+			return err
+		}
+	}
+	status, err := only(root, nsProtocol, "Status")
+	if err != nil {
+		return err
+	}
+	code, err := only(status, nsProtocol, "StatusCode")
+	if err != nil {
+		return err
+	}
+	if attr(code, "Value") == statusSuccess {
+		return nil
+	}
+	return failure(status, code)
+}
+
+// statusError is a response that reports a failure.
+type statusError struct{ name, message string }
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("the identity provider answered %s: %.256q", e.name, e.message)
+}
+
+func failure(status, code *etree.Element) error {
+	e := &statusError{name: "with a status that is not known here"}
+	for _, c := range append([]*etree.Element{code}, children(code, nsProtocol, "StatusCode")...) { // the second says more
+		if name := strings.TrimPrefix(attr(c, "Value"), statusPrefix); statusName.MatchString(name) {
+			e.name = name
+		}
+	}
+	for _, m := range children(status, nsProtocol, "StatusMessage") {
+		e.message, _ = text(m)
+	}
+	return e
+}
+
+// refused makes the error for the person of what is wrong with a response. What the response says goes to the log, not to the page.
+func refused(cause error) error {
+	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's log says what was wrong with it."
+	var status *statusError
+	var format *formatError
+	switch {
+	case errors.As(cause, &status):
+		msg = "The identity provider did not confirm the login (" + status.name + ")."
+	case errors.As(cause, &format):
+		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has to set the same NameID format on both sides (nameid_format)."
+	case errors.Is(cause, errTransient):
+		msg = "The identity provider gives people another name at every login (a transient NameID). Its administrator has to choose a persistent one."
+	case errors.Is(cause, errEncrypted):
+		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to switch that off; the connection is encrypted all the same."
+	}
+	return &account.Error{Code: account.CodeLoginFailed, Msg: msg, Cause: cause}
+}

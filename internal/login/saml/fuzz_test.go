@@ -1,0 +1,39 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzConsume: whatever is posted, the check does not panic, and lets nobody in but the person whom the identity provider has signed for.
+func FuzzConsume(f *testing.F) {
+	p := providerWith(f, nil)
+	both := good()
+	both.signResponse, both.assertion.by = true, ours()
+	only := good()
+	only.signResponse = true
+	for _, s := range []*says{good(), both, only} {
+		f.Add(s.xml(f))
+	}
+	for _, edit := range []func(testing.TB) string{
+		swap(">alice<", ">mallory<"), swap(` ID="_a1"`, ` ID="_b" ID="_a1"`), swap("<samlp:Status>", `<samlp:Status xmlns="urn:x" Id="_x">`),
+		saying(func(s *says) {
+			s.Extensions = "<samlp:Extensions><x:y xmlns:x='urn:x'>&#10;&amp;</x:y></samlp:Extensions>"
+		}),
+		saying(func(s *says) { s.signNothing = true }),
+	} {
+		f.Add(edit(f))
+	}
+	f.Fuzz(func(t *testing.T, response string) {
+		c, err := consume(t, p, response)
+		if err != nil && strings.Contains(err.Error(), "panic") {
+			t.Fatal(err)
+		}
+		if c != nil && (!strings.HasSuffix(c.Key, "\x00alice") || c.Identity.Email != "alice@example.com" || len(c.Identity.Groups) != 2) {
+			t.Fatalf("let %+v in", c)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/beevik/etree"
+)
+
+const (
+	bindingRedirect = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
+	bindingPost     = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
+
+	maxKeys    = 16   // of one identity provider
+	minKeyBits = 2048 // of RSA
+)
+
+// entity is an identity provider as its metadata says.
+type entity struct {
+	id    string
+	sso   *url.URL            // of the redirect binding
+	keys  []*x509.Certificate // that it signs with
+	until time.Time           // validUntil; zero = it does not say
+}
+
+// parseMetadata reads the metadata of one identity provider. Its own signature is not looked at: whoever gives the text, or the URL, is who is
+// believed.
+func parseMetadata(raw []byte) (*entity, error) {
+	root, err := parse(raw, ofMetadata)
+	if err != nil {
+		return nil, err
+	}
+	descriptor, err := descriptorOf(root)
+	if err != nil {
+		return nil, err
+	}
+	e := &entity{id: attr(descriptor, "entityID")}
+	if e.id == "" || len(e.id) > 1024 || strings.ContainsFunc(e.id, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
+		return nil, errors.New("its entityID is missing, longer than 1024 bytes, or has spaces")
+	}
+	role, err := only(descriptor, nsMetadata, "IDPSSODescriptor")
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(" "+attr(role, "protocolSupportEnumeration")+" ", " "+nsProtocol+" ") {
+		return nil, errors.New("its IDPSSODescriptor does not speak SAML 2.0")
+	}
+	for _, limited := range []*etree.Element{root, descriptor, role} {
+		if attr(limited, "validUntil") == "" {
+			continue
+		}
+		until, err := instant(limited, "validUntil")
+		if err != nil {
+			return nil, err
+		}
+		if e.until.IsZero() || until.Before(e.until) {
+			e.until = until
+		}
+	}
+	if e.sso, err = redirectOf(role); err != nil {
+		return nil, err
+	}
+	e.keys, err = keysOf(role)
+	return e, err
+}
+
+// descriptorOf returns the one EntityDescriptor that is an identity provider's.
+func descriptorOf(root *etree.Element) (*etree.Element, error) {
+	if is(root, nsMetadata, "EntityDescriptor") {
+		return root, nil
+	}
+	if !is(root, nsMetadata, "EntitiesDescriptor") {
+		return nil, errors.New("its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity provider")
+	}
+	if found := children(root, nsMetadata, "EntityDescriptor"); len(found) == 1 && len(children(root, nsMetadata, "EntitiesDescriptor")) == 0 {
+		return found[0], nil
+	}
+	return nil, errors.New("it describes several entities: give the metadata of one identity provider")
+}
+
+// redirectOf returns where browsers are redirected to.
+func redirectOf(role *etree.Element) (*url.URL, error) {
+	services := children(role, nsMetadata, "SingleSignOnService")
+	for _, s := range services {
+		if attr(s, "Binding") != bindingRedirect {
+			continue
+		}
+		u, err := url.Parse(attr(s, "Location"))
+		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || (u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname()))) {
+			return nil, fmt.Errorf("its SingleSignOnService is at %.256q: it has to be an https URL", attr(s, "Location"))
+		}
+		return u, nil
+	}
+	return nil, fmt.Errorf("none of its %d SingleSignOnServices takes the HTTP-Redirect binding", len(services))
+}
+
+// loopback says whether a host name never leaves the machine, so that plain http does no harm.
+func loopback(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// keysOf returns the certificates with which it signs.
+func keysOf(role *etree.Element) ([]*x509.Certificate, error) {
+	var keys []*x509.Certificate
+	for _, k := range children(role, nsMetadata, "KeyDescriptor") {
+		if use := attr(k, "use"); use != "" && use != "signing" {
+			continue
+		}
+		for _, info := range children(k, nsSignature, "KeyInfo") {
+			for _, data := range children(info, nsSignature, "X509Data") {
+				certificates := children(data, nsSignature, "X509Certificate")
+				if len(certificates) == 0 {
+					continue
+				}
+				cert, err := certificate(certificates[0]) // what follows are its issuers
+				if err != nil {
+					return nil, err
+				}
+				keys = append(keys, cert)
+			}
+		}
+	}
+	switch {
+	case len(keys) == 0:
+		return nil, errors.New("it has no certificate for signatures (KeyDescriptor with X509Certificate)")
+	case len(keys) > maxKeys:
+		return nil, fmt.Errorf("it has %d certificates for signatures, more than %d", len(keys), maxKeys)
+	}
+	return keys, nil
+}
+
+func certificate(e *etree.Element) (*x509.Certificate, error) {
+	encoded, err := text(e)
+	if err != nil {
+		return nil, err
+	}
+	der, err := base64.StdEncoding.DecodeString(withoutSpace(encoded))
+	if err != nil {
+		return nil, fmt.Errorf("reading its certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("reading its certificate: %w", err)
+	}
+	key, ok := cert.PublicKey.(*rsa.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("its certificate %.128q has a %s key: only RSA is taken", cert.Subject, cert.PublicKeyAlgorithm)
+	}
+	if key.N.BitLen() < minKeyBits {
+		return nil, fmt.Errorf("its certificate %.128q has an RSA key of %d bits, fewer than %d", cert.Subject, key.N.BitLen(), minKeyBits)
+	}
+	return cert, nil
+}

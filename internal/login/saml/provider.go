@@ -1,0 +1,161 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/beevik/etree"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// Provider is an identity provider that speaks SAML 2.0, as one action configures it. Safe for concurrent use.
+type Provider struct {
+	config trafficpolicy.LoginConfig
+	format string // of name ids
+	bound  string
+	source source
+	now    func() time.Time
+}
+
+var _ login.PostProvider = (*Provider)(nil)
+
+// Factory returns what makes providers that take the time from now.
+func Factory(now func() time.Time) login.Factory {
+	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
+		p, err := newProvider(c, client, now)
+		if err != nil {
+			return nil, err // and no Provider that holds a nil pointer
+		}
+		return p, nil
+	}
+}
+
+func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() time.Time) (*Provider, error) {
+	p := &Provider{config: *c, format: c.NameIDFormat, now: now}
+	if p.format == "" {
+		p.format = formatPersistent
+	}
+	if p.format == formatTransient {
+		return nil, account.Invalid("nameid_format", p.format, "a transient id is another one at every login: use persistent")
+	}
+	p.source = source{url: c.IdPMetadataURL, client: client, now: now, asking: make(chan struct{}, 1)}
+	if c.IdPMetadataURL != "" {
+		p.bound = "metadata " + c.IdPMetadataURL
+		return p, nil
+	}
+	e, err := parseMetadata([]byte(c.IdPMetadata))
+	if err != nil {
+		return nil, account.Invalid("idp_metadata", fmt.Sprintf("%.64s", c.IdPMetadata), err.Error())
+	}
+	p.source.known, p.bound = e, "entity "+e.id
+	return p, nil
+}
+
+// Bound names the identity provider: by its entity id, or by the URL of its metadata.
+func (p *Provider) Bound() string { return p.bound }
+
+// Start sends the browser to the identity provider with an AuthnRequest. Where the action's config asks for a fresh login every time, it notes
+// that in the flow, so that the time of the login is checked.
+func (p *Provider) Start(ctx context.Context, f *login.Flow, at login.Place) (login.Start, error) {
+	idp, err := p.source.entity(ctx, nil)
+	if err != nil {
+		return login.Start{}, err
+	}
+	f.Fresh = f.Fresh || p.config.ForceAuthn
+	id := newID()
+	packed, err := deflated(p.request(id, idp, f.Fresh, at))
+	if err != nil {
+		return login.Start{}, fmt.Errorf("packing an AuthnRequest: %w", err)
+	}
+	to := *idp.sso
+	query := url.Values{"SAMLRequest": {base64.StdEncoding.EncodeToString(packed)}, "RelayState": {f.State}}.Encode()
+	if to.RawQuery != "" {
+		query = to.RawQuery + "&" + query
+	}
+	to.RawQuery = query
+	return login.Start{URL: to.String(), RequestID: id}, nil
+}
+
+func (p *Provider) request(id string, idp *entity, fresh bool, at login.Place) *etree.Document {
+	doc := etree.NewDocument()
+	r := doc.CreateElement("samlp:AuthnRequest")
+	r.CreateAttr("xmlns:samlp", nsProtocol)
+	r.CreateAttr("xmlns:saml", nsAssertion)
+	r.CreateAttr("ID", id)
+	r.CreateAttr("Version", "2.0")
+	r.CreateAttr("IssueInstant", p.now().UTC().Format("2006-01-02T15:04:05Z"))
+	r.CreateAttr("Destination", idp.sso.String())
+	r.CreateAttr("AssertionConsumerServiceURL", at.URL(login.PathACS))
+	r.CreateAttr("ProtocolBinding", bindingPost)
+	if fresh {
+		r.CreateAttr("ForceAuthn", "true")
+	}
+	r.CreateElement("saml:Issuer").SetText(at.URL(login.PathMetadata))
+	policy := r.CreateElement("samlp:NameIDPolicy")
+	if p.format != formatUnspecified {
+		policy.CreateAttr("Format", p.format)
+	}
+	policy.CreateAttr("AllowCreate", "true")
+	return doc
+}
+
+func deflated(doc *etree.Document) ([]byte, error) {
+	raw, err := doc.WriteToBytes()
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.DefaultCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(raw); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// newID returns a new ID of a request: 160 random bits.
+func newID() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "_" + hex.EncodeToString(b[:])
+}
+
+// Metadata describes the action at that place to an identity provider. Its entity id is the URL of the document.
+func (p *Provider) Metadata(_ context.Context, at login.Place) ([]byte, error) {
+	doc := etree.NewDocument()
+	doc.CreateProcInst("xml", `version="1.0" encoding="UTF-8"`)
+	e := doc.CreateElement("md:EntityDescriptor")
+	e.CreateAttr("xmlns:md", nsMetadata)
+	e.CreateAttr("entityID", at.URL(login.PathMetadata))
+	role := e.CreateElement("md:SPSSODescriptor")
+	role.CreateAttr("AuthnRequestsSigned", "false")
+	role.CreateAttr("WantAssertionsSigned", "true")
+	role.CreateAttr("protocolSupportEnumeration", nsProtocol)
+	role.CreateElement("md:NameIDFormat").SetText(p.format)
+	acs := role.CreateElement("md:AssertionConsumerService")
+	acs.CreateAttr("Binding", bindingPost)
+	acs.CreateAttr("Location", at.URL(login.PathACS))
+	acs.CreateAttr("index", "0")
+	acs.CreateAttr("isDefault", "true")
+	doc.Indent(2)
+	return doc.WriteToBytes()
+}

@@ -1,0 +1,276 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/beevik/etree"
+)
+
+// maxPrefixes is how many different prefixes a response may declare; canonical form costs elements times prefixes.
+const maxPrefixes = 32
+
+// ncName is what names may look like here: fewer than XML allows, all that SAML and its signatures need.
+var ncName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
+
+// response is a document that has the shape of a response; nothing of it is to be believed.
+type response struct {
+	root, assertion *etree.Element // assertion is nil in one that reports a failure
+	// The signatures, of the root and of the assertion; either may be nil.
+	rootSignature, assertionSignature *etree.Element
+}
+
+// shape checks that a document is a response that can be read in one way only. Known attacks move a signed element to where the signature's
+// check still finds it and another one to where the reader looks: so there is one place for everything, and nothing of the same name elsewhere.
+func shape(root *etree.Element) (*response, error) {
+	if !is(root, nsProtocol, "Response") {
+		return nil, errors.New("its root is not samlp:Response")
+	}
+	s := survey{root: root, ids: map[string]bool{}, prefixes: map[string]bool{}}
+	if err := s.visit(root); err != nil {
+		return nil, err
+	}
+	if s.encrypted {
+		return nil, errEncrypted
+	}
+	r := &response{root: root}
+	for _, c := range root.ChildElements() {
+		switch {
+		case is(c, nsAssertion, "Assertion"):
+			r.assertion = c
+		case is(c, nsSignature, "Signature"):
+			r.rootSignature = c
+		case is(c, nsAssertion, "Issuer"), is(c, nsProtocol, "Status"), is(c, nsProtocol, "Extensions"):
+		default:
+			return nil, fmt.Errorf("the response has a child %s", c.Tag)
+		}
+	}
+	if s.assertions > 1 || (s.assertions == 1) != (r.assertion != nil) {
+		return nil, errors.New("it has more than one assertion, or one that is not a child of the response")
+	}
+	var err error
+	if r.rootSignature, err = signatureOf(root); err != nil {
+		return nil, err
+	}
+	signatures := 0
+	if r.rootSignature != nil {
+		signatures++
+	}
+	if r.assertion != nil {
+		if r.assertionSignature, err = signatureOf(r.assertion); err != nil {
+			return nil, err
+		}
+		if r.assertionSignature != nil {
+			signatures++
+		}
+	}
+	if s.signatures != signatures {
+		return nil, errors.New("it has a signature that is neither the response's nor the assertion's")
+	}
+	return r, nil
+}
+
+var errEncrypted = errors.New("its assertion is encrypted")
+
+// survey goes through all elements of a response once.
+type survey struct {
+	root                             *etree.Element
+	ids, prefixes                    map[string]bool
+	elements, assertions, signatures int
+	encrypted                        bool
+}
+
+func (s *survey) visit(e *etree.Element) error {
+	if s.elements++; s.elements > ofResponse.elements {
+		return fmt.Errorf("it has more than %d elements: let the identity provider send fewer groups", ofResponse.elements)
+	}
+	if err := s.name(e); err != nil {
+		return err
+	}
+	if err := s.attributes(e); err != nil {
+		return err
+	}
+	for _, t := range e.Child {
+		switch t := t.(type) {
+		case *etree.Element:
+			if err := s.visit(t); err != nil {
+				return err
+			}
+		case *etree.CharData:
+		default:
+			return errors.New("it has something other than elements and text")
+		}
+	}
+	return nil
+}
+
+// name counts what there is to be one of, in any spelling and namespace.
+func (s *survey) name(e *etree.Element) error {
+	if !ncName.MatchString(e.Tag) || (e.Space != "" && !ncName.MatchString(e.Space)) || strings.HasPrefix(strings.ToLower(e.Space), "xml") {
+		return fmt.Errorf("an element has the name %.64q", e.FullTag())
+	}
+	if namespaceOf(e, e.Space) == "" {
+		return fmt.Errorf("element %.64q is in no namespace", e.FullTag())
+	}
+	switch tag := strings.ToLower(e.Tag); tag {
+	case "response":
+		if e != s.root {
+			return errors.New("it has a response in the response")
+		}
+	case "assertion":
+		s.assertions++
+	case "signature":
+		s.signatures++
+	case "encryptedassertion", "encryptedid", "encryptedattribute", "newencryptedid", "encrypteddata", "encryptedkey":
+		s.encrypted = true
+	case "object", "manifest":
+		return fmt.Errorf("it has an element %s", e.Tag)
+	}
+	return nil
+}
+
+// attributes checks that no attribute is there twice, and that ids are unique. The signature's library takes an ID by its local name,
+// whatever its prefix; other programs take Id, id and xml:id for one. So any of them is an id, and has to be the only one of its element.
+func (s *survey) attributes(e *etree.Element) error {
+	seen := map[string]bool{}
+	id := false
+	for _, a := range e.Attr {
+		if a.Space == "xmlns" || (a.Space == "" && a.Key == "xmlns") {
+			if err := s.namespace(a); err != nil {
+				return err
+			}
+		} else if !ncName.MatchString(a.Key) || (a.Space != "" && !ncName.MatchString(a.Space)) {
+			return fmt.Errorf("an attribute has the name %.64q", a.FullKey())
+		}
+		in := a.Space // attributes without a prefix are in no namespace
+		if in != "" && in != "xmlns" && in != "xml" {
+			if in = namespaceOf(e, a.Space); in == "" {
+				return fmt.Errorf("the prefix of attribute %.64q is not declared", a.FullKey())
+			}
+		}
+		if key := in + " " + a.Key; seen[key] {
+			return fmt.Errorf("element %s has the attribute %.64q twice", e.Tag, a.FullKey())
+		} else {
+			seen[key] = true
+		}
+		if a.Space != "xmlns" && strings.EqualFold(a.Key, "id") {
+			if id || a.Space != "" || !ncName.MatchString(a.Value) || s.ids[a.Value] {
+				return errors.New("an ID is there twice, has a prefix, or is no name")
+			}
+			id, s.ids[a.Value] = true, true
+		}
+	}
+	return nil
+}
+
+func (s *survey) namespace(a etree.Attr) error {
+	if a.Space == "xmlns" && (!ncName.MatchString(a.Key) || strings.HasPrefix(strings.ToLower(a.Key), "xml")) {
+		return fmt.Errorf("a prefix has the name %.64q", a.Key)
+	}
+	if a.Value == "" || a.Value == nsXML || a.Value == nsXMLNS {
+		return errors.New("a namespace is declared as empty or as one of XML's own")
+	}
+	if s.prefixes[a.FullKey()] = true; len(s.prefixes) > maxPrefixes {
+		return fmt.Errorf("it declares more than %d prefixes", maxPrefixes)
+	}
+	return nil
+}
+
+// Algorithms of signatures. SHA-1 and everything with a shared key are not among them; of the transforms, both are needed, in this order.
+var (
+	signatureMethods = []string{
+		"http://www.w3.org/2001/04/xmldsig-more#rsa-sha256", "http://www.w3.org/2001/04/xmldsig-more#rsa-sha384",
+		"http://www.w3.org/2001/04/xmldsig-more#rsa-sha512",
+	}
+	digestMethods = []string{
+		"http://www.w3.org/2001/04/xmlenc#sha256", "http://www.w3.org/2001/04/xmldsig-more#sha384", "http://www.w3.org/2001/04/xmlenc#sha512",
+	}
+)
+
+const (
+	exclusiveC14N = "http://www.w3.org/2001/10/xml-exc-c14n#"
+	enveloped     = "http://www.w3.org/2000/09/xmldsig#enveloped-signature"
+)
+
+// signatureOf returns the signature of e, nil when it has none, and checks that it says it is of e and of nothing else.
+func signatureOf(e *etree.Element) (*etree.Element, error) {
+	found := children(e, nsSignature, "Signature")
+	if len(found) == 0 {
+		return nil, nil
+	}
+	if len(found) > 1 {
+		return nil, fmt.Errorf("%s has two signatures", e.Tag)
+	}
+	sig := found[0]
+	top, err := parts(sig, "SignedInfo", "SignatureValue", "KeyInfo?")
+	if err != nil {
+		return nil, err
+	}
+	info, err := top[0].parts("CanonicalizationMethod", "SignatureMethod", "Reference")
+	if err != nil {
+		return nil, err
+	}
+	reference, err := info[2].parts("Transforms", "DigestMethod", "DigestValue")
+	if err != nil {
+		return nil, err
+	}
+	transforms, err := reference[0].parts("Transform", "Transform")
+	if err != nil {
+		return nil, err
+	}
+	id := attr(e, "ID")
+	switch {
+	case id == "" || attr(info[2].Element, "URI") != "#"+id:
+		return nil, fmt.Errorf("the signature in %s is of something else", e.Tag)
+	case info[0].algorithm() != exclusiveC14N || transforms[0].algorithm() != enveloped || transforms[1].algorithm() != exclusiveC14N:
+		return nil, errors.New("the signature has other transforms than enveloped-signature and xml-exc-c14n")
+	case !slices.Contains(signatureMethods, info[1].algorithm()):
+		return nil, fmt.Errorf("signature method %.128q is not RSA with SHA-256 or more", info[1].algorithm())
+	case !slices.Contains(digestMethods, reference[1].algorithm()):
+		return nil, fmt.Errorf("digest method %.128q is not SHA-256 or more", reference[1].algorithm())
+	}
+	for _, leaf := range []part{info[0], info[1], transforms[0], reference[1], reference[2], top[1]} {
+		if len(leaf.ChildElements()) > 0 {
+			return nil, fmt.Errorf("%s of the signature has parameters", leaf.Tag)
+		}
+	}
+	for _, c := range transforms[1].ChildElements() {
+		if !is(c, exclusiveC14N, "InclusiveNamespaces") || len(c.ChildElements()) > 0 {
+			return nil, fmt.Errorf("a transform of the signature has a parameter %s", c.Tag)
+		}
+	}
+	return sig, nil
+}
+
+// part is an element of a signature.
+type part struct{ *etree.Element }
+
+func (p part) algorithm() string { return attr(p.Element, "Algorithm") }
+
+func (p part) parts(names ...string) ([]part, error) { return parts(p.Element, names...) }
+
+// parts returns the children of e, which have to be these, in this order, and no others. A name that ends in "?" may be missing.
+func parts(e *etree.Element, names ...string) ([]part, error) {
+	all := e.ChildElements()
+	var found []part
+	for _, name := range names {
+		name, optional := strings.CutSuffix(name, "?")
+		if len(all) == 0 || !is(all[0], nsSignature, name) {
+			if optional {
+				continue
+			}
+			return nil, fmt.Errorf("%s of the signature has not the one %s", e.Tag, name)
+		}
+		found, all = append(found, part{all[0]}), all[1:]
+	}
+	if len(all) > 0 {
+		return nil, fmt.Errorf("%s of the signature has another element %s", e.Tag, all[0].Tag)
+	}
+	return found, nil
+}

@@ -1,0 +1,99 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/beevik/etree"
+	dsig "github.com/russellhaering/goxmldsig"
+	"github.com/russellhaering/goxmldsig/etreeutils"
+)
+
+// signed is what a signature covers of a response, parsed from the very bytes that were signed.
+type signed struct {
+	assertion *etree.Element
+	root      *etree.Element // nil when only the assertion is signed
+}
+
+// verify checks every signature of a response, of which there has to be one, with the keys of the identity provider.
+func (r *response) verify(keys []*x509.Certificate, now time.Time) (*signed, error) {
+	if r.rootSignature == nil && r.assertionSignature == nil {
+		return nil, errors.New("neither the response nor its assertion is signed")
+	}
+	s := &signed{assertion: r.assertion}
+	if r.rootSignature != nil {
+		root, err := covered(r.root, keys, now)
+		if err != nil {
+			return nil, fmt.Errorf("verifying the response: %w", err)
+		}
+		s.root = root
+		if s.assertion, err = only(root, nsAssertion, "Assertion"); err != nil {
+			return nil, err
+		}
+	}
+	if r.assertionSignature != nil {
+		var err error
+		if s.assertion, err = covered(s.assertion, keys, now); err != nil {
+			return nil, fmt.Errorf("verifying the assertion: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// covered returns what the signature in e covers, without the signature. KeyInfo is thrown away unread: which keys count is the metadata's word.
+func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.Element, error) {
+	scope, err := etreeutils.NSBuildParentContext(e)
+	if err != nil {
+		return nil, err
+	}
+	detached, err := etreeutils.NSDetatch(scope, e)
+	if err != nil {
+		return nil, err
+	}
+	sig, err := only(detached, nsSignature, "Signature")
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range children(sig, nsSignature, "KeyInfo") {
+		sig.RemoveChild(k)
+	}
+	value, err := only(sig, nsSignature, "SignatureValue")
+	if err != nil {
+		return nil, err
+	}
+	base64, err := text(value)
+	if err != nil {
+		return nil, err
+	}
+	value.SetText(withoutSpace(base64))
+	err = errors.New("the metadata has no key")
+	for _, key := range keys {
+		v := dsig.NewDefaultValidationContext(&dsig.MemoryX509CertificateStore{Roots: []*x509.Certificate{key}})
+		v.Clock = dsig.NewFakeClockAt(now)
+		var out *etree.Element
+		if out, err = v.Validate(detached); err != nil {
+			continue
+		}
+		if out == nil || !is(out, namespaceOf(e, e.Space), e.Tag) || attr(out, "ID") != attr(e, "ID") || len(children(out, nsSignature, "Signature")) > 0 {
+			return nil, errors.New("the signature covers something else")
+		}
+		return out, nil
+	}
+	return nil, err // of the last key
+}
+
+func withoutSpace(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsSpace(c) {
+			return -1
+		}
+		return c
+	}, s)
+}

@@ -1,0 +1,154 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// published is an identity provider's metadata at a URL, and the time.
+type published struct {
+	t      *testing.T
+	p      *Provider
+	now    atomic.Int64 // seconds since today
+	asked  atomic.Int64
+	answer atomic.Value // string; "" = 500
+}
+
+func publish(t *testing.T, metadata string) *published {
+	m := &published{t: t}
+	m.answer.Store(metadata)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		m.asked.Add(1)
+		s, _ := m.answer.Load().(string)
+		if s == "" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, s)
+	}))
+	t.Cleanup(server.Close)
+	p, err := newProvider(&trafficpolicy.LoginConfig{IdPMetadataURL: server.URL}, server.Client(), func() time.Time {
+		return today.Add(time.Duration(m.now.Load()) * time.Second)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.p = p
+	return m
+}
+
+func (m *published) pass(d time.Duration) { m.now.Add(int64(d / time.Second)) }
+
+// expect starts a login and says how often the URL has been asked until then.
+func (m *published) expect(asked int64, works bool) {
+	m.t.Helper()
+	_, err := m.p.Start(m.t.Context(), &login.Flow{}, place)
+	if (err == nil) != works || m.asked.Load() != asked {
+		m.t.Errorf("got %v after asking %d times; want it to work: %t, after %d", err, m.asked.Load(), works, asked)
+	}
+	var e *account.Error
+	if err != nil && (!errors.As(err, &e) || e.Code != account.CodeProviderFailed || strings.Contains(e.Msg, "127.0.0.1")) {
+		m.t.Errorf("got %v, want ERR_FL_3016 and nothing of the cause", err)
+	}
+}
+
+func TestMetadataIsKeptAndRefreshed(t *testing.T) {
+	t.Parallel()
+	m := publish(t, metadataOf(idpID, ours()))
+	m.expect(1, true)
+	m.pass(59 * time.Minute)
+	m.expect(1, true)
+	m.pass(time.Minute)
+	m.expect(2, true)
+
+	m.answer.Store("") // it breaks: what is known serves a day, and the URL is asked once a minute
+	m.pass(time.Hour)
+	m.expect(3, true)
+	m.expect(3, true)
+	m.pass(time.Minute)
+	m.expect(4, true)
+	m.pass(23 * time.Hour)
+	m.expect(5, false)
+	m.expect(5, false)
+
+	m.answer.Store(metadataOf(idpID, ours()))
+	m.expect(5, false)
+	m.pass(time.Minute)
+	m.expect(6, true)
+}
+
+func TestMetadataThatNeverWorked(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"status 500": "", "a page": "<html/>", "a document type": "<!DOCTYPE x>" + metadataOf(idpID, ours()),
+		"huge": metadataOf(idpID, ours()) + strings.Repeat(" ", 2<<20), "over": strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2026-11-20T11:59:59Z" entityID=`, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := publish(t, answer)
+			m.expect(1, false)
+			m.expect(1, false) // and no second question in the same minute
+			if _, err := m.p.Consume(t.Context(), post(good().xml(t)), place); account.CodeOf(err) != account.CodeProviderFailed {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestNewKey: a response by a key that is not known lets the metadata be asked, once a minute.
+func TestNewKey(t *testing.T) {
+	t.Parallel()
+	m := publish(t, metadataOf(idpID, others()))
+	m.expect(1, true)
+	m.answer.Store(metadataOf(idpID, others(), ours()))
+	rotated := good()
+	if _, err := m.p.Consume(t.Context(), post(rotated.xml(t)), place); err == nil || m.asked.Load() != 1 {
+		t.Fatalf("got %v after asking %d times: strangers make it ask as often as they like", err, m.asked.Load())
+	}
+	m.pass(time.Minute)
+	if _, err := m.p.Consume(t.Context(), post(rotated.xml(t)), place); err != nil || m.asked.Load() != 2 {
+		t.Fatalf("got %v after asking %d times", err, m.asked.Load())
+	}
+}
+
+// TestKeyOfAnotherEntity: a URL that suddenly speaks of another identity provider does not make its word the old one's.
+func TestKeyOfAnotherEntity(t *testing.T) {
+	t.Parallel()
+	m := publish(t, metadataOf(idpID, others()))
+	m.expect(1, true)
+	m.answer.Store(metadataOf("https://other.example.com", ours()))
+	m.pass(time.Minute)
+	_, err := m.p.Consume(t.Context(), post(good().xml(t)), place)
+	causeOf(t, err)
+}
+
+func TestManyLoginsAskOnce(t *testing.T) {
+	t.Parallel()
+	m := publish(t, metadataOf(idpID, ours()))
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := m.p.Start(t.Context(), &login.Flow{}, place); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := m.asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}

@@ -36,7 +36,7 @@ func newMeter(rows int) *meter {
 // marks is what Begin leaves for End where requests are traced.
 type marks struct {
 	row  *row
-	span trace.Span // nil for a connection
+	span trace.Span
 }
 
 // observe opens the access log and the tracing, as options and environment have it.
@@ -76,9 +76,8 @@ func (m *meter) End(s *edge.Seen) {
 	r, ok := s.Mark.(*row)
 	if !ok {
 		both := s.Mark.(*marks)
-		if r = both.row; both.span != nil {
-			endSpan(both.span, s)
-		}
+		r = both.row
+		endSpan(both.span, s)
 	}
 	if m.access != nil {
 		m.access.note(s)

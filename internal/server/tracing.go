@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -21,11 +22,12 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// tracing makes a span of every request. The client's trace goes on in it, and the upstream's in ours.
+// tracing makes a span of every request, and of every connection to a tcp endpoint. The client's trace goes on in it, and the upstream's in ours.
 type tracing struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -49,6 +51,11 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 			return nil, fmt.Errorf("%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port", name, p)
 		}
 	}
+	for _, name := range traceEndpoints {
+		if err := checkTraceEndpoint(name, os.Getenv(name)); err != nil {
+			return nil, err
+		}
+	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("making the exporter of traces: %w", err)
@@ -64,6 +71,21 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return t, nil
 }
 
+// checkTraceEndpoint refuses what the exporter would take for another address, or for none; empty is not set. The value may hold a password.
+func checkTraceEndpoint(name, value string) error {
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	switch {
+	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "":
+		return nil
+	case err != nil || strings.Contains(value, "@"):
+		value = ""
+	}
+	return account.Invalid(name, value, "give the collector's address as http://HOST:4318 or https://HOST[:PORT], of its OTLP port for HTTP")
+}
+
 // close sends what has not been sent, for a few seconds.
 func (t *tracing) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -74,27 +96,32 @@ func (t *tracing) close() error {
 	return nil
 }
 
-// begin begins the request's span and makes it the parent of what the upstream does. nil for a connection.
+// begin begins the span. A request's is made the parent of what the upstream does; in a connection there is nothing that could name a trace.
 func (t *tracing) begin(s *edge.Seen) trace.Span {
 	if s.Request == nil {
-		return nil
+		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
+			trace.WithAttributes(aboutClient(s, attribute.String("network.transport", "tcp"))...))
+		return span
 	}
 	header := propagation.HeaderCarrier(s.Request.Header)
 	method := method(s.Request.Method)
-	attributes := []attribute.KeyValue{
-		attribute.String("http.request.method", method), attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)),
-		attribute.String("server.address", s.Endpoint.Host), attribute.String("fairlead.endpoint.id", s.Endpoint.ID), attribute.String("fairlead.account.id", s.Endpoint.AccountID),
-	}
+	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
+		trace.WithAttributes(aboutClient(s, attribute.String("http.request.method", method), attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)))...))
+	t.context.Inject(ctx, header)
+	return span
+}
+
+// aboutClient adds who calls what.
+func aboutClient(s *edge.Seen, attributes ...attribute.KeyValue) []attribute.KeyValue {
+	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host), attribute.Int("server.port", s.Endpoint.Port),
+		attribute.String("fairlead.endpoint.id", s.Endpoint.ID), attribute.String("fairlead.account.id", s.Endpoint.AccountID))
 	if s.Origin.ClientIP.IsValid() {
 		attributes = append(attributes, attribute.String("client.address", s.Origin.ClientIP.String()))
 	}
 	if s.Origin.OperatorID != "" {
 		attributes = append(attributes, attribute.String("fairlead.operator.id", s.Origin.OperatorID))
 	}
-	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method,
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began), trace.WithAttributes(attributes...))
-	t.context.Inject(ctx, header)
-	return span
+	return attributes
 }
 
 // method is the request's, or _OTHER for one that the client has made up.
@@ -106,16 +133,23 @@ func method(m string) string {
 	return "_OTHER"
 }
 
-// endSpan ends the request's span.
+// endSpan ends the span.
 func endSpan(span trace.Span, s *edge.Seen) {
-	span.SetAttributes(attribute.Int("http.response.status_code", s.Status))
+	failed := s.Status >= 500
+	if s.Request != nil {
+		span.SetAttributes(attribute.Int("http.response.status_code", s.Status))
+	} else {
+		in, out := s.Moved.Totals()
+		span.SetAttributes(attribute.Int64("fairlead.bytes_in", in), attribute.Int64("fairlead.bytes_out", out))
+		failed = s.Code != "" && s.Code != account.CodeDenied
+	}
 	if s.BackendID != "" {
 		span.SetAttributes(attribute.String("fairlead.backend.id", s.BackendID))
 	}
 	if s.Code != "" {
 		span.SetAttributes(attribute.String("error.type", string(s.Code)))
 	}
-	if s.Status >= 500 {
+	if failed {
 		span.SetStatus(codes.Error, string(s.Code))
 	}
 	span.End(trace.WithTimestamp(s.Began.Add(s.Duration)))

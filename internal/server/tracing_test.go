@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	v1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 const (
@@ -119,6 +122,44 @@ func TestTraces(t *testing.T) { // not parallel: it sets the environment
 	}
 }
 
+// A connection to a tcp endpoint has one span, with what was moved, however it ends.
+func TestTracesOfConnections(t *testing.T) { // not parallel: it sets the environment
+	url, spans := receiver(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	r := start(t)
+	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"}, toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	bound, f := receive(t, a.bound, "bind"), r.forwarder()
+	st := f.open(headerOf(t, bound))
+	_, _ = io.WriteString(st, "request-secret")
+	_ = st.CloseWrite()
+	if got := text(t, st); got != "request-secret" {
+		t.Fatalf("%q", got)
+	}
+	a.stop()
+	until(t, "the agent is gone", func() bool { return f.refusal(headerOf(t, bound)) == tunnel.RefusedOffline })
+	if err := r.stopped(); err != nil {
+		t.Fatal(err)
+	}
+	got := spans()
+	if len(got) < 2 {
+		t.Fatalf("%d spans", len(got))
+	}
+	at := attributesOf(got[0])
+	if got[0].Name != "tcp" || at["fairlead.bytes_in"] != "int_value:14" || at["fairlead.bytes_out"] != "int_value:14" || !strings.Contains(at["fairlead.endpoint.id"], bound.EndpointID) ||
+		at["server.port"] != "int_value:5432" || !strings.Contains(at["client.address"], "10.1.2.3") || got[0].Status.GetCode() == v1.Status_STATUS_CODE_ERROR || at["error.type"] != "" {
+		t.Errorf("a connection: %v", got[0])
+	}
+	last := got[len(got)-1]
+	if at := attributesOf(last); !strings.Contains(at["error.type"], "ERR_FL_3001") || last.Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
+		t.Errorf("one to an endpoint that is offline: %v", last)
+	}
+	for _, s := range got {
+		if strings.Contains(s.String(), "request-secret") {
+			t.Errorf("a span holds what was sent: %v", s)
+		}
+	}
+}
+
 // Without a collector what the client says passes untouched, whatever it is, and nothing is added.
 func TestTraceHeadersPassUntouched(t *testing.T) {
 	t.Parallel()
@@ -141,7 +182,7 @@ func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the en
 		for _, f := range change {
 			f(&o)
 		}
-		if err := Run(within(t), o); err == nil || !strings.Contains(err.Error(), want) {
+		if err := Run(within(t), o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "request-secret") {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
@@ -149,6 +190,10 @@ func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the en
 	refused("--access-log", func(o *Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
 	refused("--static-allow", func(o *Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
 	refused("--metrics-series", func(o *Options) { o.MetricsSeries = -1 })
+	for _, endpoint := range []string{"foo", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "https://user:request-secret@", "http://[::1"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+		refused("give the collector's address as http://HOST:4318")
+	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
 	refused("OTEL_EXPORTER_OTLP_PROTOCOL")

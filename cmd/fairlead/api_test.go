@@ -55,12 +55,12 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	return a
 }
 
-func (a *accountAPI) StopSession(_ context.Context, _, id string) error {
+func (a *accountAPI) StopSession(_ context.Context, _ account.Caller, id string) error {
 	a.ended = append(a.ended, "stop "+id)
 	return nil
 }
 
-func (a *accountAPI) RestartSession(_ context.Context, _, id string) error {
+func (a *accountAPI) RestartSession(_ context.Context, _ account.Caller, id string) error {
 	a.ended = append(a.ended, "restart "+id)
 	return nil
 }

@@ -44,8 +44,16 @@ type Binder interface {
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
 	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
-	// Lose marks everything the session holds offline and ends the session's row; rows are kept for the grace period.
-	Lose(ctx context.Context, accountID, sessionID string) error
+	// Lose marks everything the session holds offline and ends the session's row; rows are kept for the grace period. end is for the audit record.
+	Lose(ctx context.Context, accountID, sessionID string, end SessionEnd) error
+}
+
+// SessionEnd says why a session has ended, for its audit record. Without a Reason its connection has ended, by its own doing or its network's.
+type SessionEnd struct {
+	Reason string
+	// PrincipalID is who ended it; "" = whoever deleted or changed Because last, or the service itself.
+	PrincipalID string
+	Because     string // the id of what was deleted or changed; "" = nothing was
 }
 
 // TunnelSession is an agent's live tunnel.
@@ -82,9 +90,9 @@ type TunnelSessions interface {
 // for a session that is not live.
 type SessionEnder interface {
 	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints are offline, as those of a lost agent.
-	StopSession(ctx context.Context, accountID, id string) error
+	StopSession(ctx context.Context, by Caller, id string) error
 	// RestartSession ends a session whose agent then connects again, with the endpoints it had.
-	RestartSession(ctx context.Context, accountID, id string) error
+	RestartSession(ctx context.Context, by Caller, id string) error
 }
 
 // SessionStarter records a session before its first bind. The session ends with Binder.Lose.

@@ -18,13 +18,13 @@ import (
 // sessionsOf ends the sessions that the store knows in the account.
 type sessionsOf struct{ account.TunnelSessions }
 
-func (s sessionsOf) StopSession(ctx context.Context, accountID, id string) error {
-	_, err := s.TunnelSession(ctx, accountID, id)
+func (s sessionsOf) StopSession(ctx context.Context, by account.Caller, id string) error {
+	_, err := s.TunnelSession(ctx, by.AccountID, id)
 	return err
 }
 
-func (s sessionsOf) RestartSession(ctx context.Context, accountID, id string) error {
-	return s.StopSession(ctx, accountID, id)
+func (s sessionsOf) RestartSession(ctx context.Context, by account.Caller, id string) error {
+	return s.StopSession(ctx, by, id)
 }
 
 // TestEveryRouteKeepsAccountsApart walks every described operation with the objects of another account: none is seen, changed or deleted. A new

@@ -165,12 +165,12 @@ func TestTunnelSessions(t *testing.T) {
 // enders notes what the API asks of the live sessions.
 type enders struct{ asked []string }
 
-func (e *enders) StopSession(_ context.Context, accountID, id string) error {
-	return e.end("stop", accountID, id)
+func (e *enders) StopSession(_ context.Context, by account.Caller, id string) error {
+	return e.end("stop", by.AccountID, id)
 }
 
-func (e *enders) RestartSession(_ context.Context, accountID, id string) error {
-	return e.end("restart", accountID, id)
+func (e *enders) RestartSession(_ context.Context, by account.Caller, id string) error {
+	return e.end("restart", by.AccountID, id)
 }
 
 func (e *enders) end(how, accountID, id string) error {

@@ -52,14 +52,14 @@ func (s *server) stopSession(c *call) error { return c.endSession(s.opt.Ender.St
 
 func (s *server) restartSession(c *call) error { return c.endSession(s.opt.Ender.RestartSession) }
 
-func (c *call) endSession(end func(ctx context.Context, accountID, id string) error) error {
+func (c *call) endSession(end func(ctx context.Context, by account.Caller, id string) error) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
 	if err := c.noFields(); err != nil {
 		return err
 	}
-	if err := end(c.r.Context(), c.accountID(), c.r.PathValue("id")); err != nil {
+	if err := end(c.r.Context(), c.caller(), c.r.PathValue("id")); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

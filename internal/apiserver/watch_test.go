@@ -85,7 +85,7 @@ func TestWatchContinuesFromAList(t *testing.T) {
 	storetest.Equal(t, "session's uri", e.Endpoint.TunnelSession.URI, base+"/tunnel_sessions/"+session)
 	live := a.Bind(session, "http://live.demo").Endpoint
 	storetest.Equal(t, "live", w.nextChange().Endpoint.ID, live.ID)
-	storetest.Must(t, a.Store.Lose(t.Context(), a.AccountID, session))
+	storetest.Must(t, a.Store.Lose(t.Context(), a.AccountID, session, account.SessionEnd{}))
 	for range 2 {
 		e = w.nextChange()
 		storetest.Equal(t, "type", e.Type, account.Modified)

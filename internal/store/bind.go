@@ -206,9 +206,9 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 }
 
 // Lose implements account.Binder.
-func (s *Store) Lose(ctx context.Context, accountID, sessionID string) error {
+func (s *Store) Lose(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
 	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
-		if err := t.endSessions("the connection ended", `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
+		if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 			return err
 		}
 		if err := t.exec(`DELETE FROM tunnels WHERE session_id = $1 AND account_id = $2`, sessionID, accountID); err != nil {

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -41,19 +42,43 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 }
 
 // endSessions deletes the sessions that the condition selects.
-func (t *tx) endSessions(why, condition string, args ...any) error {
+func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) error {
 	var ended []account.TunnelSession
 	err := t.each(func(from scanner) error {
 		session, err := scanSession(from)
 		ended = append(ended, session)
 		return err
 	}, `DELETE FROM tunnel_sessions WHERE `+condition+` RETURNING `+sessionColumns, args...)
-	for _, session := range ended {
-		details := sessionDetails(session)
-		details["reason"] = why
-		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionEnded, session.ID, details)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, session := range ended {
+		details, by := sessionDetails(session), session.Credential.ID
+		details["reason"] = cmp.Or(end.Reason, "the connection ended")
+		if end.Reason != "" {
+			if by, err = t.endedBy(session.AccountID, end); err != nil {
+				return err
+			}
+		}
+		if end.Because != "" {
+			details["because"] = end.Because
+		}
+		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: by}, account.AuditSessionEnded, session.ID, details)
+	}
+	return nil
+}
+
+// endedBy says who ended a session: "" for the service itself, and for who administers it.
+func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID string, err error) {
+	if end.PrincipalID != "" || end.Because == "" {
+		return end.PrincipalID, nil
+	}
+	err = t.row(`SELECT principal_id FROM audit_events WHERE account_id = $1 AND object_id = $2
+		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.Because).Scan(&principalID)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return principalID, err
 }
 
 func sessionDetails(s account.TunnelSession) map[string]string {

@@ -41,7 +41,7 @@ func (s *Store) ServerStart(ctx context.Context) error {
 		if err := t.exec(`DELETE FROM tunnels`); err != nil {
 			return err
 		}
-		return t.endSessions("the server was restarted", `id <> ''`)
+		return t.endSessions(account.SessionEnd{Reason: "the server was restarted"}, `id <> ''`)
 	})
 }
 

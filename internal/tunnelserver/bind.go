@@ -28,7 +28,7 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	s.hold(t, result)
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) { // its rules changed meanwhile, and the watchdog did not see the endpoint yet
 		problem := noBindRule(t, result.Endpoint.URL)
-		s.evict(t, tunnel.CodeForbidden, problem.Msg)
+		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account", t.accountID,

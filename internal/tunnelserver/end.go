@@ -13,24 +13,24 @@ import (
 var _ account.SessionEnder = (*Server)(nil)
 
 // StopSession implements account.SessionEnder.
-func (s *Server) StopSession(_ context.Context, accountID, id string) error {
-	return s.end(accountID, id, tunnel.CodeStop, "somebody stopped this session through the API")
+func (s *Server) StopSession(_ context.Context, by account.Caller, id string) error {
+	return s.end(by, id, tunnel.CodeStop, "somebody stopped this session through the API", "stopped through the API")
 }
 
 // RestartSession implements account.SessionEnder.
-func (s *Server) RestartSession(_ context.Context, accountID, id string) error {
-	return s.end(accountID, id, tunnel.CodeUnavailable, "somebody restarted this session through the API")
+func (s *Server) RestartSession(_ context.Context, by account.Caller, id string) error {
+	return s.end(by, id, tunnel.CodeUnavailable, "somebody restarted this session through the API", "restarted through the API")
 }
 
-func (s *Server) end(accountID, id string, code tunnel.Code, msg string) error {
+func (s *Server) end(by account.Caller, id string, code tunnel.Code, msg, reason string) error {
 	s.mu.Lock()
 	t := s.sessions[id]
-	live := t != nil && t.accountID == accountID && t.hello.Role == tunnel.RoleAgent && t.tun != nil && !t.stopping
+	live := t != nil && t.accountID == by.AccountID && t.hello.Role == tunnel.RoleAgent && t.tun != nil && !t.stopping
 	s.mu.Unlock()
 	if !live {
 		return account.Errorf(account.CodeNotFound, "there is no tunnel session %q in this account", account.Shorten(id))
 	}
-	s.log.Info("session ended over the API", "session", id, "account", accountID, "code", code)
-	s.evict(t, code, msg)
+	s.log.Info("session ended over the API", "session", id, "account", by.AccountID, "by", by.PrincipalID, "code", code)
+	s.evict(t, code, msg, account.SessionEnd{Reason: reason, PrincipalID: by.PrincipalID})
 	return nil
 }

@@ -174,7 +174,10 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 func (s *Server) lose(ctx context.Context, t *session) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return s.opt.Binder.Lose(ctx, t.accountID, t.id)
+	s.mu.Lock()
+	end := t.end
+	s.mu.Unlock()
+	return s.opt.Binder.Lose(ctx, t.accountID, t.id, end)
 }
 
 // loseAgain tries what Down could not do: until it is done, the URLs of a lost session are taken.

@@ -76,8 +76,14 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	from := s.sessions[r.TookFrom]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
+		s.endsFor(from, takenOver(t))
 		s.close(from.tun)
 	}
+}
+
+// takenOver is how a session ends of which t is the next life.
+func takenOver(t *session) account.SessionEnd {
+	return account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID}
 }
 
 // agree gives all members of a pool the traffic policy of the bind that the store took last: it may have replaced theirs. The caller holds mu.

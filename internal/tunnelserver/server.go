@@ -84,6 +84,7 @@ type session struct {
 	token    *account.Authtoken // as the watchdog last saw it; replaced, never changed
 	tun      *tunnel.Session    // nil until Up
 	stopping bool               // told to stop; its end is on the way
+	end      account.SessionEnd // why, if it was not its own doing
 }
 
 // New makes a Server; Run keeps it honest.

@@ -4,6 +4,7 @@
 package tunnelserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -67,12 +68,12 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		token := tokens[t.credentialID]
 		if token == nil {
 			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential", t.credentialID)
-			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired")
+			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired", account.SessionEnd{Because: t.credentialID})
 			continue
 		}
 		if problem := s.renew(t, token); problem != nil {
 			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
-			s.evict(t, tunnel.CodeForbidden, problem.Msg)
+			s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
 			continue
 		}
 		if t.operatorID == "" {
@@ -85,7 +86,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		if gone {
 			s.log.Info("session ended: its operator was deleted", "session", t.id, "operator", t.operatorID)
 			e := unregistered(t.operatorID)
-			s.evict(t, e.Code, e.Msg)
+			s.evict(t, e.Code, e.Msg, account.SessionEnd{Because: t.operatorID})
 		}
 	}
 	return nil
@@ -115,8 +116,11 @@ func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
 	return nil
 }
 
-// evict tells a session why it ends, and cuts it a moment later whether it listens or not.
-func (s *Server) evict(t *session, code tunnel.Code, msg string) {
+// evict tells a session why it ends, and cuts it a moment later whether it listens or not. end is what the record says; its Reason is msg unless it has
+// one.
+func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.SessionEnd) {
+	end.Reason = cmp.Or(end.Reason, msg)
+	s.endsFor(t, end)
 	s.stop(t.tun, code, msg)
 	s.closing.Go(func() {
 		timer := time.NewTimer(leaveTime)
@@ -127,6 +131,15 @@ func (s *Server) evict(t *session, code tunnel.Code, msg string) {
 		}
 		_ = t.tun.Close()
 	})
+}
+
+// endsFor notes why a session ends: the first reason is the one.
+func (s *Server) endsFor(t *session, end account.SessionEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.end.Reason == "" {
+		t.end = end
+	}
 }
 
 func (s *Server) stopped(t *session) bool {

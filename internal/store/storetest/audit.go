@@ -22,8 +22,8 @@ var audit = map[string]func(*testing.T, Open){
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, e.ID, session))
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session)) // no second end
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{})) // no second end
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))
 		Must(t, err)
 		_, _, err = f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID)) // a heartbeat

@@ -50,7 +50,7 @@ var identity = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		first := f.Session()
 		id := f.Bind(first, "http://api.demo").Endpoint.ID
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, first))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, first, account.SessionEnd{}))
 		lost := f.Endpoint(id)
 		Equal(t, "status", lost.Status, account.StatusOffline)
 		Equal(t, "offline since", lost.OfflineSince.Equal(f.Clock.Now()), true)
@@ -99,7 +99,7 @@ var identity = map[string]func(*testing.T, Open){
 		r.SessionID = third
 		_, err = f.Store.Bind(t.Context(), r)
 		MustCode(t, err, account.CodeURLTaken) // the secret is new at each bind
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, first))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, first, account.SessionEnd{}))
 		Equal(t, "status after the old holder's end", f.Endpoint(got.Endpoint.ID).Status, account.StatusOnline)
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, got.Endpoint.ID, first))
 		Equal(t, "holder", f.Endpoint(got.Endpoint.ID).TunnelSession.ID, second)
@@ -135,7 +135,7 @@ var identity = map[string]func(*testing.T, Open){
 	"an ended session cannot bind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		_, err := f.Store.Bind(t.Context(), f.Request(session, "http://api.demo"))
 		MustCode(t, err, account.CodeNotFound)
 		Equal(t, "endpoints", len(f.List().Endpoints), 0)
@@ -157,14 +157,14 @@ var identity = map[string]func(*testing.T, Open){
 		b := f.Bind(session, "http://b.demo")
 		_, err := f.Store.Bind(t.Context(), f.Request(session, "http://c.demo"))
 		MustCode(t, err, account.CodeLimit)
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		session = f.Session()
 		f.Bind(session, "http://b.demo") // adopting is no new endpoint
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, b.Endpoint.ID, session))
 		f.Bind(session, "http://c.demo")
 		_, err = f.Store.Bind(t.Context(), f.Request(session, "http://d.demo"))
 		MustCode(t, err, account.CodeLimit)
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		f.Clock.Step(store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
 		session = f.Session()

@@ -72,7 +72,7 @@ var isolation = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: other}, key.ID), account.CodeNotFound)
 		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID), account.CodeNotFound)
 		Must(t, f.Store.Unbind(t.Context(), other, e.ID, session))
-		Must(t, f.Store.Lose(t.Context(), other, session))
+		Must(t, f.Store.Lose(t.Context(), other, session, account.SessionEnd{}))
 		Equal(t, "status", f.Endpoint(e.ID).Status, account.StatusOnline)
 		same, created, err := f.Store.UpsertOperator(t.Context(), anOperator(other))
 		Must(t, err)

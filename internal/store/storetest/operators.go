@@ -131,7 +131,7 @@ var operators = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "session", *one, sessions.Sessions[0])
 		Equal(t, "address", one.IP, "203.0.113.9")
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, one.ID))
+		Must(t, f.Store.Lose(t.Context(), f.AccountID, one.ID, account.SessionEnd{}))
 		_, err = f.Store.TunnelSession(t.Context(), f.AccountID, one.ID)
 		MustCode(t, err, account.CodeNotFound)
 	},

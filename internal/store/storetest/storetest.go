@@ -171,7 +171,7 @@ func (f *Fixture) Join(session, url string) *account.BindResult {
 // Lose ends a session of the first account, as a lost connection does.
 func (f *Fixture) Lose(session string) {
 	f.T.Helper()
-	Must(f.T, f.Store.Lose(f.ctx(), f.AccountID, session))
+	Must(f.T, f.Store.Lose(f.ctx(), f.AccountID, session, account.SessionEnd{}))
 }
 
 // Endpoint reads an endpoint of the first account.

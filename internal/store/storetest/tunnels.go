@@ -139,7 +139,7 @@ func tunnelOfAnother(t *testing.T, open Open) {
 	Must(t, err)
 	Equal(t, "another account's list", len(page.Tunnels), 0)
 	Must(t, f.Store.EndTunnel(f.ctx(), stranger, made.ID, made.TunnelSession.ID))
-	Must(t, f.Store.Lose(f.ctx(), stranger, made.TunnelSession.ID))
+	Must(t, f.Store.Lose(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
 	_, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession, Labels: made.Labels})
 	MustCode(t, err, account.CodeNotFound)
 	if _, err := f.Store.LabelledTunnel(f.ctx(), f.AccountID, made.ID); err != nil {

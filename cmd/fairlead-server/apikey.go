@@ -43,7 +43,8 @@ func newAPIKeyCreate(c console, at *place) *cobra.Command {
 		Long: `Make an API key. Its scopes say what it may do:
   admin      everything (the default)
   read       read everything
-  operator   read and watch endpoints, register operators: what fairlead-operator needs`,
+  operator   read and watch endpoints, register operators: what fairlead-operator needs
+  identities read and revoke those who logged in, and their sessions, and nothing else`,
 		Example: `  fairlead-server api-key create --scope operator --description "cluster eu-1"
   KEY=$(fairlead-server api-key create --scope read --expires 720h)`,
 		Args: arguments(),
@@ -70,7 +71,7 @@ func newAPIKeyCreate(c console, at *place) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
-	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`SCOPE` of the key: admin, read or operator; may be repeated; default admin")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`SCOPE` of the key: admin, read, operator or identities; may be repeated; default admin")
 	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the key is for")
 	cmd.Flags().StringVar(&expires, "expires", "", expiresHelp("key"))
 	out.addFlag(cmd)

@@ -78,7 +78,7 @@ func resources() []resource {
 			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"}, {"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
 		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
 			columns: append([]column{{"ID", "id"}, {"SCOPES", "scopes"}}, dates...),
-			fields:  append(common, field{flag: "scope", path: "scopes", kind: kindList, help: "`SCOPE`: admin, read or operator; may be repeated"}, expires)},
+			fields:  append(common, field{flag: "scope", path: "scopes", kind: kindList, help: "`SCOPE`: admin, read, operator or identities; may be repeated"}, expires)},
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
 			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be repeated"}, expires)},

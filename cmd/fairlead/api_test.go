@@ -44,7 +44,7 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
-		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
+		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
 		CheckPolicy: func(text, _, _ string) (account.PolicyFacts, error) { return account.PolicyFacts{Digest: text}, nil }, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
@@ -128,7 +128,7 @@ func TestAPIKeysFromTheCommandLine(t *testing.T) {
 	if r := a.api(1, "api-keys", "delete", all[1]["id"].(string)); !strings.Contains(r.err, "last admin key") {
 		t.Errorf("delete prints %+v", r)
 	}
-	if r := a.api(exitUsage, "api-keys", "create", "--scope", "root"); !strings.Contains(r.err, "must be admin, read or operator") {
+	if r := a.api(exitUsage, "api-keys", "create", "--scope", "root"); !strings.Contains(r.err, "must be admin, read, operator or identities") {
 		t.Errorf("a bad scope: %+v", r)
 	}
 	a.env[envAPIKey] = made["token"].(string)

@@ -101,6 +101,17 @@ type AppSessionFilter struct {
 	UserID   string
 }
 
+// MaxSearch bounds what is searched for, in bytes.
+const MaxSearch = 255
+
+// Validate checks the texts of the filter and lists every broken rule as CodeInvalid, under the names of the API's parameters.
+func (f UserFilter) Validate() error {
+	var r rules
+	r.text("q", f.Query, MaxSearch)
+	r.text("provider", f.Provider, MaxSearch)
+	return r.err()
+}
+
 // Identities reads users and their sessions. An id of another account is CodeNotFound.
 type Identities interface {
 	User(ctx context.Context, accountID, id string) (*User, error)

@@ -160,12 +160,12 @@ func (o *Operator) validateBinding(r *rules) {
 func ValidateScopes(scopes []Scope) error {
 	var r rules
 	if len(scopes) == 0 {
-		r.add("scopes", "", "at least one is required: admin, read or operator")
+		r.add("scopes", "", "at least one is required: admin, read, operator or identities")
 	}
 	for i, s := range scopes {
 		switch {
 		case !slices.Contains(Scopes(), s):
-			r.add("scopes", string(s), "must be admin, read or operator")
+			r.add("scopes", string(s), "must be admin, read, operator or identities")
 		case slices.Contains(scopes[:i], s):
 			r.add("scopes", string(s), "is given twice")
 		}

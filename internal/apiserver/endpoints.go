@@ -80,12 +80,14 @@ func (s *server) fillEndpoint(e *account.Endpoint) {
 	s.fillPrincipal(e.Principal)
 }
 
-// fillPrincipal sets the URI of an API key or authtoken.
+// fillPrincipal sets the URI of an API key or authtoken, or of a user who did it.
 func (s *server) fillPrincipal(ref *account.Ref) {
 	switch {
 	case ref == nil:
 	case strings.HasPrefix(ref.ID, account.PrefixAPIKey+"-"):
 		ref.URI = s.uri("api_keys", ref.ID)
+	case strings.HasPrefix(ref.ID, account.PrefixUser+"-"):
+		ref.URI = s.uri("app", "users", ref.ID)
 	default:
 		ref.URI = s.uri("credentials", ref.ID)
 	}

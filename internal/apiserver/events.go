@@ -94,6 +94,7 @@ func audited(prefix string) []string {
 	routes := map[string][]string{
 		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"}, account.PrefixOperator: {"kubernetes_operators"},
 		account.PrefixAPIKey: {"api_keys"}, account.PrefixCredential: {"credentials"},
+		account.PrefixUser: {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
 	}
 	for _, kind := range account.BackendKinds() {
 		routes[kind.IDPrefix()] = []string{"backends", string(kind)}

@@ -48,6 +48,8 @@ func TestEveryRouteKeepsAccountsApart(t *testing.T) {
 	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "mine"}})
 	storetest.Must(t, err)
 	ids["tunnels"] = tunnel.ID
+	login := a.Login("mine", "secret", func(l *account.NewLogin) { l.Provider.Name = "mine" })
+	ids["app/users"], ids["app/sessions"] = login.UserID, login.ID
 	cloud := into[account.Endpoint](a.do("POST", "/endpoints", a.admin, `{"url":"http://cloud.demo","description":"mine"}`).want(201)).ID
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
 		a.do(method, "/endpoints/"+cloud, theirs, map[string]string{"PATCH": `{"description":"theirs"}`}[method]).want(404, account.CodeNotFound)

@@ -23,6 +23,14 @@ var operations = withBackends(map[string]operation{
 		answers: map[int]any{200: account.Endpoint{}}},
 	"DELETE /endpoints/{id}": {id: "deleteEndpoint", summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
 
+	"GET /app/users":                {id: "listApplicationUsers", summary: "List the people who logged in at endpoints", query: searching, answers: map[int]any{200: appUserList{}}},
+	"GET /app/users/{id}":           {id: "getApplicationUser", summary: "Read a user", answers: map[int]any{200: account.User{}}},
+	"DELETE /app/users/{id}":        {id: "revokeApplicationUser", summary: "Delete a user and end all their sessions, with what they have open", answers: map[int]any{204: nil}},
+	"GET /app/users/{id}/endpoints": {id: "listAccessedEndpoints", summary: "List where a user has been", answers: map[int]any{200: accessedList{}}},
+	"GET /app/sessions":             {id: "listApplicationSessions", summary: "List the sessions of users", query: searching, answers: map[int]any{200: appSessionList{}}},
+	"GET /app/sessions/{id}":        {id: "getApplicationSession", summary: "Read a session of a user", answers: map[int]any{200: account.AppSession{}}},
+	"DELETE /app/sessions/{id}":     {id: "revokeApplicationSession", summary: "End a session, with what it has open", answers: map[int]any{204: nil}},
+
 	"GET /tunnels":      {id: "listTunnels", summary: "List the labelled tunnels that are online", query: paging, answers: map[int]any{200: tunnelList{}}},
 	"GET /tunnels/{id}": {id: "getTunnel", summary: "Read a labelled tunnel", answers: map[int]any{200: account.LabelledTunnel{}}},
 

@@ -64,6 +64,8 @@ func (s *schemas) ofType(t reflect.Type) schema {
 		return schema{"type": "boolean"}
 	case reflect.Int, reflect.Int64:
 		return schema{"type": "integer"}
+	case reflect.Float64:
+		return schema{"type": "number"}
 	case reflect.Struct:
 		return s.ofStruct(t)
 	default:

@@ -177,6 +177,7 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "api"}})
 	storetest.Must(t, err)
 	leaf, unused := a.Static().ID, a.backendOfEachKind()
+	user, loggedIn := a.login("alice")
 	cloud := a.cloud("http://cloud.demo", "")
 	seen := map[string]bool{}
 	cases := []operationCase{
@@ -195,6 +196,8 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 		{"POST", "/endpoints", "", `{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf + `","pooling_enabled":false}`},
 		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""}, {"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
 		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
+		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""}, {"GET", "/app/sessions", "", ""},
+		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/users/{id}", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
 		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
 	}
 	for kind, id := range unused {
@@ -249,6 +252,7 @@ func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
 		ids["/backends/"+string(kind)] = id
 	}
 	ids["/endpoints"] = a.cloud("http://cloud.demo", "")
+	ids["/app/users"], ids["/app/sessions"] = a.login("alice")
 	fields := object{"url": 7, "id": 7, "token": 7}
 	parameters := map[string]bool{"id": true, "x": true}
 	for name, p := range d.at("components", "parameters").(object) {

@@ -146,7 +146,7 @@ func (c *call) nextPage(more bool, uri, lastID string, q *query, extra url.Value
 		return nil
 	}
 	values := url.Values{"before_id": {lastID}}
-	for _, name := range []string{"limit", "binding", "url", "type", "object_id"} {
+	for _, name := range []string{"limit", "binding", "url", "type", "object_id", "q", "provider", "user_id"} {
 		if q.values.Has(name) {
 			values.Set(name, q.values.Get(name))
 		}

@@ -53,6 +53,8 @@ type Options struct {
 	Backends       account.Backends
 	CloudEndpoints account.CloudEndpoints
 	Tunnels        account.LabelledTunnels
+	Identities     account.Identities
+	Revoker        account.Revoker // ends what is served, too
 	// Mark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits, the same for the same account and secret.
 	Mark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is kept; nil refuses every policy.
@@ -133,6 +135,8 @@ var (
 	reading     = []account.Scope{account.ScopeRead}
 	watching    = []account.Scope{account.ScopeRead, account.ScopeOperator}
 	registering = []account.Scope{account.ScopeOperator}
+	seeing      = []account.Scope{account.ScopeRead, account.ScopeIdentities}
+	revoking    = []account.Scope{account.ScopeIdentities}
 	describing  = account.Scopes()
 	only        []account.Scope // admin
 )
@@ -188,6 +192,7 @@ func (s *server) routes() map[string]map[string]method {
 		},
 	}
 	s.backendRoutes(routes)
+	s.identityRoutes(routes)
 	return routes
 }
 

@@ -203,7 +203,7 @@ func (s *service) wire() {
 	s.api = &http.Server{
 		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
-			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Mark: s.key.Mark, CheckPolicy: compilePolicy,
+			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.store, Mark: s.key.Mark, CheckPolicy: compilePolicy,
 			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		})),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },

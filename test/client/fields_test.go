@@ -22,7 +22,7 @@ import (
 )
 
 // offered are the client's packages whose resources the service has.
-var offered = []string{"api_keys", "backends/failover", "backends/http_response", "backends/static_address", "backends/tunnel_group", "backends/weighted",
+var offered = []string{"api_keys", "application_sessions", "application_users", "backends/failover", "backends/http_response", "backends/static_address", "backends/tunnel_group", "backends/weighted",
 	"credentials", "endpoints", "kubernetes_operators", "tunnel_sessions", "tunnels"}
 
 // request is a body that the client can send, with every field that it can have.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ngrok/ngrok-api-go/v7"
 	"github.com/ngrok/ngrok-api-go/v7/api_keys"
+	"github.com/ngrok/ngrok-api-go/v7/application_sessions"
+	"github.com/ngrok/ngrok-api-go/v7/application_users"
 	"github.com/ngrok/ngrok-api-go/v7/backends/failover"
 	"github.com/ngrok/ngrok-api-go/v7/backends/http_response"
 	"github.com/ngrok/ngrok-api-go/v7/backends/static_address"
@@ -61,6 +63,31 @@ func TestCredentials(t *testing.T) {
 		update:  ngrok.CredentialUpdate{Metadata: text(""), ACL: []string{"bind:http://shop.demo"}},
 		ignored: []string{"owner_id"}, absent: []string{"owner_id"},
 	}.live(t, a)
+}
+
+// TestIdentities: in an account where nobody has logged in.
+func TestIdentities(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	users, sessions := application_users.NewClient(a.config), application_sessions.NewClient(a.config)
+	for it := users.List(nil); it.Next(a.ctx) || it.Err() != nil; {
+		t.Fatalf("a user: %v, %v", it.Item(), it.Err())
+	}
+	for it := sessions.List(&ngrok.Paging{Limit: text("10")}); it.Next(a.ctx) || it.Err() != nil; {
+		t.Fatalf("a session: %v, %v", it.Item(), it.Err())
+	}
+	const user, session = "au-00000000000000000000000000", "as-00000000000000000000000000"
+	_, err := users.Get(a.ctx, user)
+	wantError(t, "get a user", err, http.StatusNotFound)
+	_, err = sessions.Get(a.ctx, session)
+	wantError(t, "get a session", err, http.StatusNotFound)
+	wantError(t, "delete a user", users.Delete(a.ctx, user), http.StatusNotFound)
+	wantError(t, "delete a session", sessions.Delete(a.ctx, session), http.StatusNotFound)
+	for path, key := range map[string]string{"/app/users": "application_users", "/app/sessions": "application_sessions"} {
+		if list, ok := a.raw(path)[key].([]any); !ok || len(list) > 0 {
+			t.Errorf("%s has %s %v", path, key, list)
+		}
+	}
 }
 
 // endpointAbsent are the fields of the client's endpoints that have no meaning here.

@@ -75,6 +75,7 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.HealthAddr, "health-addr", "", "`HOST:PORT` of /healthz and /readyz alone, without TLS, for those who may not see metrics; empty for none")
 	f.IntVar(&o.MetricsSeries, "metrics-series", 2000, "how many endpoints, and backends, have metrics of their own; the others are counted together")
 	f.StringSliceVar(&o.StaticAllow, "static-allow", nil, "`CIDR` or address that static backends may reach although it is private, loopback or link-local; may be repeated")
+	f.StringSliceVar(&o.LoginAllow, "login-allow", nil, "`CIDR` or address in which the identity providers of traffic policies may be although it is private or loopback; may be repeated")
 	f.StringVar(&o.AccessLog, "access-log", "", "`FILE` for a line of JSON per request and connection, opened anew on SIGHUP; - for standard output, stderr for standard error; default none")
 	f.Float64Var(&o.AccessLogSample, "access-log-sample", 1, "the share, 0 to 1, of requests and connections that is logged; errors always are")
 	f.StringArrayVar(&o.GeoIP, "geoip-database", nil, "`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; may be repeated")

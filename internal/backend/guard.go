@@ -4,6 +4,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ const connectTimeout = 5 * time.Second
 // what a name meant a moment ago is no way around it. It is safe for concurrent use.
 type Guard struct {
 	Allow    []netip.Prefix // addresses that are allowed although they would not be
+	Never    []netip.Prefix // addresses that are not allowed although Allow has them
+	Flag     string         // that sets Allow, for the message; default --static-allow
 	Timeout  time.Duration  // of a connect with the look-up of the name; default 5 s
 	Resolver *net.Resolver  // nil = the system's
 }
@@ -65,13 +68,18 @@ func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 // Check says whether an address may be connected to: ErrForbidden, with the reason, when not.
 func (g *Guard) Check(addr netip.Addr) error {
 	addr = addr.Unmap()
+	for _, p := range g.Never {
+		if p.Contains(addr.WithZone("")) {
+			return fmt.Errorf("%w: %s is never connected to", ErrForbidden, addr)
+		}
+	}
 	for _, p := range g.Allow {
 		if p.Contains(addr.WithZone("")) {
 			return nil
 		}
 	}
 	if what := forbidden(addr); what != "" {
-		return fmt.Errorf("%w: %s is %s; --static-allow can permit it", ErrForbidden, addr, what)
+		return fmt.Errorf("%w: %s is %s; %s can permit it", ErrForbidden, addr, what, cmp.Or(g.Flag, "--static-allow"))
 	}
 	return nil
 }

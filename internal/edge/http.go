@@ -164,6 +164,7 @@ func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
 // response looks at the upstream's answer before it goes to the client.
 func (x *exchange) response(res *http.Response) error {
 	x.status = res.StatusCode
+	dropLoginCookies(res.Header)
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.report() // its end may be far away
 		x.tell()

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // rewrite makes the request to an upstream of the client's. Where it goes, and with which Host, each attempt says.
@@ -82,6 +84,18 @@ func dropIdentity(h http.Header) {
 		if len(name) > n && (name[n] == '-' || name[n] == '_') && strings.EqualFold(name[:n], identityPrefix) {
 			delete(h, name)
 		}
+	}
+}
+
+// dropLoginCookies removes cookies of login actions from an upstream's answer: they are the edge's to set.
+func dropLoginCookies(h http.Header) {
+	all := h["Set-Cookie"]
+	if !slices.ContainsFunc(all, trafficpolicy.IsLoginCookie) {
+		return
+	}
+	kept := slices.DeleteFunc(slices.Clone(all), trafficpolicy.IsLoginCookie)
+	if h["Set-Cookie"] = kept; len(kept) == 0 {
+		delete(h, "Set-Cookie")
 	}
 }
 

@@ -40,6 +40,7 @@ type Options struct {
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
+	LoginAllow     []string // networks and addresses that identity providers may be in although they are private, loopback or the like
 	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
@@ -97,6 +98,8 @@ func (o *Options) Validate() error {
 		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries), fmt.Sprintf("must lie between 0 and %d", maxSeries)))
 	}
 	_, err := backend.ParseAllow("--static-allow", o.StaticAllow)
+	note(err)
+	_, err = backend.ParseAllow("--login-allow", o.LoginAllow)
 	note(err)
 	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // not a number neither
 		note(account.Invalid("--access-log-sample", fmt.Sprint(o.AccessLogSample), "must lie between 0 and 1"))

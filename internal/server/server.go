@@ -19,11 +19,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/edge"
 	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/geo"
+	"github.com/fairlead-dev/fairlead/internal/live"
 	"github.com/fairlead-dev/fairlead/internal/pki"
 	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -66,7 +68,9 @@ type service struct {
 	publicHTTP, publicHTTPS net.Listener
 	publicCerts             *public.Certificates
 
-	geo *geo.Databases // nil without --geoip-database
+	geo     *geo.Databases // nil without --geoip-database
+	live    *live.Registry
+	revoker account.Revoker
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -187,8 +191,10 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.wireBackends()
+	s.live = live.New()
+	s.revoker = &revoker{stored: s.store, live: s.live}
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members, Backend: s.backend, Dial: s.guard.Dial,
+		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members, Backend: s.backend, Dial: s.guard.Dial, Logins: s.logins(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{

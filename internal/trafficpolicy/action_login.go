@@ -167,3 +167,13 @@ func (r *rule) ownLogin(x *exchange) *login {
 	}
 	return nil
 }
+
+// LoginCookies begins the names of the cookies of login actions. They are between the browser and the edge: upstreams neither see nor set them.
+const LoginCookies = "__Host-fl-"
+
+// IsLoginCookie says whether a NAME=VALUE, with or without attributes, is or may become a cookie of a login action: browsers compare the prefix in any
+// case, and send a cookie without a name as its value alone.
+func IsLoginCookie(pair string) bool {
+	pair = strings.TrimLeft(pair, "= \t")
+	return len(pair) >= len(LoginCookies) && strings.EqualFold(pair[:len(LoginCookies)], LoginCookies)
+}

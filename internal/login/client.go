@@ -1,0 +1,101 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/backend"
+)
+
+// Limits of what is asked of identity providers.
+const (
+	clientTimeout = 10 * time.Second
+	maxAnswer     = 1 << 20
+	maxRedirects  = 3
+)
+
+// metadataServices are where clouds tell machines their secrets. No allow list opens them.
+var metadataServices = []netip.Prefix{
+	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
+	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"), netip.MustParsePrefix("168.63.129.16/32"),
+}
+
+// NewClient makes the client for URLs that tenants give. Every address is judged when it is connected to: private ones only where allow has them. It
+// follows redirects of a GET within its host only, takes 10 s and 1 MiB at most, and knows no proxy.
+func NewClient(allow []netip.Prefix) *http.Client {
+	guard := &backend.Guard{Allow: allow, Never: metadataServices, Flag: "--login-allow"}
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return guard.Dial(ctx, network, loopback(address))
+		},
+		ForceAttemptHTTP2:     true,
+		TLSHandshakeTimeout:   clientTimeout,
+		ResponseHeaderTimeout: clientTimeout,
+		IdleConnTimeout:       30 * time.Second,
+		MaxIdleConnsPerHost:   2,
+		MaxIdleConns:          64,
+		MaxConnsPerHost:       32,
+
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	return &http.Client{Transport: bounded{t}, Timeout: clientTimeout, CheckRedirect: sameHost}
+}
+
+// loopback gives names below localhost the address that they stand for (RFC 6761): not every resolver does.
+func loopback(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && strings.HasSuffix(strings.ToLower(host), ".localhost") {
+		return net.JoinHostPort("localhost", port)
+	}
+	return address
+}
+
+var errRedirect = errors.New("the answer is a redirect to another place")
+
+func sameHost(r *http.Request, via []*http.Request) error {
+	first := via[0]
+	if len(via) > maxRedirects || first.Method != http.MethodGet || r.URL.Host != first.URL.Host || r.URL.Scheme != first.URL.Scheme {
+		return errRedirect
+	}
+	return nil
+}
+
+// bounded bounds the bodies of answers.
+type bounded struct{ *http.Transport }
+
+// RoundTrip implements http.RoundTripper. CloseIdleConnections is the transport's.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := b.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	res.Body = &boundedBody{ReadCloser: res.Body, left: maxAnswer}
+	return res, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+// Read fails past the limit, so that half an answer is never taken for a whole one.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	return n, err
+}

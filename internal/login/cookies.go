@@ -1,0 +1,68 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+func (v *visit) sessionCookie() string { return trafficpolicy.LoginCookies + v.place.AuthID }
+
+// stateInName is how much of a flow's state is in the name of its cookie.
+const stateInName = 8
+
+// flowCookie is the name of the cookie of a flow; "" for what is no state.
+func (v *visit) flowCookie(state string) string {
+	if len(state) <= stateInName || strings.Trim(state[:stateInName], tokenLetters) != "" {
+		return ""
+	}
+	return v.flowCookies() + state[:stateInName]
+}
+
+// flowCookies begins the names of the cookies of flows.
+func (v *visit) flowCookies() string { return v.sessionCookie() + "-" }
+
+const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+// setCookie sets a cookie that only this host gets, only over TLS, and no script reads. No value takes it away.
+func (v *visit) setCookie(name, value string, life time.Duration) {
+	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: int(life / time.Second)}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(v.w, c)
+}
+
+// stripCookies removes our cookies from what goes upstream, and leaves all others as they came.
+func stripCookies(h http.Header) {
+	lines, there := h["Cookie"]
+	if !there {
+		return
+	}
+	kept := make([]string, 0, len(lines))
+	for _, line := range lines {
+		if !strings.Contains(strings.ToLower(line), strings.ToLower(trafficpolicy.LoginCookies)) {
+			kept = append(kept, line)
+			continue
+		}
+		var pairs []string
+		for pair := range strings.SplitSeq(line, ";") {
+			if pair = strings.TrimSpace(pair); pair != "" && !trafficpolicy.IsLoginCookie(pair) {
+				pairs = append(pairs, pair)
+			}
+		}
+		if len(pairs) > 0 {
+			kept = append(kept, strings.Join(pairs, "; "))
+		}
+	}
+	if len(kept) == 0 {
+		delete(h, "Cookie")
+		return
+	}
+	h["Cookie"] = kept
+}

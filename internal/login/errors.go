@@ -1,0 +1,41 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Refused makes the error of a login that is not confirmed. The sentence is for the person, the cause, which may be nil, for the log.
+func Refused(sentence string, cause error) error {
+	return &account.Error{Code: account.CodeLoginFailed, Msg: sentence, Cause: cause}
+}
+
+// Unanswered makes the error of a provider that does not answer as it should. The cause is for the log.
+func Unanswered(cause error) error {
+	return &account.Error{Code: account.CodeProviderFailed, Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; whoever runs the endpoint finds the cause in the server's log.", Cause: cause}
+}
+
+// sentence is what an error says to the person; "" = nothing.
+func sentence(err error) string {
+	var e *account.Error
+	if errors.As(err, &e) {
+		return e.Msg
+	}
+	return ""
+}
+
+// maxCause bounds what of a stranger's words comes into the log.
+const maxCause = 500
+
+func causeText(err error) string {
+	text := strings.ToValidUTF8(err.Error(), "?")
+	if len(text) > maxCause {
+		text = strings.ToValidUTF8(text[:maxCause], "") + "…"
+	}
+	return text
+}

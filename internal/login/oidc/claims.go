@@ -1,0 +1,134 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oidc
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Bounds of what is kept of a person.
+const (
+	maxText       = 1024 // bytes of a text
+	maxGroups     = 500
+	maxAttributes = 64
+	maxValues     = 64
+)
+
+// claims are what a provider says of a person.
+type claims struct {
+	Email     string `json:"email"`
+	Verified  truth  `json:"email_verified"`
+	Domain    truth  `json:"xms_edov"` // Microsoft's: the owner of the address's domain is verified
+	Name      string `json:"name"`
+	Username  string `json:"preferred_username"`
+	Nickname  string `json:"nickname"`
+	SessionID string `json:"sid"`
+	AuthTime  int64  `json:"auth_time"`
+
+	all map[string]json.RawMessage
+}
+
+// truth is true in any of the ways that providers write it.
+type truth bool
+
+// UnmarshalJSON takes everything that is not true for false.
+func (t *truth) UnmarshalJSON(b []byte) error {
+	*t = truth(slices.Contains([]string{"true", `"true"`, "1", `"1"`}, strings.ToLower(string(b))))
+	return nil
+}
+
+// read decodes claims.
+func read(decode func(any) error) (*claims, error) {
+	c := &claims{}
+	if err := decode(c); err != nil {
+		return nil, err
+	}
+	return c, decode(&c.all)
+}
+
+// complement takes over what is missing.
+func (c *claims) complement(more *claims) {
+	if c.Email == "" {
+		c.Email, c.Verified, c.Domain = more.Email, more.Verified, more.Domain
+	}
+	for _, pair := range [][2]*string{{&c.Name, &more.Name}, {&c.Username, &more.Username}, {&c.Nickname, &more.Nickname}} {
+		if *pair[0] == "" {
+			*pair[0] = *pair[1]
+		}
+	}
+	for name, value := range more.all {
+		if _, there := c.all[name]; !there {
+			c.all[name] = value
+		}
+	}
+}
+
+func (c *claims) authTime() time.Time {
+	if c.AuthTime <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(c.AuthTime, 0).UTC()
+}
+
+// technical are claims that say nothing of the person, or are fields of their own.
+var technical = []string{
+	"acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "email", "email_verified", "exp", "groups", "groups_direct", "iat", "iss", "jti", "name", "nbf", "nickname",
+	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
+}
+
+// identity is what rules and upstreams may know. An address that nobody has verified is nobody's.
+func (c *claims) identity(subject string, groups []string) account.LoginIdentity {
+	id := account.LoginIdentity{ProviderUserID: subject, Name: bound(c.Name), Username: bound(c.Username)}
+	if c.Verified || c.Domain {
+		id.Email = bound(c.Email)
+	}
+	if id.Username == "" {
+		id.Username = bound(c.Nickname)
+	}
+	for _, name := range groups {
+		if list := texts(c.all[name], maxGroups); list != nil {
+			id.Groups = list
+			break
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.all)) {
+		if slices.Contains(technical, name) || len(name) > maxText || len(id.Attributes) == maxAttributes {
+			continue
+		}
+		if list := texts(c.all[name], maxValues); list != nil {
+			if id.Attributes == nil {
+				id.Attributes = map[string][]string{}
+			}
+			id.Attributes[name] = list
+		}
+	}
+	return id
+}
+
+// texts reads a text or a list of texts; nil for anything else. Texts that are too long are left out, rather than cut to something else.
+func texts(raw json.RawMessage, most int) []string {
+	var one string
+	var many []string
+	if len(raw) == 0 || json.Unmarshal(raw, &many) != nil {
+		if json.Unmarshal(raw, &one) != nil || one == "" {
+			return nil
+		}
+		many = []string{one}
+	}
+	many = slices.DeleteFunc(many, func(s string) bool { return len(s) > maxText })
+	return many[:min(len(many), most)]
+}
+
+func bound(s string) string {
+	if len(s) > maxText {
+		return ""
+	}
+	return s
+}

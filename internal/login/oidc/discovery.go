@@ -1,0 +1,149 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	goidc "github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// How long what a provider says of itself counts, and how long a failure to say it does.
+const (
+	discoveryFresh = 6 * time.Hour
+	discoveryRetry = 3 * time.Second
+	discoveryWait  = 10 * time.Second
+)
+
+// discovery reads the provider's description when it is needed first, and again when it is old. While it cannot be read again, the old one counts.
+type discovery struct {
+	dialect dialect
+	client  *http.Client
+
+	mu    sync.Mutex
+	known *described
+	err   error
+	next  time.Time     // when it is read again
+	busy  chan struct{} // closed when the read that is under way has ended
+}
+
+// described is what a provider has said of itself.
+type described struct {
+	*goidc.Provider
+	issuer   string // may be a template
+	endpoint oauth2.Endpoint
+	issParam bool // answers name the issuer
+}
+
+// get returns the description.
+func (d *discovery) get(ctx context.Context) (*described, error) {
+	for {
+		d.mu.Lock()
+		if time.Now().Before(d.next) {
+			known, err := d.known, d.err
+			d.mu.Unlock()
+			if known != nil {
+				return known, nil
+			}
+			return nil, err
+		}
+		if d.busy == nil {
+			d.busy = make(chan struct{})
+			go d.read(context.WithoutCancel(ctx), d.busy)
+		}
+		known, busy := d.known, d.busy
+		d.mu.Unlock()
+		if known != nil {
+			return known, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("reading the provider's description: %w", ctx.Err())
+		}
+	}
+}
+
+func (d *discovery) read(ctx context.Context, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, discoveryWait)
+	defer cancel()
+	found, err := d.ask(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err = err; err == nil {
+		d.known, d.next = found, time.Now().Add(discoveryFresh)
+	} else {
+		d.next = time.Now().Add(discoveryRetry)
+	}
+	d.busy = nil
+	close(done)
+}
+
+func (d *discovery) ask(ctx context.Context) (*described, error) {
+	ctx = goidc.ClientContext(ctx, d.client)
+	asked := ctx
+	if d.dialect.tenants {
+		asked = goidc.InsecureIssuerURLContext(ctx, d.dialect.issuer) // checkTenant checks it
+	}
+	p, err := goidc.NewProvider(asked, d.dialect.issuer)
+	if err != nil {
+		return nil, fmt.Errorf("reading the provider's description: %w", err)
+	}
+	var more struct {
+		goidc.ProviderConfig
+		IssParam bool     `json:"authorization_response_iss_parameter_supported"`
+		Auth     []string `json:"token_endpoint_auth_methods_supported"`
+	}
+	if err := p.Claims(&more); err != nil {
+		return nil, fmt.Errorf("reading the provider's description: %w", err)
+	}
+	if more.AuthURL == "" || more.TokenURL == "" || more.JWKSURL == "" {
+		return nil, errors.New("the provider's description lacks authorization_endpoint, token_endpoint or jwks_uri")
+	}
+	if err := checkAuthURL(more.AuthURL); err != nil {
+		return nil, err
+	}
+	if d.dialect.tenants {
+		if err := checkTenant(d.dialect.issuer, more.IssuerURL); err != nil {
+			return nil, err
+		}
+		p = more.NewProvider(ctx)
+	}
+	found := &described{Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam}
+	found.endpoint.AuthStyle = oauth2.AuthStyleInHeader
+	if len(more.Auth) > 0 && !slices.Contains(more.Auth, "client_secret_basic") && slices.Contains(more.Auth, "client_secret_post") {
+		found.endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	return found, nil
+}
+
+// checkAuthURL makes sure that a browser can be sent there.
+func checkAuthURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+		return errors.New("the provider's authorization_endpoint is no http URL")
+	}
+	return nil
+}
+
+// checkTenant makes sure that an issuer is one of the host that was asked for it.
+func checkTenant(asked, issuer string) error {
+	a, err := url.Parse(asked)
+	if err != nil {
+		return fmt.Errorf("reading the provider's URL: %w", err)
+	}
+	if !strings.HasPrefix(issuer, a.Scheme+"://"+a.Host+"/") {
+		return fmt.Errorf("the description of %s is that of another issuer, %q", asked, issuer)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+
+	goidc "github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/fairlead-dev/fairlead/internal/login"
+)
+
+// provider is one that speaks OpenID Connect.
+type provider struct {
+	settings
+	dialect   dialect
+	discovery *discovery
+}
+
+var (
+	_ login.CallbackProvider = (*provider)(nil)
+	_ login.LogoutReceiver   = (*provider)(nil)
+)
+
+// Bound implements login.Provider.
+func (p *provider) Bound() string { return p.bound(p.dialect.issuer) }
+
+// Start implements login.Provider.
+func (p *provider) Start(ctx context.Context, f *login.Flow, at login.Place) (login.Start, error) {
+	d, err := p.discovery.get(ctx)
+	if err != nil {
+		return login.Start{}, login.Unanswered(err)
+	}
+	params := append(p.params(f), goidc.Nonce(f.Nonce))
+	if f.Fresh {
+		params = append(params, oauth2.SetAuthURLParam("prompt", p.dialect.prompt))
+		if p.dialect.maxAge {
+			params = append(params, oauth2.SetAuthURLParam("max_age", "0"))
+		}
+	}
+	return login.Start{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).AuthCodeURL(f.State, params...)}, nil
+}
+
+// Callback implements login.CallbackProvider.
+func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow, at login.Place) (*login.Confirmed, error) {
+	ctx = goidc.ClientContext(ctx, p.client)
+	d, err := p.discovery.get(ctx)
+	if err != nil {
+		return nil, login.Unanswered(err)
+	}
+	q := r.URL.Query()
+	if iss := q.Get("iss"); iss != "" && iss != d.issuer && !isTemplate(d.issuer) || iss == "" && d.issParam {
+		return nil, login.Refused("The answer is not that of this endpoint's identity provider. Open the endpoint again to log in.", fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
+	}
+	code, err := answer(q)
+	if err != nil {
+		return nil, err
+	}
+	token, err := p.oauth(at, d.endpoint, nil).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
+	if err != nil {
+		return nil, exchangeError(err)
+	}
+	id, err := p.verify(ctx, d, token, f)
+	if err != nil {
+		return nil, login.Refused("The identity provider's answer does not hold for this login. Open the endpoint again to log in.", err)
+	}
+	said, err := read(id.Claims)
+	if err != nil {
+		return nil, login.Unanswered(fmt.Errorf("reading the ID token: %w", err))
+	}
+	if err := p.complement(ctx, d, token, id, said); err != nil {
+		return nil, login.Unanswered(err)
+	}
+	return p.confirmed(id, said), nil
+}
+
+// verify returns the ID token once everything about it holds.
+func (p *provider) verify(ctx context.Context, d *described, token *oauth2.Token, f *login.Flow) (*goidc.IDToken, error) {
+	raw, _ := token.Extra("id_token").(string)
+	if raw == "" {
+		return nil, errors.New("the token endpoint has sent no ID token")
+	}
+	id, err := d.Verifier(&goidc.Config{ClientID: p.config.ClientID, SkipIssuerCheck: isTemplate(d.issuer)}).Verify(ctx, raw)
+	if err != nil {
+		return nil, fmt.Errorf("checking the ID token: %w", err)
+	}
+	var more struct {
+		Party  string `json:"azp"`
+		Tenant string `json:"tid"`
+	}
+	if err := id.Claims(&more); err != nil {
+		return nil, fmt.Errorf("reading the ID token: %w", err)
+	}
+	switch {
+	case id.Subject == "":
+		return nil, errors.New("the ID token names nobody")
+	case f.Nonce == "" || id.Nonce != f.Nonce:
+		return nil, errors.New("the ID token has another nonce")
+	case more.Party != "" && more.Party != p.config.ClientID, more.Party == "" && len(id.Audience) > 1:
+		return nil, fmt.Errorf("the ID token is for another party, %.100q", more.Party)
+	case isTemplate(d.issuer) && !ofTenant(d.issuer, id.Issuer, more.Tenant):
+		return nil, fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
+	}
+	if id.AccessTokenHash != "" {
+		if err := id.VerifyAccessToken(token.AccessToken); err != nil {
+			return nil, fmt.Errorf("checking the access token: %w", err)
+		}
+	}
+	return id, nil
+}
+
+// tenantID stands for the id of a tenant in issuers of providers with many.
+const tenantID = "{tenantid}"
+
+func isTemplate(issuer string) bool { return strings.Contains(issuer, tenantID) }
+
+var guid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// ofTenant says whether an issuer is what the template makes of the tenant.
+func ofTenant(template, issuer, tenant string) bool {
+	return guid.MatchString(tenant) && issuer == strings.ReplaceAll(template, tenantID, tenant)
+}
+
+// complement asks the userinfo endpoint for what the ID token does not say.
+func (p *provider) complement(ctx context.Context, d *described, token *oauth2.Token, id *goidc.IDToken, said *claims) error {
+	if said.Email != "" && said.Name != "" || d.UserInfoEndpoint() == "" {
+		return nil
+	}
+	info, err := d.UserInfo(ctx, oauth2.StaticTokenSource(token))
+	if err != nil {
+		return fmt.Errorf("asking for the person's details: %w", err)
+	}
+	if info.Subject != id.Subject {
+		return errors.New("the details are those of another person")
+	}
+	more, err := read(info.Claims)
+	if err != nil {
+		return fmt.Errorf("reading the person's details: %w", err)
+	}
+	said.complement(more)
+	return nil
+}
+
+func (p *provider) confirmed(id *goidc.IDToken, said *claims) *login.Confirmed {
+	return &login.Confirmed{
+		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
+		Provider: identityProvider(p.dialect.name, p.dialect.url),
+		Identity: said.identity(id.Subject, p.dialect.groups),
+		Issuer:   id.Issuer, Subject: id.Subject, SessionID: said.SessionID, AuthTime: said.authTime(),
+	}
+}
+
+// Logout implements login.LogoutReceiver.
+func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutToken, error) {
+	d, err := p.discovery.get(ctx)
+	if err != nil {
+		return login.LogoutToken{}, login.Unanswered(err)
+	}
+	if isTemplate(d.issuer) {
+		return login.LogoutToken{}, errors.New("the provider has many issuers: give provider_url with the tenant")
+	}
+	t, err := d.Verifier(&goidc.Config{ClientID: p.config.ClientID}).VerifyLogout(goidc.ClientContext(ctx, p.client), r.PostForm.Get("logout_token"))
+	if err != nil {
+		return login.LogoutToken{}, fmt.Errorf("checking the logout token: %w", err)
+	}
+	return login.LogoutToken{Issuer: t.Issuer, Subject: t.Subject, SessionID: t.SessionID, ID: t.TokenID, Expires: t.Expiry}, nil
+}
+
+// exchangeError makes the error of a code that was not exchanged. Of the answer it keeps the error only: whole answers may hold what was sent.
+func exchangeError(err error) error {
+	var answer *oauth2.RetrieveError
+	if !errors.As(err, &answer) {
+		return login.Unanswered(fmt.Errorf("exchanging the code: %w", err))
+	}
+	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode, answer.ErrorDescription, answer.Response.StatusCode)
+	if answer.ErrorCode == "invalid_grant" || answer.ErrorCode == "bad_verification_code" {
+		return login.Refused("This login was used before, or has taken too long. Open the endpoint again to log in.", cause)
+	}
+	return login.Unanswered(cause)
+}

@@ -1,0 +1,130 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/live"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// admit lets the request go on when it has a session, and else asks for one.
+func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
+	hash := v.tokenHash()
+	if hash == nil {
+		v.stranger(next)
+		return
+	}
+	guarded, under, cut := live.Guard(v.w, v.r, v.Conn.Sever)
+	entry := v.opt.Live.Enter(cut) // before the session is read: a revocation in between is told by Is
+	defer entry.Leave()
+	session, err := v.session(hash)
+	switch {
+	case err != nil:
+		v.fail(err)
+	case session == nil, !entry.Is(session.ID):
+		entry.Leave()
+		v.stranger(next)
+	case !v.authorized(session.Identity.Groups):
+		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only.")
+	default:
+		found := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
+		found.Identity.ID = session.UserID
+		next(guarded, onward(under, &found), found)
+	}
+}
+
+// session reads the session of the token; nil when there is none that is good for this place. It never answers from memory.
+func (v *visit) session(hash []byte) (*account.LiveSession, error) {
+	s, err := v.opt.Store.LiveSession(v.r.Context(), v.place.AccountID, hash)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound:
+		return nil, nil //nolint:nilnil // documented
+	case err != nil:
+		return nil, &account.Error{Code: account.CodeUnavailable, Msg: "reading a session", Cause: err}
+	case s.Bound != v.bound():
+		return nil, nil //nolint:nilnil // it is another place's
+	}
+	return s, nil
+}
+
+func (v *visit) authorized(groups []string) bool {
+	of := v.Config.AuthorizedGroups
+	return len(of) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
+}
+
+// stranger answers a request without a session: a browser that goes to a page is sent to log in, everybody else is told to.
+func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
+	switch {
+	case v.Config.AllowCORSPreflight && isPreflight(v.r):
+		next(v.w, onward(v.r, nil), trafficpolicy.LoginResult{})
+	case isNavigation(v.r):
+		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), false)
+	default:
+		v.page(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+v.place.EndpointURL+" in a browser and log in.")
+	}
+}
+
+// isPreflight says whether a browser asks what a script may send.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+}
+
+// isNavigation says whether a browser goes to a page, rather than a script or a program asking for something.
+func isNavigation(r *http.Request) bool {
+	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" || strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
+		return false
+	}
+	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
+		return mode == "navigate" && (r.Method == http.MethodGet || r.Method == http.MethodPost)
+	}
+	return r.Method == http.MethodGet && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), "text/html")
+}
+
+// tokenSize is the number of random bytes of a session's secret.
+const tokenSize = 32
+
+// newToken makes a secret: what the browser gets, and its hash.
+func newToken() (text string, hash []byte) {
+	raw := make([]byte, tokenSize)
+	_, _ = rand.Read(raw) // crypto/rand.Read never returns an error
+	sum := sha256.Sum256(raw)
+	return base64.RawURLEncoding.EncodeToString(raw), sum[:]
+}
+
+// hashToken returns the hash of what a browser says is a secret; nil for what cannot be one.
+func hashToken(text string) []byte {
+	if len(text) != base64.RawURLEncoding.EncodedLen(tokenSize) {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil
+	}
+	sum := sha256.Sum256(raw)
+	return sum[:]
+}
+
+// tokenHash returns the hash of the browser's secret; nil without one, and when there are two: somebody else may have set one of them.
+func (v *visit) tokenHash() []byte {
+	found := v.r.CookiesNamed(v.sessionCookie())
+	if len(found) != 1 {
+		return nil
+	}
+	return hashToken(found[0].Value)
+}
+
+// bound is what a session made here is good for.
+func (v *visit) bound() string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Bound()}, "\x00")))
+	return hex.EncodeToString(sum[:])
+}

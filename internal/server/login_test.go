@@ -1,0 +1,172 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// loginWorld is a public service with endpoints that ask a provider.
+type loginWorld struct {
+	*publicWorld
+	op *identityProvider
+}
+
+func startLogins(t *testing.T, change ...func(*Options)) *loginWorld {
+	t.Helper()
+	op := startProvider(t)
+	return &loginWorld{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }}, change...)...), op}
+}
+
+func (w *loginWorld) policy(more string) string {
+	return fmt.Sprintf("on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, client_secret: %s, scopes: [openid, email, profile, groups]%s}\n",
+		w.op.srv.URL, clientID, clientSecret, more)
+}
+
+// protect binds an endpoint with a login before it.
+func (w *loginWorld) protect(url, policy string, h http.HandlerFunc) *agent {
+	w.t.Helper()
+	a := w.agent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1", TrafficPolicy: policy}, serve(w.t, h))
+	receive(w.t, a.bound, "bind")
+	return a
+}
+
+// mirror answers with what the upstream sees.
+func mirror(w http.ResponseWriter, r *http.Request) {
+	w.Header().Add("Set-Cookie", "__Host-fl-oidc=tossed; Path=/; Secure")
+	w.Header().Add("Set-Cookie", "=__host-FL-oidc=tossed; Path=/; Secure")
+	w.Header().Add("Set-Cookie", "theme=dark")
+	fmt.Fprintf(w, "%s %s\n", r.Method, r.URL.RequestURI())
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for n := range r.Header {
+			if !yield(n) {
+				return
+			}
+		}
+	}) {
+		if strings.HasPrefix(strings.ToLower(name), "fairlead") || name == "Cookie" {
+			fmt.Fprintf(w, "%s=%s\n", name, strings.Join(r.Header[name], "|"))
+		}
+	}
+}
+
+// person is a browser with cookies.
+func (w *loginWorld) person() *http.Client {
+	b := w.browser()
+	b.Jar, _ = cookiejar.New(nil)
+	inner := b.Transport
+	b.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Hostname(), ".example.com") {
+			return inner.RoundTrip(r)
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	w.t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	return b
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// page is an answer.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends one request as a browser does when it navigates, and follows nothing.
+func (w *loginWorld) ask(b *http.Client, method, target string, header ...string) answered {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(within(w.t), method, target, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.Header.Set("Accept", "text/html")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := b.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return answered{res.StatusCode, res.Header, text(w.t, res.Body)}
+}
+
+// visit navigates and follows redirects, also through the provider.
+func (w *loginWorld) visit(b *http.Client, target string) (answered, *url.URL) {
+	w.t.Helper()
+	at, err := url.Parse(target)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for range 10 {
+		a := w.ask(b, "GET", at.String())
+		if a.status/100 != 3 {
+			return a, at
+		}
+		if at, err = at.Parse(a.header.Get("Location")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.t.Fatalf("redirects without end, at %s", at)
+	return answered{}, nil
+}
+
+func cookiesOf(b *http.Client, raw string) map[string]string {
+	u, _ := url.Parse(raw)
+	all := map[string]string{}
+	for _, c := range b.Jar.Cookies(u) {
+		all[c.Name] = c.Value
+	}
+	return all
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	w := startLogins(t)
+	w.protect("https://app.example.com", w.policy(""), mirror)
+	b := w.person()
+	first := w.ask(b, "GET", "https://app.example.com/deep/page?q=%2F&x")
+	if first.status != http.StatusSeeOther || first.header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(first.header.Get("Location"), w.op.srv.URL+"/authorize?") {
+		t.Fatalf("%d %v", first.status, first.header)
+	}
+	if c := first.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-fl-oidc-") || !strings.Contains(c, "; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax") {
+		t.Errorf("the cookie of the flow: %s", c)
+	}
+	got, at := w.visit(b, "https://app.example.com/deep/page?q=%2F&x")
+	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.op.srv.URL, "http://")
+	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" || !strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
+		t.Errorf("%d at %s\n%s\nwant\n%s", got.status, at, got.body, want)
+	}
+	if all := got.header.Values("Set-Cookie"); len(all) != 1 || all[0] != "theme=dark" {
+		t.Errorf("the upstream has set %q", all)
+	}
+	spoofed := w.ask(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com", "Fairlead_Auth_Email", "eve@example.com", "FAIRLEAD-Auth_User-Id", "eve", "Cookie", "a=b")
+	if strings.Contains(spoofed.body, "eve") || !strings.Contains(spoofed.body, "Fairlead-Auth-Email=alice@example.com\n") {
+		t.Errorf("spoofed: %s", spoofed.body)
+	}
+	if strings.Contains(spoofed.body, "__Host") || !strings.Contains(spoofed.body, "Cookie=a=b") {
+		t.Errorf("cookies that the upstream sees: %s", spoofed.body)
+	}
+	if c := cookiesOf(b, "https://app.example.com"); len(c) != 3 || c["__Host-fl-oidc"] == "" { // with the flow of the first visit
+		t.Errorf("cookies %v", c)
+	}
+	for _, secret := range []string{clientSecret, "access-token-of-the-provider", cookiesOf(b, "https://app.example.com")["__Host-fl-oidc"], "code-", "state="} {
+		if strings.Contains(w.log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+}

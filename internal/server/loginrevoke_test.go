@@ -1,0 +1,57 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// onlySession returns the session that there is.
+func (w *loginWorld) onlySession() account.AppSession {
+	w.t.Helper()
+	all, _, err := w.admin().AppSessions(within(w.t), w.account, account.AppSessionFilter{}, account.Page{Limit: 10})
+	if err != nil || len(all) != 1 {
+		w.t.Fatalf("%d sessions, %v", len(all), err)
+	}
+	return all[0]
+}
+
+// A session that was revoked is over at the next request, and the provider is told to ask the person again.
+func TestARevokedSessionHasToLogInAgain(t *testing.T) {
+	t.Parallel()
+	w := startLogins(t)
+	w.protect("https://app.example.com", w.policy(""), mirror)
+	b := w.person()
+	w.op.mu.Lock()
+	w.op.authTime = time.Now().Add(-time.Hour) // the provider has a session of its own
+	w.op.mu.Unlock()
+	if a, _ := w.visit(b, "https://app.example.com/"); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if q, n := w.op.lastAsked(); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" || q.Get("scope") != "openid email profile groups" {
+		t.Errorf("asked %d times, the last time %v", n, q)
+	}
+	session := w.onlySession()
+	if session.PublicURL != "https://app.example.com" || session.Device.IPAddress != "127.0.0.1" {
+		t.Errorf("session %+v", session)
+	}
+	if _, err := w.admin().Revoke(within(t), account.Caller{AccountID: w.account, PrincipalID: "test"}, account.RevokeSelector{UserID: session.User.ID}, account.RevokedByAdmin); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.ask(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"), w.op.srv.URL) {
+		t.Fatalf("after the revocation: %d", a.status)
+	}
+	a, at := w.visit(b, "https://app.example.com/again")
+	if q, n := w.op.lastAsked(); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" || q.Get("max_age") != "0" {
+		t.Errorf("%d at %s; asked %d times, the last time %v", a.status, at, n, q)
+	}
+	if again := w.onlySession(); again.ID == session.ID || again.User.ID == session.User.ID {
+		t.Errorf("session %s of %s again", again.ID, again.User.ID)
+	}
+}

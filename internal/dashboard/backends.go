@@ -1,0 +1,175 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func backendKindOf(id string) account.BackendKind {
+	prefix, _, _ := strings.Cut(id, "-")
+	for _, kind := range account.BackendKinds() {
+		if kind.IDPrefix() == prefix {
+			return kind
+		}
+	}
+	return ""
+}
+
+func kindName(k account.BackendKind) string {
+	return map[account.BackendKind]string{
+		account.BackendFailover: "Failover", account.BackendTunnelGroup: "Tunnel group", account.BackendHTTPResponse: "HTTP response",
+		account.BackendStatic: "Static", account.BackendWeighted: "Weighted",
+	}[k]
+}
+
+func (s *server) active(c *call, id string) string {
+	if s.opt.Active == nil {
+		return ""
+	}
+	return s.opt.Active.Active(c.accountID(), id)
+}
+
+// backendRow is a backend with what people call it and what serves for it.
+type backendRow struct {
+	account.Backend
+	Active string
+}
+
+// Does says in a few words what the backend does.
+func (b backendRow) Does() string {
+	switch b.Kind {
+	case account.BackendFailover:
+		return "First that is up of " + count(len(b.Children), "child", "children")
+	case account.BackendWeighted:
+		return "By weight among " + count(len(b.Weights), "child", "children")
+	case account.BackendTunnelGroup:
+		return strings.Join(labelList(b.Labels), ", ")
+	case account.BackendHTTPResponse:
+		if b.Response != nil {
+			return fmt.Sprintf("Answers %d %s", b.Response.StatusCode, http.StatusText(b.Response.StatusCode))
+		}
+	case account.BackendStatic:
+		if b.Static != nil && b.Static.TLS {
+			return b.Static.Address + ", TLS"
+		} else if b.Static != nil {
+			return b.Static.Address
+		}
+	}
+	return ""
+}
+
+// FellOver says whether another child than the first serves.
+func (b backendRow) FellOver() bool {
+	return b.Kind == account.BackendFailover && b.Active != "" && len(b.Children) > 0 && b.Active != b.Children[0]
+}
+
+type backendsPage struct {
+	Kind  account.BackendKind
+	Kinds []kindTab
+	Rows  []backendRow
+	Pager pager
+}
+
+type kindTab struct {
+	Kind    account.BackendKind
+	Href    string
+	Current bool
+}
+
+// backends lists one kind at a time, as the store keeps them.
+func (s *server) backends(c *call) error {
+	p := backendsPage{Kind: account.BackendFailover}
+	for _, kind := range account.BackendKinds() {
+		if c.r.URL.Query().Get("kind") == string(kind) {
+			p.Kind = kind
+		}
+	}
+	for _, kind := range account.BackendKinds() {
+		p.Kinds = append(p.Kinds, kindTab{kind, Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode(), kind == p.Kind})
+	}
+	found, err := s.opt.Backends.ListBackends(c.ctx(), c.accountID(), p.Kind, c.page())
+	if err != nil {
+		return err
+	}
+	last := ""
+	for _, b := range found.Backends {
+		p.Rows, last = append(p.Rows, backendRow{b, s.active(c, b.ID)}), b.ID
+	}
+	p.Pager = c.pagerOf(len(p.Rows), found.More, last, url.Values{"kind": {string(p.Kind)}})
+	return c.show(http.StatusOK, view{Page: "backends", Title: "Backends", Nav: "backends", Live: "audit", Data: p})
+}
+
+type backendChild struct {
+	ID      string
+	Backend *backendRow // nil when it is gone
+	Weight  int
+	Serves  bool
+}
+
+// Order is the place of the i-th child, as people count.
+func (backendChild) Order(i int) int { return i + 1 }
+
+type backendPage struct {
+	backendRow
+	ChildRows []backendChild
+	Headers   []string
+	Tunnels   []account.LabelledTunnel
+}
+
+// Name is what one calls the backend.
+func (b backendRow) Name() string {
+	if b.Description != "" {
+		return b.Description
+	}
+	return b.ID
+}
+
+func (s *server) backend(c *call) error {
+	kind := backendKindOf(c.id())
+	if kind == "" {
+		return account.Errorf(account.CodeNotFound, "there is no backend %q", account.Shorten(c.id()))
+	}
+	b, err := s.opt.Backends.Backend(c.ctx(), c.accountID(), kind, c.id())
+	if err != nil {
+		return err
+	}
+	p := backendPage{backendRow: backendRow{*b, s.active(c, b.ID)}}
+	children := b.Children
+	if kind == account.BackendWeighted {
+		children = slices.Sorted(maps.Keys(b.Weights))
+	}
+	for _, id := range children {
+		child := backendChild{ID: id, Weight: b.Weights[id], Serves: id == p.Active}
+		found, err := s.opt.Backends.Backend(c.ctx(), c.accountID(), backendKindOf(id), id)
+		if err != nil && account.CodeOf(err) != account.CodeNotFound {
+			return err
+		}
+		if found != nil {
+			child.Backend = &backendRow{*found, s.active(c, id)}
+		}
+		p.ChildRows = append(p.ChildRows, child)
+	}
+	if b.Response != nil {
+		for _, name := range slices.Sorted(maps.Keys(b.Response.Headers)) {
+			p.Headers = append(p.Headers, name+": "+b.Response.Headers[name])
+		}
+	}
+	if kind == account.BackendTunnelGroup {
+		page, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), b.Labels, account.Page{Limit: pageSize})
+		if err != nil {
+			return err
+		}
+		p.Tunnels = page.Tunnels
+	}
+	list := Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode()
+	return c.show(http.StatusOK, view{Page: "backend", Title: p.Name(), Nav: "backends", Crumb: &link{kindName(kind) + " backends", list}, Live: "audit", Data: p})
+}

@@ -1,0 +1,111 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium starts one browser for a test, skips without one unless FAIRLEAD_REQUIRE_CHROMIUM=1 says that there has to be.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("FAIRLEAD_REQUIRE_CHROMIUM") == "1" {
+			t.Fatal("chromium is missing; hack/deps.sh installs it")
+		}
+		t.Skip("needs chromium")
+	}
+	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun,
+		chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience)}
+	allocator, stop := chromedp.NewExecAllocator(t.Context(), flags...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	within, done := context.WithTimeout(ctx, patience)
+	t.Cleanup(done)
+	return within
+}
+
+// patience is how long a test waits for what has to happen at once.
+const patience = 3 * time.Minute
+
+// tab is a page of a browser.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+}
+
+// localhost is the server under a name for which browsers keep secure cookies without TLS.
+func localhost(url string) string { return strings.Replace(url, "127.0.0.1", "localhost", 1) }
+
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// tell sends the browser a command of the protocol.
+func tell[P, R any](b *tab, command cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	result, err := chromedp.Call(b.ctx, command, params)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// signIn puts the sign-in's cookie into the browser.
+func (b *tab) signIn(session *browser) {
+	b.t.Helper()
+	tell(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName], URL: b.base, Secure: new(true), HTTPOnly: new(true),
+		SameSite: network.CookieSameSiteStrict, Path: "/"})
+}
+
+func (b *tab) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.base + path))
+}
+
+// size sets the size of the page, and the theme: "light" or "dark".
+func (b *tab) size(width, height int64, theme string) {
+	b.t.Helper()
+	tell(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+	tell(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
+}
+
+// eval runs a script and returns what it says.
+func eval[T any](b *tab, script string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
+	if err != nil {
+		b.t.Fatalf("%s: %v", script, err)
+	}
+	return v
+}
+
+// until waits until the script's value is true.
+func (b *tab) until(what, script string) {
+	b.t.Helper()
+	for !eval[bool](b, "!!("+script+")") {
+		select {
+		case <-b.ctx.Done():
+			b.t.Fatalf("not within %s: %s", patience, what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,313 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// fake is an account service in memory: every interface that the dashboard sees. It does no more than keep lists; what it holds is in fixture_test.go.
+type fake struct {
+	mu   sync.Mutex
+	now  time.Time
+	down bool // every call fails as if the store did not answer
+
+	endpoints []account.Endpoint
+	ops       []account.Operator
+	backends  []account.Backend
+	agents    []account.TunnelSession
+	tunnels   []account.LabelledTunnel
+	users     []account.User
+	sessions  []account.AppSession
+	visited   map[string][]account.Accessed
+	keys      []account.APIKey
+	secrets   map[string]string // of keys, to ids
+	tokens    []account.Authtoken
+	events    []account.AuditEvent
+	owner     map[string]string // id -> account
+	signIns   map[string]signedIn
+	active    map[string]string
+	wakes     map[chan struct{}]bool
+
+	revoked []account.RevokeSelector
+	stopped []string
+	callers []account.Caller
+}
+
+type signedIn struct {
+	key     string
+	expires time.Time
+}
+
+func (f *fake) enter() (leave func(), err error) {
+	f.mu.Lock()
+	if f.down {
+		return f.mu.Unlock, account.Errorf(account.CodeUnavailable, "the store does not answer; try again in a moment")
+	}
+	return f.mu.Unlock, nil
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// pageOf sorts what passes, newest first, and cuts a page out of it.
+func pageOf[T any](f *fake, all []T, id func(*T) string, accountID string, p account.Page, passes func(*T) bool) (page []T, more bool) {
+	limit := p.Limit
+	if limit == 0 {
+		limit = account.DefaultPageLimit
+	}
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, func(a, b T) int { return strings.Compare(id(&b), id(&a)) })
+	for i := range sorted {
+		one := &sorted[i]
+		if f.owner[id(one)] != accountID || p.BeforeID != "" && id(one) >= p.BeforeID || passes != nil && !passes(one) {
+			continue
+		}
+		if len(page) == limit {
+			return page, true
+		}
+		page = append(page, *one)
+	}
+	return page, false
+}
+
+func find[T any](f *fake, all []T, id func(*T) string, accountID, wanted string) (*T, error) {
+	for i := range all {
+		if id(&all[i]) == wanted && f.owner[wanted] == accountID {
+			found := all[i]
+			return &found, nil
+		}
+	}
+	return nil, account.Errorf(account.CodeNotFound, "there is no object %q", wanted)
+}
+
+func endpointID(e *account.Endpoint) string     { return e.ID }
+func operatorID(o *account.Operator) string     { return o.ID }
+func backendID(b *account.Backend) string       { return b.ID }
+func agentID(t *account.TunnelSession) string   { return t.ID }
+func tunnelID(t *account.LabelledTunnel) string { return t.ID }
+func userID(u *account.User) string             { return u.ID }
+func sessionID(s *account.AppSession) string    { return s.ID }
+func keyID(k *account.APIKey) string            { return k.ID }
+func authtokenID(a *account.Authtoken) string   { return a.ID }
+func auditEventID(e *account.AuditEvent) string { return e.ID }
+
+func (f *fake) Endpoint(_ context.Context, accountID, id string) (*account.Endpoint, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.endpoints, endpointID, accountID, id)
+}
+
+func (f *fake) ListEndpoints(_ context.Context, accountID string, filter account.EndpointFilter, p account.Page) (*account.EndpointPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.endpoints, endpointID, accountID, p, filter.Matches)
+	return &account.EndpointPage{Endpoints: page, More: more}, nil
+}
+
+func (f *fake) EndpointReserved(context.Context, string, string) (bool, error) { return false, nil }
+
+func (f *fake) EndpointEvents(context.Context, string, account.ResourceVersion, account.EndpointFilter, int) ([]account.EndpointEvent, account.ResourceVersion, error) {
+	return nil, account.ResourceVersion{}, nil
+}
+
+func (f *fake) Subscribe(string) (<-chan struct{}, func()) {
+	wake := make(chan struct{}, 1)
+	f.set(func() { f.wakes[wake] = true })
+	return wake, func() { f.set(func() { delete(f.wakes, wake) }) }
+}
+
+func (f *fake) SubscribeAudit(accountID string) (<-chan struct{}, func()) {
+	return f.Subscribe(accountID)
+}
+
+// change changes something and wakes who has subscribed.
+func (f *fake) change(what func()) {
+	f.set(what)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for wake := range f.wakes {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *fake) subscribers() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.wakes)
+}
+
+func (f *fake) AuditEvent(_ context.Context, accountID, id string) (*account.AuditEvent, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.events, auditEventID, accountID, id)
+}
+
+func (f *fake) AuditEvents(_ context.Context, accountID string, filter account.AuditFilter, p account.Page) (*account.AuditPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.events, auditEventID, accountID, p, func(e *account.AuditEvent) bool {
+		return (filter.Type == "" || e.Type == filter.Type) && (filter.ObjectID == "" || e.Object != nil && e.Object.ID == filter.ObjectID)
+	})
+	return &account.AuditPage{Events: page, More: more}, nil
+}
+
+func (f *fake) AuditEventsAfter(context.Context, string, account.ResourceVersion, account.AuditFilter, int) ([]account.AuditEvent, account.ResourceVersion, error) {
+	return nil, account.ResourceVersion{}, nil
+}
+
+func (f *fake) UpsertOperator(context.Context, account.Operator) (*account.Operator, bool, error) {
+	panic("the dashboard registers no operator")
+}
+
+func (f *fake) Operator(_ context.Context, accountID, id string) (*account.Operator, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.ops, operatorID, accountID, id)
+}
+
+func (f *fake) ListOperators(_ context.Context, accountID string, p account.Page) (*account.OperatorPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.ops, operatorID, accountID, p, nil)
+	return &account.OperatorPage{Operators: page, More: more}, nil
+}
+
+func (f *fake) PatchOperator(context.Context, account.Caller, string, account.OperatorPatch) (*account.Operator, error) {
+	panic("the dashboard changes no operator")
+}
+
+func (f *fake) DeleteOperator(context.Context, account.Caller, string) error {
+	panic("the dashboard deletes no operator")
+}
+
+func (f *fake) CreateBackend(context.Context, account.Caller, account.Backend) (*account.Backend, error) {
+	panic("the dashboard makes no backend")
+}
+
+func (f *fake) Backend(_ context.Context, accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	b, err := find(f, f.backends, backendID, accountID, id)
+	if err == nil && b.Kind != kind {
+		return nil, account.Errorf(account.CodeNotFound, "there is no backend %q", id)
+	}
+	return b, err
+}
+
+func (f *fake) ListBackends(_ context.Context, accountID string, kind account.BackendKind, p account.Page) (*account.BackendPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.backends, backendID, accountID, p, func(b *account.Backend) bool { return b.Kind == kind })
+	return &account.BackendPage{Backends: page, More: more}, nil
+}
+
+func (f *fake) PatchBackend(context.Context, account.Caller, account.BackendKind, string, account.BackendPatch) (*account.Backend, error) {
+	panic("the dashboard changes no backend")
+}
+
+func (f *fake) DeleteBackend(context.Context, account.Caller, account.BackendKind, string) error {
+	panic("the dashboard deletes no backend")
+}
+
+func (f *fake) Active(_, id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.active[id]
+}
+
+func (f *fake) TunnelSession(_ context.Context, accountID, id string) (*account.TunnelSession, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.agents, agentID, accountID, id)
+}
+
+func (f *fake) ListTunnelSessions(_ context.Context, accountID string, p account.Page) (*account.TunnelSessionPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.agents, agentID, accountID, p, nil)
+	return &account.TunnelSessionPage{Sessions: page, More: more}, nil
+}
+
+func (f *fake) StopSession(_ context.Context, accountID, id string) error {
+	return f.end("stop", accountID, id)
+}
+
+func (f *fake) RestartSession(_ context.Context, accountID, id string) error {
+	return f.end("restart", accountID, id)
+}
+
+func (f *fake) end(how, accountID, id string) error {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return err
+	}
+	if _, err := find(f, f.agents, agentID, accountID, id); err != nil {
+		return err
+	}
+	f.stopped = append(f.stopped, how+" "+id)
+	return nil
+}
+
+func (f *fake) LabelledTunnel(_ context.Context, accountID, id string) (*account.LabelledTunnel, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.tunnels, tunnelID, accountID, id)
+}
+
+func (f *fake) ListLabelledTunnels(_ context.Context, accountID string, labels map[string]string, p account.Page) (*account.LabelledTunnelPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool { return account.HasLabels(t.Labels, labels) })
+	return &account.LabelledTunnelPage{Tunnels: page, More: more}, nil
+}

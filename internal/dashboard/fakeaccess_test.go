@@ -1,0 +1,288 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// The half of the fake that is about who may: identities, credentials, sign-ins.
+
+func (f *fake) User(_ context.Context, accountID, id string) (*account.User, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.users, userID, accountID, id)
+}
+
+func (f *fake) matches(u *account.User, filter account.UserFilter) bool {
+	return (filter.Query == "" || contains(filter.Query, u.ID, u.Username, u.Email, u.Name, u.ProviderUserID)) &&
+		(filter.Provider == "" || contains(filter.Provider, u.Provider.Name)) && (filter.UserID == "" || filter.UserID == u.ID)
+}
+
+func (f *fake) Users(_ context.Context, accountID string, filter account.UserFilter, p account.Page) ([]account.User, bool, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, false, err
+	}
+	page, more := pageOf(f, f.users, userID, accountID, p, func(u *account.User) bool { return f.matches(u, filter) })
+	return page, more, nil
+}
+
+func (f *fake) AppSession(_ context.Context, accountID, id string) (*account.AppSession, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.sessions, sessionID, accountID, id)
+}
+
+func (f *fake) AppSessions(_ context.Context, accountID string, filter account.AppSessionFilter, p account.Page) ([]account.AppSession, bool, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, false, err
+	}
+	page, more := pageOf(f, f.sessions, sessionID, accountID, p, func(s *account.AppSession) bool { return s.User.ID == filter.UserID })
+	return page, more, nil
+}
+
+func (f *fake) Accessed(_ context.Context, _, userID string) ([]account.Accessed, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return f.visited[userID], nil
+}
+
+func (f *fake) IdentityProviders(_ context.Context, accountID string) ([]account.IdentityProvider, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	var all []account.IdentityProvider
+	for _, u := range f.users {
+		if f.owner[u.ID] == accountID && !slices.Contains(all, u.Provider) {
+			all = append(all, u.Provider)
+		}
+	}
+	slices.SortFunc(all, func(a, b account.IdentityProvider) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func (f *fake) Revoke(_ context.Context, by account.Caller, sel account.RevokeSelector, _ string) (*account.Revocation, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	f.callers, f.revoked = append(f.callers, by), append(f.revoked, sel)
+	done := &account.Revocation{At: f.now}
+	if sel.UserID != "" {
+		if _, err := find(f, f.users, userID, by.AccountID, sel.UserID); err != nil {
+			return nil, err
+		}
+		f.users = slices.DeleteFunc(f.users, func(u account.User) bool { return u.ID == sel.UserID })
+		done.UserIDs = []string{sel.UserID}
+	} else if _, err := find(f, f.sessions, sessionID, by.AccountID, sel.SessionID); err != nil {
+		return nil, err
+	}
+	f.sessions = slices.DeleteFunc(f.sessions, func(s account.AppSession) bool {
+		gone := s.User.ID == sel.UserID || s.ID == sel.SessionID
+		if gone {
+			done.SessionIDs = append(done.SessionIDs, s.ID)
+		}
+		return gone
+	})
+	return done, nil
+}
+
+func (f *fake) MakeAPIKey(_ context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	k, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, f.now), AccountID: by.AccountID, CreatedAt: f.now, Scopes: account.DefaultScopes()}, f.now)
+	if err != nil {
+		return nil, err
+	}
+	f.keys, f.owner[k.ID] = append(f.keys, k), by.AccountID
+	secret := account.NewSecret(account.APIKeyPrefix)
+	f.secrets[secret] = k.ID
+	k.Token = &secret
+	return &k, nil
+}
+
+func (f *fake) APIKey(_ context.Context, accountID, id string) (*account.APIKey, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.keys, keyID, accountID, id)
+}
+
+func (f *fake) PageOfAPIKeys(_ context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.keys, keyID, accountID, p, nil)
+	return &account.APIKeyPage{Keys: page, More: more}, nil
+}
+
+func (f *fake) PatchAPIKey(context.Context, account.Caller, string, account.APIKeyPatch) (*account.APIKey, error) {
+	panic("the dashboard changes no key")
+}
+
+func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) error {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return err
+	}
+	if _, err := find(f, f.keys, keyID, by.AccountID, id); err != nil {
+		return err
+	}
+	others := slices.ContainsFunc(f.keys, func(k account.APIKey) bool {
+		return k.ID != id && f.owner[k.ID] == by.AccountID && k.Has() && k.Live(f.now)
+	})
+	if !others {
+		return account.Errorf(account.CodeInUse, "this is the account's last admin key; make another one first")
+	}
+	f.keys = slices.DeleteFunc(f.keys, func(k account.APIKey) bool { return k.ID == id })
+	return nil
+}
+
+func (f *fake) MakeAuthtoken(_ context.Context, by account.Caller, p account.AuthtokenPatch) (*account.Authtoken, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, f.now), AccountID: by.AccountID, CreatedAt: f.now, ACL: account.DefaultACL()}, f.now)
+	if err != nil {
+		return nil, err
+	}
+	f.tokens, f.owner[a.ID] = append(f.tokens, a), by.AccountID
+	secret := account.NewSecret(account.AuthtokenPrefix)
+	a.Token = &secret
+	return &a, nil
+}
+
+func (f *fake) Authtoken(_ context.Context, accountID, id string) (*account.Authtoken, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	return find(f, f.tokens, authtokenID, accountID, id)
+}
+
+func (f *fake) PageOfAuthtokens(_ context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	page, more := pageOf(f, f.tokens, authtokenID, accountID, p, nil)
+	return &account.AuthtokenPage{Authtokens: page, More: more}, nil
+}
+
+func (f *fake) PatchAuthtoken(context.Context, account.Caller, string, account.AuthtokenPatch) (*account.Authtoken, error) {
+	panic("the dashboard changes no authtoken")
+}
+
+func (f *fake) DeleteAuthtoken(_ context.Context, by account.Caller, id string) error {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return err
+	}
+	if _, err := find(f, f.tokens, authtokenID, by.AccountID, id); err != nil {
+		return err
+	}
+	f.tokens = slices.DeleteFunc(f.tokens, func(a account.Authtoken) bool { return a.ID == id })
+	return nil
+}
+
+func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(secret, account.AuthtokenPrefix) {
+		return nil, account.Errorf(account.CodeWrongKind, "this is an authtoken, which is for agents; an API key begins with flk_")
+	}
+	for i := range f.keys {
+		if f.keys[i].ID == f.secrets[secret] {
+			key := f.keys[i]
+			return &key, nil
+		}
+	}
+	return nil, account.Errorf(account.CodeUnknownCredential, "the API key is not known")
+}
+
+func (f *fake) AuthtokenBySecret(context.Context, string) (*account.Authtoken, error) {
+	panic("the dashboard asks for no authtoken")
+}
+
+func (f *fake) CredentialsAlive(context.Context, []string) (map[string]bool, error) {
+	panic("the dashboard reads sign-ins")
+}
+
+func (f *fake) LiveAuthtokens(context.Context, []string) (map[string]*account.Authtoken, error) {
+	panic("the dashboard asks for no authtoken")
+}
+
+func (f *fake) SignIn(_ context.Context, key *account.APIKey, hash []byte) (*account.DashboardSession, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	f.signIns[hex.EncodeToString(hash)] = signedIn{key.ID, f.now.Add(account.DashboardLife)}
+	return &account.DashboardSession{Key: *key, ExpiresAt: f.now.Add(account.DashboardLife)}, nil
+}
+
+func (f *fake) SignedIn(_ context.Context, hash []byte) (*account.DashboardSession, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	in, known := f.signIns[hex.EncodeToString(hash)]
+	if known && in.expires.After(f.now) {
+		for _, k := range f.keys {
+			if k.ID == in.key && k.Live(f.now) {
+				return &account.DashboardSession{Key: k, ExpiresAt: in.expires}, nil
+			}
+		}
+	}
+	return nil, account.Errorf(account.CodeUnknownCredential, "you are not signed in")
+}
+
+func (f *fake) SignOut(_ context.Context, hash []byte) error {
+	leave, err := f.enter()
+	defer leave()
+	delete(f.signIns, hex.EncodeToString(hash))
+	return err
+}
+
+func ago(f *fake, d time.Duration) time.Time { return f.now.Add(-d) }

@@ -1,0 +1,138 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// functions are what the templates use. None of them makes HTML: escaping is the templates' own.
+func (s *server) functions() template.FuncMap {
+	return template.FuncMap{
+		"time":     s.instantOf,
+		"count":    count,
+		"labels":   labelList,
+		"short":    shortID,
+		"object":   objectLink,
+		"scopes":   func(all []account.Scope) string { return joinScopes(all, ", ") },
+		"join":     strings.Join,
+		"dash":     orDash,
+		"path":     func(parts ...string) string { return Path + strings.Join(parts, "/") },
+		"list":     func(values ...any) []any { return values },
+		"kindName": kindName,
+		"kindOf":   func(id string) account.BackendKind { return backendKindOf(id) },
+		"person":   personName,
+		"browser":  browserName,
+		"system":   systemName,
+		"coords":   coordinates,
+	}
+}
+
+// instantOf takes a time.Time or a *time.Time.
+func (s *server) instantOf(at any) (instant, error) {
+	now := s.opt.Clock()
+	switch at := at.(type) {
+	case time.Time:
+		return instant{at, now}, nil
+	case *time.Time:
+		if at == nil {
+			return instant{now: now}, nil
+		}
+		return instant{*at, now}, nil
+	}
+	return instant{}, fmt.Errorf("%T is no time", at)
+}
+
+// count says how many, with the noun that fits.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
+}
+
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func labelList(labels map[string]string) []string {
+	list := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, key+"="+labels[key])
+	}
+	return list
+}
+
+// shortID is the part of an id by which people tell it from others: its prefix and its random end.
+func shortID(id string) string {
+	prefix, rest, ok := strings.Cut(id, "-")
+	if !ok || len(rest) <= 8 {
+		return id
+	}
+	return prefix + "-…" + rest[len(rest)-8:]
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
+}
+
+// objectLink is the page of the object with the id, "" when it has none.
+func objectLink(id string) string {
+	prefix, _, _ := strings.Cut(id, "-")
+	pages := map[string]string{
+		account.PrefixEndpoint: "endpoints/", account.PrefixTunnelSession: "agents/", account.PrefixOperator: "kubernetes-operators/",
+		account.PrefixUser: "traffic-policy/identities/", account.PrefixAppSession: "traffic-policy/sessions/",
+	}
+	for _, kind := range account.BackendKinds() {
+		pages[kind.IDPrefix()] = "backends/"
+	}
+	if page := pages[prefix]; page != "" {
+		return Path + page + id
+	}
+	return ""
+}
+
+// personName is what one calls a user.
+func personName(u account.User) string {
+	for _, name := range []string{u.Name, u.Username, u.Email, u.ProviderUserID} {
+		if strings.TrimSpace(name) != "" {
+			return name
+		}
+	}
+	return u.ID
+}
+
+func browserName(a account.UserAgent) string {
+	return orDash(strings.TrimSpace(a.BrowserName + " " + a.BrowserVersion))
+}
+
+func systemName(a account.UserAgent) string {
+	return orDash(strings.TrimSpace(a.OSName + " " + a.OSVersion))
+}
+
+func coordinates(l *account.Location) string {
+	if l == nil || l.Latitude == nil || l.Longitude == nil {
+		return "–"
+	}
+	text := fmt.Sprintf("%.2f, %.2f", *l.Latitude, *l.Longitude)
+	if l.RadiusKM != nil {
+		text += fmt.Sprintf(" (within %d km)", *l.RadiusKM)
+	}
+	return text
+}

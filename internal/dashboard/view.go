@@ -1,0 +1,265 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// pages are the templates by the name of the page.
+type pages map[string]*template.Template
+
+// parse reads the templates: each page is the layout with a content of its own.
+func (s *server) parse() pages {
+	base := template.Must(template.New("layout.html").Funcs(s.functions()).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	files, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	all := pages{}
+	for _, file := range files {
+		name := strings.TrimSuffix(path.Base(file), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
+	}
+	return all
+}
+
+// view is what a page shows.
+type view struct {
+	Page  string // its template
+	Title string
+	Nav   string // the item of the menu that it belongs to
+	Crumb *link  // the list that it came from
+	Live  string // what makes it be read again: "endpoints", "audit", both with a space between; "" = nothing
+	Poll  bool   // and each heartbeat, for what changes without an event
+	Data  any
+}
+
+type link struct{ Text, Href string }
+
+// frame is what the layout shows around a view.
+type frame struct {
+	view
+	SignedIn     bool
+	Key          account.APIKey
+	Menu         []menuGroup
+	Notice       string
+	Version      string
+	Host         string
+	Style, Icon  string
+	Script       string
+	MayWrite     bool // what an admin may
+	MayRevoke    bool
+	MayRead      bool // more than identities
+	Here         string
+	SignInPage   bool
+	SignInReturn string
+}
+
+type menuGroup struct {
+	Name  string
+	Items []menuItem
+}
+
+type menuItem struct {
+	Text, Href string
+	Current    bool
+}
+
+// menu lists the pages that the key may see.
+func (c *call) menu(current string) []menuGroup {
+	item := func(text, href string) menuItem {
+		return menuItem{Text: text, Href: Path + href, Current: current == href}
+	}
+	policy := menuGroup{Name: "Traffic Policy", Items: []menuItem{item("Identities", "traffic-policy/identities")}}
+	if !c.may(account.ScopeRead) {
+		return []menuGroup{policy}
+	}
+	return []menuGroup{
+		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"), item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"), item("Agents", "agents")}},
+		policy,
+		{Name: "Access", Items: []menuItem{item("API keys", string(kindAPIKeys)), item("Authtokens", string(kindAuthtokens))}},
+		{Name: "History", Items: []menuItem{item("Events", "events")}},
+	}
+}
+
+// show answers with a page. It is made as a whole first, so that nobody gets half of one.
+func (c *call) show(status int, v view) error {
+	s := c.server
+	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"), Here: c.r.URL.RequestURI(),
+		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg")}
+	if c.signIn != nil {
+		f.SignedIn, f.Key, f.Menu = true, c.signIn.Key, c.menu(v.Nav)
+		f.MayWrite, f.MayRevoke, f.MayRead = c.may(), c.may(revoking...), c.may(reading...)
+	}
+	if form, ok := v.Data.(signInForm); ok {
+		f.SignedIn, f.Menu, f.SignInPage, f.SignInReturn = false, nil, true, form.Return
+	}
+	if !c.refresh() {
+		f.Notice = c.takeNotice()
+	}
+	var page bytes.Buffer
+	if err := s.pages[v.Page].ExecuteTemplate(&page, "layout.html", f); err != nil {
+		return fmt.Errorf("making the page %s: %w", v.Page, err)
+	}
+	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(page.Bytes()) // a browser that is gone needs no page
+	return nil
+}
+
+// failure is what an error page shows.
+type failure struct {
+	Status    int
+	Title     string
+	Text      string
+	Code      account.Code
+	Operation string
+	Fields    []account.FieldError
+	Retry     bool // trying again may help
+}
+
+// showError answers with a page that says what happened and what to do. The cause of a domain error, and every other error, stays in the log.
+func (c *call) showError(err error) {
+	known := &account.Error{Code: account.CodeInternal, Msg: "This is our mistake; the server's log has the details under the operation's id."}
+	errors.As(err, &known)
+	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.op, Fields: known.Fields}
+	switch f.Status {
+	case http.StatusNotFound:
+		f.Title = "Not found"
+	case http.StatusForbidden:
+		f.Title = "Not allowed"
+	case http.StatusMethodNotAllowed:
+		f.Title = "Not offered"
+	case http.StatusConflict:
+		f.Title = "Not possible now"
+	case http.StatusServiceUnavailable:
+		f.Title, f.Retry = "Not available", true
+		c.w.Header().Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		f.Title, f.Retry = "Too much at once", true
+	case http.StatusInternalServerError:
+		f.Title = "Something went wrong"
+	default:
+		f.Title = "Not accepted"
+	}
+	v := view{Page: "error", Title: f.Title, Data: f}
+	if err := c.show(f.Status, v); err != nil { // the templates are tested; this is for the one that is not
+		http.Error(c.w, f.Title, f.Status)
+	}
+}
+
+// notice is what the next page says once: that something was done.
+type notice struct {
+	Code  string
+	Count int
+}
+
+// The codes of notices. Their texts are ours, whatever the cookie holds.
+const (
+	noticeSignedOut    = "signed-out"
+	noticeRevokedUser  = "revoked-user"
+	noticeRevoked      = "revoked-session"
+	noticeStopped      = "stopped"
+	noticeRestarted    = "restarted"
+	noticeKeyGone      = "key-deleted"
+	noticeTokenGone    = "authtoken-deleted"
+	noticeLifetime     = 60 // seconds
+	maxNoticeInCookie  = 1_000_000
+	noticeNothingToEnd = 0
+)
+
+func (n notice) text() string {
+	switch n.Code {
+	case noticeSignedOut:
+		return "You are signed out."
+	case noticeRevokedUser:
+		if n.Count == noticeNothingToEnd {
+			return "The identity is revoked. It had no session."
+		}
+		return "The identity is revoked, and " + count(n.Count, "session has", "sessions have") + " ended."
+	case noticeRevoked:
+		return "The session has ended."
+	case noticeStopped:
+		return "The agent was told to stop."
+	case noticeRestarted:
+		return "The agent was told to connect again."
+	case noticeKeyGone:
+		return "The API key is deleted."
+	case noticeTokenGone:
+		return "The authtoken is deleted."
+	}
+	return ""
+}
+
+func setNotice(h http.Header, n notice) {
+	cookie := http.Cookie{Name: noticeCookie, Value: fmt.Sprintf("%s.%d", n.Code, n.Count), Path: "/", MaxAge: noticeLifetime, Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode}
+	h.Add("Set-Cookie", cookie.String())
+}
+
+func (c *call) takeNotice() string {
+	cookie, err := c.r.Cookie(noticeCookie)
+	if err != nil {
+		return ""
+	}
+	http.SetCookie(c.w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	code, number, _ := strings.Cut(cookie.Value, ".")
+	n := notice{Code: code}
+	if _, err := fmt.Sscanf(number, "%d", &n.Count); err != nil || n.Count < 0 || n.Count > maxNoticeInCookie {
+		n.Count = 0
+	}
+	return n.text()
+}
+
+// instant is a moment with the time at which it is looked at.
+type instant struct {
+	at, now time.Time
+}
+
+// Known says whether there is a moment at all.
+func (i instant) Known() bool { return !i.at.IsZero() }
+
+// Machine is the form of a datetime attribute.
+func (i instant) Machine() string { return i.at.UTC().Format(time.RFC3339) }
+
+// Absolute says it in full.
+func (i instant) Absolute() string { return i.at.UTC().Format("2 Jan 2006, 15:04:05 UTC") }
+
+// Relative says how long ago that is, or how soon. app.js says the same.
+func (i instant) Relative() string {
+	d := i.now.Sub(i.at)
+	form := "%d %s ago"
+	if d < 0 {
+		d, form = -d, "in %d %s"
+	}
+	switch {
+	case d < time.Minute:
+		return "just now"
+	case d < time.Hour:
+		return fmt.Sprintf(form, d/time.Minute, "min")
+	case d < 48*time.Hour:
+		return fmt.Sprintf(form, d/time.Hour, "h")
+	case d < 60*24*time.Hour:
+		return fmt.Sprintf(form, d/(24*time.Hour), "days")
+	}
+	return i.at.UTC().Format("2 Jan 2006")
+}

@@ -165,8 +165,8 @@ func (s *server) restartAgent(c *call) error {
 	return s.endAgent(c, s.opt.Ender.RestartSession, noticeRestarted)
 }
 
-func (s *server) endAgent(c *call, end func(ctx context.Context, accountID, id string) error, done string) error {
-	if err := end(c.ctx(), c.accountID(), c.id()); err != nil {
+func (s *server) endAgent(c *call, end func(ctx context.Context, by account.Caller, id string) error, done string) error {
+	if err := end(c.ctx(), c.caller(), c.id()); err != nil {
 		return err
 	}
 	return c.redirect(Path+"agents", notice{Code: done})

@@ -39,13 +39,13 @@ type Options struct {
 	// Admits makes of an operator's selectors what says whether an endpoint is one of its own, as in the API.
 	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
 
-	BaseURL       string                           // of the API, for people to read
-	Version       string                           // of the server
-	Draining      func() bool                      // says that the server is about to stop: nothing is changed any more; nil = never
-	ClientIP      func(*http.Request) netip.Addr   // whose attempts to sign in are counted; nil = the address of the connection
-	Authenticated func(*http.Request)              // called for each request whose sign-in is known; may be nil
-	Logger        *slog.Logger                     // default slog.Default
-	Clock         func() time.Time                 // default time.Now
+	BaseURL       string                         // of the API, for people to read
+	Version       string                         // of the server
+	Draining      func() bool                    // says that the server is about to stop: nothing is changed any more; nil = never
+	ClientIP      func(*http.Request) netip.Addr // whose attempts to sign in are counted; nil = the address of the connection
+	Authenticated func(*http.Request)            // called for each request whose sign-in is known; may be nil
+	Logger        *slog.Logger                   // default slog.Default
+	Clock         func() time.Time               // default time.Now
 	Limits        Limits
 }
 

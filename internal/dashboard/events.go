@@ -33,7 +33,11 @@ func (e eventRow) Facts() []fact {
 	facts := make([]fact, 0, len(e.Details))
 	for _, text := range labelKeys(e.Details) {
 		if e.Details[text] != "" {
-			facts = append(facts, fact{strings.ReplaceAll(text, "_", " "), e.Details[text]})
+			value := e.Details[text]
+			if positionPattern.MatchString(value) {
+				value = shortID(value)
+			}
+			facts = append(facts, fact{strings.ReplaceAll(text, "_", " "), value})
 		}
 	}
 	return facts

@@ -272,12 +272,12 @@ func (f *fake) ListTunnelSessions(_ context.Context, accountID string, p account
 	return &account.TunnelSessionPage{Sessions: page, More: more}, nil
 }
 
-func (f *fake) StopSession(_ context.Context, accountID, id string) error {
-	return f.end("stop", accountID, id)
+func (f *fake) StopSession(_ context.Context, by account.Caller, id string) error {
+	return f.end("stop", by.AccountID, id)
 }
 
-func (f *fake) RestartSession(_ context.Context, accountID, id string) error {
-	return f.end("restart", accountID, id)
+func (f *fake) RestartSession(_ context.Context, by account.Caller, id string) error {
+	return f.end("restart", by.AccountID, id)
 }
 
 func (f *fake) end(how, accountID, id string) error {

@@ -5,13 +5,16 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,7 +52,7 @@ func shownPages(f *fake) []shownPage {
 		{"api-key-new", "/ui/api-keys/new", ""},
 		{"authtokens", "/ui/authtokens", ""},
 		{"authtoken-new", "/ui/authtokens/new", ""},
-		{"events", "/ui/events?type=endpoint.updated", ""},
+		{"events", "/ui/events?object_id=" + f.endpoints[0].ID, ""},
 		{"not-found", "/ui/endpoints/ep-0000000000000000000000000z", ""},
 	}
 }
@@ -67,89 +70,69 @@ func TestScreenshots(t *testing.T) {
 	f := newFake(time.Now())
 	srv := dashboardOf(t, f, func(o *Options) { o.Clock = time.Now })
 	b := &tab{t, chromium(t), localhost(srv.URL)}
-	shoot := func(name string) {
+	shoot := func(name, theme string) {
+		b.size(*shotWidth, max(*shotWidth*9/16, eval[int64](b, "document.documentElement.scrollHeight")), theme)
 		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), fewColours(t, picture), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), fewColours(t, picture), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, theme := range []string{"light", "dark"} {
-		b.size(*shotWidth, max(640, *shotWidth*9/16), theme)
+		b.size(*shotWidth, *shotWidth*9/16, theme)
 		b.open("/ui/sign-in")
-		shoot("sign-in-" + theme)
+		shoot("sign-in", theme)
 	}
 	b.signIn(signedInAs(t, srv, "flk_admin"))
 	for _, theme := range []string{"light", "dark"} {
-		b.size(*shotWidth, max(640, *shotWidth*9/16), theme)
+		b.size(*shotWidth, *shotWidth*9/16, theme)
 		for _, p := range shownPages(f) {
 			b.open(p.path)
 			if p.press != "" {
 				eval[bool](b, fmt.Sprintf("(document.querySelector(%q).click(), true)", p.press))
 				b.until("the dialog", "document.querySelector('dialog[open] form')")
 			}
-			shoot(p.name + "-" + theme)
+			shoot(p.name, theme)
+			b.size(*shotWidth, *shotWidth*9/16, theme)
 		}
 	}
 }
 
-// fewColours makes a picture small: pages have few colours, and their text many in between that nobody tells apart.
+// fewColours makes a picture small: it keeps the 256 colours that stand most often, and those near to them become one of them.
 func fewColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := map[color.RGBA]int{}
-	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
-		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
-			count[coarse(img.At(x, y), 0)]++
+	b, count := img.Bounds(), map[color.RGBA]int{}
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(img.At(x, y)).(color.RGBA) }
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			count[at(x, y)]++
 		}
 	}
-	bits := 0
-	for ; bits < 6; bits++ {
-		fewer := map[color.RGBA]bool{}
-		for c := range count {
-			fewer[coarse(c, bits)] = true
-		}
-		if len(fewer) <= 256 {
-			break
+	often := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
+		return cmp.Or(count[b]-count[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+	})
+	palette := color.Palette{}
+	for _, c := range often[:min(256, len(often))] {
+		palette = append(palette, c)
+	}
+	small, place := image.NewPaletted(b, palette), map[color.RGBA]uint8{}
+	for c := range count {
+		place[c] = uint8(palette.Index(c))
+	}
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			small.SetColorIndex(x, y, place[at(x, y)])
 		}
 	}
-	palette, place := color.Palette{}, map[color.RGBA]uint8{}
-	small := image.NewPaletted(img.Bounds(), nil)
-	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
-		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
-			c := coarse(img.At(x, y), bits)
-			if _, known := place[c]; !known {
-				place[c], palette = uint8(len(palette)), append(palette, likeliest(count, c, bits))
-			}
-			small.SetColorIndex(x, y, place[c])
-		}
-	}
-	small.Palette = palette
 	var out bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
-}
-
-func coarse(c color.Color, bits int) color.RGBA {
-	r, g, b, _ := c.RGBA()
-	cut := func(v uint32) uint8 { return uint8(v>>8) >> bits << bits }
-	return color.RGBA{cut(r), cut(g), cut(b), 255}
-}
-
-// likeliest is the colour that stands most often among those that became one.
-func likeliest(count map[color.RGBA]int, like color.RGBA, bits int) color.RGBA {
-	best, most := like, 0
-	for c, n := range count {
-		if coarse(c, bits) == like && n > most {
-			best, most = c, n
-		}
-	}
-	return best
 }

@@ -207,11 +207,11 @@ func (s *service) wire() {
 	s.wirePublic()
 	s.meter.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
-		Handler: s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
+		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
 			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.store, Mark: s.key.Mark, CheckPolicy: compilePolicy,
 			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
-		})),
+		}))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {

@@ -72,7 +72,7 @@ var rules = []rule{
 		why:    "so that they can be tested without a store or an edge",
 	},
 	{
-		name: "edge and apiserver see interfaces", of: []string{"internal/edge", "internal/apiserver"},
+		name: "edge, apiserver and dashboard see interfaces", of: []string{"internal/edge", "internal/apiserver", "internal/dashboard"},
 		forbid: []string{module + "/internal/store", module + "/internal/tunnelserver"},
 		why:    "so that they can be tested and replaced without a store or a tunnel",
 	},

@@ -1,0 +1,36 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// withDashboard puts the dashboard beside the API, which has the rest of the paths. A browser that asks for "/" is sent to it.
+func (s *service) withDashboard(api http.Handler) http.Handler {
+	ui := dashboard.New(dashboard.Options{
+		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store, Ender: s.sessions, Tunnels: s.store,
+		Identities: s.store, Revoker: s.store, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
+		BaseURL: s.base.String(), Version: version.String(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case path == strings.TrimSuffix(dashboard.Path, "/"), path == "/" && forPeople(r):
+			http.Redirect(w, r, dashboard.Path, http.StatusSeeOther)
+		case strings.HasPrefix(path, dashboard.Path):
+			ui.ServeHTTP(w, r)
+		default:
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// forPeople says whether a browser asks for a page: a client of the API has a key, and asks for no HTML.
+func forPeople(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+}

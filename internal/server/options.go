@@ -62,9 +62,10 @@ type Options struct {
 	// Up is called when the service is ready, with the addresses it listens on. May be nil.
 	Up func(Addresses)
 
-	openTimeout  time.Duration // of streams to agents; 0 = the edge's default; tests shorten it
-	forgetEvery  time.Duration // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
-	maxStrangers int           // connections of one client without a credential; 0 = the default; tests lower it
+	opened       func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
+	openTimeout  time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
+	forgetEvery  time.Duration      // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
+	maxStrangers int                // connections of one client without a credential; 0 = the default; tests lower it
 }
 
 // Addresses are those of the listeners.

@@ -158,6 +158,9 @@ func (s *service) openData(ctx context.Context) error {
 			s.log.Error("the store could not be closed", "err", err)
 		}
 	})
+	if s.opt.opened != nil {
+		s.opt.opened(s.store)
+	}
 	if err := s.store.CheckKey(ctx); err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 	f.StringArrayVar(&o.GeoIP, "geoip-database", nil, "`FILE` in MaxMind's format (.mmdb) that says where addresses are, or whose network; reloaded on change; may be repeated")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Second, "how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace, "how long an endpoint is kept after its agent was lost")
+	f.DurationVar(&o.KeepUsers, "identity-retention", 0, "how long those who logged in at endpoints are kept after they were last active, at least 24h; then all that is known of them is deleted. 0: for ever")
 	addPublicFlags(f, &o.Public)
 }
 

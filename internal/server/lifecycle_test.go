@@ -104,6 +104,9 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	if status := p.api("GET", "/endpoints", nil, nil); status != 200 {
 		t.Errorf("a read while draining: %d", status)
 	}
+	if status := p.api("DELETE", "/app/users/au-none", nil, nil); status != 404 {
+		t.Errorf("a revocation while draining: %d", status)
+	}
 	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
 		t.Errorf("an idle connection ended with %q and %v, want a clean end", rest, err)
 	}

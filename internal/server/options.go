@@ -44,7 +44,8 @@ type Options struct {
 	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
-	GeoIP          []string // database files that say where addresses are; empty = nobody knows
+	KeepUsers      time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
+	GeoIP          []string      // database files that say where addresses are; empty = nobody knows
 	Public         PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
@@ -80,6 +81,9 @@ type Addresses struct {
 const (
 	maxDrain = time.Hour
 	maxGrace = 30 * 24 * time.Hour
+
+	minKeepUsers = 24 * time.Hour
+	maxKeepUsers = 100 * 365 * 24 * time.Hour
 
 	maxSeries = 100_000
 )
@@ -135,6 +139,9 @@ func (o *Options) Validate() error {
 	}
 	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
 	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
+	if o.KeepUsers != 0 {
+		note(checkDuration("--identity-retention", o.KeepUsers, minKeepUsers, maxKeepUsers))
+	}
 	o.Public.validate(note)
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)

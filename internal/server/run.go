@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -172,10 +173,12 @@ func (s *service) sweep(ctx context.Context) {
 	}
 }
 
-// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its successor takes them.
+// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its successor takes them. What is still served can be
+// revoked.
 func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.draining.Load() || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		revokes := r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/app/")
+		if !s.draining.Load() || r.Method == http.MethodGet || r.Method == http.MethodHead || revokes {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -134,7 +134,7 @@ func (s *service) open(ctx context.Context) error {
 
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
-	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, OwnHosts: s.ownHosts()}
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts()}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err

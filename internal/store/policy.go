@@ -21,22 +21,31 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey says whether Options.Key is the one that the policies of this store are sealed with. The error is a sentence for whoever started the
-// program. A store without policies takes any key.
+// CheckKey says whether Options.Key is the one that the policies and identities of this store are sealed with. The error is a sentence for whoever
+// started the program. A store without them takes any key.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.read(ctx, "checking the secret key", func(t *tx) error {
-		return t.each(func(from scanner) error {
-			var id string
-			var sealed []byte
-			if err := from.Scan(&id, &sealed); err != nil {
+		for what, query := range map[string]string{
+			"traffic policies": `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' ORDER BY id LIMIT 1`,
+			"identities":       `SELECT id, identity FROM app_sessions ORDER BY id LIMIT 1`,
+		} {
+			err := t.each(func(from scanner) error {
+				var id string
+				var sealed []byte
+				if err := from.Scan(&id, &sealed); err != nil {
+					return err
+				}
+				if _, err := t.unseal(sealed, id); err != nil {
+					return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's %s are sealed; "+
+						"give that one with --secret-key-file, or put it back into the data directory", what)
+				}
+				return nil
+			}, query)
+			if err != nil {
 				return err
 			}
-			if _, err := t.unseal(sealed, id); err != nil {
-				return account.Errorf(account.CodeInvalid, "the secret key is not the one with which this store's traffic policies are sealed; "+
-					"give that one with --secret-key-file, or put it back into the data directory")
-			}
-			return nil
-		}, `SELECT id, traffic_policy FROM endpoints WHERE policy_digest <> '' ORDER BY id LIMIT 1`)
+		}
+		return nil
 	})
 }
 

@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/store"
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
@@ -50,6 +52,27 @@ func TestIdentitiesAreSealedOnDisk(t *testing.T) {
 		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"}, account.RevokedByBackChannel)
 	storetest.Must(t, err)
 	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute", "secret-ticket", "secret-assertion", "secret-sid")
+}
+
+func TestAnotherKeyIsNoticed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(t.Context(), opt)
+	})
+	f.Login("alice", "s1")
+	storetest.Must(t, f.Store.CheckKey(t.Context()))
+	other, err := seal.New(bytes.Repeat([]byte{8}, seal.KeySize))
+	storetest.Must(t, err)
+	s, err := store.Open(t.Context(), store.Options{DataDir: dir, Key: other, Clock: f.Clock.Now})
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, s.Close()) }()
+	if err := s.CheckKey(t.Context()); err == nil || !strings.Contains(err.Error(), "--secret-key-file") {
+		t.Errorf("checking another key: %v", err)
+	}
+	_, err = s.LiveSession(t.Context(), f.AccountID, storetest.TokenHash("s1")) // never through
+	storetest.MustCode(t, err, account.CodeInternal)
 }
 
 // notOnDisk fails when a file of the directory holds one of the secrets; one of them holds what is shown.

@@ -36,6 +36,7 @@ const (
 	AuditAppSessionCreated AuditType = "application_session.created"
 	AuditAppSessionRevoked AuditType = "application_session.revoked"
 	AuditAppUserRevoked    AuditType = "application_user.revoked"
+	AuditAppSessionCut     AuditType = "application_session.cut" // after either: what was being served
 )
 
 // AuditTypes lists the types.
@@ -45,7 +46,7 @@ func AuditTypes() []AuditType {
 		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated, AuditAPIKeyDeleted,
 		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,
 		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted, AuditDomainRevoked,
-		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked,
+		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked, AuditAppSessionCut,
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store, Ender: s.sessions, Tunnels: s.store,
-		Identities: s.store, Revoker: s.store, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
+		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
 		BaseURL: s.base.String(), Version: version.String(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,6 +20,7 @@ import (
 type meter struct {
 	*metrics
 	endpoints, backends *tally
+	people              *sessionMeter
 	access              *accessLog // nil = none
 	tracing             *tracing   // nil = none
 }
@@ -30,6 +31,7 @@ var _ edge.Meter = (*meter)(nil)
 func newMeter(rows int) *meter {
 	m := &meter{metrics: newMetrics(), endpoints: newTally("endpoint", rows), backends: newTally("backend", rows)}
 	m.registry.MustRegister(m.endpoints, m.backends)
+	m.people = newSessionMeter(m.registry)
 	return m
 }
 

@@ -33,6 +33,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.sweep(serving) })
 	s.tasks.Go(func() { s.recordSwitches(serving) })
 	s.startGeo(serving)
+	s.tasks.Go(func() { s.sweepSessions(serving) })
 	s.door.conns.Go(func() { s.door.serve(serving) }) // counted with what it accepts, so that nothing is added while stop waits
 	s.tasks.Go(func() { s.forgetDeleted(serving) })
 	failed := make(chan error, 4)

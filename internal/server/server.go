@@ -68,9 +68,12 @@ type service struct {
 	publicHTTP, publicHTTPS net.Listener
 	publicCerts             *public.Certificates
 
-	geo     *geo.Databases // nil without --geoip-database
-	live    *live.Registry
-	revoker account.Revoker
+	geo *geo.Databases // nil without --geoip-database
+
+	// Of people who log in at the edge.
+	live       *live.Registry // what is being served for them
+	loginStore account.Logins
+	revoker    account.Revoker
 
 	draining atomic.Bool
 	tasks    sync.WaitGroup
@@ -194,8 +197,7 @@ func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 // wire constructs the parts that serve, and joins them.
 func (s *service) wire() {
 	s.wireBackends()
-	s.live = live.New()
-	s.revoker = &revoker{stored: s.store, live: s.live}
+	s.wirePeople()
 	s.edge = edge.New(edge.Options{
 		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members, Backend: s.backend, Dial: s.guard.Dial, Logins: s.logins(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
@@ -212,7 +214,7 @@ func (s *service) wire() {
 	s.api = &http.Server{
 		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
-			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.store, Mark: s.key.Mark, CheckPolicy: compilePolicy,
+			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.revoker, Mark: s.key.Mark, CheckPolicy: compilePolicy,
 			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		}))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },

@@ -52,9 +52,9 @@ func (t *tx) logAudits() error {
 }
 
 // RecordAudit writes an audit event of something that is no change of the store, such as another active child of a failover.
-func (s *Store) RecordAudit(ctx context.Context, accountID string, what account.AuditType, objectID string, details map[string]string) error {
+func (s *Store) RecordAudit(ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string) error {
 	return s.write(ctx, "writing an audit event", func(t *tx) error {
-		t.audit(account.Caller{AccountID: accountID}, what, objectID, details)
+		t.audit(by, what, objectID, details)
 		return nil
 	})
 }

@@ -121,7 +121,7 @@ var audit = map[string]func(*testing.T, Open){
 		Equal(t, "kept", len(f.audited().Events), 0)
 		Equal(t, "version", f.audited().Version, end)
 		Equal(t, "after the end", len(f.auditAfter(end, account.AuditFilter{})), 0)
-		Must(t, f.Store.RecordAudit(t.Context(), f.AccountID, account.AuditBackendSwitched, "bkdfo-1", map[string]string{"to": "bkdst-1"}))
+		Must(t, f.Store.RecordAudit(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuditBackendSwitched, "bkdfo-1", map[string]string{"to": "bkdst-1"}))
 		Equal(t, "next", strings.Join(f.auditAfter(end, account.AuditFilter{}), " "), "backend.switched bkdfo-1 ")
 	},
 	"another account sees none of it, and its waiters sleep on": func(t *testing.T, open Open) {

@@ -1,0 +1,104 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/live"
+)
+
+const (
+	// sessionSweep is how often what is served for people's sessions is compared with the store: how late a session's time-out cuts.
+	sessionSweep  = 2 * time.Second
+	sessionAnswer = 10 * time.Second // that the store may take for it
+	recordTimeout = 5 * time.Second
+)
+
+// revoker ends sessions of people: first what is stored, then what is being served. It is an account.Revoker.
+type revoker struct {
+	stored account.Revoker
+	live   *live.Registry
+	meter  *sessionMeter
+	log    *slog.Logger
+	record func(ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string) error
+}
+
+// Revoke implements account.Revoker. When it returns, nothing of the sessions is served any more, whatever became of ctx meanwhile.
+func (v *revoker) Revoke(ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
+	began := time.Now()
+	done, err := v.stored.Revoke(ctx, by, sel, reason)
+	if err != nil {
+		return nil, err // what may have been committed all the same, the sweep finds
+	}
+	done.Streams = v.live.Cut(done.SessionIDs)
+	cut := time.Now()
+	if len(done.UserIDs) == 0 && len(done.SessionIDs) == 0 {
+		return done, nil
+	}
+	v.meter.revoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
+	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users", done.UserIDs, "sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
+	if done.Streams > 0 {
+		v.tell(ctx, by, sel, reason, done, cut)
+	}
+	return done, nil
+}
+
+// tell adds to the record of the revocation, which the store has written, what was being served: nothing of it has gone out after cut.
+func (v *revoker) tell(ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation, cut time.Time) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	details := map[string]string{
+		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams), "last_byte_before": cut.UTC().Format(time.RFC3339Nano),
+	}
+	object := cmp.Or(sel.UserID, sel.SessionID, done.SessionIDs[0])
+	if err := v.record(ctx, by, account.AuditAppSessionCut, object, details); err != nil {
+		v.log.Error("what was cut could not be written to the audit log", "object", object, "streams", done.Streams, "last_byte_before", cut.UTC(), "err", err)
+	}
+}
+
+// sweepSessions cuts what is served for sessions that are over: by time, or by a revocation of which this process has not heard.
+func (s *service) sweepSessions(ctx context.Context) {
+	failing := false
+	for wait(ctx, cmp.Or(s.opt.sessionSweep, sessionSweep)) {
+		ids := s.live.Sessions()
+		if len(ids) == 0 {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, sessionAnswer)
+		alive, err := s.loginStore.StillLive(asking, ids)
+		cancel()
+		if err != nil {
+			if !failing && ctx.Err() == nil {
+				s.log.Error("people's sessions cannot be compared with the store; what is open stays open, new requests are refused", "err", err)
+			}
+			failing = true
+			continue
+		}
+		failing = false
+		over := ids[:0]
+		for _, id := range ids {
+			if !alive[id] {
+				over = append(over, id)
+			}
+		}
+		if streams := s.live.Cut(over); streams > 0 {
+			s.meter.people.expired(len(over), streams)
+			s.log.Info("requests were cut: their sessions are over", "sessions", over, "streams", streams)
+		}
+	}
+}
+
+// wirePeople joins what serves people who log in at the edge, and what ends it.
+func (s *service) wirePeople() {
+	s.live = live.New()
+	s.meter.people.watch(s.meter.registry, s.live)
+	s.loginStore = &countedLogins{s.store, s.meter.people}
+	s.revoker = &revoker{stored: s.store, live: s.live, meter: s.meter.people, log: s.log, record: s.store.RecordAudit}
+}

@@ -1,0 +1,107 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/live"
+)
+
+// sessionMeter counts logins and sessions of people. No label names anybody.
+type sessionMeter struct {
+	took                            prometheus.Histogram
+	ended, cut, logins, checks      *prometheus.CounterVec
+	isLive, isNone, cannotTell      prometheus.Counter
+	loggedIn, askAgain, loginFailed prometheus.Counter
+}
+
+// expiredReason is that of sessions whose time is up, beside the account.RevokedBy….
+const expiredReason = "expired"
+
+func newSessionMeter(registry *prometheus.Registry) *sessionMeter {
+	const ns = "fairlead_server"
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: name, Help: help}, []string{label})
+	}
+	m := &sessionMeter{
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "session_revocation_seconds",
+			Help: "Time from the call to the last cut of what was served.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
+		ended:  counter("application_sessions_ended_total", "Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
+		cut:    counter("application_requests_cut_total", "Requests under way that were cut because their session had ended.", "reason"),
+		logins: counter("logins_total", "Logins that an identity provider has confirmed, by what became of them: session, again (asked anew after a revocation), error.", "outcome"),
+		checks: counter("application_session_checks_total", "Look-ups of sessions for requests: live, none, error.", "outcome"),
+	}
+	for _, reason := range []string{account.RevokedByAdmin, account.RevokedByLogout, account.RevokedByBackChannel, expiredReason} { // from 0 on
+		m.ended.WithLabelValues(reason)
+		m.cut.WithLabelValues(reason)
+	}
+	m.loggedIn, m.askAgain, m.loginFailed = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"), m.logins.WithLabelValues("error")
+	m.isLive, m.isNone, m.cannotTell = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"), m.checks.WithLabelValues("error")
+	registry.MustRegister(m.took, m.ended, m.cut, m.logins, m.checks)
+	return m
+}
+
+// watch adds gauges of what is being served.
+func (m *sessionMeter) watch(registry *prometheus.Registry, of *live.Registry) {
+	const ns = "fairlead_server"
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_sessions_served", Help: "Sessions of people with requests under way."}, func() float64 {
+			sessions, _ := of.Live()
+			return float64(sessions)
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_requests_open", Help: "Requests under way of people's sessions, upgraded connections among them."}, func() float64 {
+			_, requests := of.Live()
+			return float64(requests)
+		}))
+}
+
+func (m *sessionMeter) revoked(reason string, sessions, requests int, took time.Duration) {
+	m.took.Observe(took.Seconds())
+	m.ended.WithLabelValues(reason).Add(float64(sessions))
+	m.cut.WithLabelValues(reason).Add(float64(requests))
+}
+
+func (m *sessionMeter) expired(sessions, requests int) {
+	m.ended.WithLabelValues(expiredReason).Add(float64(sessions))
+	m.cut.WithLabelValues(expiredReason).Add(float64(requests))
+}
+
+// countedLogins counts what login actions ask the store.
+type countedLogins struct {
+	account.Logins
+	meter *sessionMeter
+}
+
+// Login implements account.Logins.
+func (c *countedLogins) Login(ctx context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
+	s, err := c.Logins.Login(ctx, accountID, l)
+	switch {
+	case err == nil:
+		c.meter.loggedIn.Inc()
+	case account.CodeOf(err) == account.CodeLoginAgain:
+		c.meter.askAgain.Inc()
+	default:
+		c.meter.loginFailed.Inc()
+	}
+	return s, err
+}
+
+// LiveSession implements account.Logins.
+func (c *countedLogins) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
+	s, err := c.Logins.LiveSession(ctx, accountID, tokenHash)
+	switch {
+	case err == nil:
+		c.meter.isLive.Inc()
+	case account.CodeOf(err) == account.CodeNotFound:
+		c.meter.isNone.Inc()
+	default:
+		c.meter.cannotTell.Inc()
+	}
+	return s, err
+}

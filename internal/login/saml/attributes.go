@@ -32,7 +32,7 @@ var (
 	userNames  = []string{"uid", "username", "preferred_username", "login", "urn:oid:0.9.2342.19200300.100.1.1", "eduPersonPrincipalName",
 		"urn:oid:1.3.6.1.4.1.5923.1.1.1.6", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/upn", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/name"}
 	groupNames = []string{"groups", "group", "memberOf", "isMemberOf", "urn:oid:1.3.6.1.4.1.5923.1.5.1.1", "http://schemas.xmlsoap.org/claims/Group",
-		"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups"}
+		"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups", "eduPersonAffiliation", "urn:oid:1.3.6.1.4.1.5923.1.1.1.1"}
 )
 
 // attributes reads all statements of an assertion. Values that are no text are left out.

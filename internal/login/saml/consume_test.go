@@ -4,6 +4,7 @@
 package saml
 
 import (
+	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
@@ -59,6 +60,37 @@ func TestConfirms(t *testing.T) {
 				t.Errorf("got %q in response to %q", got.Key, got.InResponseTo)
 			}
 		})
+	}
+}
+
+// TestOnlyWhatIsSigned: what is read afterwards was parsed from the signed bytes, and is no part of the document that was posted.
+func TestOnlyWhatIsSigned(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*says){
+		"assertion": func(*says) {}, "response": func(s *says) { s.signResponse = true }, "both": func(s *says) { s.signResponse, s.assertion.by = true, ours() },
+	} {
+		s := good()
+		edit(s)
+		root, err := parse([]byte(s.xml(t)), ofResponse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := shape(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.verify([]*x509.Certificate{ours().cert}, today)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.assertion == r.assertion || got.root == r.root || (got.root != nil) != s.signResponse {
+			t.Errorf("%s: it reads what was posted", name)
+		}
+		for up := got.assertion; up != nil; up = up.Parent() {
+			if up == r.root {
+				t.Errorf("%s: what is read belongs to what was posted", name)
+			}
+		}
 	}
 }
 

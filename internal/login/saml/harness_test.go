@@ -42,7 +42,7 @@ const (
 
 var (
 	place = login.Place{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
-	today = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	today = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
 // signer is an identity provider's key.
@@ -111,7 +111,7 @@ type says struct {
 	ResponseInResponseTo, InResponseTo                                              string
 	NameID, Format, Qualifiers, Confirmation                                        string // NameID is XML
 	Issued, NotBefore, NotOnOrAfter, ConfirmedUntil, Asked, SessionEnd, Audience    string
-	Conditions, Attributes, Extensions                                              string // XML
+	Conditions, Attributes, Extensions, AssertionIssued                             string // XML
 	signResponse, signNothing                                                       bool
 	response, assertion                                                             signing
 }
@@ -133,7 +133,7 @@ func good() *says {
 var responseTemplate = template.Must(template.New("").Parse(`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} InResponseTo="{{.}}"{{end}}>
 {{with .ResponseIssuer}}<saml:Issuer>{{.}}</saml:Issuer>{{end}}{{.Extensions}}
 <samlp:Status><samlp:StatusCode Value="{{.Status}}"/></samlp:Status>
-<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" IssueInstant="{{.Issued}}">
+<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" IssueInstant="{{or .AssertionIssued .Issued}}">
  <saml:Issuer>{{.Issuer}}</saml:Issuer>
  <saml:Subject><saml:NameID{{with .Format}} Format="{{.}}"{{end}}{{.Qualifiers}}>{{.NameID}}</saml:NameID>
   <saml:SubjectConfirmation Method="{{.Confirmation}}"><saml:SubjectConfirmationData{{with .InResponseTo}} InResponseTo="{{.}}"{{end}}{{with .ConfirmedUntil}} NotOnOrAfter="{{.}}"{{end}}{{with .Recipient}} Recipient="{{.}}"{{end}}/></saml:SubjectConfirmation>

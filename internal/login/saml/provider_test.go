@@ -57,7 +57,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("the query is %v", query)
 	}
 	for name, want := range map[string]string{
-		"ID": id, "Version": "2.0", "IssueInstant": "2026-11-20T12:00:00Z", "Destination": idpSSO, "AssertionConsumerServiceURL": acsURL,
+		"ID": id, "Version": "2.0", "IssueInstant": "2031-11-20T12:00:00Z", "Destination": idpSSO, "AssertionConsumerServiceURL": acsURL,
 		"ProtocolBinding": bindingPost, "ForceAuthn": "",
 	} {
 		if got := attr(r, name); got != want {

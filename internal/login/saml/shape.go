@@ -170,7 +170,7 @@ func (s *survey) attributes(e *etree.Element) error {
 }
 
 func (s *survey) namespace(a etree.Attr) error {
-	if a.Space == "xmlns" && (!ncName.MatchString(a.Key) || strings.HasPrefix(strings.ToLower(a.Key), "xml")) {
+	if prefix := strings.ToLower(a.Key); a.Space == "xmlns" && (!ncName.MatchString(a.Key) || strings.HasPrefix(prefix, "xml") || prefix == "id") {
 		return fmt.Errorf("a prefix has the name %.64q", a.Key)
 	}
 	if a.Value == "" || a.Value == nsXML || a.Value == nsXMLNS {

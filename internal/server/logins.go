@@ -5,10 +5,12 @@ package server
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/backend"
 	"github.com/fairlead-dev/fairlead/internal/login"
 	"github.com/fairlead-dev/fairlead/internal/login/oidc"
+	"github.com/fairlead-dev/fairlead/internal/login/saml"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -20,7 +22,9 @@ func (s *service) logins() *login.Logins {
 	}
 	l := login.New(login.Options{
 		Store: s.loginStore, Revoker: s.revoker, Live: s.live, Key: s.key, Device: s.device, Allow: allow, Logger: s.log,
-		Providers: map[trafficpolicy.LoginKind]login.Factory{trafficpolicy.LoginOAuth: oidc.New, trafficpolicy.LoginOIDC: oidc.New},
+		Providers: map[trafficpolicy.LoginKind]login.Factory{
+			trafficpolicy.LoginOAuth: oidc.New, trafficpolicy.LoginOIDC: oidc.New, trafficpolicy.LoginSAML: saml.Factory(time.Now),
+		},
 	})
 	s.onClose(l.Close)
 	return l

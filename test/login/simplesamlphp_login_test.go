@@ -1,0 +1,146 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestSimpleSAMLphp logs in with an identity provider whose authors wrote none of the libraries here: their XML, their canonical form, their signatures.
+func TestSimpleSAMLphp(t *testing.T) {
+	t.Parallel()
+	idp := startSimpleSAML(t)
+	tenant := newTenant(t)
+	for name, more := range map[string]map[string]any{
+		"signed assertion": {"saml20.sign.response": false},
+		"signed response":  {"saml20.sign.assertion": false},
+		"both signed":      nil,
+		"sha-512":          {"signature.algorithm": "http://www.w3.org/2001/04/xmldsig-more#rsa-sha512"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := idp.site(tenant, strings.ReplaceAll(name, " ", "-"), more, nil)
+			b := newBrowser(t)
+			asking := b.visit(s.url + "/deep?q=a%26b")
+			if asking.url.Hostname() != parse(t, idp.url).Hostname() || !asking.asksPassword() {
+				t.Fatalf("the browser is not sent to the provider: %s", asking)
+			}
+			e := b.signIn(asking, alice).echo(t)
+			want := map[string]string{"Email": alice.email, "Name": "Alice %C3%84rmel", "Groups": "eng,ops", "Provider": idp.url + "/idp"}
+			for header, value := range want {
+				if got := e.Header.Get("Fairlead-Auth-" + header); got != value {
+					t.Errorf("%s is %q, want %q", header, got, value)
+				}
+			}
+			if e.URL != "/deep?q=a%26b" {
+				t.Errorf("it ends at %s", e.URL)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		more     map[string]any
+		config   map[string]any
+		who      person
+		sentence string
+	}{
+		"sha-1":           {more: map[string]any{"signature.algorithm": "http://www.w3.org/2000/09/xmldsig#rsa-sha1"}, who: alice, sentence: "was refused"},
+		"encrypted":       {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, who: alice, sentence: "encrypts its assertions"},
+		"another format":  {config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"}, who: alice, sentence: "ERR_FL_3015"},
+		"in no group":     {config: map[string]any{"authorized_groups": []string{"eng"}}, who: bob, sentence: "none of the groups"},
+		"another service": {more: map[string]any{"AssertionConsumerService": tenant.site("signed-response").at("saml", "acs")}, who: alice, sentence: "ERR_FL_3015"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := idp.site(tenant, strings.ReplaceAll(name, " ", "-"), c.more, c.config)
+			b := newBrowser(t)
+			end := b.signIn(b.visit(s.url+"/"), c.who)
+			if end.status != http.StatusForbidden || !strings.Contains(end.body, c.sentence) {
+				t.Errorf("want a refusal with %q: %s", c.sentence, end)
+			}
+		})
+	}
+}
+
+// TestSimpleSAMLphpAsksAgain: force_authn, and a revoke, have the provider ask for the password of somebody whom it knows.
+func TestSimpleSAMLphpAsksAgain(t *testing.T) {
+	t.Parallel()
+	idp := startSimpleSAML(t)
+	tenant := newTenant(t)
+	first, second := idp.site(tenant, "first", nil, nil), idp.site(tenant, "second", nil, nil)
+	forced := idp.site(tenant, "forced", nil, map[string]any{"force_authn": true})
+	b := newBrowser(t)
+	b.signIn(b.visit(first.url+"/"), alice).echo(t)
+
+	known := b.visit(second.url + "/")
+	f, ok := known.form("SAMLResponse")
+	if !ok {
+		t.Fatalf("the provider does not know the browser: %s", known)
+	}
+	user := b.post(known, f).echo(t).Header.Get("Fairlead-Auth-User-Id")
+
+	asking := b.visit(forced.url + "/")
+	if !asking.asksPassword() {
+		t.Fatalf("force_authn asks for no password: %s", asking)
+	}
+	if e := b.signIn(asking, alice).echo(t); e.Header.Get("Fairlead-Auth-User-Id") != user {
+		t.Errorf("one person has two ids: %+v", e)
+	}
+
+	if status := tenant.api("DELETE", "/app/users/"+user, nil, nil); status != http.StatusNoContent {
+		t.Fatalf("revoking: %d", status)
+	}
+	at := b.visit(first.url + "/again")
+	if f, ok := at.form("SAMLResponse"); ok { // without asking: that does not count
+		at = b.post(at, f)
+	}
+	if !at.asksPassword() {
+		t.Fatalf("after a revoke the provider is not told to ask: %s", at)
+	}
+	if e := b.signIn(at, alice).echo(t); e.URL != "/again" {
+		t.Errorf("it ends at %s", e.URL)
+	}
+}
+
+// TestSimpleSAMLphpInitiates: logins that begin in the provider's portal.
+func TestSimpleSAMLphpInitiates(t *testing.T) {
+	t.Parallel()
+	idp := startSimpleSAML(t)
+	tenant := newTenant(t)
+	for name, c := range map[string]struct {
+		more, config map[string]any
+		sentence     string // of the refusal; "" = it is admitted
+	}{
+		"admitted":     {config: map[string]any{"allow_idp_initiated": true}},
+		"not admitted": {sentence: "began at the identity provider"},
+		"and forced":   {config: map[string]any{"allow_idp_initiated": true, "force_authn": true}, sentence: "Start from the endpoint"},
+		"transient": {more: map[string]any{"NameIDFormat": "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"},
+			config: map[string]any{"allow_idp_initiated": true}, sentence: "a transient NameID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := idp.site(tenant, "initiated-"+strings.ReplaceAll(name, " ", "-"), c.more, c.config)
+			b := newBrowser(t)
+			end := b.signIn(b.visit(idp.initiate(s.at("saml", "metadata"))+"&RelayState="+url.QueryEscape("/x?y=1")), alice)
+			if c.sentence == "" {
+				if e := end.echo(t); e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
+					t.Errorf("the upstream was asked %+v", e)
+				}
+			} else if end.status != http.StatusForbidden || !strings.Contains(end.body, c.sentence) {
+				t.Errorf("want a refusal with %q: %s", c.sentence, end)
+			}
+		})
+	}
+}
+
+// site serves one of the tenant's with a saml action of this provider, who knows it; more are fields of its side, config of the action's.
+func (s *simpleSAML) site(a *tenant, name string, more, config map[string]any) *site {
+	s.Helper()
+	at := a.site(name)
+	c := map[string]any{"idp_metadata_url": s.url + "/saml2/idp/metadata.php"}
+	for k, v := range config {
+		c[k] = v
+	}
+	s.register(at.host, at.at("saml", "metadata"), at.at("saml", "acs"), more)
+	return at.serve(always(action{Type: "saml", Config: c}))
+}

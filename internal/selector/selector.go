@@ -22,6 +22,8 @@ const (
 	MaxLength = 8192
 	// costLimit bounds the work of one evaluation, in CEL's cost units (about one per operation and per ten bytes of text scanned).
 	costLimit = 100_000
+	// maxNesting is how many levels of anything are in each other; a chain of + counts, too. What is nested deeper takes seconds to check.
+	maxNesting = 64
 )
 
 // Endpoint is what an expression sees as `ep`.
@@ -67,6 +69,7 @@ func Compile(expression string) (*Selector, error) {
 	env, err := cel.NewEnv(
 		ext.NativeTypes(epType, ext.ParseStructTags(true)),
 		ext.Strings(),
+		cel.ParserRecursionLimit(maxNesting),
 		cel.Variable("ep", cel.ObjectType(epType.String())),
 	)
 	if err != nil {
@@ -75,6 +78,9 @@ func Compile(expression string) (*Selector, error) {
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
+		if strings.Contains(first.Message, "recursion") {
+			return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)}
+		}
 		return nil, &Error{Line: first.Location.Line(), Column: first.Location.Column() + 1, Msg: first.Message}
 	}
 	if ast.OutputType().String() != cel.BoolType.String() {

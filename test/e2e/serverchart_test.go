@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,8 @@ const (
 // serverRelease is an installed fairlead-server.
 type serverRelease struct {
 	*Service
-	namespace string
+	namespace, nodePort string
+	more                []string // further flags of install and upgrade
 }
 
 // The service runs in a namespace that admits restricted pods only, on a volume of the node; agents of the host reach it through a NodePort, and what they
@@ -73,18 +75,11 @@ func TestServerChart(t *testing.T) {
 func installServer(t *testing.T, c *Cluster) *serverRelease {
 	t.Helper()
 	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
-	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverChartPort, CAFile: filepath.Join(t.TempDir(), "ca.crt")}, namespace: c.Namespace(t, "service")}
+	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverChartPort, CAFile: filepath.Join(t.TempDir(), "ca.crt")}, namespace: c.Namespace(t, "service"), nodePort: serverChartPort,
+		more: []string{"--set-string", "persistence.storageClass=-"}}
 	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	c.volume(t, r.namespace, "fairlead-fairlead-server-data")
-	t.Cleanup(func() {
-		if !t.Failed() {
-			return
-		}
-		for _, args := range [][]string{{"get", "pods,services,pvc,events", "-o", "wide"}, {"logs", "--prefix", "--tail=40", "-l", "app.kubernetes.io/instance=fairlead"}} {
-			out, err := c.Exec(context.WithoutCancel(t.Context()), append([]string{"kubectl", "--namespace", r.namespace}, args...)...)
-			t.Logf("%s%v", out, err)
-		}
-	})
+	r.showWhenFailed(t)
 	notes := c.Helm(t, r.args("install")...)
 	for _, want := range []string{"/fairlead-server bootstrap", "/fairlead-server ca > ca.crt", "helm test fairlead", "Uninstalling the release leaves the claim"} {
 		if !strings.Contains(notes, want) {
@@ -94,12 +89,25 @@ func installServer(t *testing.T, c *Cluster) *serverRelease {
 	return r
 }
 
+// showWhenFailed shows what the release's pods say, should the test fail.
+func (r *serverRelease) showWhenFailed(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, args := range [][]string{{"get", "pods,services,pvc,events", "-o", "wide"}, {"logs", "--prefix", "--tail=40", "-l", "app.kubernetes.io/instance=fairlead"}} {
+			out, err := r.c.Exec(context.WithoutCancel(t.Context()), append([]string{"kubectl", "--namespace", r.namespace}, args...)...)
+			t.Logf("%s%v", out, err)
+		}
+	})
+}
+
 func (r *serverRelease) args(verb string, more ...string) []string {
 	repository, tag, _ := strings.Cut(imageServer, ":")
 	return append([]string{verb, "fairlead", serverChart, "--namespace", r.namespace, "--wait", "--timeout", "120s",
 		"--set", "image.repository=" + repository, "--set", "image.tag=" + tag, "--set", "resources.requests.cpu=10m",
-		"--set", "baseURL=" + r.URL, "--set", "service.type=NodePort", "--set", "service.nodePort=" + serverChartPort,
-		"--set-string", "persistence.storageClass=-", "--set", "drainTimeout=2s"}, more...)
+		"--set", "baseURL=" + r.URL, "--set", "service.type=NodePort", "--set", "service.nodePort=" + r.nodePort,
+		"--set", "drainTimeout=2s"}, slices.Concat(r.more, more)...)
 }
 
 // volume gives the claim a folder of the node, which belongs to root: the pod may write there by its fsGroup.

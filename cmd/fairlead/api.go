@@ -102,7 +102,7 @@ func newAPI(c console) *cobra.Command {
 		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp, Example: backendsExample, Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	api.AddCommand(backends, apiEvents(c))
+	api.AddCommand(backends, apiEvents(c), apiIdentities(c))
 	for _, r := range resources() {
 		group := &cobra.Command{Use: r.name, Aliases: r.aliases(), Short: "The account's " + r.noun + "s", Args: knownCommand,
 			RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"os"
@@ -24,6 +25,7 @@ type console struct {
 	env    agentconfig.Getenv
 	color  bool
 	secret func(prompt string) (text string, typed bool, err error) // reads a line without echo when in is a terminal
+	ask    func(prompt string) (text string, err error)             // reads a line from a terminal; nil without one
 }
 
 func main() {
@@ -35,11 +37,20 @@ func main() {
 
 func processConsole() console {
 	out := int(os.Stdout.Fd())
+	var ask func(string) (string, error)
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		ask = readAnswer
+	}
 	return console{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv,
 		color:  term.IsTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		secret: readSecret,
+		secret: readSecret, ask: ask,
 	}
+}
+
+func readAnswer(prompt string) (string, error) {
+	_, _ = io.WriteString(os.Stderr, prompt)
+	return bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
 func readSecret(prompt string) (string, bool, error) {

@@ -1,0 +1,237 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/apiclient"
+)
+
+const identitiesHelp = `The people who logged in at endpoints whose traffic policy asks for a login, and their sessions.
+
+An API key with the scope identities may do this, and nothing else. Who is revoked is out when the command returns: the next request asks for a login, open connections
+are cut, and the identity provider asks the person again.`
+
+func identities() resource {
+	return resource{name: "identities", path: "/app/users", list: "application_users", noun: "identity",
+		columns: []column{{"ID", "id"}, {"USER", "username"}, {"EMAIL", "email"}, {"NAME", "name"}, {"PROVIDER", "identity_provider.name"}, {"PROVIDER ID", "provider_user_id"},
+			{"LAST ACTIVE", "last_active"}}}
+}
+
+func appSessions() resource {
+	return resource{name: "sessions", path: "/app/sessions", list: "application_sessions", noun: "session",
+		columns: []column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"}, {"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
+			{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"}, {"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}}}
+}
+
+func accessed() resource {
+	return resource{noun: "endpoint",
+		columns: []column{{"URL", "url"}, {"ENDPOINT", "endpoint.id"}, {"FIRST", "first_accessed"}, {"LAST", "last_accessed"}}}
+}
+
+// apiIdentities are the commands of users and their sessions.
+func apiIdentities(c console) *cobra.Command {
+	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"}, Short: "Who logged in at endpoints; revoke them", Long: identitiesHelp, Args: knownCommand,
+		Example: "  fairlead api identities list --search alice\n  fairlead api identities sessions au-06hj…\n  fairlead api identities revoke au-06hj…",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	group.AddCommand(apiListIdentities(c), apiGetIdentity(c), apiListAppSessions(c), apiAccessed(c), apiRevoke(c))
+	return group
+}
+
+// searchFlags narrow a list of users or of sessions.
+type searchFlags struct{ text, provider string }
+
+func (f *searchFlags) add(cmd *cobra.Command, of string) {
+	cmd.Flags().StringVar(&f.text, "search", "", "only those with this `TEXT` in "+of+", in any case")
+	cmd.Flags().StringVar(&f.provider, "provider", "", "only those whose identity provider has this `TEXT` in its name, in any case")
+}
+
+func (f *searchFlags) query() (url.Values, error) {
+	if err := (account.UserFilter{Query: f.text, Provider: f.provider}).Validate(); err != nil {
+		return nil, usagef("--search or --provider: %v", err)
+	}
+	query := url.Values{}
+	for name, value := range map[string]string{"q": f.text, "provider": f.provider} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query, nil
+}
+
+func apiListIdentities(c console) *cobra.Command {
+	a, r, search := &apiCall{console: c}, identities(), searchFlags{}
+	cmd := a.command(r, "list", "List who logged in, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
+		query, err := search.query()
+		if err != nil {
+			return err
+		}
+		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		if err != nil {
+			return err
+		}
+		return a.printList(r, all)
+	})
+	search.add(cmd, "user name, e-mail address, name or an id")
+	return cmd
+}
+
+func apiGetIdentity(c console) *cobra.Command {
+	a, r := &apiCall{console: c}, identities()
+	return a.command(r, "get ID", "Show an identity, or one of their sessions", func(ctx context.Context, api *apiclient.Client, id string) error {
+		if strings.HasPrefix(id, account.PrefixAppSession+"-") {
+			r = appSessions()
+		}
+		found, err := api.Object(ctx, r.at(id))
+		if err != nil {
+			return err
+		}
+		return a.print(found)
+	})
+}
+
+func apiListAppSessions(c console) *cobra.Command {
+	a, r, search := &apiCall{console: c}, appSessions(), searchFlags{}
+	cmd := a.command(r, "sessions", "List the sessions that live, newest first", func(ctx context.Context, api *apiclient.Client, userID string) error {
+		query, err := search.query()
+		if err != nil {
+			return err
+		}
+		if userID != "" {
+			query.Set("user_id", userID)
+		}
+		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		if err != nil {
+			return err
+		}
+		return a.printList(r, all)
+	})
+	cmd.Use = "sessions [ID]"
+	cmd.Args = atMostAnID("of an identity")
+	search.add(cmd, "the URL, the IP address, or the identity's user name, e-mail address, name or id")
+	return cmd
+}
+
+func apiAccessed(c console) *cobra.Command {
+	a, r := &apiCall{console: c}, identities()
+	return a.command(r, "endpoints ID", "List where an identity has been", func(ctx context.Context, api *apiclient.Client, id string) error {
+		found, err := api.Object(ctx, r.at(id)+"/endpoints")
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Endpoints []json.RawMessage `json:"endpoints"`
+		}
+		if err := json.Unmarshal(found, &list); err != nil {
+			return fmt.Errorf("reading the answer: %w", err)
+		}
+		return a.printList(accessed(), list.Endpoints)
+	})
+}
+
+func atMostAnID(of string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes one argument at most, the ID %s, and got %d", cmd.CommandPath(), of, len(args))
+		}
+		return nil
+	}
+}
+
+func apiRevoke(c console) *cobra.Command {
+	a := &apiCall{console: c}
+	var sessionID string
+	var yes bool
+	cmd := a.command(identities(), "revoke", "Throw an identity out, or end one of their sessions", func(ctx context.Context, api *apiclient.Client, userID string) error {
+		switch {
+		case (userID == "") == (sessionID == ""):
+			return usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
+		case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
+			return usagef("%s is a session: give it as --session %[1]s", screen.Clean(userID))
+		case !yes && c.ask == nil:
+			return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
+		case !yes:
+			if err := c.confirmRevoking(ctx, api, userID, sessionID); err != nil {
+				return err
+			}
+		}
+		what, revoke, id := "identity", api.RevokeUser, userID
+		if sessionID != "" {
+			what, revoke, id = "session", api.RevokeAppSession, sessionID
+		}
+		if err := revoke(ctx, id); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Clean(id))
+		return err
+	})
+	cmd.Use = "revoke [ID]"
+	cmd.Args = atMostAnID("of an identity")
+	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// confirmRevoking asks whether the right one is meant.
+func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, userID, sessionID string) error {
+	var question string
+	if sessionID != "" {
+		session, err := api.AppSession(ctx, sessionID)
+		if err != nil {
+			return err
+		}
+		userID = session.User.ID
+		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.", screen.Clean(session.PublicURL))
+	} else {
+		sessions, err := api.ListObjects(ctx, appSessions().path, appSessions().list, url.Values{"user_id": {userID}})
+		if err != nil {
+			return err
+		}
+		question = fmt.Sprintf("Revoke %%s? %s at once, and what they have open is cut.", map[bool]string{true: "Their one session ends", false: fmt.Sprintf("Their %d sessions end", len(sessions))}[len(sessions) == 1])
+	}
+	user, err := api.User(ctx, userID)
+	if err != nil {
+		return err
+	}
+	answered := make(chan string, 1)
+	go func() { // a terminal can wait for ever; Ctrl-C ends the command all the same
+		text, err := c.ask(fmt.Sprintf(question, nameOf(user)) + ` Type "yes": `)
+		if err != nil {
+			text = ""
+		}
+		answered <- text
+	}()
+	select {
+	case text := <-answered:
+		if strings.EqualFold(strings.TrimSpace(text), "yes") {
+			return nil
+		}
+	case <-ctx.Done():
+	}
+	return errors.New("nothing was revoked")
+}
+
+// nameOf is how a person is told from others.
+func nameOf(u *account.User) string {
+	name := u.Username
+	for _, other := range []string{u.Email, u.Name, u.ProviderUserID} {
+		if name == "" {
+			name = other
+		}
+	}
+	if u.Email != "" && u.Email != name {
+		name += " <" + u.Email + ">"
+	}
+	return screen.Clean(fmt.Sprintf("%s (%s, %s)", name, u.Provider.Name, u.ID))
+}

@@ -4,6 +4,8 @@
 package dashboard
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,10 +23,10 @@ const (
 	theirs = "ac-00000000000000000000000002"
 )
 
-// id makes an id that says its age: newer ones sort later.
+// id makes an id that says its age, the same each time: newer ones sort later.
 func (f *fake) id(prefix string, age time.Duration, n int) string {
-	whole := account.NewID(prefix, ago(f, age))
-	return whole[:len(prefix)+11] + strings.NewReplacer("w", "0", "x", "1", "y", "2", "z", "3").Replace(fmt.Sprintf("%s%012dk3", "7b", n*7919%1_000_000_000_000))
+	end := sha256.Sum256(fmt.Append(nil, prefix, n))
+	return account.NewID(prefix, ago(f, age))[:len(prefix)+10] + hex.EncodeToString(end[:])[:17]
 }
 
 // newFake is a company's account: shops, databases, people, some trouble. And one thing of each kind that belongs to somebody else.
@@ -172,7 +174,7 @@ func (f *fake) addEvents() {
 func (f *fake) addTheirs() {
 	age := 5 * time.Hour
 	f.endpoints = append(f.endpoints, account.Endpoint{ID: f.id(account.PrefixEndpoint, age, 999), URL: "http://theirs.demo", Bindings: []string{"kubernetes"}, Status: "online"})
-	f.ops = append(f.ops, account.Operator{ID: f.id(account.PrefixOperator, age, 999)})
+	f.ops = append(f.ops, account.Operator{ID: f.id(account.PrefixOperator, age, 999), Binding: &account.OperatorBinding{}})
 	f.backends = append(f.backends, account.Backend{ID: f.id("bkdst", age, 999), Kind: account.BackendStatic, Static: &account.StaticAddress{Address: "theirs:1"}})
 	f.agents = append(f.agents, account.TunnelSession{ID: f.id(account.PrefixTunnelSession, age, 999)})
 	f.users = append(f.users, account.User{ID: f.id(account.PrefixUser, age, 999), Name: "Mallory of theirs"})
@@ -195,7 +197,8 @@ func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server 
 				return len(selectors) == 0 || strings.HasSuffix(e.Host, strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
 			}, nil
 		},
-		Clock: func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
+		Limits: Limits{SignInBurst: 1000},
+		Clock:  func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now },
 	}
 	if change != nil {
 		change(&opt)

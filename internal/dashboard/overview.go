@@ -167,7 +167,7 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 		row := s.operatorRow(o)
 		if row.Quiet {
 			m.Quiet.N++
-			m.problem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID), Detail: orDash(o.Deployment.ClusterName), Since: o.LastSeenAt, Serious: true})
+			m.problem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID), Detail: "No sign of life from cluster " + orDash(o.Deployment.ClusterName) + ".", Since: o.LastSeenAt, Serious: true})
 		}
 		if !row.Binds() {
 			continue

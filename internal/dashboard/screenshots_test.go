@@ -100,7 +100,10 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// fewColours makes a picture small: it keeps the 256 colours that stand most often, and those near to them become one of them.
+// vivid makes a colour count for more: there is little of them, and they matter.
+func vivid(c color.RGBA) int { return 1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)) }
+
+// fewColours makes a picture small: it keeps the 256 colours that stand most often, and the others become what is near to them.
 func fewColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))
@@ -115,7 +118,7 @@ func fewColours(t *testing.T, picture []byte) []byte {
 		}
 	}
 	often := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
-		return cmp.Or(count[b]-count[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+		return cmp.Or(count[b]*vivid(b)-count[a]*vivid(a), int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
 	})
 	palette := color.Palette{}
 	for _, c := range often[:min(256, len(often))] {

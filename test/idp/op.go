@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
@@ -118,7 +119,8 @@ func (u *opUsers) put(n user) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	id := "op-" + n.Username
-	u.users[id] = storage.User{ID: id, Username: n.Email, Password: n.Password, FirstName: n.Name, Email: n.Email, EmailVerified: !n.Unverified}
+	first, last, _ := strings.Cut(n.Name, " ")
+	u.users[id] = storage.User{ID: id, Username: n.Email, Password: n.Password, FirstName: first, LastName: last, Email: n.Email, EmailVerified: !n.Unverified}
 	u.groups[id] = n.Groups
 }
 

@@ -20,7 +20,7 @@ func TestWithoutLogin(t *testing.T) {
 	if _, status := b.websocket(s); status != 101 {
 		t.Errorf("a websocket: %d", status)
 	}
-	tab, _ := chromium(t)
-	do(t, tab, "opening the page", chromedp.Navigate(s.url+"/app"))
-	waitFor(t, tab, `document.title == "ws hello"`)
+	c := chromium(t)
+	c.do("opening the page", chromedp.Navigate(s.url+"/app"))
+	c.wait(`document.title == "ws hello"`)
 }

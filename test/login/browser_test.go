@@ -26,16 +26,18 @@ import (
 // browser is a small one: it keeps cookies, follows redirects, fills forms, and sends the headers by which servers know a navigation. As real
 // ones do, it sends no SameSite=Lax cookie (none of any kind, here) with a POST that comes from another site.
 type browser struct {
-	t     *testing.T
+	t     testing.TB
 	jar   *cookiejar.Jar
 	tr    *http.Transport
 	extra http.Header // sent with every request to an endpoint
+
+	posted url.Values // the last form
 }
 
 var addresses atomic.Uint32
 
 // newBrowser makes a browser at an address of its own, so that no test meets another's rate limit.
-func newBrowser(t *testing.T) *browser {
+func newBrowser(t testing.TB) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -48,6 +50,12 @@ func newBrowser(t *testing.T) *browser {
 			return dialer.DialContext(ctx, network, reachable(addr))
 		}}}
 	t.Cleanup(b.tr.CloseIdleConnections)
+	return b
+}
+
+// http1 makes the browser speak HTTP/1.1 only.
+func (b *browser) http1() *browser {
+	b.tr.ForceAttemptHTTP2, b.tr.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
 	return b
 }
 
@@ -97,7 +105,7 @@ func (p page) passed(end string) (hop, bool) {
 }
 
 // echo reads what the upstream was asked.
-func (p page) echo(t *testing.T) echo {
+func (p page) echo(t testing.TB) echo {
 	t.Helper()
 	var e echo
 	if err := json.Unmarshal([]byte(p.body), &e); err != nil || p.status != http.StatusOK {
@@ -107,7 +115,7 @@ func (p page) echo(t *testing.T) echo {
 }
 
 // parse reads a URL of a test.
-func parse(t *testing.T, raw string) *url.URL {
+func parse(t testing.TB, raw string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -134,6 +142,7 @@ func (b *browser) navigation(method string, to *url.URL, form url.Values, from s
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.posted = form
 	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Sec-Fetch-Dest", "document")
@@ -169,6 +178,7 @@ func (b *browser) do(r *http.Request) page {
 	}
 	defer res.Body.Close()
 	b.jar.SetCookies(r.URL, res.Cookies())
+	overhear(r, b.posted, res.Header)
 	p := page{status: res.StatusCode, url: r.URL, header: res.Header, body: text(b.t, res.Body)}
 	p.hops = []hop{{url: p.url, status: p.status, header: p.header}}
 	return p
@@ -263,6 +273,16 @@ func (p page) asksPassword() bool {
 // signIn answers a provider's page, and posts on what SAML has the browser post.
 func (b *browser) signIn(p page, who person) page {
 	b.t.Helper()
+	p = b.answer(p, who)
+	if f, ok := p.form("SAMLResponse"); ok {
+		p = b.post(p, f)
+	}
+	return p
+}
+
+// answer answers a provider's page.
+func (b *browser) answer(p page, who person) page {
+	b.t.Helper()
 	f, ok := p.form("password")
 	if !ok {
 		b.t.Fatalf("no page asks for a password: %s", p)
@@ -273,11 +293,7 @@ func (b *browser) signIn(p page, who person) page {
 		}
 	}
 	f.values.Set("password", who.password)
-	p = b.post(p, f)
-	if f, ok := p.form("SAMLResponse"); ok {
-		p = b.post(p, f)
-	}
-	return p
+	return b.post(p, f)
 }
 
 // call is what a script of a page asks: no navigation.
@@ -296,8 +312,8 @@ func (b *browser) call(target string, header ...string) page {
 	return b.do(r)
 }
 
-// websocket opens one and reads its greeting; conn is nil when the status is not 101.
-func (b *browser) websocket(s *site) (conn net.Conn, status int) {
+// websocket opens one and reads its greeting; it is nil when the status is not 101.
+func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	b.t.Helper()
 	conn, err := tls.Dial("tcp", world.at.HTTPS.String(), &tls.Config{ServerName: s.host, RootCAs: world.certs.pool, NextProtos: []string{"http/1.1"}})
 	if err != nil {

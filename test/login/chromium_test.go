@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -25,8 +26,14 @@ var theChromium struct {
 	err  error
 }
 
-// chromium returns a new tab in a new profile, and tabs in the same profile with another call of the func it returns.
-func chromium(t *testing.T) (ctx context.Context, tab func() context.Context) {
+// tab is a tab of Chromium.
+type tab struct {
+	t   testing.TB
+	ctx context.Context
+}
+
+// chromium opens a tab in a new profile.
+func chromium(t testing.TB) *tab {
 	t.Helper()
 	if _, err := exec.LookPath("chromium"); err != nil {
 		if os.Getenv(requireChromium) != "" {
@@ -42,18 +49,24 @@ func chromium(t *testing.T) (ctx context.Context, tab func() context.Context) {
 	if theChromium.err != nil {
 		t.Fatal(theChromium.err)
 	}
-	open := func(parent context.Context, opts ...chromedp.ContextOption) context.Context {
-		ctx, cancel := chromedp.NewContext(parent, opts...)
-		t.Cleanup(cancel)
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		t.Cleanup(cancel)
-		return ctx
-	}
-	ctx = open(theChromium.ctx, chromedp.WithNewBrowserContext())
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("opening a tab: %v", err)
-	}
-	return ctx, func() context.Context { return open(ctx) }
+	return openTab(theChromium.ctx, t, chromedp.WithNewBrowserContext())
+}
+
+func openTab(parent context.Context, t testing.TB, opts ...chromedp.ContextOption) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(parent, opts...)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, patience)
+	t.Cleanup(cancel)
+	c := &tab{t, ctx}
+	c.do("opening a tab")
+	return c
+}
+
+// another opens a tab in the same profile.
+func (c *tab) another() *tab {
+	c.t.Helper()
+	return openTab(c.ctx, c.t)
 }
 
 func startChromium() {
@@ -80,20 +93,28 @@ func stopChromium() {
 }
 
 // do carries out what a person does in the tab.
-func do(t *testing.T, tab context.Context, what string, steps ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	if err := chromedp.Do(tab, steps...); err != nil {
-		where, _ := chromedp.Run(tab, chromedp.Location())
-		t.Fatalf("%s, at %s: %v", what, where, err)
+func (c *tab) do(what string, steps ...chromedp.Action[chromedp.Void]) {
+	c.t.Helper()
+	if err := chromedp.Do(c.ctx, steps...); err != nil {
+		c.t.Fatalf("%s, at %s: %v", what, c.location(), err)
 	}
 }
 
-// waitFor waits until the expression is true in the tab's page, across navigations.
-func waitFor(t *testing.T, tab context.Context, expression string) {
-	t.Helper()
-	if _, err := chromedp.Run(tab, chromedp.Poll[bool](expression)); err != nil {
-		where, _ := chromedp.Run(tab, chromedp.Location())
-		body, _ := chromedp.Run(tab, chromedp.Evaluate[string]("document.documentElement.outerHTML"))
-		t.Fatalf("waiting for %s, at %s: %v\n%.1000s", expression, where, err, body)
+func (c *tab) location() string {
+	where, _ := chromedp.Run(c.ctx, chromedp.Location())
+	return where
+}
+
+// wait waits until the expression is true in the tab's page, across navigations.
+func (c *tab) wait(expression string) {
+	c.t.Helper()
+	for {
+		_, err := chromedp.Run(c.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(0)))
+		if err == nil {
+			return
+		}
+		if c.ctx.Err() != nil {
+			c.t.Fatalf("waiting for %s: %v", expression, err)
+		}
 	}
 }

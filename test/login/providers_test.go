@@ -119,33 +119,33 @@ var moreProviders atomic.Int32
 func (w *running) provider(kind string) *provider { return w.idp.at.Providers[kind] }
 
 // ownProvider makes one for a test that changes or breaks it.
-func ownProvider(t *testing.T, kind string) *provider {
+func ownProvider(t testing.TB, kind string) *provider {
 	t.Helper()
 	p := &provider{name: fmt.Sprint(kind, moreProviders.Add(1))}
 	tell(t, "PUT", "/providers/"+p.name, map[string]string{"kind": kind}, p)
 	return p
 }
 
-func tell(t *testing.T, method, path string, in, out any) {
+func tell(t testing.TB, method, path string, in, out any) {
 	t.Helper()
 	if err := world.idp.control(method, path, in, out); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p *provider) tell(t *testing.T, method, path string, in, out any) {
+func (p *provider) tell(t testing.TB, method, path string, in, out any) {
 	t.Helper()
 	tell(t, method, "/providers/"+p.name+path, in, out)
 }
 
 // fault breaks what the provider answers to paths that end so; mode "none" mends it.
-func (p *provider) fault(t *testing.T, mode, path string) {
+func (p *provider) fault(t testing.TB, mode, path string) {
 	t.Helper()
 	p.tell(t, "PUT", "/fault", map[string]string{"mode": mode, "path": path}, nil)
 }
 
 // requests returns what it was asked on paths that end so.
-func (p *provider) requests(t *testing.T, path string) []asked {
+func (p *provider) requests(t testing.TB, path string) []asked {
 	t.Helper()
 	var all, found []asked
 	p.tell(t, "GET", "/requests", nil, &all)

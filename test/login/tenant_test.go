@@ -21,7 +21,7 @@ import (
 
 // tenant is an account of the service, with an upstream.
 type tenant struct {
-	*testing.T
+	testing.TB
 	n                 int32
 	id                string
 	apiKey, authtoken string
@@ -30,10 +30,10 @@ type tenant struct {
 
 var tenants atomic.Int32
 
-func newTenant(t *testing.T) *tenant {
+func newTenant(t testing.TB) *tenant {
 	t.Helper()
 	ctx := within(t)
-	a := &tenant{T: t, n: tenants.Add(1), upstream: newUpstream(t)}
+	a := &tenant{TB: t, n: tenants.Add(1), upstream: newUpstream(t)}
 	created, err := world.store.CreateAccount(ctx, fmt.Sprint("tenant-", a.n))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ type rule struct {
 	Actions     []action `json:"actions"`
 }
 
-func policy(t *testing.T, rules ...rule) string {
+func policy(t testing.TB, rules ...rule) string {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{"on_http_request": rules})
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 func (s *site) register(p *provider, authID string) string {
 	s.Helper()
 	id := s.host + "-" + authID
-	p.tell(s.T, "PUT", "/clients", map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
+	p.tell(s.TB, "PUT", "/clients", map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
 		"backchannel_logout_uri": s.at(authID, "logout")}, nil)
 	return id
 }
@@ -118,11 +118,25 @@ func (s *site) at(authID, name string) string { return s.url + "/_fairlead/" + a
 // serve binds the site with an agent that serves the tenant's upstream until the test ends.
 func (s *site) serve(rules ...rule) *site {
 	s.Helper()
-	if _, err := world.store.GrantDomain(within(s.T), s.tenant.id, s.host); err != nil {
+	s.grant()
+	return s.bindTo("public", rules...)
+}
+
+// grant gives the host to the tenant.
+func (s *site) grant() {
+	s.Helper()
+	if _, err := world.store.GrantDomain(within(s.TB), s.tenant.id, s.host); err != nil {
 		s.Fatal(err)
 	}
-	bound := s.bind(tunnel.Bind{URL: s.url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1", TrafficPolicy: policy(s.T, rules...)})
-	s.id = bound.EndpointID
+}
+
+func (s *site) bindTo(binding string, rules ...rule) *site {
+	s.Helper()
+	bind := tunnel.Bind{URL: s.url, Binding: binding, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}
+	if len(rules) > 0 {
+		bind.TrafficPolicy = policy(s.TB, rules...)
+	}
+	s.id = s.bind(bind).EndpointID
 	return s
 }
 
@@ -193,7 +207,7 @@ func (a *tenant) api(method, path string, in, out any) int {
 	if err != nil {
 		a.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(within(a.T), method, "https://"+world.at.Service.String()+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(within(a.TB), method, "https://"+world.at.Service.String()+path, bytes.NewReader(body))
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -209,7 +223,7 @@ func (a *tenant) api(method, path string, in, out any) int {
 		a.Fatal(err)
 	}
 	defer res.Body.Close()
-	answer := text(a.T, res.Body)
+	answer := text(a.TB, res.Body)
 	if out != nil {
 		if err := json.Unmarshal([]byte(answer), out); err != nil {
 			a.Fatalf("%s %s: %d %s", method, path, res.StatusCode, answer)

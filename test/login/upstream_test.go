@@ -12,14 +12,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // upstream is a web application behind an agent.
 //
 //	/ws      a websocket that says hello and then waits
-//	/events  server-sent events: one, then it waits
+//	/events  server-sent events: one, then it waits until there are more
 //	/stall   a download without end; it stalls as the reader does
 //	/app     a page that opens /ws and says in its title what became of it
 //	/cookie  sets the cookies of the header X-Set-Cookie
@@ -30,6 +32,8 @@ type upstream struct {
 	mu    sync.Mutex
 	asked []http.Header
 	gone  chan string // the path of a stream whose client is gone
+
+	more chan struct{} // one more event, for one of those who listen
 }
 
 // echo is what the upstream was asked.
@@ -38,13 +42,13 @@ type echo struct {
 	Header            http.Header
 }
 
-func newUpstream(t *testing.T) *upstream {
+func newUpstream(t testing.TB) *upstream {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upstream{addr: l.Addr().String(), gone: make(chan string, 64)}
+	u := &upstream{addr: l.Addr().String(), gone: make(chan string, 64), more: make(chan struct{})}
 	srv := &http.Server{Handler: u}
 	done := make(chan struct{})
 	go func() {
@@ -82,8 +86,15 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: hello\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-		u.left(r)
+		for r.Context().Err() == nil {
+			select {
+			case <-u.more:
+				_, _ = io.WriteString(w, "data: more\n\n")
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				u.left(r)
+			}
+		}
 	case "/stall":
 		for chunk := make([]byte, 1<<16); ; {
 			if _, err := w.Write(chunk); err != nil {
@@ -108,6 +119,23 @@ func (u *upstream) left(r *http.Request) {
 	select {
 	case u.gone <- r.URL.Path:
 	default:
+	}
+}
+
+// untilGone waits until streams of these paths have ended, one of each, and none other.
+func (u *upstream) untilGone(t testing.TB, paths ...string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for len(paths) > 0 {
+		select {
+		case path := <-u.gone:
+			if !slices.Contains(paths, path) {
+				t.Fatalf("%s ended; still open are %v", path, paths)
+			}
+			paths = slices.DeleteFunc(paths, func(p string) bool { return p == path })
+		case <-timeout:
+			t.Fatalf("still open at the upstream: %v", paths)
+		}
 	}
 }
 

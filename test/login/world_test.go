@@ -124,20 +124,22 @@ func (w *running) end() error {
 	case <-time.After(patience):
 		err = errors.Join(err, errors.New("the service did not stop"))
 	}
-	return errors.Join(err, w.store.Close(), os.RemoveAll(w.dir))
+	return errors.Join(err, w.store.Close(), w.told(), os.RemoveAll(w.dir))
 }
 
-// everything is what the service has logged, and its access log.
-func (w *running) everything(t *testing.T) string {
-	t.Helper()
+// told looks through all that the service has logged, for what nobody may read there.
+func (w *running) told() error {
 	access, err := os.ReadFile(filepath.Join(w.dir, "access.log"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	return w.log.String() + string(access)
+	if found, looked := leaked(w.log.String() + string(access)); len(found) > 0 {
+		return fmt.Errorf("the service's logs hold %d of %d secrets: %q", len(found), looked, found)
+	}
+	return nil
 }
 
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -163,7 +165,7 @@ func (s *syncBuffer) String() string {
 }
 
 // text reads a body to its end.
-func text(t *testing.T, r io.Reader) string {
+func text(t testing.TB, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
 	if err != nil {

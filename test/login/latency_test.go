@@ -1,0 +1,39 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkLogin is a login through Dex, from the first request to the upstream's answer, but for the person's typing: Dex takes most of it to compare
+// the password. ReportMetric has what is left without that: a login of a browser that Dex knows.
+func BenchmarkLogin(b *testing.B) {
+	s := newTenant(b).site("bench")
+	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	s.warm()
+	var whole, known []time.Duration
+	for b.Loop() {
+		c := newBrowser(b)
+		began := time.Now()
+		c.signIn(c.visit(s.url+"/"), alice).echo(b)
+		whole = append(whole, time.Since(began))
+		began = time.Now()
+		c.visit(s.at("oidc", "login") + "?return_to=/").echo(b)
+		known = append(known, time.Since(began))
+	}
+	for name, all := range map[string][]time.Duration{"whole": whole, "known": known} {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name+"-p50-ms")
+		b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, name+"-max-ms")
+	}
+}
+
+// warm has the service learn the provider's keys.
+func (s *site) warm() {
+	c := newBrowser(s.TB)
+	c.signIn(c.visit(s.url+"/"), bob).echo(s.TB)
+}

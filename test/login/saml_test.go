@@ -1,0 +1,180 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// saml is a saml action of the site.
+func (s *site) saml(p *provider, more map[string]any) action {
+	config := map[string]any{"idp_metadata_url": p.Metadata}
+	for k, v := range more {
+		config[k] = v
+	}
+	return action{Type: "saml", Config: config}
+}
+
+// introduce gives the provider the metadata of the site, which is being served, and a button that begins a login there.
+func (s *site) introduce(p *provider, relayState string) {
+	s.Helper()
+	metadata := newBrowser(s.TB).step(s.at("saml", "metadata"))
+	if metadata.status != http.StatusOK || !strings.Contains(metadata.body, s.at("saml", "acs")) {
+		s.Fatalf("the metadata: %s", metadata)
+	}
+	p.tell(s.TB, "PUT", "/services/"+s.host, metadata.body, nil)
+	_, entity, _ := strings.Cut(metadata.body, `entityID="`)
+	entity, _, _ = strings.Cut(entity, `"`)
+	p.tell(s.TB, "PUT", "/shortcuts/"+s.host, map[string]any{"entity_id": entity, "relay_state": relayState}, nil)
+}
+
+func TestSAMLLogin(t *testing.T) {
+	t.Parallel()
+	p := world.provider("saml")
+	s := newTenant(t).site("saml")
+	s.serve(always(s.saml(p, map[string]any{"authorized_groups": []string{"engineering", "others"}})))
+	s.introduce(p, "")
+	b := newBrowser(t)
+	const deep = "/deep/page?q=a%26b"
+	asking := b.visit(s.url + deep)
+	if asking.url.Hostname() != parse(t, p.URL).Hostname() {
+		t.Fatalf("the browser is not sent to the provider: %s", asking)
+	}
+	back := b.signIn(asking, alice)
+	e := back.echo(t)
+	if e.URL != deep || e.Header.Get("Fairlead-Auth-Email") != alice.email || e.Header.Get("Fairlead-Auth-Groups") != "engineering,admins" {
+		t.Errorf("the upstream was asked %+v", e)
+	}
+	checkCookies(t, back, s, "saml")
+	other := newBrowser(t)
+	if end := other.signIn(other.visit(s.url+"/"), bob); end.status != http.StatusForbidden || !strings.Contains(end.body, "ERR_FL_3015") {
+		t.Errorf("somebody of no authorized group: %s", end)
+	}
+	if _, status := newBrowser(t).websocket(s); status != http.StatusUnauthorized {
+		t.Errorf("a websocket: %d", status)
+	}
+}
+
+// TestSAMLReplays: an assertion counts once, in the browser that has asked for it.
+func TestSAMLReplays(t *testing.T) {
+	t.Parallel()
+	p := world.provider("saml")
+	s := newTenant(t).site("once")
+	s.serve(always(s.saml(p, nil)))
+	s.introduce(p, "")
+	b := newBrowser(t)
+	sent := b.answer(b.visit(s.url+"/"), alice)
+	f, ok := sent.form("SAMLResponse")
+	if !ok {
+		t.Fatalf("the provider posts nothing: %s", sent)
+	}
+	victim := newBrowser(t)
+	if end := victim.post(sent, f); end.status != http.StatusForbidden || len(victim.jar.Cookies(parse(t, s.url))) > 0 {
+		t.Errorf("in another browser: %s", end)
+	}
+	if end := b.post(sent, f); end.status != http.StatusForbidden {
+		t.Errorf("used before: %s", end)
+	}
+	sent = b.visit(s.url + "/")
+	if f, ok = sent.form("SAMLResponse"); !ok { // the provider knows the browser
+		t.Fatalf("the provider posts nothing: %s", sent)
+	}
+	end := b.post(sent, f)
+	end.echo(t)
+	finish, _ := end.passed("/finish")
+	if again := b.post(sent, f); again.status != http.StatusForbidden {
+		t.Errorf("a second time: %s", again)
+	}
+	if again := b.step(finish.url.String()); again.status != http.StatusForbidden {
+		t.Errorf("the ticket a second time: %s", again)
+	}
+	f.values.Set("SAMLResponse", "PHhtbC8+")
+	if again := b.post(sent, f); again.status != http.StatusForbidden {
+		t.Errorf("something else: %s", again)
+	}
+}
+
+// TestIdPInitiated: logins that begin at the provider count where the policy says so, and end on this host.
+func TestIdPInitiated(t *testing.T) {
+	t.Parallel()
+	p := world.provider("saml")
+	for name, test := range map[string]struct {
+		allow  bool
+		relay  string
+		status int
+		end    string
+	}{
+		"refused":      {false, "/x", http.StatusForbidden, ""},
+		"admitted":     {true, "/x?y=1", http.StatusOK, "/x?y=1"},
+		"nowhere":      {true, "", http.StatusOK, "/"},
+		"somewhere":    {true, "https://evil.example/", http.StatusOK, "/"},
+		"another host": {true, "//evil.example/", http.StatusOK, "/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTenant(t).site("initiated")
+			s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": test.allow})))
+			s.introduce(p, test.relay)
+			b := newBrowser(t)
+			b.follow(b.navigation(http.MethodPost, parse(t, p.URL+"/login"), url.Values{"user": {alice.email}, "password": {alice.password}}, p.URL))
+			sent := b.visit(p.URL + "/login/" + s.host)
+			f, ok := sent.form("SAMLResponse")
+			if !ok {
+				t.Fatalf("the provider posts nothing: %s", sent)
+			}
+			end := b.post(sent, f)
+			if end.status != test.status || end.url.Hostname() != s.host {
+				t.Fatalf("%s", end)
+			}
+			if test.status == http.StatusOK && end.echo(t).URL != test.end {
+				t.Errorf("it ends at %s", end.url)
+			}
+			if again := b.post(sent, f); again.status != http.StatusForbidden {
+				t.Errorf("a second time: %s", again)
+			}
+		})
+	}
+}
+
+// TestSAMLAsksAgain: after a revoke the provider is told to ask for the password, and a login that it began without asking does not count.
+func TestSAMLAsksAgain(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	p := world.provider("saml")
+	s := a.site("forced")
+	s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": true})))
+	s.introduce(p, "/")
+	b := newBrowser(t)
+	user := b.signIn(b.visit(s.url+"/"), alice).echo(t).Header.Get("Fairlead-Auth-User-Id")
+	if status := a.api("DELETE", "/app/users/"+user, nil, nil); status != http.StatusNoContent {
+		t.Fatalf("revoking: %d", status)
+	}
+	for _, from := range []string{s.url + "/again", p.URL + "/login/" + s.host} {
+		at := b.visit(from)
+		for range 3 {
+			f, ok := at.form("SAMLResponse")
+			if !ok {
+				break
+			}
+			at = b.post(at, f)
+		}
+		if !at.asksPassword() {
+			t.Errorf("from %s: the provider was not told to ask: %s", from, at)
+			continue
+		}
+		if e := b.signIn(at, alice).echo(t); e.Header.Get("Fairlead-Auth-Email") != alice.email {
+			t.Errorf("%+v", e)
+		}
+		var users struct {
+			Users []struct{ ID string } `json:"application_users"`
+		}
+		a.api("GET", "/app/users", nil, &users)
+		for _, u := range users.Users {
+			a.api("DELETE", "/app/users/"+u.ID, nil, nil)
+		}
+	}
+}

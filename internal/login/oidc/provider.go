@@ -68,6 +68,9 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 		return nil, exchangeError(err)
 	}
 	id, err := p.verify(ctx, d, token, f)
+	if noKeys(err) {
+		return nil, login.Unanswered(err)
+	}
 	if err != nil {
 		return nil, login.Refused("The identity provider's answer does not hold for this login. Open the endpoint again to log in.", err)
 	}
@@ -114,6 +117,11 @@ func (p *provider) verify(ctx context.Context, d *described, token *oauth2.Token
 		}
 	}
 	return id, nil
+}
+
+// noKeys says whether a token could not be judged because the provider does not give its keys out. The library has words for it only.
+func noKeys(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "failed to verify signature: fetching keys ")
 }
 
 // tenantID stands for the id of a tenant in issuers of providers with many.
@@ -167,6 +175,9 @@ func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutTok
 		return login.LogoutToken{}, errors.New("the provider has many issuers: give provider_url with the tenant")
 	}
 	t, err := d.Verifier(&goidc.Config{ClientID: p.config.ClientID}).VerifyLogout(goidc.ClientContext(ctx, p.client), r.PostForm.Get("logout_token"))
+	if noKeys(err) {
+		return login.LogoutToken{}, login.Unanswered(err)
+	}
 	if err != nil {
 		return login.LogoutToken{}, fmt.Errorf("checking the logout token: %w", err)
 	}

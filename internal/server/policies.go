@@ -4,7 +4,10 @@
 package server
 
 import (
+	"time"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login/saml"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -13,7 +16,7 @@ const noRules = "no rules"
 
 // compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know of it. It is an account.PolicyChecker.
 func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
-	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding})
+	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding, CheckLogin: checkLogin})
 	if err != nil {
 		return account.PolicyFacts{}, err
 	}
@@ -22,4 +25,13 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 		facts.Digest = noRules // a document without a rule is one all the same, and is kept as it was written
 	}
 	return facts, nil
+}
+
+// checkLogin finds mistakes in login actions that would otherwise show at the first login. What is kept already is not checked: a certificate that
+// expires there must not take the endpoint along.
+func checkLogin(c *trafficpolicy.LoginConfig) error {
+	if c.Kind == trafficpolicy.LoginSAML {
+		return saml.Check(c, time.Now())
+	}
+	return nil
 }

@@ -3,7 +3,10 @@
 
 package server
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The store keeps a text with a digest, and none without: a document without a rule has one, too.
 func TestAPolicyWithoutRulesHasADigest(t *testing.T) {
@@ -18,5 +21,19 @@ func TestAPolicyWithoutRulesHasADigest(t *testing.T) {
 	}
 	if len(digests) != 2 {
 		t.Errorf("digests %v, want one for what has no rule and one for the other", digests)
+	}
+}
+
+// Mistakes of SAML that nobody would see before the first login are told when the policy is set.
+func TestAPolicyWithMetadataOfNobodyIsRefused(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]string{
+		`{idp_metadata: "<EntityDescriptor/>"}`: "idp_metadata: its root is neither",
+		`{idp_metadata_url: "https://idp.example.com", nameid_format: "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"}`: "use persistent",
+	} {
+		_, err := compilePolicy("on_http_request: [{actions: [{type: saml, config: "+config+"}]}]", "https", "public")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", config, err, want)
+		}
 	}
 }

@@ -39,6 +39,7 @@ func newLogin(kind LoginKind, family string) func() action {
 }
 
 func (a *login) provision(c *config) {
+	before := len(c.c.problems)
 	c.c.checkLogin(c)
 	a.config.AuthID = a.authID(c)
 	a.config.MaxSession = c.duration("max_session_duration", account.DefaultMaxSession, false)
@@ -54,6 +55,11 @@ func (a *login) provision(c *config) {
 		a.config.provisionSAML(c)
 	default:
 		a.config.provisionOAuth(c)
+	}
+	if check := c.c.options.CheckLogin; check != nil && len(c.c.problems) == before {
+		for _, f := range account.FieldsOf(check(&a.config)) {
+			c.c.problem(c.values[f.Field], "", "%s: %s", f.Field, f.Rule)
+		}
 	}
 	text, err := json.Marshal(a.config)
 	if err != nil {

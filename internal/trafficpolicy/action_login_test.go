@@ -117,6 +117,31 @@ func TestLoginConfig(t *testing.T) {
 	}
 }
 
+// TestCheckLogin: what those say who know the protocol is told at the field's place, unless the config is wrong anyhow.
+func TestCheckLogin(t *testing.T) {
+	t.Parallel()
+	o := Options{CheckLogin: func(c *LoginConfig) error {
+		if c.IdPMetadata == "<EntityDescriptor/>" {
+			return account.Invalid("idp_metadata", "", "it has no certificate")
+		}
+		return nil
+	}}
+	for config, want := range map[string]string{
+		`{idp_metadata: "<EntityDescriptor/>"}`:                             "3:41: idp_metadata: it has no certificate",
+		`{idp_metadata: "<EntityDescriptor>"}`:                              "",
+		`{idp_metadata: "<EntityDescriptor/>", max_session_duration: soon}`: "max_session_duration",
+	} {
+		_, problems := Check(onRequest("", "{type: saml, config: "+config+"}"), o)
+		var got string
+		for _, p := range problems {
+			got += fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Msg)
+		}
+		if (want == "") != (got == "") || !strings.Contains(got, want) || want == "max_session_duration" && strings.Contains(got, "certificate") {
+			t.Errorf("%s: got %q, want %q", config, got, want)
+		}
+	}
+}
+
 func TestURLsOfProviders(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{

@@ -31,6 +31,9 @@ type Options struct {
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 	// Logins carry login actions out; nil where the policy is only checked: nothing would get past one.
 	Logins Logins
+	// CheckLogin says what is wrong with the config of a login action, where that takes knowing the provider's protocol: an *account.Error that
+	// names fields. nil where nobody knows.
+	CheckLogin func(*LoginConfig) error
 }
 
 // Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits live in it, so whoever uses it keeps one per

@@ -8,11 +8,13 @@ import (
 	"compress/flate"
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/beevik/etree"
@@ -63,6 +65,25 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() t
 	}
 	p.source.known, p.bound = e, "entity "+e.id
 	return p, nil
+}
+
+// Check says what is wrong with a config that somebody sets now: an *account.Error that names the field.
+func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
+	p, err := newProvider(c, nil, func() time.Time { return now })
+	if err != nil {
+		return err
+	}
+	e := p.source.known
+	if e == nil {
+		return nil // the URL is asked when somebody logs in
+	}
+	if !e.until.IsZero() && now.After(e.until) {
+		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.until.Format(time.RFC3339)+" (validUntil): download it again")
+	}
+	if !slices.ContainsFunc(e.keys, func(k *x509.Certificate) bool { return now.Before(k.NotAfter) }) {
+		return account.Invalid("idp_metadata", e.id, "all of its certificates have expired: renew them at the identity provider, and download it again")
+	}
+	return nil
 }
 
 // Bound names the identity provider: by its entity id, or by the URL of its metadata.

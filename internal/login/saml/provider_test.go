@@ -133,6 +133,21 @@ func TestBound(t *testing.T) {
 	}
 }
 
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	over := strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
+	for metadata, wrong := range map[string]string{
+		metadataOf(idpID, ours()): "", metadataOf(idpID, expired(), ours()): "", metadataOf(idpID, expired()): "certificates have expired", over: "validUntil", "<html/>": "its root",
+	} {
+		if err := Check(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
+			t.Errorf("got %v, want %q", err, wrong)
+		}
+	}
+	if err := Check(&trafficpolicy.LoginConfig{IdPMetadataURL: "https://idp.example.com"}, today); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*trafficpolicy.LoginConfig){

@@ -24,7 +24,11 @@ func (v *visit) logout() {
 	}
 	r := v.request(v.r)
 	r.Body = http.MaxBytesReader(v.w, r.Body, maxPost)
-	if err := r.ParseForm(); err == nil && r.PostForm.Has("logout_token") {
+	if err := r.ParseForm(); err != nil {
+		v.refuseToken(err)
+		return
+	}
+	if r.PostForm.Has("logout_token") {
 		v.backChannel(r)
 		return
 	}

@@ -1,0 +1,153 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+const acs = "/_fairlead/staff/acs"
+
+// assert posts an assertion for the last flow, as the provider's page does: without cookies.
+func (w *world) assert(form string) result {
+	w.t.Helper()
+	res := w.browser().post(acs, form, "Sec-Fetch-Site", "cross-site", "Origin", "https://idp.example.com")
+	return res
+}
+
+func TestAPostedLogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	b.get("/page")
+	w.idp.confirmed.InResponseTo, w.idp.confirmed.Once = "id-"+w.idp.last().State, "assertion-1"
+	post := w.assert("SAMLResponse=x&RelayState=%2F%2Fevil")
+	finish := post.Header().Get("Location")
+	if post.Code != http.StatusSeeOther || !strings.HasPrefix(finish, "/_fairlead/staff/finish?ticket=") || len(w.store.logins) != 0 {
+		t.Fatalf("%d to %s", post.Code, finish)
+	}
+	if again := w.assert("SAMLResponse=x"); again.Code != 403 {
+		t.Errorf("the assertion a second time: %d", again.Code)
+	}
+	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" || b.get("/page").passed == nil {
+		t.Errorf("%d %s", res.Code, res.Body)
+	}
+	if res := b.get(finish); res.Code != 403 || len(w.store.logins) != 1 {
+		t.Errorf("the ticket a second time: %d", res.Code)
+	}
+	if strings.Contains(w.log.String(), "ticket=") || strings.Contains(w.log.String(), finish[len(finish)-20:]) {
+		t.Errorf("the log has the ticket: %s", w.log)
+	}
+}
+
+func TestTicketsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]func(w *world, b *browser) *browser{
+		"in another browser":    func(w *world, _ *browser) *browser { return w.browser() },
+		"in one with its own":   func(w *world, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
+		"at another host":       func(_ *world, b *browser) *browser { b.host = "other.example.com"; return b },
+		"after the flow's life": func(w *world, b *browser) *browser { w.now = w.now.Add(flowLife + time.Second); return b },
+		"of another request":    func(_ *world, b *browser) *browser { clear(b.cookies); b.get("/"); return b },
+	} {
+		w := newWorld(t)
+		b := w.browser()
+		b.get("/")
+		w.idp.confirmed.InResponseTo = "id-" + w.idp.last().State
+		finish := w.assert("SAMLResponse=x").Header().Get("Location")
+		if res := c(w, b).get(finish); res.Code != 403 || len(w.store.logins) != 0 {
+			t.Errorf("%s: %d, %d logins", name, res.Code, len(w.store.logins))
+		}
+	}
+	w := newWorld(t)
+	b := w.browser()
+	b.get("/")
+	w.idp.confirmed.InResponseTo = "id-" + w.idp.last().State
+	finish := w.assert("SAMLResponse=x").Header().Get("Location")
+	if res := b.get(finish, "Sec-Fetch-Mode", "cors"); res.Code != 403 {
+		t.Errorf("fetched by a script: %d", res.Code)
+	}
+}
+
+func TestLoginsThatBeginAtTheProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if res := w.assert("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
+		t.Errorf("not allowed: %d", res.Code)
+	}
+	w = newWorld(t, func(w *world) { w.config.AllowIdPInitiated = true })
+	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
+	for relay, want := range map[string]string{"%2Freports%3Fa%3Db": "/reports?a=b", "https%3A%2F%2Fevil.example": "/", "%2F%2Fevil.example": "/", "": "/"} {
+		b := w.browser()
+		res := b.get(w.assert("SAMLResponse=x&RelayState=" + relay).Header().Get("Location"))
+		if res.Header().Get("Location") != want || b.get("/").passed == nil {
+			t.Errorf("RelayState %s: %d to %q", relay, res.Code, res.Header().Get("Location"))
+		}
+	}
+	if l := w.store.logins[0]; !l.Began.Equal(w.now.Add(-time.Hour)) {
+		t.Errorf("it began %s", l.Began)
+	}
+}
+
+func TestLogout(t *testing.T) {
+	t.Parallel()
+	const path = "/_fairlead/staff/logout"
+	w := newWorld(t)
+	b := w.browser()
+	b.login("/")
+	page := b.get(path)
+	if page.Code != 200 || !strings.Contains(page.Body.String(), `<form method="post">`) || len(w.store.revoked) != 0 || !strings.Contains(page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+		t.Fatalf("%d %s", page.Code, page.Body)
+	}
+	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}} {
+		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 || b.get("/").passed == nil {
+			t.Errorf("%v: %d", header, res.Code)
+		}
+	}
+	res := b.post(path, "", "Sec-Fetch-Site", "same-origin", "Origin", "https://app.example.com")
+	if res.Code != 200 || len(b.cookies) != 0 || len(w.store.revoked) != 1 || w.store.revoked[0].SessionID != "as-1" || w.store.reasons[0] != account.RevokedByLogout {
+		t.Errorf("%d, cookies %v, revoked %v", res.Code, b.cookies, w.store.revoked)
+	}
+	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 200 || len(w.store.revoked) != 1 {
+		t.Errorf("without a session: %d", res.Code)
+	}
+	b.login("/")
+	w.store.down = account.Errorf(account.CodeUnavailable, "down")
+	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 503 || len(b.cookies) != 1 {
+		t.Errorf("while the store is down: %d", res.Code)
+	}
+}
+
+func TestBackChannelLogout(t *testing.T) {
+	t.Parallel()
+	const path = "/_fairlead/staff/logout"
+	w := newWorld(t)
+	w.idp.token = LogoutToken{Issuer: "https://idp", Subject: "ann", SessionID: "sid", ID: "jti", Expires: w.now}
+	idp := w.browser()
+	for name, c := range map[string]struct {
+		form   string
+		status int
+	}{"a bad token": {"logout_token=bad", 400}, "an empty one": {"logout_token=", 400}, "too much": {"logout_token=" + strings.Repeat("a", maxPost), 400}} {
+		if res := idp.post(path, c.form); res.Code != c.status || len(w.store.revoked) != 0 {
+			t.Errorf("%s: %d, %v", name, res.Code, w.store.revoked)
+		}
+	}
+	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v", res.Code, w.store.revoked)
+	}
+	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", ProviderSession: "sid", Subject: "ann"}) || w.store.reasons[0] != account.RevokedByBackChannel {
+		t.Errorf("%+v %s", sel, w.store.reasons[0])
+	}
+	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
+		t.Errorf("a second time: %d", res.Code)
+	}
+	w.idp.token = LogoutToken{Issuer: "https://idp", ID: "another"}
+	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
+		t.Errorf("for nobody: %d", res.Code)
+	}
+}

@@ -1,0 +1,192 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// Strings with which people are sent elsewhere after a login.
+var openRedirects = []string{
+	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example", "https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
+	"data:text/html,x", "evil.example", "@evil.example", ".evil.example", "/\t/evil.example", "/\n/evil.example", "/\r\nLocation: https://evil.example", "\t//evil.example", " //evil.example",
+	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout", "/_fairlead", "/_fairlead/staff/callback?code=x", "/%5ffairlead/x",
+	"/" + strings.Repeat("a", maxReturnPath),
+}
+
+func TestReturnPaths(t *testing.T) {
+	t.Parallel()
+	for _, given := range openRedirects {
+		if got := returnPath(given); got != "/" {
+			t.Errorf("%q returns to %q", given, got)
+		}
+	}
+	for _, given := range []string{"/", "/a", "/a/b?c=d&e", "/a?next=https://b", "/a//b", "/.//b", "/a%2fb", "/%5cevil.example", "/a:b", "/a@b", "/?//b", `/a?b=\`} {
+		if got := returnPath(given); got != given {
+			t.Errorf("%q returns to %q", given, got)
+		}
+	}
+	if got := returnPath("/a#b"); got != "/a" {
+		t.Errorf("a fragment: %q", got)
+	}
+}
+
+// Whatever is given, a browser stays on the host.
+func FuzzReturnPath(f *testing.F) {
+	for _, s := range openRedirects {
+		f.Add(s)
+	}
+	base := &url.URL{Scheme: "https", Host: "app.example.com", Path: "/_fairlead/staff/callback"}
+	f.Fuzz(func(t *testing.T, given string) {
+		got := returnPath(given)
+		// As browsers do: tabs and line breaks are dropped, a backslash is a slash.
+		seen := strings.NewReplacer("\t", "", "\n", "", "\r", "", `\`, "/").Replace(strings.Trim(got, " \x00"))
+		to, err := base.Parse(seen)
+		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") || !strings.HasPrefix(got, "/") {
+			t.Errorf("%q returns to %q, which is %v, %v", given, got, to, err)
+		}
+	})
+}
+
+// Whatever a browser sends as cookies: nobody is let in, none of ours go upstream, and nothing breaks.
+func FuzzCookies(f *testing.F) {
+	for _, s := range []string{
+		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x", "__host-FL-staff=x", "__Host-fl-staff", ";;;=;", "__Host-fl-staff-12345678=AQ",
+		" \t__Host-fl-x = y", "a=\"__Host-fl-staff=x\"", "__Host-fl-staff=" + random(),
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		w := newWorld(t)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header["Cookie"] = []string{line}
+		if res := w.browser().do(r); res.passed != nil {
+			t.Errorf("%q is let in", line)
+		}
+		h := http.Header{"Cookie": {line}}
+		stripCookies(h)
+		for _, c := range (&http.Request{Header: h}).Cookies() {
+			if strings.HasPrefix(strings.ToLower(c.Name), "__host-fl-") {
+				t.Errorf("%q leaves %q", line, h["Cookie"])
+			}
+		}
+	})
+}
+
+func TestStripCookies(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "", "__Host-fl-staff-12345678=x;a=b": "a=b",
+		"=__Host-fl-staff=x; a=b": "a=b", "__hOST-Fl-staff=x;a": "a", "__Host-fleet=x": "__Host-fleet=x", "a=__Host-fl-staff": "a=__Host-fl-staff",
+	} {
+		h := http.Header{"Cookie": {given}}
+		if stripCookies(h); h.Get("Cookie") != want || len(h["Cookie"]) > 1 || want == "" && h["Cookie"] != nil {
+			t.Errorf("%q becomes %q, want %q", given, h["Cookie"], want)
+		}
+	}
+}
+
+// Several tabs begin a login each; every one of them ends it, and all together no more than five are kept.
+func TestTabs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	for _, path := range []string{"/1", "/2", "/3", "/4", "/5", "/6", "/7"} {
+		b.get(path)
+		w.now = w.now.Add(time.Second)
+		if len(b.cookies) > maxFlows {
+			t.Errorf("%d cookies", len(b.cookies))
+		}
+	}
+	for i, want := range []string{"", "", "/3", "/4", "/5", "/6", "/7"} {
+		res := b.get("/_fairlead/staff/callback?code=good&state=" + w.idp.flows[i].State)
+		if got := res.Header().Get("Location"); got != want || want == "" && code(res) != account.CodeLoginFailed {
+			t.Errorf("tab %d: %d, to %q, want %q", i+1, res.Code, got, want)
+		}
+	}
+	if len(b.cookies) != 1 || len(w.store.logins) != 5 {
+		t.Errorf("cookies %v, %d logins", b.cookies, len(w.store.logins))
+	}
+}
+
+// A callback counts once, soon, in the browser that has begun it, at the place where it began.
+func TestCallbacksThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]func(w *world, b *browser) *browser{
+		"another browser (login CSRF)": func(w *world, _ *browser) *browser { return w.browser() },
+		"a second time": func(w *world, b *browser) *browser {
+			b.get(w.callback())
+			return b
+		},
+		"too late":             func(w *world, b *browser) *browser { w.now = w.now.Add(flowLife + time.Second); return b },
+		"at another host":      func(_ *world, b *browser) *browser { b.host = "other.example.com"; return b },
+		"for another client":   func(w *world, b *browser) *browser { w.idp.bound = "another"; return b },
+		"with another's state": func(w *world, b *browser) *browser { w.browser().get("/"); return b },
+		"with a cookie that is a session's": func(_ *world, b *browser) *browser {
+			for name := range b.cookies {
+				b.cookies[name] = random()
+			}
+			return b
+		},
+		"refused by the provider": func(w *world, b *browser) *browser { w.idp.err = Refused("no", nil); return b },
+	} {
+		w := newWorld(t)
+		b := w.browser()
+		b.get("/")
+		who := c(w, b)
+		before := len(w.store.logins)
+		res := who.get(w.callback())
+		if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before || res.Header().Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
+		}
+	}
+	w := newWorld(t)
+	b := w.browser()
+	b.get("/")
+	if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 || strings.Contains(res.Body.String(), "cause") || !strings.Contains(w.log.String(), "cause-of-refusal") {
+		t.Errorf("%d %s; log %s", res.Code, res.Body, w.log)
+	}
+	if res := b.get(w.callback()); res.Code != 403 { // the flow has ended with the first answer
+		t.Errorf("a callback after one that was refused: %d", res.Code)
+	}
+}
+
+// After a revocation the provider is told to ask again, and it has to have asked.
+func TestLoggingInAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.again = 1
+	b := w.browser()
+	if res := b.login("/x"); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start") {
+		t.Fatalf("%d", res.Code)
+	}
+	if f := w.idp.last(); !f.Fresh || f.ReturnTo != "/x" {
+		t.Errorf("flow %+v", f)
+	}
+	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
+	if res := b.get(w.callback()); res.Code != 403 || len(w.store.logins) != 1 {
+		t.Errorf("a provider that has not asked: %d, %d logins", res.Code, len(w.store.logins))
+	}
+	for what, at := range map[string]time.Time{"that has asked": w.now.Add(time.Second), "that does not say": {}} {
+		w.store.again, w.idp.confirmed.AuthTime = 1, time.Time{}
+		b = w.browser()
+		b.login("/x")
+		w.idp.confirmed.AuthTime = at
+		if res := b.get(w.callback()); res.Header().Get("Location") != "/x" || !w.store.logins[len(w.store.logins)-1].Fresh {
+			t.Errorf("a provider %s: %d", what, res.Code)
+		}
+	}
+	w.store.again, b = 2, w.browser()
+	b.login("/x")
+	if res := b.get(w.callback()); res.Code != 401 || code(res) != account.CodeLoginAgain {
+		t.Errorf("asked again for ever: %d", res.Code)
+	}
+}

@@ -1,0 +1,219 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+func code(r result) account.Code { return account.Code(r.Header().Get(account.CodeHeader)) }
+
+func TestALogin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	b.cookies["theme"] = "dark"
+	first := b.get("/a?b=c")
+	if first.passed != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"), "https://idp.example.com/start?") {
+		t.Fatalf("%d %v", first.Code, first.Header())
+	}
+	if f := w.idp.last(); f.Fresh || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce || f.Nonce == f.Verifier {
+		t.Errorf("flow %+v", f)
+	}
+	back := b.get(w.callback())
+	if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 || b.cookies["__Host-fl-staff"] == "" {
+		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
+	}
+	l := w.store.logins[0]
+	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.Began.Equal(w.now) || l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.Fresh {
+		t.Errorf("kept as %+v", l)
+	}
+	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection", "close, Fairlead-Auth-User-Id")
+	if in.passed == nil || in.found.Identity.ID != "au-ann" || in.found.Provider.Name != "IdP" {
+		t.Fatalf("%d %s", in.Code, in.Body)
+	}
+	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann", "Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark", "Connection": "close"} {
+		if got := in.passed.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	for name := range in.passed.Header {
+		if strings.Contains(name, "_") || name == "Fairlead-Auth-Email" {
+			t.Errorf("headers %v", in.passed.Header)
+		}
+	}
+	// A login is never on a session that was there before.
+	token := b.cookies["__Host-fl-staff"]
+	if b.get("/_fairlead/staff/login?return_to=%2Fx"); w.idp.last().ReturnTo != "/x" {
+		t.Errorf("it returns to %s", w.idp.last().ReturnTo)
+	}
+	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 2 {
+		t.Error("the second login is on the session of the first")
+	}
+	for _, secret := range append(slices.Collect(func(yield func(string) bool) {
+		for _, f := range w.idp.flows {
+			_ = yield(f.State) && yield(f.Nonce) && yield(f.Verifier)
+		}
+	}), token, "code=") {
+		if strings.Contains(w.log.String(), secret) {
+			t.Errorf("the log has %q", secret)
+		}
+	}
+}
+
+// Whatever is no browser going to a page is told, not redirected.
+func TestWhoIsRedirected(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		method string
+		header http.Header
+		status int
+	}{
+		"a navigation":            {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
+		"a form":                  {"POST", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
+		"an older browser":        {"GET", http.Header{"Accept": {"text/html,*/*"}}, 303},
+		"a script":                {"GET", http.Header{"Sec-Fetch-Mode": {"cors"}, "Accept": {"text/html"}}, 401},
+		"an image":                {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
+		"an older script":         {"GET", http.Header{"Accept": {"text/html"}, "X-Requested-With": {"XMLHttpRequest"}}, 401},
+		"a program":               {"GET", http.Header{"Accept": {"*/*"}}, 401},
+		"a program's post":        {"POST", http.Header{"Accept": {"text/html"}}, 401},
+		"a websocket":             {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}}, 401},
+		"a websocket that claims": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}}, 401},
+		"an update":               {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
+		"a preflight request":     {"OPTIONS", http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}}, 401},
+	} {
+		w := newWorld(t)
+		r := httptest.NewRequest(c.method, "/x", nil)
+		r.Header = c.header
+		if res := w.browser().do(r); res.Code != c.status || res.passed != nil || c.status == 401 && code(res) != account.CodeLoginNeeded || res.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d", name, res.Code)
+		}
+	}
+}
+
+func TestPreflightRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.config.AllowCORSPreflight = true })
+	r := httptest.NewRequest(http.MethodOptions, "/x", nil)
+	r.Header = http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Fairlead-Auth-Email": {"eve"}, "Cookie": {"__Host-fl-staff=x; a=b"}}
+	res := w.browser().do(r)
+	if res.passed == nil || res.found.Identity.ID != "" || res.passed.Header.Get("Fairlead-Auth-Email") != "" || res.passed.Header.Get("Cookie") != "a=b" {
+		t.Errorf("%d %v", res.Code, res.passed)
+	}
+	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}}} {
+		r := httptest.NewRequest(http.MethodOptions, "/x", nil)
+		r.Header = header
+		if res := w.browser().do(r); res.passed != nil {
+			t.Errorf("%v passes", header)
+		}
+	}
+}
+
+// Nothing passes while the store does not answer, and nothing without a session that is good here.
+func TestNoSessionNoEntry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(w *world, b *browser)
+		status int
+	}{
+		"the store is down":          {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeUnavailable, "down") }, 503},
+		"the store fails":            {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
+		"revoked":                    {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
+		"revoked while it is read":   {func(w *world, _ *browser) { w.store.reading = func(id string) { w.live.Cut([]string{id}) } }, 303},
+		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},
+		"of another client":          {func(w *world, _ *browser) { w.idp.bound = "another client" }, 303},
+		"with another auth_id": {func(w *world, b *browser) {
+			w.config.AuthID = "staff2"
+			b.cookies["__Host-fl-staff2"] = b.cookies["__Host-fl-staff"]
+		}, 303},
+		"a token that is none":        {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] = "x" }, 303},
+		"another token":               {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] = random() }, 303},
+		"a token written differently": {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] += "=" }, 303},
+		"no member of the groups":     {func(w *world, _ *browser) { w.config.AuthorizedGroups = []string{"admins"} }, 403},
+	} {
+		w := newWorld(t)
+		b := w.browser()
+		b.login("/")
+		if res := b.get("/"); res.passed == nil {
+			t.Fatalf("%s: %d before", name, res.Code)
+		}
+		c.change(w, b)
+		if w.config.AuthID != "staff" { // whose cookies browser.do would not know
+			b.cookies = map[string]string{"__Host-fl-staff2": b.cookies["__Host-fl-staff2"]}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			if res := b.do(r); res.passed != nil || res.Code != 401 {
+				t.Errorf("%s: %d", name, res.Code)
+			}
+			continue
+		}
+		if res := b.get("/"); res.Code != c.status || res.passed != nil {
+			t.Errorf("%s: %d, want %d; passed: %v", name, res.Code, c.status, res.passed != nil)
+		}
+	}
+}
+
+// Two cookies of one name: a sibling host, or somebody on the way, has set one of them. Neither counts.
+func TestTossedCookies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, eve := w.browser(), w.browser()
+	b.login("/")
+	eve.login("/")
+	for _, order := range [][]*browser{{b, eve}, {eve, b}} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s", order[0].cookies["__Host-fl-staff"], order[1].cookies["__Host-fl-staff"]))
+		if res := w.browser().do(r); res.passed != nil || res.Code != 401 {
+			t.Errorf("%d", res.Code)
+		}
+	}
+}
+
+func TestOwnPaths(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	b.login("/")
+	for target, want := range map[string]int{
+		"GET /_fairlead/staff/": 404, "GET /_fairlead/staff/x": 404, "GET /_fairlead/staff/callback/": 404, "POST /_fairlead/staff/callback": 405, "GET /_fairlead/staff/acs": 405,
+		"POST /_fairlead/staff/login": 405, "PUT /_fairlead/staff/logout": 405, "GET /_fairlead/staff/metadata": 200, "GET /_fairlead/staff/callback": 403, "GET /_fairlead/staff/finish": 403,
+		"GET /_fairlead/staff/finish?ticket=x": 403, "GET /_fairlead/other/callback": 200, "GET /_fairlead/staff": 200,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		res := b.do(httptest.NewRequest(method, path, nil))
+		if res.Code != want || (res.passed != nil) != (want == 200 && !strings.Contains(path, "metadata")) {
+			t.Errorf("%s: %d, want %d; passed: %v", target, res.Code, want, res.passed != nil)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	refused := func(target string) (n int) {
+		for range 130 {
+			if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 && res.Header().Get("Retry-After") != "" {
+				n++
+			}
+		}
+		return n
+	}
+	for _, target := range []string{"/", "/_fairlead/staff/callback"} {
+		if n := refused(target); n != 30 {
+			t.Errorf("%s: %d of 130 refused, want 30", target, n)
+		}
+	}
+	w.now = w.now.Add(time.Minute)
+	if n := refused("/"); n != 30 {
+		t.Errorf("a minute later: %d of 130 refused, want 30", n)
+	}
+}

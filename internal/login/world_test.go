@@ -1,0 +1,292 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/live"
+	"github.com/fairlead-dev/fairlead/internal/seal"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// memory is an account.Logins and an account.Revoker without a database.
+type memory struct {
+	mu       sync.Mutex
+	sessions map[string]*account.LiveSession // by the hash of the secret
+	logins   []account.NewLogin
+	tickets  map[string][]byte
+	used     map[string]bool
+	revoked  []account.RevokeSelector
+	reasons  []string
+	down     error           // of every call
+	again    int             // logins that are asked for again
+	reading  func(id string) // is called while a session is read
+}
+
+func newMemory() *memory {
+	return &memory{sessions: map[string]*account.LiveSession{}, tickets: map[string][]byte{}, used: map[string]bool{}}
+}
+
+func (m *memory) Login(_ context.Context, accountID string, l account.NewLogin) (*account.LiveSession, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.logins = append(m.logins, l)
+	if m.down != nil {
+		return nil, m.down
+	}
+	if m.again > 0 {
+		m.again--
+		return nil, account.Errorf(account.CodeLoginAgain, "again")
+	}
+	s := &account.LiveSession{ID: "as-" + string(rune('0'+len(m.logins))), UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity, Provider: l.Provider}
+	m.sessions[string(l.TokenHash)] = s
+	return s, nil
+}
+
+func (m *memory) LiveSession(_ context.Context, accountID string, hash []byte) (*account.LiveSession, error) {
+	m.mu.Lock()
+	s, down, reading := m.sessions[string(hash)], m.down, m.reading
+	m.mu.Unlock()
+	if down != nil {
+		return nil, down
+	}
+	if s == nil || s.AccountID != accountID {
+		return nil, account.Errorf(account.CodeNotFound, "no session")
+	}
+	if reading != nil {
+		reading(s.ID)
+	}
+	return s, nil
+}
+
+func (m *memory) RevokedSince(context.Context, string, string) (time.Time, error) {
+	return time.Time{}, nil
+}
+
+func (m *memory) Once(_ context.Context, _, key string, _ time.Time) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := !m.used[key]
+	m.used[key] = true
+	return first, m.down
+}
+
+func (m *memory) PutTicket(_ context.Context, _ string, hash, data []byte, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tickets[string(hash)] = data
+	return m.down
+}
+
+func (m *memory) TakeTicket(_ context.Context, _ string, hash []byte) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data := m.tickets[string(hash)]
+	delete(m.tickets, string(hash))
+	if data == nil {
+		return nil, account.Errorf(account.CodeNotFound, "no ticket")
+	}
+	return data, m.down
+}
+
+func (m *memory) StillLive(context.Context, []string) (map[string]bool, error) { return nil, nil }
+
+func (m *memory) Revoke(_ context.Context, _ account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revoked, m.reasons = append(m.revoked, sel), append(m.reasons, reason)
+	maps.DeleteFunc(m.sessions, func(_ string, s *account.LiveSession) bool { return s.ID == sel.SessionID })
+	return &account.Revocation{}, m.down
+}
+
+// said is a provider of every kind: it confirms whatever a test wants.
+type said struct {
+	mu        sync.Mutex
+	flows     []Flow
+	confirmed Confirmed
+	err       error
+	token     LogoutToken
+	bound     string
+}
+
+func (p *said) Bound() string { return p.bound }
+
+func (p *said) Start(_ context.Context, f *Flow, at Place) (Start, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flows = append(p.flows, *f)
+	return Start{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State}, "back": {at.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
+}
+
+func (p *said) Callback(_ context.Context, r *http.Request, f *Flow, _ Place) (*Confirmed, error) {
+	if r.URL.Query().Get("code") != "good" || f.Verifier == "" || f.Nonce == "" {
+		return nil, Refused("a bad code", errors.New("cause-of-refusal"))
+	}
+	return p.answer()
+}
+
+func (p *said) answer() (*Confirmed, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.confirmed
+	return &c, p.err
+}
+
+func (p *said) Consume(_ context.Context, r *http.Request, _ Place) (*Confirmed, error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, Refused("a bad form", err)
+	}
+	return p.answer()
+}
+
+func (p *said) Metadata(_ context.Context, at Place) ([]byte, error) {
+	return []byte("<md " + at.URL(PathACS) + ">"), nil
+}
+
+func (p *said) Logout(_ context.Context, r *http.Request) (LogoutToken, error) {
+	if r.PostForm.Get("logout_token") != "good" {
+		return LogoutToken{}, errors.New("a bad token")
+	}
+	return p.token, nil
+}
+
+func (p *said) last() Flow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.flows[len(p.flows)-1]
+}
+
+// world is Logins with a memory and a provider, and a clock that a test moves.
+type world struct {
+	t      *testing.T
+	store  *memory
+	idp    *said
+	live   *live.Registry
+	logins *Logins
+	log    *bytes.Buffer
+	now    time.Time
+	config trafficpolicy.LoginConfig
+}
+
+func newWorld(t *testing.T, change ...func(*world)) *world {
+	t.Helper()
+	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, store: newMemory(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0), idp: &said{bound: "issuer and client"},
+		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour, Digest: "d"}}
+	w.idp.confirmed = Confirmed{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann", Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
+	for _, f := range change {
+		f(w)
+	}
+	w.logins = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key, Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
+		Providers: map[trafficpolicy.LoginKind]Factory{trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) { return w.idp, nil }}})
+	t.Cleanup(w.logins.Close)
+	return w
+}
+
+// browser keeps cookies as a browser does.
+type browser struct {
+	w       *world
+	host    string
+	cookies map[string]string
+}
+
+func (w *world) browser() *browser {
+	return &browser{w: w, host: "app.example.com", cookies: map[string]string{}}
+}
+
+// result is what came of a request.
+type result struct {
+	*httptest.ResponseRecorder
+	passed *http.Request // that went on; nil when it did not
+	found  trafficpolicy.LoginResult
+}
+
+func (b *browser) do(r *http.Request) result {
+	b.w.t.Helper()
+	for name, value := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	r.Host = b.host
+	res := result{ResponseRecorder: httptest.NewRecorder()}
+	ep := &account.Endpoint{ID: "ep-" + b.host, AccountID: "ac", URL: "https://" + b.host}
+	q := trafficpolicy.LoginRequest{Config: &b.w.config, Endpoint: ep, Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7")},
+		Page: func(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+			w.Header().Set(account.CodeHeader, string(code))
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, msg)
+		}}
+	b.w.logins.ServeLogin(res.ResponseRecorder, r, q, func(w http.ResponseWriter, r *http.Request, found trafficpolicy.LoginResult) {
+		if res.passed != nil {
+			b.w.t.Error("next was called twice")
+		}
+		res.passed, res.found = r, found
+		_, _ = io.WriteString(w, "upstream")
+	})
+	for _, c := range res.Result().Cookies() { //nolint:bodyclose // of a recorder
+		if !c.Secure || !c.HttpOnly || c.Path != "/" || c.SameSite != http.SameSiteLaxMode || c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-fl-staff") {
+			b.w.t.Errorf("the cookie %s", c)
+		}
+		if b.cookies[c.Name] = c.Value; c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		}
+	}
+	if res.Code == http.StatusSeeOther && res.Header().Get("Cache-Control") != "no-store" {
+		b.w.t.Error("a redirect may be kept")
+	}
+	return res
+}
+
+// get navigates.
+func (b *browser) get(target string, header ...string) result {
+	b.w.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	for i := 0; i < len(header); i += 2 {
+		r.Header[header[i]] = []string{header[i+1]}
+	}
+	return b.do(r)
+}
+
+// post sends a form.
+func (b *browser) post(target, form string, header ...string) result {
+	b.w.t.Helper()
+	r := httptest.NewRequest(http.MethodPost, target, strings.NewReader(form))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(header); i += 2 {
+		r.Header[header[i]] = []string{header[i+1]}
+	}
+	return b.do(r)
+}
+
+// callback is where the provider sends the browser for the last flow.
+func (w *world) callback() string {
+	return "/_fairlead/staff/callback?code=good&state=" + w.idp.last().State
+}
+
+// login logs the browser in.
+func (b *browser) login(path string) result {
+	b.w.t.Helper()
+	if res := b.get(path); res.Code != http.StatusSeeOther {
+		b.w.t.Fatalf("%d %s", res.Code, res.Body)
+	}
+	return b.get(b.w.callback())
+}

@@ -56,9 +56,18 @@ soak: build cluster-build ## Outages, rollouts and rest for two hours, at 1,000 
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
 		-run 'TestOutages|TestRollingLosesNothing|TestRestartOfTheService|IsAway|TestAManagerAtRest'
 
-.PHONY: bench
-bench: bench-store bench-scale ## The chain against raw TLS, side by side in one run; bench-store and bench-scale
-	go test -run '^$$' -bench . -benchtime 1x ./test/bench
+.PHONY: bench bench-check bench-baseline
+BENCH_OUT ?= dist/bench.json
+BENCH_RUN  = mkdir -p $(dir $(BENCH_OUT)) && go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkChain$$' -benchtime 1x ./test/bench \
+	-args -out $(abspath $(BENCH_OUT)) $(if $(filter quick,$(BENCH)),-quick) $(BENCH_ARGS)
+bench: ## The chain beside raw TLS, plain relays and HAProxy, in one run (BENCH=quick: two minutes)
+	$(BENCH_RUN)
+
+bench-check: ## The same, held against the goals and test/bench/baseline.json; fails when it is worse by more than the noise
+	$(BENCH_RUN) -check $(CURDIR)/test/bench/baseline.json
+
+bench-baseline: ## The same, kept as test/bench/baseline.json: on a quiet machine, to be committed
+	$(MAKE) bench BENCH_OUT=test/bench/baseline.json
 
 .PHONY: bench-store
 bench-store: ## Stores of 1,000 and of 100,000 endpoints; 100 watchers (two minutes)

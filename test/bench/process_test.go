@@ -5,36 +5,33 @@ package bench
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"math/big"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
-// The environment of a child process: this test binary, told to be a part of the chain.
+// The environment of a child process: this test binary, told to be a part of a chain.
 const (
-	envRole = "FAIRLEAD_BENCH_ROLE" // "<variant> <part>"
-	envNext = "FAIRLEAD_BENCH_NEXT" // the address of the next part
-	envKey  = "FAIRLEAD_BENCH_KEY"  // certificate and key of every hop
+	envRole    = "FAIRLEAD_BENCH_ROLE"    // "<variant> <part>"
+	envNext    = "FAIRLEAD_BENCH_NEXT"    // what the part has to know: the address of the next one, and more
+	envKey     = "FAIRLEAD_BENCH_KEY"     // certificate and key of every hop
+	envProfile = "FAIRLEAD_BENCH_PROFILE" // file for a CPU profile
 )
 
 func TestMain(m *testing.M) {
 	role := os.Getenv(envRole)
 	if role == "" {
+		flag.Parse()
 		os.Exit(m.Run())
 	}
 	if err := child(role, os.Getenv(envNext)); err != nil {
@@ -43,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child runs a part of the chain: it prints its address, then its CPU time for every line it reads, and ends with its input.
+// child runs a part of a chain: it prints what the parent has to know, its address first, and ends with its input.
 func child(role, next string) error {
 	start, ok := roles[role]
 	if !ok {
@@ -53,32 +50,42 @@ func child(role, next string) error {
 	if err != nil {
 		return err
 	}
-	addr, err := start(keys, next)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	told, err := start(ctx, keys, next)
 	if err != nil {
 		return err
 	}
-	fmt.Println(addr)
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	fmt.Println(told)
+	if path := os.Getenv(envProfile); path != "" {
+		f, err := os.Create(path)
+		if err != nil {
 			return err
 		}
-		fmt.Println(u.Utime.Nano() + u.Stime.Nano())
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer func() { pprof.StopCPUProfile(); _ = f.Close() }()
 	}
-	return nil
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
-// process is a child as its parent sees it.
+// process is a part of a chain as its parent sees it.
 type process struct {
-	addr string
-	in   io.WriteCloser
-	out  *bufio.Reader
+	part string // forwarder, edge or agent
+	told []string
+	pid  int
 }
 
-func spawn(b *testing.B, role, next, keys string) *process {
+// spawn starts a part and waits until it is up.
+func spawn(b *testing.B, variant, part, keys, next string) *process {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envRole+"="+role, envNext+"="+next, envKey+"="+keys)
+	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys)
+	if *profiles != "" {
+		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(*profiles, variant+"-"+part+".pprof"))
+	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -95,68 +102,45 @@ func spawn(b *testing.B, role, next, keys string) *process {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
-	p := &process{in: in, out: bufio.NewReader(out)}
-	p.addr = p.line(b)
-	return p
-}
-
-func (p *process) line(b *testing.B) string {
-	b.Helper()
-	s, err := p.out.ReadString('\n')
+	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		b.Fatalf("reading from a child: %v", err)
+		b.Fatalf("%s %s did not start: %v", variant, part, err)
 	}
-	return strings.TrimSpace(s)
+	return &process{part: part, told: strings.Fields(line), pid: cmd.Process.Pid}
 }
 
-// cpu returns the CPU time that the process has used.
+// cpu returns the CPU time that the process has used, in steps of 10 ms.
 func (p *process) cpu(b *testing.B) time.Duration {
 	b.Helper()
-	if _, err := io.WriteString(p.in, "\n"); err != nil {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		b.Skipf("the CPU time of a process is read from /proc: %v", err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
 		b.Fatal(err)
 	}
-	n, err := strconv.ParseInt(p.line(b), 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 wherever Go runs on Linux
+}
+
+// memory returns the process' resident set, in kB.
+func (p *process) memory(b *testing.B) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	if err != nil {
 		b.Fatal(err)
 	}
-	return time.Duration(n)
-}
-
-// keyring is what a hop needs for TLS.
-type keyring struct{ server, client *tls.Config }
-
-func makeKeys() (string, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return kb
+		}
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, DNSNames: []string{"bench"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return "", err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return "", err
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})), nil
-}
-
-func loadKeys() (keyring, error) {
-	both := []byte(os.Getenv(envKey))
-	cert, err := tls.X509KeyPair(both, both)
-	if err != nil {
-		return keyring{}, err
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert.Leaf)
-	return keyring{
-		server: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true},
-		client: &tls.Config{RootCAs: pool, ServerName: "bench", MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true,
-			ClientSessionCache: tls.NewLRUClientSessionCache(0)},
-	}, nil
+	b.Fatalf("process %d has no VmRSS", p.pid)
+	return 0
 }

@@ -1,0 +1,217 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+)
+
+var (
+	out      = flag.String("out", "", "write the figures to this file, as JSON")
+	quick    = flag.Bool("quick", false, "fewer rounds, less of everything: two minutes")
+	check    = flag.String("check", "", "fail when a goal is missed, or a score is worse than in this file; see report.check")
+	only     = flag.String("only", "", "the cases that match this expression")
+	profiles = flag.String("profiles", "", "write CPU profiles of all processes to this folder")
+)
+
+// size says how much is measured.
+type size struct {
+	rounds, setUps, concurrent, pings, idle, requests int
+	bulk                                              int64
+}
+
+// bench is one run.
+type bench struct {
+	b      *testing.B
+	size   size
+	report *report
+	chains []*chain // of tcp
+	webs   []*chain // of http
+}
+
+// BenchmarkChain prints the table. One iteration is the whole measurement.
+func BenchmarkChain(b *testing.B) {
+	cases, err := regexp.Compile(*only)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := &bench{b: b, report: &report{Machine: thisMachine(), Quick: *quick}, size: size{
+		rounds: 5, setUps: 200, concurrent: 2000, pings: 2000, idle: 5000, requests: 10_000, bulk: 300 << 20}}
+	if *quick {
+		r.size = size{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000, bulk: 80 << 20}
+	}
+	keys, err := makeKeys()
+	if err != nil {
+		b.Fatal(err)
+	}
+	up := serveUpstreams(b)
+	if cases.MatchString("idle") {
+		r.idleConnections(keys, up)
+	}
+	r.start(keys, up)
+	for range r.size.rounds {
+		for _, c := range []struct {
+			name    string
+			measure func()
+		}{{"bulk", r.bulk}, {"setup", r.setUp}, {"ping", r.pingPong}, {"http", r.http}} {
+			if cases.MatchString(c.name) {
+				c.measure()
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	r.report.print(os.Stdout)
+	if *out != "" {
+		if err := r.report.save(*out); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if *check != "" {
+		r.verify()
+	}
+}
+
+func (r *bench) verify() {
+	baseline, err := loadReport(*check)
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Println("there is no baseline: only the goals count")
+		baseline, err = nil, nil
+	}
+	if err != nil {
+		r.b.Fatal(err)
+	}
+	for _, wrong := range r.report.check(baseline) {
+		r.b.Error(wrong)
+	}
+}
+
+// start starts the chains and warms them: caches, tickets, second connections.
+func (r *bench) start(keys string, up upstreams) {
+	for _, name := range []string{ours, rawTLS, plain} {
+		r.chains = append(r.chains, startChain(r.b, name, keys, up))
+	}
+	r.webs = r.chains[:1]
+	if c := startHAProxy(r.b, keys, up); c != nil {
+		r.webs = append(r.webs[:1:1], c)
+	}
+	for _, c := range r.chains {
+		if _, err := setUps(c.tcp, 50, 10); err != nil {
+			r.b.Fatalf("%s: %v", c.name, err)
+		}
+	}
+	for _, c := range r.webs {
+		if err := requests(c.http, 50, 10, true); err != nil {
+			r.b.Fatalf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func (r *bench) bulk() {
+	for _, upwards := range []bool{false, true} {
+		for _, streams := range []int{1, 16} {
+			name := fmt.Sprintf("%s, %d stream(s)", map[bool]string{false: "down", true: "up"}[upwards], streams)
+			for _, c := range r.chains {
+				cpu, took := c.busy(r.b, func() error { return bulk(c.tcp, upwards, r.size.bulk, streams) })
+				gb := float64(r.size.bulk) / 1e9
+				r.report.add(name+": CPU", "s/GB", goal{over: rawTLS, most: 1.20}, c.name, cpu.Seconds()/gb)
+				r.report.add(name+": throughput", "MB/s", goal{over: rawTLS, least: 0.90}, c.name, gb*1000/took.Seconds())
+			}
+		}
+	}
+}
+
+func (r *bench) setUp() {
+	for _, s := range []struct {
+		name          string
+		n, concurrent int
+		time, cpu     goal
+	}{
+		{"set-up, sequential", r.size.setUps, 1, goal{over: plain, most: 1.4}, goal{over: rawTLS}},
+		{"set-up, 64 concurrent", r.size.concurrent, 64, goal{over: plain, most: 1.1}, goal{over: rawTLS, most: 0.2}},
+		{"set-up, 256 concurrent", r.size.concurrent, 256, goal{over: plain}, goal{over: rawTLS}},
+	} {
+		for _, c := range r.chains {
+			var each []float64
+			cpu, took := c.busy(r.b, func() (err error) {
+				each, err = setUps(c.tcp, s.n, s.concurrent)
+				return err
+			})
+			r.report.add(s.name+": p50", "ms", s.time, c.name, median(each))
+			r.report.add(s.name+": p99", "ms", goal{}, c.name, quantile(each, 0.99))
+			r.report.add(s.name+": rate", "1/s", goal{}, c.name, float64(s.n)/took.Seconds())
+			r.report.add(s.name+": CPU of one", "ms", s.cpu, c.name, ms(cpu)/float64(s.n))
+		}
+	}
+}
+
+func (r *bench) pingPong() {
+	for _, c := range r.chains {
+		quiet, err := pingPong(c.tcp, r.size.pings)
+		if err != nil {
+			r.b.Fatalf("%s: %v", c.name, err)
+		}
+		var beside []float64
+		err = besideBulk(c.tcp, func() (err error) {
+			beside, err = pingPong(c.tcp, r.size.pings/4)
+			return err
+		})
+		if err != nil {
+			r.b.Fatalf("%s: beside bulk: %v", c.name, err)
+		}
+		r.report.add("1 KB ping-pong: p50", "ms", goal{over: plain, most: 2}, c.name, median(quiet))
+		r.report.add("1 KB ping-pong: p99", "ms", goal{}, c.name, quantile(quiet, 0.99))
+		r.report.add("the same beside 4 bulk streams: p50", "ms", goal{over: rawTLS}, c.name, median(beside))
+		r.report.add("beside 4 bulk streams / quiet: p50", "times", goal{most: 3}, c.name, median(beside)/median(quiet))
+	}
+}
+
+// idleConnections has chains of its own, whose memory nothing has used before.
+func (r *bench) idleConnections(keys string, up upstreams) {
+	for _, name := range []string{ours, rawTLS} {
+		c := startChain(r.b, name, keys, up)
+		if _, err := setUps(c.tcp, 50, 10); err != nil {
+			r.b.Fatalf("%s: %v", name, err)
+		}
+		before := map[string]float64{}
+		for _, p := range c.parts {
+			before[p.part] = p.memory(r.b)
+		}
+		conns, err := idle(c.tcp, r.size.idle)
+		if err != nil {
+			r.b.Fatalf("%s: %d idle connections: %v", name, len(conns), err)
+		}
+		time.Sleep(2 * time.Second) // what is in use for a moment is given back
+		for _, p := range c.parts {
+			most := 40.0
+			if p.part == "edge" {
+				most = 55
+			}
+			r.report.add("idle connection: "+p.part, "kB", goal{most: most}, name, (p.memory(r.b)-before[p.part])/float64(len(conns)))
+		}
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+}
+
+func (r *bench) http() {
+	for _, keep := range []bool{true, false} {
+		name, n := "http, 64 connections kept", r.size.requests
+		if !keep {
+			name, n = "http, one connection a request", r.size.requests/4
+		}
+		for _, c := range r.webs {
+			cpu, took := c.busy(r.b, func() error { return requests(c.http, n, 64, keep) })
+			r.report.add(name+": rate", "1/s", goal{over: haproxy, least: 0.5}, c.name, float64(n)/took.Seconds())
+			r.report.add(name+": CPU of one", "ms", goal{over: haproxy, most: 2}, c.name, ms(cpu)/float64(n))
+		}
+	}
+}

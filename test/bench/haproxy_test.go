@@ -1,0 +1,87 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// haproxyConfig is one of three relays: it listens, and goes on to the next.
+const haproxyConfig = `global
+  maxconn 4000
+  nbthread %d
+  ssl-server-verify required
+defaults
+  mode http
+  timeout connect 10s
+  timeout client 60s
+  timeout server 60s
+  timeout http-keep-alive 60s
+  http-reuse always
+frontend in
+  bind %s
+  default_backend out
+backend out
+  server next %s
+`
+
+// startHAProxy starts the chain with TLS between its parts, or returns nil without the program.
+func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
+	b.Helper()
+	program, err := exec.LookPath("haproxy")
+	if err != nil {
+		fmt.Println("haproxy is not installed: http has nothing to be compared with")
+		return nil
+	}
+	dir := b.TempDir()
+	pem := filepath.Join(dir, "key.pem")
+	if err := os.WriteFile(pem, []byte(keys), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	c := &chain{name: haproxy}
+	next := strings.TrimPrefix(up.http, "http://")
+	for i, part := range []string{"agent", "edge", "forwarder"} {
+		addr, err := freeAddr()
+		if err != nil {
+			b.Fatal(err)
+		}
+		bind, server := addr+" ssl crt "+pem+" ssl-min-ver TLSv1.3", next+" ssl verify required sni str(bench) verifyhost bench ca-file "+pem
+		if part == "agent" {
+			server = next
+		}
+		if part == "forwarder" {
+			bind = addr
+		}
+		config := filepath.Join(dir, part+".cfg")
+		if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, 2, bind, server), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		cmd := exec.Command(program, "-db", "-f", config)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- cmd.Wait()
+			close(ended)
+		}()
+		b.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			<-ended
+		})
+		if err := awaitAddr(addr, ended); err != nil {
+			b.Fatalf("haproxy %d: %v", i, err)
+		}
+		c.parts = append(c.parts, &process{part: part, pid: cmd.Process.Pid})
+		next = addr
+	}
+	c.http = next
+	return c
+}

@@ -1,0 +1,266 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/server"
+	"github.com/fairlead-dev/fairlead/internal/trust"
+)
+
+// The endpoints of the chain.
+const (
+	tcpURL  = "tcp://db.bench:5432"
+	httpURL = "http://web.bench"
+)
+
+// installation is what the parts of our chain have to know of each other; it goes from process to process as JSON without blanks.
+type installation struct {
+	Server, CA, APIKey, Token, Operator string
+	TCP, HTTP                           string // the agent: upstreams; the forwarder: endpoint ids
+}
+
+func (i installation) String() string {
+	b, _ := json.Marshal(i)
+	return string(b)
+}
+
+func parseInstallation(text string) (i installation, err error) {
+	return i, json.Unmarshal([]byte(text), &i)
+}
+
+// runServer runs a service with a store of its own, and registers an operator. It says its address and the installation.
+func runServer(ctx context.Context, _ keyring, dir string) (string, error) {
+	up, ended := make(chan server.Addresses, 1), make(chan error, 1)
+	o := server.Options{
+		Addr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second, EndpointGrace: time.Minute,
+		Logger: slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
+	}
+	go func() { ended <- server.Run(ctx, o) }()
+	var at server.Addresses
+	select {
+	case at = <-up:
+	case err := <-ended:
+		return "", err
+	}
+	secrets, err := os.ReadFile(filepath.Join(dir, server.BootstrapFileName))
+	if err != nil {
+		return "", err
+	}
+	i := installation{Server: at.Service.String(), CA: at.CAFingerprint,
+		APIKey: regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)), Token: regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))}
+	if err := i.register(ctx); err != nil {
+		return "", fmt.Errorf("registering an operator: %w", err)
+	}
+	return i.Server + " " + i.String(), nil
+}
+
+func (i *installation) register(ctx context.Context) error {
+	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+i.Server+"/kubernetes_operators",
+		bytes.NewReader([]byte(`{"description":"bench","enabled_features":["bindings"]}`)))
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + i.APIKey}, "Service-Version": {"2"}, "Content-Type": {"application/json"}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusCreated {
+		return fmt.Errorf("status %d: %s, %w", res.StatusCode, body, err)
+	}
+	var operator struct {
+		ID string `json:"id"`
+	}
+	err = json.Unmarshal(body, &operator)
+	i.Operator = operator.ID
+	return err
+}
+
+// runAgent binds both endpoints. It says "none" and the ids.
+func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
+	i, err := parseInstallation(next)
+	if err != nil {
+		return "", err
+	}
+	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	if err != nil {
+		return "", err
+	}
+	var endpoints []agent.Endpoint
+	for raw, to := range map[string]string{tcpURL: i.TCP, httpURL: i.HTTP} {
+		url, err := account.ParseEndpointURL(raw)
+		if err != nil {
+			return "", err
+		}
+		upstream, err := agent.ParseUpstream(url.Scheme, to)
+		if err != nil {
+			return "", err
+		}
+		endpoints = append(endpoints, agent.Endpoint{URL: url, Binding: account.BindingKubernetes, Upstream: upstream})
+	}
+	online, ended := make(chan agent.Online, 10), make(chan error, 1)
+	go func() {
+		ended <- agent.Run(ctx, agent.Options{
+			Server: "https://" + i.Server, Address: i.Server, TLS: config, Token: func() string { return i.Token }, Endpoints: endpoints,
+			Logger: slog.New(slog.DiscardHandler),
+			Observe: func(e agent.Event) {
+				if e, ok := e.(agent.Online); ok {
+					online <- e
+				}
+			},
+		})
+	}()
+	for range endpoints {
+		select {
+		case e := <-online:
+			if strings.HasPrefix(e.URL, "tcp") {
+				i.TCP = e.EndpointID
+			} else {
+				i.HTTP = e.EndpointID
+			}
+		case err := <-ended:
+			return "", err
+		}
+	}
+	return "none " + i.String(), nil
+}
+
+// cluster is what the forwarder believes to be in.
+type cluster forwarder.Objects
+
+func (c cluster) Watch(ctx context.Context, update func(forwarder.Objects)) error {
+	update(forwarder.Objects(c))
+	<-ctx.Done()
+	return nil
+}
+func (cluster) Listed(context.Context, []netip.Addr) (bool, error) { return false, nil }
+func (cluster) Removed(context.Context) (bool, error)              { return true, nil }
+
+// runForwarder listens for both endpoints and says where: tcp, then http.
+func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
+	i, err := parseInstallation(next)
+	if err != nil {
+		return "", err
+	}
+	config, err := trust.Options{CASHA256: i.CA}.ClientConfig()
+	if err != nil {
+		return "", err
+	}
+	token, err := os.CreateTemp("", "fairlead-bench-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = token.Close() }()
+	if _, err := token.WriteString(i.Token); err != nil {
+		return "", err
+	}
+	objects := cluster{OperatorID: i.Operator}
+	var addrs []string
+	for raw, id := range map[string]string{tcpURL: i.TCP, httpURL: i.HTTP} {
+		addr, err := freeAddr()
+		if err != nil {
+			return "", err
+		}
+		object, err := boundEndpoint(raw, id, addr)
+		if err != nil {
+			return "", err
+		}
+		objects.BoundEndpoints = append(objects.BoundEndpoints, object)
+		if raw == tcpURL {
+			addrs = append([]string{addr}, addrs...)
+		} else {
+			addrs = append(addrs, addr)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- forwarder.Run(ctx, forwarder.Options{
+			EdgeAddress: i.Server, TLS: config, AuthtokenFile: token.Name(), InstanceID: "bench", Source: objects, Logger: slog.New(slog.DiscardHandler),
+		})
+	}()
+	for _, addr := range addrs { // each answers once it listens
+		if err := awaitAddr(addr, ended); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(addrs, " "), os.Remove(token.Name())
+}
+
+func boundEndpoint(raw, id, addr string) (*v1alpha1.BoundEndpoint, error) {
+	url, err := account.ParseEndpointURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	target, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	service, namespace, _ := strings.Cut(url.Host, ".")
+	return &v1alpha1.BoundEndpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: url.Host},
+		Spec: v1alpha1.BoundEndpointSpec{
+			Service: service, Namespace: namespace, ProjectionID: "ep-bench", State: v1alpha1.StateBound,
+			Ports:     []v1alpha1.BoundPort{{Port: int32(url.Port), Scheme: url.Scheme, TargetPort: int32(target)}},
+			Endpoints: []v1alpha1.EndpointRef{{ID: id, URL: url.String()}},
+		},
+	}, nil
+}
+
+func freeAddr() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
+}
+
+// awaitAddr waits until somebody accepts there.
+func awaitAddr(addr string, ended <-chan error) error {
+	for range 1000 {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("nobody listens on %s", addr)
+}

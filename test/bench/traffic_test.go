@@ -1,0 +1,262 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const requestSize = 64
+
+// upstreams are the addresses of what every chain ends at.
+type upstreams struct{ tcp, http string }
+
+// serveUpstreams answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them; with
+// neither, everything that comes is sent back.
+func serveUpstreams(b *testing.B) upstreams {
+	b.Helper()
+	payload := make([]byte, 256<<10)
+	addr, err := listen(func(c *net.TCPConn) {
+		defer func() { _ = c.Close() }()
+		var request [requestSize]byte
+		if _, err := io.ReadFull(c, request[:]); err != nil {
+			return
+		}
+		up, down := int64(binary.BigEndian.Uint64(request[:])), int64(binary.BigEndian.Uint64(request[8:]))
+		if up == 0 && down == 0 {
+			buf := make([]byte, 4<<10)
+			_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, buf)
+			return
+		}
+		if _, err := io.CopyN(io.Discard, c, up); err != nil {
+			return
+		}
+		for left := down; left > 0; left -= int64(len(payload)) {
+			if _, err := c.Write(payload[:min(left, int64(len(payload)))]); err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	answer := make([]byte, 1<<10)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
+	b.Cleanup(web.Close)
+	return upstreams{tcp: addr, http: web.URL}
+}
+
+// ask connects and sends a request.
+func ask(addr string, up, down int64) (*net.TCPConn, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := conn.(*net.TCPConn)
+	var request [requestSize]byte
+	binary.BigEndian.PutUint64(request[:], uint64(up))
+	binary.BigEndian.PutUint64(request[8:], uint64(down))
+	if _, err := c.Write(request[:]); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// exchange moves bytes both ways over a connection of its own, and sees to it that all came and that the end is one.
+func exchange(addr string, up, down int64, buf []byte) error {
+	c, err := ask(addr, up, down)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	for left := up; left > 0; left -= int64(len(buf)) {
+		if _, err := c.Write(buf[:min(left, int64(len(buf)))]); err != nil {
+			return err
+		}
+	}
+	for got := int64(0); ; {
+		n, err := c.Read(buf)
+		got += int64(n)
+		if errors.Is(err, io.EOF) && got == down {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%d of %d bytes came: %w", got, down, err)
+		}
+	}
+}
+
+// bulk moves bytes over so many connections at a time: downwards, or upwards.
+func bulk(addr string, upwards bool, total int64, streams int) error {
+	share := total / int64(streams)
+	return together(streams, streams, func() error {
+		if upwards {
+			return exchange(addr, share, 1, make([]byte, 256<<10))
+		}
+		return exchange(addr, 0, share, make([]byte, 256<<10))
+	})
+}
+
+// together calls f n times, so many at a time, and returns the first error.
+func together(n, concurrent int, f func() error) error {
+	var left atomic.Int64
+	left.Store(int64(n))
+	errs := make(chan error, concurrent)
+	var working sync.WaitGroup
+	for range concurrent {
+		working.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	working.Wait()
+	close(errs)
+	return <-errs
+}
+
+// setUps makes n connections, so many at a time: connect, 64 bytes there and back, end. It returns how long each took, in ms.
+func setUps(addr string, n, concurrent int) ([]float64, error) {
+	var mu sync.Mutex
+	took := make([]float64, 0, n)
+	buffers := sync.Pool{New: func() any { return new([1 << 10]byte) }}
+	err := together(n, concurrent, func() error {
+		buf := buffers.Get().(*[1 << 10]byte)
+		defer buffers.Put(buf)
+		began := time.Now()
+		if err := exchange(addr, 0, requestSize, buf[:]); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, ms(time.Since(began)))
+		return nil
+	})
+	return took, err
+}
+
+// pingPong sends 1 KB there and back, n times over one connection, and returns how long each took, in ms.
+func pingPong(addr string, n int) ([]float64, error) {
+	c, err := ask(addr, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	buf := make([]byte, 1<<10)
+	took := make([]float64, 0, n)
+	for range n {
+		began := time.Now()
+		if _, err := c.Write(buf); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return nil, err
+		}
+		took = append(took, ms(time.Since(began)))
+	}
+	return took, nil
+}
+
+// besideBulk runs f while four bulk streams of the chain are under way, two each way.
+func besideBulk(addr string, f func() error) error {
+	var conns []*net.TCPConn
+	var moving sync.WaitGroup
+	var moved atomic.Int64
+	defer moving.Wait()
+	defer func() {
+		for _, c := range conns {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+	}()
+	const endless = 1 << 40
+	for i := range 4 {
+		up, down := int64(endless), int64(1)
+		if i%2 == 1 {
+			up, down = 0, endless
+		}
+		c, err := ask(addr, up, down)
+		if err != nil {
+			return err
+		}
+		conns = append(conns, c)
+		moving.Go(func() {
+			buf := make([]byte, 256<<10)
+			for {
+				move := c.Read
+				if up > 0 {
+					move = c.Write
+				}
+				n, err := move(buf)
+				if err != nil {
+					return
+				}
+				moved.Add(int64(n))
+			}
+		})
+	}
+	for moved.Load() < 64<<20 { // they are in full swing
+		time.Sleep(time.Millisecond)
+	}
+	return f()
+}
+
+// idle opens n connections, says a word on each, and returns them.
+func idle(addr string, n int) ([]net.Conn, error) {
+	conns := make([]net.Conn, 0, n)
+	word := make([]byte, 1)
+	for range n {
+		c, err := ask(addr, 0, 0)
+		if err != nil {
+			return conns, err
+		}
+		conns = append(conns, c)
+		if _, err := c.Write(word); err != nil {
+			return conns, err
+		}
+		if _, err := io.ReadFull(c, word); err != nil {
+			return conns, err
+		}
+	}
+	return conns, nil
+}
+
+// requests sends n http requests, so many at a time, over connections that are kept or over one for each.
+func requests(addr string, n, concurrent int, keep bool) error {
+	transport := &http.Transport{DisableKeepAlives: !keep, MaxIdleConnsPerHost: concurrent}
+	defer transport.CloseIdleConnections()
+	return together(n, concurrent, func() error {
+		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/", nil)
+		if err != nil {
+			return err
+		}
+		req.Host = "web.bench"
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		got, err := io.Copy(io.Discard, res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || got != 1<<10 {
+			return fmt.Errorf("status %d, %d bytes, %w", res.StatusCode, got, err)
+		}
+		return nil
+	})
+}
+
+func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -4,8 +4,10 @@
 package login
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -133,11 +135,77 @@ func TestSimpleSAMLphpInitiates(t *testing.T) {
 	}
 }
 
+var (
+	signatures = regexp.MustCompile(`(?s)<ds:Signature .*?</ds:Signature>`)
+	assertions = regexp.MustCompile(`(?s)<saml:Assertion .*</saml:Assertion>`)
+)
+
+// TestForgedAssertions posts what an attacker makes of the provider's own response to the service, and then the response as it was, which nothing
+// of this has used up.
+func TestForgedAssertions(t *testing.T) {
+	t.Parallel()
+	idp := startSimpleSAML(t)
+	tenant := newTenant(t)
+	b := newBrowser(t)
+	s := idp.site(tenant, "forged", nil, map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body, "allow_idp_initiated": true})
+	other := idp.site(tenant, "elsewhere", nil, map[string]any{"allow_idp_initiated": true})
+	sent := b.answer(b.visit(s.url+"/mine"), alice)
+	f, ok := sent.form("SAMLResponse")
+	if !ok {
+		t.Fatalf("the provider posts nothing: %s", sent)
+	}
+	raw, err := base64.StdEncoding.DecodeString(f.values.Get("SAMLResponse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	genuine := string(raw)
+	evil := signatures.ReplaceAllString(strings.ReplaceAll(assertions.FindString(genuine), "ssp-alice", "ssp-bob"), "")
+	for name, forged := range map[string]string{
+		"somebody else":            strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
+		"no signature":             signatures.ReplaceAllString(genuine, ""),
+		"no signature but one":     strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"), signatures.FindString(genuine), "", 1),
+		"another assertion before": strings.Replace(genuine, "<saml:Assertion ", strings.Replace(evil, ` ID="`, ` ID="_x`, 1)+"<saml:Assertion ", 1),
+		"another assertion behind": strings.Replace(genuine, "</saml:Assertion>", "</saml:Assertion>"+strings.Replace(evil, ` ID="`, ` ID="_x`, 1), 1),
+		"a comment":                strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
+		"an entity":                `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` + strings.Replace(genuine, ">ssp-alice<", ">&bob;<", 1),
+		"begun by nobody":          strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
+	} {
+		if forged == genuine {
+			t.Fatalf("%s: nothing was forged in %s", name, genuine)
+		}
+		bad := form{action: f.action, values: url.Values{"RelayState": f.values["RelayState"], "SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(forged))}}}
+		end := b.post(sent, bad)
+		if _, tries := end.passed("/finish"); end.status != http.StatusForbidden || !strings.Contains(end.body, "ERR_FL_3015") || tries {
+			t.Errorf("%s: %s", name, end)
+		}
+	}
+	elsewhere := f
+	elsewhere.action = other.at("saml", "acs")
+	if end := b.post(sent, elsewhere); end.status != http.StatusForbidden {
+		t.Errorf("at another endpoint: %s", end)
+	}
+	var users struct {
+		Users []struct{ ID string } `json:"application_users"`
+	}
+	if tenant.api("GET", "/app/users", nil, &users); len(users.Users) > 0 {
+		t.Errorf("forged assertions have made users: %+v", users)
+	}
+	if e := b.post(sent, f).echo(t); e.URL != "/mine" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
+		t.Errorf("the genuine one: %+v", e)
+	}
+	if end := b.post(sent, f); end.status != http.StatusForbidden {
+		t.Errorf("used a second time: %s", end)
+	}
+}
+
 // site serves one of the tenant's with a saml action of this provider, who knows it; more are fields of its side, config of the action's.
 func (s *simpleSAML) site(a *tenant, name string, more, config map[string]any) *site {
 	s.Helper()
 	at := a.site(name)
 	c := map[string]any{"idp_metadata_url": s.url + "/saml2/idp/metadata.php"}
+	if config["idp_metadata"] != nil {
+		delete(c, "idp_metadata_url")
+	}
 	for k, v := range config {
 		c[k] = v
 	}

@@ -65,9 +65,11 @@ type Options struct {
 
 	opened       func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
 	openTimeout  time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
-	sessionSweep time.Duration      // how often sessions of people are looked after; 0 = the default; tests change it
 	forgetEvery  time.Duration      // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	maxStrangers int                // connections of one client without a credential; 0 = the default; tests lower it
+
+	sessionSweep time.Duration                       // how often sessions of people are looked after; 0 = the default; tests change it
+	loginStore   func(account.Logins) account.Logins // stands between login actions and the store; nil = nothing does; tests look at what is between two steps
 }
 
 // Addresses are those of the listeners.

@@ -100,5 +100,8 @@ func (s *service) wirePeople() {
 	s.live = live.New()
 	s.meter.people.watch(s.meter.registry, s.live)
 	s.loginStore = &countedLogins{s.store, s.meter.people}
+	if f := s.opt.loginStore; f != nil {
+		s.loginStore = f(s.loginStore)
+	}
 	s.revoker = &revoker{stored: s.store, live: s.live, meter: s.meter.people, log: s.log, record: s.store.RecordAudit}
 }

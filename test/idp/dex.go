@@ -22,7 +22,6 @@ import (
 	"github.com/dexidp/dex/storage"
 	"github.com/dexidp/dex/storage/memory"
 	"github.com/go-jose/go-jose/v4"
-	"golang.org/x/crypto/bcrypt"
 )
 
 // dex is Dex with its own passwords. Its sessions are shared by all clients.
@@ -67,7 +66,7 @@ func (d *dex) describe() description {
 }
 
 func (d *dex) putUser(ctx context.Context, u user) error {
-	hash, err := bcrypt.GenerateFromPassword([]byte(u.Password), 10) // Dex takes no less
+	hash, err := u.hashed()
 	if err != nil {
 		return err
 	}

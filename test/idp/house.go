@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/crypto/bcrypt"
 )
 
 // provider is an identity provider. Methods that a provider has not got return errors.ErrUnsupported.
@@ -41,6 +43,16 @@ type user struct {
 	Name       string   `json:"name"`
 	Groups     []string `json:"groups"`
 	Unverified bool     `json:"unverified"` // the e-mail address
+
+	hash []byte // of the password, when it is known
+}
+
+// hashed is bcrypt's word for the password, at the least cost that Dex takes.
+func (u *user) hashed() ([]byte, error) {
+	if u.hash != nil {
+		return u.hash, nil
+	}
+	return bcrypt.GenerateFromPassword([]byte(u.Password), bcrypt.DefaultCost)
 }
 
 // client is an application of an OpenID Connect provider.
@@ -52,14 +64,22 @@ type client struct {
 	BackChannelLogoutURI   string   `json:"backchannel_logout_uri"`
 }
 
-// people are in every provider.
-func people() []user {
-	return []user{
+// people are in every provider. Their passwords are hashed once.
+var people = sync.OnceValues(func() ([]user, error) {
+	all := []user{
 		{Email: "alice@example.com", Password: "alice-password", Username: "alice", Name: "Alice Arnold", Groups: []string{"engineering", "admins"}},
 		{Email: "bob@example.com", Password: "bob-password", Username: "bob", Name: "Bob Brown", Groups: []string{"support"}},
 		{Email: "eve@example.com", Password: "eve-password", Username: "eve", Name: "Éve \"Œ\"", Unverified: true},
 	}
-}
+	for i := range all {
+		hash, err := all[i].hashed()
+		if err != nil {
+			return nil, err
+		}
+		all[i].hash = hash
+	}
+	return all, nil
+})
 
 // house sends requests to providers by the first label of the host: NAME.localhost.
 type house struct {
@@ -89,7 +109,11 @@ func (h *house) add(kind, name string) (description, error) {
 	if err != nil {
 		return description{}, err
 	}
-	for _, u := range people() {
+	everybody, err := people()
+	if err != nil {
+		return description{}, err
+	}
+	for _, u := range everybody {
 		if err := p.putUser(h.ctx, u); err != nil {
 			return description{}, err
 		}

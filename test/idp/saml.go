@@ -25,7 +25,6 @@ import (
 	"github.com/crewjam/saml"
 	"github.com/crewjam/saml/samlidp"
 	dsig "github.com/russellhaering/goxmldsig"
-	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -122,7 +121,7 @@ func (p *samlIDP) GetSession(w http.ResponseWriter, r *http.Request, q *saml.Idp
 }
 
 func (p *samlIDP) putUser(_ context.Context, u user) error {
-	hash, err := bcrypt.GenerateFromPassword([]byte(u.Password), bcrypt.MinCost)
+	hash, err := u.hashed()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // signIn fills the page of Dex.
@@ -18,14 +19,24 @@ func (c *tab) signIn(who person) {
 		chromedp.SendKeys(chromedp.CSS("input[name=password]"), who.password), chromedp.Click(chromedp.CSS("button[type=submit]")))
 }
 
-// TestInARealBrowser is issue's story: a login, a page with a websocket, a revoke, the page sees it, the next page asks for the password, and the login works again.
+// admin signs in to the dashboard in a profile of its own, and goes to the identities.
+func (a *tenant) admin() *tab {
+	a.Helper()
+	c := chromium(a.TB)
+	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"), chromedp.WaitVisible(chromedp.CSS("#key")),
+		chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey), chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
+	return c
+}
+
+// TestInARealBrowser is the whole story: people log in and have a page with a websocket open, an administrator finds one of them in the dashboard and revokes,
+// the page sees it, the next one asks for the password, the login works again, and nobody else notices.
 func TestInARealBrowser(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	p := ownProvider(t, "dex")
 	s := a.site("chromium")
 	s.serve(always(s.oidc(p, "oidc")))
-	c := chromium(t)
+	c, other := chromium(t), newBrowser(t)
 	c.do("opening the page", chromedp.Navigate(s.url+"/app?tab=1"))
 	if at := c.location(); !strings.HasPrefix(at, p.Issuer) {
 		t.Fatalf("the browser is at %s", at)
@@ -41,24 +52,35 @@ func TestInARealBrowser(t *testing.T) {
 	if cookies, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.cookie")); err != nil || cookies != "" {
 		t.Errorf("scripts see %q, %v", cookies, err)
 	}
-	var users struct {
-		Users []struct{ ID, Email string } `json:"application_users"`
-	}
-	if status := a.api("GET", "/app/users", nil, &users); status != http.StatusOK || len(users.Users) != 1 || users.Users[0].Email != alice.email {
-		t.Fatalf("%d %+v", status, users)
-	}
-	if status := a.api("DELETE", "/app/users/"+users.Users[0].ID, nil, nil); status != http.StatusNoContent {
-		t.Fatalf("revoking: %d", status)
-	}
+	other.signIn(other.visit(s.url+"/"), bob).echo(t)
+
+	a.admin().revokeByKeyboard(alice)
 	c.wait(`document.title == "ws closed"`)
 	second.wait(`document.title == "ws closed"`)
 	c.do("going on", chromedp.Navigate(s.url+"/app?tab=1"))
 	c.signIn(alice)
 	c.wait(`document.title == "ws hello"`)
+	if status := other.step(s.url + "/").status; status != http.StatusOK {
+		t.Errorf("another person's session: %d", status)
+	}
 	c.do("logging out", chromedp.Navigate(s.at("oidc", "logout")), chromedp.Click(chromedp.CSS("button")), chromedp.WaitVisible(chromedp.CSS("a")))
 	if text, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.body.innerText")); err != nil || !strings.Contains(text, "logged out") {
 		t.Errorf("the page says %q, %v", text, err)
 	}
+}
+
+// revokeByKeyboard finds the person by the search, and ends their sessions with the trash control of the row, without a mouse.
+func (c *tab) revokeByKeyboard(who person) {
+	c.t.Helper()
+	c.do("searching", chromedp.SendKeys(chromedp.CSS("#q"), who.email))
+	c.wait(`document.querySelectorAll("#live tbody tr").length == 1 && document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
+	c.do("the trash control", chromedp.Focus(chromedp.CSS("#live tbody a[data-dialog]")), chromedp.KeyEvent(kb.Enter))
+	c.wait(`document.querySelector("dialog[open] button.destroy") != null`)
+	if text, err := chromedp.Run(c.ctx, chromedp.Text(chromedp.CSS("dialog[open]"))); err != nil || !strings.Contains(text, "Alice Arnold") && !strings.Contains(text, who.email) {
+		c.t.Errorf("the confirmation does not name the person: %q, %v", text, err)
+	}
+	c.do("confirming", chromedp.Focus(chromedp.CSS("dialog[open] button.destroy")), chromedp.KeyEvent(kb.Enter))
+	c.wait(`document.querySelector("dialog[open]") == null && !document.body.innerText.includes("` + who.email + `")`)
 }
 
 // TestSAMLInARealBrowser: Chromium sends no cookie of the flow with the provider's post, and the login ends well all the same.

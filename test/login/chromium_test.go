@@ -5,6 +5,9 @@ package login
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +16,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
 // requireChromium says that tests fail, rather than being skipped, where there is no Chromium.
@@ -24,6 +29,8 @@ var theChromium struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	err  error
+
+	serviceKey string
 }
 
 // tab is a tab of Chromium.
@@ -44,6 +51,7 @@ func chromium(t testing.TB) *tab {
 	theChromium.Lock()
 	defer theChromium.Unlock()
 	if theChromium.ctx == nil {
+		theChromium.serviceKey = serviceKey(t)
 		startChromium()
 	}
 	if theChromium.err != nil {
@@ -69,11 +77,27 @@ func (c *tab) another() *tab {
 	return openTab(c.ctx, c.t)
 }
 
+// serviceKey is what Chromium calls the key of the API and the dashboard.
+func serviceKey(t testing.TB) string {
+	t.Helper()
+	tlsConfig, err := trust.Options{CASHA256: world.at.CAFingerprint}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", world.at.Service.String(), tlsConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	digest := sha256.Sum256(conn.ConnectionState().PeerCertificates[0].RawSubjectPublicKeyInfo)
+	return base64.StdEncoding.EncodeToString(digest[:])
+}
+
 func startChromium() {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.Flag("no-sandbox", os.Getuid() == 0), chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s", domain, world.at.HTTPS)),
-		chromedp.Flag("ignore-certificate-errors-spki-list", world.certs.spki))
+		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, world.at.HTTPS, apiHost, world.at.Service)),
+		chromedp.Flag("ignore-certificate-errors-spki-list", world.certs.spki+","+theChromium.serviceKey))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(allocator)
 	theChromium.ctx = ctx

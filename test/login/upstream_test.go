@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
@@ -29,9 +28,7 @@ import (
 type upstream struct {
 	addr string
 
-	mu    sync.Mutex
-	asked []http.Header
-	gone  chan string // the path of a stream whose client is gone
+	gone chan string // the path of a stream whose client is gone
 
 	more chan struct{} // one more event, for one of those who listen
 }
@@ -62,13 +59,6 @@ func newUpstream(t testing.TB) *upstream {
 	return u
 }
 
-// requests returns the headers of everything that came.
-func (u *upstream) requests() []http.Header {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.asked[:len(u.asked):len(u.asked)]
-}
-
 const appPage = `<!doctype html><meta charset=utf-8><title>starting</title><link rel=icon href=data:,><h1>app</h1><script>
 const ws = new WebSocket("wss://" + location.host + "/ws");
 ws.onmessage = e => document.title = "ws " + e.data;
@@ -76,9 +66,6 @@ ws.onclose = e => document.title = "ws closed";
 </script>`
 
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u.mu.Lock()
-	u.asked = append(u.asked, r.Header.Clone())
-	u.mu.Unlock()
 	switch r.URL.Path {
 	case "/ws":
 		u.websocket(w, r)

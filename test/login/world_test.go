@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,6 +29,9 @@ const patience = 2 * time.Minute
 
 // domain is above every endpoint's host; all of them are the same site, which is what a hostile neighbour would wish for.
 const domain = "edge.test"
+
+// apiHost is where clients and administrators think the service is.
+const apiHost = "api.fairlead.test:8443"
 
 // providersProgram names the program of test/idp.
 const providersProgram = "FAIRLEAD_IDP"
@@ -65,6 +69,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "starting service and providers:", err)
 		return 1
 	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil { // tests wait for others more than they compute
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	stopChromium()
 	if err := errors.Join(world.end(), names.close()); err != nil {
@@ -91,7 +100,7 @@ func start(program string) (*running, error) {
 	w.stop = cancel
 	up := make(chan server.Addresses, 1)
 	opt := server.Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://api.fairlead.test:8443", DataDir: filepath.Join(dir, "data"),
+		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://" + apiHost, DataDir: filepath.Join(dir, "data"),
 		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
 		Public: server.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert}, TLSKeys: []string{w.certs.key}},
 		Logger: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Up: func(a server.Addresses) { up <- a },

@@ -46,10 +46,17 @@ func (s *source) entity(ctx context.Context, seen *entity) (*entity, error) {
 	}
 	select {
 	case s.asking <- struct{}{}:
-		defer func() { <-s.asking }()
-	case <-ctx.Done():
-		return nil, unavailable(ctx.Err())
+	default: // somebody else is asking: what is known will do meanwhile
+		if known, err := s.current(); err == nil {
+			return known, nil
+		}
+		select {
+		case s.asking <- struct{}{}:
+		case <-ctx.Done():
+			return nil, unavailable(ctx.Err())
+		}
 	}
+	defer func() { <-s.asking }()
 	if known, ok, err := s.have(seen); ok { // somebody else has asked meanwhile
 		return known, err
 	}
@@ -74,6 +81,12 @@ func (s *source) have(seen *entity) (known *entity, ok bool, err error) {
 		return known, true, err
 	}
 	return nil, false, nil
+}
+
+func (s *source) current() (*entity, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.valid()
 }
 
 // valid returns what is known while it may be used. The lock is held.

@@ -26,13 +26,18 @@ type published struct {
 	now    atomic.Int64 // seconds since today
 	asked  atomic.Int64
 	answer atomic.Value // string; "" = 500
+	hit    chan struct{}
+	hold   sync.Mutex // answers wait for it
 }
 
 func publish(t *testing.T, metadata string) *published {
-	m := &published{t: t}
+	m := &published{t: t, hit: make(chan struct{}, 64)}
 	m.answer.Store(metadata)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		m.asked.Add(1)
+		m.hit <- struct{}{}
+		m.hold.Lock()
+		m.hold.Unlock() //nolint:staticcheck // it only waits
 		s, _ := m.answer.Load().(string)
 		if s == "" {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -134,6 +139,27 @@ func TestKeyOfAnotherEntity(t *testing.T) {
 	m.pass(time.Minute)
 	_, err := m.p.Consume(t.Context(), post(good().xml(t)), place)
 	causeOf(t, err)
+}
+
+// TestOneLoginWaitsForTheURL: while one asks a URL that does not answer, the others go on with what is known.
+func TestOneLoginWaitsForTheURL(t *testing.T) {
+	t.Parallel()
+	m := publish(t, metadataOf(idpID, ours()))
+	m.expect(1, true)
+	<-m.hit
+	m.pass(refreshEvery)
+	m.hold.Lock()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := m.p.Start(t.Context(), &login.Flow{}, place)
+		waits <- err
+	}()
+	<-m.hit
+	m.expect(2, true)
+	m.hold.Unlock()
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestManyLoginsAskOnce(t *testing.T) {

@@ -183,5 +183,8 @@ func (w welcome) text() []byte {
 	p("fairlead config add-authtoken - --server %s%s", w.BaseURL, trustFlag)
 	p("fairlead http 8080 --url http://hello.demo")
 	p("")
+	p("# the dashboard, in a browser: sign in with the API key")
+	p("%s/ui/", w.BaseURL)
+	p("")
 	return b.Bytes()
 }

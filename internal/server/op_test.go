@@ -106,6 +106,7 @@ func (p *identityProvider) token(w http.ResponseWriter, r *http.Request) {
 	delete(p.codes, r.PostFormValue("code"))
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !known || user != clientID || password != clientSecret || q.Get("redirect_uri") != r.PostFormValue("redirect_uri") || q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
 		p.json(w, map[string]string{"error": "invalid_grant"})
 		return

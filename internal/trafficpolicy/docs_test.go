@@ -5,9 +5,12 @@ package trafficpolicy
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 func page(t *testing.T) string {
@@ -33,6 +36,28 @@ func TestExamplesOfThePageCompile(t *testing.T) {
 	for _, k := range everyKind {
 		if !used[k.name] {
 			t.Errorf("the page has no example of %s", k.name)
+		}
+	}
+}
+
+// Every policy on the pages about identity providers compiles for a public endpoint.
+func TestExamplesOfLoginsCompile(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/identity*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal("no pages", err)
+	}
+	for _, name := range pages {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?s)```yaml\n(on_.*?)```").FindAllStringSubmatch(string(text), -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s has no policy", name)
+		}
+		for _, b := range blocks {
+			compile(t, b[1], Options{Scheme: "https", Binding: account.BindingPublic})
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/flagwords"
 	"github.com/fairlead-dev/fairlead/internal/interrupt"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w; `%s --help` lists the flags", errUsage, err, cmd.CommandPath())
+		return fmt.Errorf("%w: %s; `%s --help` lists the flags", errUsage, flagwords.Of(err), cmd.CommandPath())
 	})
 	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newVersion(out))
 	root.SetArgs(args)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/flagwords"
 )
 
 const rootHelp = `fairlead-server is the service of Fairlead: the account API, the ingress of agents and forwarders, and the edge that carries their traffic.
@@ -74,7 +75,7 @@ func newRoot(c console) *cobra.Command {
 	root.Flags().AddFlagSet(serve.Flags())
 	at.addFlags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%v; run `%s --help` for the flags", err, cmd.CommandPath())
+		return usagef("%s; run `%s --help` for the flags", flagwords.Of(err), cmd.CommandPath())
 	})
 	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at), newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c), newVersion(c))
 	return root

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -159,9 +160,13 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 	return cmd
 }
 
-// explained adds to an error what can be done about a server that is not trusted.
+// explained adds to an error the code by which it is found in the list of them, or what can be done about a server that is not trusted.
 func (a *apiCall) explained(err error) error {
 	problem := trust.ProblemOf(err)
+	var answer *account.Error
+	if problem == trust.NoProblem && errors.As(err, &answer) && answer.Status != 0 && answer.Code != "" {
+		return fmt.Errorf("%w (%s)", err, answer.Code)
+	}
 	if problem == trust.NoProblem {
 		return err
 	}

@@ -263,3 +263,12 @@ func asTexts(v any) (all []string) {
 	}
 	return all
 }
+
+// What the service refuses can be looked up by its code.
+func TestAPIErrorsCarryTheirCode(t *testing.T) {
+	t.Parallel()
+	a := newAccountAPI(t)
+	if got := a.api(exitOther, "endpoints", "get", "ep-none").err; !strings.HasSuffix(got, " (ERR_FL_1050)\n") {
+		t.Errorf("%q", got)
+	}
+}

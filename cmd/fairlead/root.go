@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/flagwords"
 )
 
 const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public, unless
@@ -80,7 +81,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " + agentconfig.HowToAuthenticate +
 			", or give --authtoken-file"}
 	}
-	return &usageError{fmt.Sprintf("%v; run `%s --help` for the flags", err, cmd.CommandPath())}
+	return &usageError{fmt.Sprintf("%s; run `%s --help` for the flags", flagwords.Of(err), cmd.CommandPath())}
 }
 
 // addSettings adds the flags that say which server to trust. The authtoken's flag is the caller's.

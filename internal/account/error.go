@@ -30,6 +30,7 @@ const (
 	CodeURLTaken          Code = "ERR_FL_1060"
 	CodeInUse             Code = "ERR_FL_1061"
 	CodeLimit             Code = "ERR_FL_1062"
+	CodeChanged           Code = "ERR_FL_1063"
 	CodeGone              Code = "ERR_FL_1070"
 	CodeTooMany           Code = "ERR_FL_1080"
 	CodeUnavailable       Code = "ERR_FL_1090"
@@ -89,6 +90,7 @@ func Codes() []CodeInfo {
 		{CodeURLTaken, 409, "endpoint URL taken"},
 		{CodeInUse, 409, "object in use"},
 		{CodeLimit, 409, "account limit reached"},
+		{CodeChanged, 409, "object changed meanwhile"},
 		{CodeGone, 410, "resource version compacted or foreign"},
 		{CodeTooMany, 429, "too many requests"},
 		{CodeUnavailable, 503, "store unavailable"},

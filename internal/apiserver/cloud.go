@@ -95,19 +95,38 @@ func (s *server) updateEndpoint(c *call) error {
 	if err != nil {
 		return err
 	}
-	existing, err := s.opt.Endpoints.Endpoint(c.r.Context(), c.accountID(), c.r.PathValue("id"))
+	var patched *account.Endpoint
+	for range maxPatchTries {
+		if patched, err = s.patchEndpoint(c, b, f); account.CodeOf(err) != account.CodeChanged {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
+	s.showEndpoint(patched)
+	return c.writeJSON(http.StatusOK, patched)
+}
+
+// maxPatchTries is how often a change is applied anew because the policy that its marks stand for has changed between reading and writing.
+const maxPatchTries = 3
+
+func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
+	existing, err := s.opt.Endpoints.Endpoint(c.r.Context(), c.accountID(), c.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
 	if existing.Type != account.TypeCloud { // the store says what to do instead
-		_, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{}, account.PolicyFacts{})
-		return err
+		return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{}, account.PolicyFacts{})
 	}
 	f.keepIdentity(b, existing)
 	var facts account.PolicyFacts
 	if f.TrafficPolicy != nil {
 		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
 		b.broken = append(b.broken, fields...)
+		if text != *f.TrafficPolicy {
+			f.PolicySeen = &existing.TrafficPolicy
+		}
 		f.TrafficPolicy = &text
 	}
 	after, err := f.Apply(*existing)
@@ -115,14 +134,9 @@ func (s *server) updateEndpoint(c *call) error {
 		facts, err = s.checkPolicy(after.TrafficPolicy, existing)
 	}
 	if err := b.err(err); err != nil {
-		return err
+		return nil, err
 	}
-	patched, err := s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, f.EndpointPatch, facts)
-	if err != nil {
-		return err
-	}
-	s.showEndpoint(patched)
-	return c.writeJSON(http.StatusOK, patched)
+	return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, f.EndpointPatch, facts)
 }
 
 // keepIdentity refuses another type, URL, binding or name. Empty values name none: generated clients send them.

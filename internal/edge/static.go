@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -169,7 +170,11 @@ func canned(r *http.Request, c *account.HTTPResponse) *http.Response {
 		res.Header.Set(name, value)
 	}
 	res.Header.Del("Content-Length") // it is the body's
-	if c.StatusCode != http.StatusNoContent && c.StatusCode != http.StatusNotModified && r.Method != http.MethodHead {
+	if c.StatusCode == http.StatusNoContent || c.StatusCode == http.StatusNotModified {
+		return res
+	}
+	res.Header.Set("Content-Length", strconv.Itoa(len(c.Body)))
+	if r.Method != http.MethodHead {
 		res.ContentLength, res.Body = int64(len(c.Body)), io.NopCloser(strings.NewReader(c.Body))
 	}
 	return res

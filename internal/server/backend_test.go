@@ -77,7 +77,7 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 	until(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
 	unlabelled := a.cloud(account.BindingKubernetes, "http://canned.demo", "", canned)
 	res := f.do(f.transport(unlabelled), "POST", "http://hello.demo/", strings.NewReader("body"), nil)
-	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" {
+	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" || res.Header.Get("Content-Length") != "6" {
 		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
 	}
 	if res := f.do(f.transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 || text(t, res.Body) != "" {

@@ -150,6 +150,14 @@ func (s *Store) PatchEndpoint(ctx context.Context, by account.Caller, id string,
 		if err != nil {
 			return err
 		}
+		if p.PolicySeen != nil {
+			if now, err = t.policyOf(row); err == nil && now.text != *p.PolicySeen {
+				err = account.Errorf(account.CodeChanged, "the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if p.TrafficPolicy == nil {
 			now, err = t.policyOf(row)
 		} else if err = checkCloud(&after, *p.TrafficPolicy, facts); err == nil {

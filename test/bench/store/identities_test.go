@@ -1,0 +1,156 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/seal"
+	"github.com/fairlead-dev/fairlead/internal/store"
+)
+
+const (
+	people   = 10_000
+	loggedIn = 200 // of them with a session that can be read
+)
+
+// crowd is a store with an account in which many people have a session each.
+type crowd struct {
+	*store.Store
+	b       *testing.B
+	account string
+	newest  string // user
+}
+
+func secretOf(i int) []byte {
+	h := sha256.Sum256(fmt.Append(nil, "secret ", i))
+	return h[:]
+}
+
+func newCrowd(b *testing.B, make engine) *crowd {
+	b.Helper()
+	opt, driver, dataSource := make(b)
+	var err error
+	opt.Key, err = seal.New([]byte(strings.Repeat("k", seal.KeySize)))
+	must(b, err)
+	c := &crowd{b: b}
+	ctx := context.WithoutCancel(b.Context())
+	c.Store, err = store.Open(ctx, opt)
+	must(b, err)
+	b.Cleanup(func() { must(b, c.Close()) })
+	owner, err := c.CreateAccount(ctx, "bench")
+	must(b, err)
+	c.account = owner.ID
+	for i := range loggedIn {
+		live, err := c.Login(ctx, c.account, account.NewLogin{Key: fmt.Sprint("person ", i), Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
+			Identity: account.LoginIdentity{ProviderUserID: fmt.Sprint(i), Username: fmt.Sprint("person", i), Email: fmt.Sprintf("person%d@example.com", i), Groups: []string{"staff", "ops"}},
+			URL:      "https://app.example.com", TokenHash: secretOf(i), Idle: time.Hour, Device: account.Device{IPAddress: "203.0.113.9"}})
+		must(b, err)
+		c.newest = live.UserID
+	}
+	c.fill(driver, dataSource)
+	return c
+}
+
+// fill copies the newest user and session until there are as many people as there have to be, behind the store's back; they are older.
+func (c *crowd) fill(driver, dataSource string) {
+	c.b.Helper()
+	db, err := sql.Open(driver, dataSource)
+	must(c.b, err)
+	defer func() { must(c.b, db.Close()) }()
+	hash := map[string]string{"sqlite": "CAST('h' || i AS BLOB)", "pgx": "CAST('h' || i AS BYTEA)"}[driver]
+	for _, table := range []struct {
+		name    string
+		changed map[string]string
+	}{
+		{"app_users", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i", "search": "'other' || i || ' other' || i || '@example.org'"}},
+		{"app_sessions", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash, "search": "'https://other.example.com 198.51.100.' || i"}},
+	} {
+		rows, err := db.QueryContext(c.b.Context(), "SELECT * FROM "+table.name+" WHERE 1 = 0")
+		must(c.b, err)
+		columns, err := rows.Columns()
+		must(c.b, err)
+		must(c.b, rows.Close())
+		values := slices.Clone(columns)
+		for i, column := range columns {
+			if expression, ok := table.changed[column]; ok {
+				values[i] = expression
+			}
+		}
+		newest := map[string]string{"app_users": "id", "app_sessions": "user_id"}[table.name]
+		_, err = db.ExecContext(c.b.Context(), fmt.Sprintf("WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) SELECT %s FROM %[3]s, numbers WHERE %[6]s = '%[7]s'",
+			loggedIn+1, people, table.name, strings.Join(columns, ", "), strings.Join(values, ", "), newest, c.newest))
+		must(c.b, err)
+	}
+	if driver == "pgx" {
+		_, err = db.ExecContext(c.b.Context(), "ANALYZE")
+		must(c.b, err)
+	}
+}
+
+// looks are what is measured.
+var looks = map[string]func(*crowd){
+	"session": func(c *crowd) {
+		_, err := c.LiveSession(c.b.Context(), c.account, secretOf(rand.N(loggedIn)))
+		must(c.b, err)
+	},
+	"no-session":         func(c *crowd) { _, _ = c.LiveSession(c.b.Context(), c.account, secretOf(-1)) },
+	"page":               func(c *crowd) { c.users(account.UserFilter{}, 100) },
+	"search-one-of-many": func(c *crowd) { c.users(account.UserFilter{Query: "OTHER1234@"}, 1) },
+	"search-nobody":      func(c *crowd) { c.users(account.UserFilter{Query: "nobody", Provider: "example"}, 0) },
+	"search-many":        func(c *crowd) { c.users(account.UserFilter{Query: "other"}, 100) },
+	"sessions-search":    func(c *crowd) { c.sessions(account.AppSessionFilter{Query: "no such address"}, 0) },
+	"sessions-of-user":   func(c *crowd) { c.sessions(account.AppSessionFilter{UserID: c.newest}, 1) },
+}
+
+func (c *crowd) users(f account.UserFilter, want int) {
+	c.b.Helper()
+	got, _, err := c.Users(c.b.Context(), c.account, f, account.Page{Limit: 100})
+	must(c.b, err)
+	if len(got) != want {
+		c.b.Fatalf("%+v: %d users, not %d", f, len(got), want)
+	}
+}
+
+func (c *crowd) sessions(f account.AppSessionFilter, want int) {
+	c.b.Helper()
+	got, _, err := c.AppSessions(c.b.Context(), c.account, f, account.Page{Limit: 100})
+	must(c.b, err)
+	if len(got) != want {
+		c.b.Fatalf("%+v: %d sessions, not %d", f, len(got), want)
+	}
+}
+
+// BenchmarkIdentities measures the look that every request with a session has, and lists, with 10,000 people.
+func BenchmarkIdentities(b *testing.B) {
+	for name, make := range engines(b) {
+		b.Run(name, func(b *testing.B) {
+			c := newCrowd(b, make)
+			took := map[string][]time.Duration{}
+			b.ResetTimer()
+			for range b.N * rounds {
+				for what, look := range looks {
+					begin := time.Now()
+					look(c)
+					took[what] = append(took[what], time.Since(begin))
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			for _, what := range slices.Sorted(maps.Keys(took)) {
+				b.Logf("%s: p50 %s, p99 %s", what, percentile(took[what], 0.5), percentile(took[what], 0.99))
+				b.ReportMetric(float64(percentile(took[what], 0.5).Microseconds()), what+"-us")
+			}
+		})
+	}
+}

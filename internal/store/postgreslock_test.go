@@ -7,6 +7,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -153,7 +154,10 @@ func TestLostDatabaseComesBack(t *testing.T) {
 	defer func() { storetest.Must(t, l.Store.Close()) }() // before the database is removed
 	session := l.Session()
 	v := l.Bind(session, "http://before.demo").Endpoint.ResourceVersion
+	live := l.Login("alice", "s1", func(l *account.NewLogin) { l.Idle = 5 * time.Minute })
 	for name, down := range map[string]func() error{"stopped": server.Down, "crashed": server.Crash} {
+		l.Clock.Step(2 * time.Minute)
+		storetest.Equal(t, "lives", l.Lives("s1"), true)
 		storetest.Must(t, down())
 		storetest.Equal(t, "held", <-l.notes, false)
 		_, err := l.Store.Bind(t.Context(), l.Request(session, "http://while.demo"))
@@ -162,8 +166,21 @@ func TestLostDatabaseComesBack(t *testing.T) {
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		storetest.MustCode(t, l.Store.Ping(t.Context()), account.CodeUnavailable)
 		storetest.MustCode(t, l.Store.Sweep(t.Context()), account.CodeUnavailable)
+		_, err = l.Store.LiveSession(t.Context(), l.AccountID, storetest.TokenHash("s1")) // never through
+		storetest.MustCode(t, err, account.CodeUnavailable)
+		_, err = l.Store.StillLive(t.Context(), []string{live.ID})
+		storetest.MustCode(t, err, account.CodeUnavailable)
+		_, err = l.Store.Login(t.Context(), l.AccountID, l.NewLogin("alice", "while "+name))
+		storetest.MustCode(t, err, account.CodeUnavailable)
+		_, err = l.Store.Revoke(t.Context(), account.Caller{AccountID: l.AccountID}, account.RevokeSelector{SessionID: live.ID}, account.RevokedByAdmin)
+		storetest.MustCode(t, err, account.CodeUnavailable)
+		_, err = l.Store.SignedIn(t.Context(), storetest.TokenHash("s1"))
+		storetest.MustCode(t, err, account.CodeUnavailable)
 		storetest.Must(t, server.Up())
 		storetest.Equal(t, "held", <-l.notes, true)
+		l.Clock.Step(4 * time.Minute)
+		storetest.Equal(t, "lives by its last use, which could not be written", l.Lives("s1"), true)
+		storetest.Must(t, l.Store.Sweep(t.Context()))
 		storetest.Must(t, l.Store.Ping(t.Context()))
 		l.Bind(session, "http://after-"+name+".demo")
 	}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -230,6 +231,51 @@ func TestCommandsBesideARunningServer(t *testing.T) {
 	storetest.Equal(t, "alive", alive[key.ID], false)
 	_, err = server.APIKeyBySecret(t.Context(), secret)
 	storetest.MustCode(t, err, account.CodeUnknownCredential)
+}
+
+// TestWhatIsOverLeavesNoRow counts rows behind the store's back.
+func TestWhatIsOverLeavesNoRow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
+		opt.DataDir = dir
+		return store.Open(context.WithoutCancel(t.Context()), opt)
+	})
+	soon := f.Clock.Now().Add(time.Minute)
+	for i := range 3 {
+		f.Login("alice", fmt.Sprint(i), func(l *account.NewLogin) { l.NotAfter = soon })
+	}
+	f.Login("alice", "idle", func(l *account.NewLogin) { l.Idle = time.Minute })
+	_, err := f.Store.Once(t.Context(), f.AccountID, "x", soon)
+	storetest.Must(t, err)
+	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("x"), nil, soon))
+	key, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+	storetest.Must(t, err)
+	_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("x"))
+	storetest.Must(t, err)
+	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{Issuer: "i", Subject: "s"}, account.RevokedByBackChannel)
+	storetest.Must(t, err)
+	db, err := sql.Open("sqlite", filepath.Join(dir, "fairlead.db"))
+	storetest.Must(t, err)
+	defer func() { storetest.Must(t, db.Close()) }()
+	rows := func() string {
+		t.Helper()
+		var counts [5]int
+		storetest.Must(t, db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM app_sessions), (SELECT COUNT(*) FROM login_once), (SELECT COUNT(*) FROM login_tickets),
+			(SELECT COUNT(*) FROM dashboard_sessions), (SELECT COUNT(*) FROM login_tombstones)`).Scan(&counts[0], &counts[1], &counts[2], &counts[3], &counts[4]))
+		return fmt.Sprint(counts)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{time.Minute - 1, "[4 1 1 1 1]"}, {1, "[4 0 0 1 1]"}, {time.Minute, "[0 0 0 1 1]"}, // a minute for uses that are still to be written
+		{account.DashboardLife, "[0 0 0 0 1]"}, {account.LongestSession, "[0 0 0 0 0]"},
+	} {
+		f.Clock.Step(step.after)
+		storetest.Must(t, f.Store.Sweep(t.Context()))
+		storetest.Equal(t, "rows", rows(), step.want)
+	}
 }
 
 // TestAStoreOfTheFirstVersionIsMigrated holds that keys and tokens of an older server's store work on.

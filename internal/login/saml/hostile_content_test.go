@@ -68,7 +68,6 @@ func TestDocuments(t *testing.T) {
 		{name: "NUL", make: swap(">alice<", ">alice\x00<"), reason: "not UTF-8"},
 		{name: "a reference to NUL", make: swap(">alice<", ">alice&#0;<"), reason: "reading XML"},
 		{name: "text behind the root", make: func(t testing.TB) string { return good().xml(t) + "x" }, reason: "text outside"},
-		{name: "10 MB", make: func(t testing.TB) string { return good().xml(t) + strings.Repeat(" ", 10<<20) }, reason: "too large"},
 		{name: "300 KiB", make: func(t testing.TB) string { return good().xml(t) + strings.Repeat(" ", 300<<10) }, reason: "more than 256 KiB"},
 		{name: "deep", make: func(t testing.TB) string {
 			return strings.Replace(good().xml(t), "<samlp:Status>", strings.Repeat("<samlp:x>", 500)+strings.Repeat("</samlp:x>", 500)+"<samlp:Status>", 1)
@@ -192,15 +191,15 @@ func TestWhatAnAssertionSays(t *testing.T) {
 func TestForms(t *testing.T) {
 	t.Parallel()
 	encoded := base64.StdEncoding.EncodeToString([]byte(good().xml(t)))
-	for name, form := range map[string]url.Values{
-		"nothing":   {},
-		"two":       {"SAMLResponse": {encoded, encoded}},
-		"no base64": {"SAMLResponse": {"<samlp:Response/>"}},
-		"bomb":      {"SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(strings.Repeat("A", 1<<20)))}},
+	for name, form := range map[string]string{
+		"nothing":   "",
+		"two":       url.Values{"SAMLResponse": {encoded, encoded}}.Encode(),
+		"no base64": url.Values{"SAMLResponse": {"<samlp:Response/>"}}.Encode(),
+		"10 MB":     "SAMLResponse=" + strings.Repeat("ICAg", 10<<20/3),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form.Encode()))
+			r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			_, err := providerWith(t, nil).Consume(t.Context(), r, place)
 			if cause := causeOf(t, err); !strings.Contains(cause, "form") {

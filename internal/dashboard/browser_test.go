@@ -34,7 +34,7 @@ func chromium(t *testing.T) context.Context {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	within, done := context.WithTimeout(ctx, patience)
+	within, done := context.WithTimeout(ctx, 5*patience)
 	t.Cleanup(done)
 	return within
 }

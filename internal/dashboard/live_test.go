@@ -78,8 +78,8 @@ func TestLiveUpdates(t *testing.T) {
 	f.set(func() { f.keys = f.keys[:1] }) // the key is deleted
 	hear(t, events, "end")
 	hear(t, events, "")
-	for f.subscribers() != 0 {
-		time.Sleep(time.Millisecond)
+	if n := f.subscribers(); n != 0 {
+		t.Errorf("%d subscriptions are left", n)
 	}
 	if status, _, _ := b.listen(""); status != http.StatusUnauthorized {
 		t.Errorf("a stream without a sign-in: %d", status)

@@ -39,27 +39,26 @@
 		const wanted = new Set([...to.childNodes].map(keyOf).filter(Boolean));
 		const have = new Map([...from.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
 		let at = from.firstChild;
+		const drop = () => {
+			const gone = at;
+			at = at.nextSibling;
+			gone.remove();
+		};
 		for (const child of [...to.childNodes]) {
-			while (at && keyOf(at) && !wanted.has(keyOf(at))) {
-				const gone = at;
-				at = at.nextSibling;
-				gone.remove();
-			}
+			while (at && keyOf(at) && !wanted.has(keyOf(at))) drop();
 			let match = keyOf(child) ? have.get(keyOf(child)) : at && alike(at, child) ? at : null;
 			if (match && !alike(match, child)) match = null;
 			if (!match) {
 				from.insertBefore(document.importNode(child, true), at);
 				continue;
 			}
+			// What lies between goes, rather than that the row is moved: a row that is moved loses the focus.
+			while (at && at !== match && !(keyOf(at) && wanted.has(keyOf(at)))) drop();
 			if (match !== at) from.insertBefore(match, at);
 			morph(match, child);
 			at = match.nextSibling;
 		}
-		while (at) {
-			const gone = at;
-			at = at.nextSibling;
-			gone.remove();
-		}
+		while (at) drop();
 	}
 
 	// refresh reads the page that is shown again and shows what has changed. The newest wins.
@@ -95,12 +94,16 @@
 
 	// later refreshes soon, and not more than once a second however much changes.
 	let due = 0;
+	let dueAt = Infinity;
 	function later(delay) {
-		if (due) return;
+		const at = Math.max(Date.now() + delay, lastRead + 1000);
+		if (at >= dueAt) return;
+		clearTimeout(due);
+		dueAt = at;
 		due = setTimeout(() => {
-			due = 0;
+			dueAt = Infinity;
 			if (!document.hidden) refresh(false);
-		}, Math.max(delay, lastRead + 1000 - Date.now(), 0));
+		}, at - Date.now());
 	}
 
 	function stale(is) {

@@ -63,7 +63,7 @@ func (b *browser) http1() *browser {
 func reachable(addr string) string {
 	host, port, _ := net.SplitHostPort(addr)
 	switch {
-	case strings.HasSuffix(host, ".localhost"):
+	case strings.HasSuffix(host, ".localhost"), host == "127.0.0.1":
 		return net.JoinHostPort("127.0.0.1", port)
 	case port == "443":
 		return world.at.HTTPS.String()

@@ -18,10 +18,11 @@ var oidcKinds = map[string]struct {
 	action   func(s *site, p *provider) action
 	auth     string
 }{
-	"dex":    {"dex", func(s *site, p *provider) action { return s.oidc(p, "oidc") }, "oidc"},
-	"op":     {"op", func(s *site, p *provider) action { return s.oidc(p, "oidc") }, "oidc"},
-	"gitlab": {"op", func(s *site, p *provider) action { return s.oauth(p, "gitlab") }, "oauth"},
-	"google": {"op", func(s *site, p *provider) action { return s.oauth(p, "google") }, "oauth"},
+	"dex":       {"dex", func(s *site, p *provider) action { return s.oidc(p, "oidc") }, "oidc"},
+	"op":        {"op", func(s *site, p *provider) action { return s.oidc(p, "oidc") }, "oidc"},
+	"gitlab":    {"op", func(s *site, p *provider) action { return s.oauth(p, "gitlab") }, "oauth"},
+	"google":    {"op", func(s *site, p *provider) action { return s.oauth(p, "google") }, "oauth"},
+	"microsoft": {"dex", func(s *site, p *provider) action { return s.oauth(p, "microsoft") }, "oauth"},
 }
 
 // oauth is an oauth action of the site, whose provider is really p.
@@ -279,4 +280,33 @@ func TestACloudEndpoint(t *testing.T) {
 	if e := b.signIn(b.visit(s.url+"/cloudy"), alice).echo(t); e.URL != "/cloudy" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
 		t.Errorf("the upstream was asked %+v", e)
 	}
+	for _, path := range []string{"/endpoints", "/endpoints/" + made.ID, "/events", "/app/users", "/app/sessions"} {
+		var all map[string]any
+		if status := a.api("GET", path, nil, &all); status != http.StatusOK {
+			t.Errorf("%s: %d", path, status)
+		}
+		if text := fmt.Sprint(all); strings.Contains(text, secretPrefix) || strings.Contains(text, b.session(s, "oidc")) {
+			t.Errorf("%s gives a secret out: %s", path, text)
+		}
+	}
+}
+
+// TestTooManyLogins: one client that begins logins without end is told to wait, and others are not.
+func TestTooManyLogins(t *testing.T) {
+	t.Parallel()
+	s := newTenant(t).site("many")
+	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
+	b, other := newBrowser(t), newBrowser(t)
+	for range 2000 {
+		if p := b.step(s.url + "/"); p.status == http.StatusTooManyRequests {
+			if p.header.Get("Retry-After") == "" || !strings.Contains(p.body, "ERR_FL_") {
+				t.Errorf("%s %v", p, p.header)
+			}
+			if status := other.step(s.url + "/").status; status/100 != 3 {
+				t.Errorf("another client: %d", status)
+			}
+			return
+		}
+	}
+	t.Error("nobody limits how many logins a client begins")
 }

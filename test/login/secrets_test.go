@@ -46,7 +46,7 @@ func overhear(r *http.Request, form url.Values, answer http.Header) {
 	}
 }
 
-// leaked returns which secrets are in a log, and whether any were looked for.
+// leaked returns which secrets are in a log, and how many were looked for.
 func leaked(log string) (found []string, looked int) {
 	secrets.Lock()
 	defer secrets.Unlock()

@@ -73,9 +73,9 @@ func policy(t testing.TB, rules ...rule) string {
 func always(actions ...action) rule { return rule{Actions: actions} }
 
 // secretOf is the client secret at the providers; the log must never hold its beginning.
-const secretPrefix = "cs-"
+const secretPrefix = "secret-of-client-"
 
-func secretOf(clientID string) string { return secretPrefix + clientID + "-5f2c91" }
+func secretOf(clientID string) string { return secretPrefix + clientID }
 
 // site is an endpoint.
 type site struct {

@@ -142,6 +142,9 @@ func (w *running) told() error {
 	if err != nil {
 		return err
 	}
+	if !bytes.Contains(access, []byte("/_fairlead/")) {
+		return errors.New("the access log has no login: is it still where this looks for secrets?")
+	}
 	if found, looked := leaked(w.log.String() + string(access)); len(found) > 0 {
 		return fmt.Errorf("the service's logs hold %d of %d secrets: %q", len(found), looked, found)
 	}

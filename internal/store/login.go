@@ -114,5 +114,5 @@ func endOf(l account.NewLogin, now time.Time) time.Time {
 // endLeastUsed makes room for one more session of the user.
 func (t *tx) endLeastUsed(userID string) error {
 	return t.exec(`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`,
-		userID, 10*account.MaxUserSessions, account.MaxUserSessions-1)
+		userID, 10*t.s.opt.MaxUserSessions, t.s.opt.MaxUserSessions-1)
 }

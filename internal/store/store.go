@@ -40,24 +40,25 @@ const (
 
 // Options open a Store. Zero values mean the defaults.
 type Options struct {
-	DataDir        string           // created with mode 0700 when missing; its files get 0600
-	DatabaseURL    string           // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
-	Lock           *ServerLock      // of the server: writes are refused while it is lost; nil for commands, which need none
-	Clock          func() time.Time // default time.Now
-	Grace          time.Duration    // how long the row of a lost endpoint is kept
-	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
-	EventRetention time.Duration    // how long events are kept
-	AuditRetention time.Duration    // how long audit events are kept
-	MaxAuditEvents int              // per account; the oldest go first
-	MaxEndpoints   int              // per account
-	MaxOperators   int              // per account
-	MaxAPIKeys     int              // per account
-	MaxAuthtokens  int              // per account
-	OwnHosts       []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
-	MaxBackends    int              // per account
-	MaxUsers       int              // application users per account
-	KeepUsers      time.Duration    // how long application users are kept after they were last active; 0 = for ever
-	Key            *seal.Key        // seals traffic policies and identities; nil for commands that have nothing to do with them
+	DataDir         string           // created with mode 0700 when missing; its files get 0600
+	DatabaseURL     string           // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	Lock            *ServerLock      // of the server: writes are refused while it is lost; nil for commands, which need none
+	Clock           func() time.Time // default time.Now
+	Grace           time.Duration    // how long the row of a lost endpoint is kept
+	Reserve         time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
+	EventRetention  time.Duration    // how long events are kept
+	AuditRetention  time.Duration    // how long audit events are kept
+	MaxAuditEvents  int              // per account; the oldest go first
+	MaxEndpoints    int              // per account
+	MaxOperators    int              // per account
+	MaxAPIKeys      int              // per account
+	MaxAuthtokens   int              // per account
+	OwnHosts        []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
+	MaxBackends     int              // per account
+	MaxUsers        int              // application users per account
+	MaxUserSessions int              // per user
+	KeepUsers       time.Duration    // how long application users are kept after they were last active; 0 = for ever
+	Key             *seal.Key        // seals traffic policies and identities; nil for commands that have nothing to do with them
 }
 
 func (o *Options) setDefaults() {
@@ -72,6 +73,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.MaxAuthtokens, account.DefaultMaxAuthtokens)
 	setDefault(&o.MaxBackends, account.MaxBackends)
 	setDefault(&o.MaxUsers, account.DefaultMaxUsers)
+	setDefault(&o.MaxUserSessions, account.MaxUserSessions)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}

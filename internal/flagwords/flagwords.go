@@ -20,7 +20,7 @@ func Of(err error) string {
 	if !errors.As(err, &invalid) {
 		return err.Error()
 	}
-	rule := ""
+	var rule string
 	var number *strconv.NumError
 	switch kind := invalid.GetFlag().Value.Type(); {
 	case errors.As(err, &number) && errors.Is(number.Err, strconv.ErrRange):

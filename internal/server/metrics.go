@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 	"github.com/fairlead-dev/fairlead/internal/tunnelserver"
 	"github.com/fairlead-dev/fairlead/internal/version"
@@ -64,6 +65,21 @@ func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() i
 	gauge("labelled_tunnels", "Labelled tunnels held by a live session.", nil, func() int { return sessions().Tunnels })
 	gauge("streams", "Live streams of all sessions.", nil, func() int { return sessions().Streams })
 	gauge("connections", "Clients' connections being served by the edge.", nil, connections)
+}
+
+// watchPublic adds what the public listeners count.
+func (m *metrics) watchPublic(stats func() public.Stats) {
+	const ns = "fairlead_server"
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "public_connections", Help: "Live connections of the public listeners."},
+		func() float64 { return float64(stats().Live) }))
+	for outcome, of := range map[string]func(public.Stats) int64{
+		"accepted": func(s public.Stats) int64 { return s.Accepted }, "too_many": func(s public.Stats) int64 { return s.Full },
+		"too_many_of_client": func(s public.Stats) int64 { return s.Crowded }, "no_handshake": func(s public.Stats) int64 { return s.Unshaken },
+	} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns, Name: "public_connections_total",
+			Help:        "Connections to the public listeners: accepted, and of these no_handshake and too_many_of_client; too_many were not accepted.",
+			ConstLabels: prometheus.Labels{"outcome": outcome}}, func() float64 { return float64(of(stats())) }))
+	}
 }
 
 // request counts a request that was answered with the status.

@@ -151,6 +151,20 @@ func (s *service) wirePublic() {
 		},
 		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient, Logger: s.log,
 	})
+	s.meter.watchPublic(s.public.Stats)
+}
+
+// bound warns of an endpoint that an agent has bound, and that browsers cannot reach: their handshake fails, of which nobody else would be told.
+func (s *service) bound(ep *account.Endpoint) {
+	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
+		return
+	}
+	switch {
+	case s.publicCerts == nil && s.opt.Public.HTTPSAddr == "":
+		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr", "url", ep.URL, "endpoint", ep.ID)
+	case s.publicCerts != nil && !s.publicCerts.Covers(ep.Host):
+		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert", "url", ep.URL, "endpoint", ep.ID)
+	}
 }
 
 // servePublic hands a request of a public client to the edge.

@@ -203,7 +203,7 @@ func (s *service) wire() {
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store, CheckPolicy: compilePolicy,
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store, CheckPolicy: compilePolicy, Bound: s.bound,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})

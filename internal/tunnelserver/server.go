@@ -40,13 +40,15 @@ type Options struct {
 	Hosts     HostReader // nil = grants of domains are never revoked
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
-	StoreID     string
-	ServerID    string
-	Version     string                             // of this server, for the Welcome
-	Serve       func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
-	OnOpen      func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
-	OnHello     func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
-	Logger      *slog.Logger
+	// Bound is told of every bind that succeeded; it does not block. nil = nobody is.
+	Bound    func(*account.Endpoint)
+	StoreID  string
+	ServerID string
+	Version  string                             // of this server, for the Welcome
+	Serve    func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
+	OnOpen   func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
+	OnHello  func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
+	Logger   *slog.Logger
 }
 
 // Server implements tunnel.Handler. It is safe for concurrent use.

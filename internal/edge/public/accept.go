@@ -77,11 +77,13 @@ func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, err
 	select {
 	case e.shakes <- struct{}{}:
 	case <-ctx.Done():
+		e.conns.unshaken()
 		return nil, errors.New("too many handshakes are under way")
 	}
 	defer func() { <-e.shakes }()
 	shaken := tls.Server(c, e.tls)
 	if err := shaken.HandshakeContext(ctx); err != nil {
+		e.conns.unshaken()
 		return nil, fmt.Errorf("the TLS handshake: %w", err)
 	}
 	state := shaken.ConnectionState()

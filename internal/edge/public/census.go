@@ -20,6 +20,33 @@ type census struct {
 	full   bool                  // the first refusal since there was room has been told
 	told   map[netip.Prefix]bool // the same of a client
 	closed bool
+	stats  Stats
+}
+
+// Stats count the connections of the public listeners.
+type Stats struct {
+	Live     int   // now
+	Accepted int64 // that were let in; the rest is counted besides
+	Full     int64 // closed because there were too many of all clients
+	Crowded  int64 // closed because a client had too many
+	Unshaken int64 // ended in their TLS handshake, or before
+}
+
+// Stats returns the counts.
+func (e *Edge) Stats() Stats {
+	n := e.conns
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.stats
+	s.Live = len(n.conns)
+	return s
+}
+
+// unshaken counts a connection that did not get to its first request.
+func (n *census) unshaken() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stats.Unshaken++
 }
 
 func newCensus(most, mostPerClient int, log *slog.Logger) *census {
@@ -35,8 +62,10 @@ func (n *census) enter(c *conn) bool {
 			n.full = true
 			n.log.Warn("public connections are closed: there are too many", "limit", n.most)
 		}
+		n.stats.Full++
 		return false
 	}
+	n.stats.Accepted++
 	n.conns[c] = netip.Prefix{}
 	c.gone = func() { n.leave(c) }
 	return true
@@ -59,6 +88,7 @@ func (n *census) admit(c *conn) bool {
 			n.told[client] = true
 			n.log.Warn("public connections are closed: a client has too many", "client", client, "limit", n.mostPerClient)
 		}
+		n.stats.Crowded++
 		return false
 	}
 	n.count[client]++

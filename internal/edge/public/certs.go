@@ -230,6 +230,9 @@ func (s *certSet) of(host string) []*tls.Certificate {
 	return s.byName["*."+parent]
 }
 
+// Covers says whether there is a certificate for the host.
+func (c *Certificates) Covers(host string) bool { return len(c.current.Load().of(host)) > 0 }
+
 // get is the hook for tls.Config. Without a certificate for the name crypto/tls answers with the alert unrecognized_name.
 func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	fit := c.current.Load().of(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))

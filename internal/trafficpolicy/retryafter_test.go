@@ -1,0 +1,43 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trafficpolicy
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Who waits as long as Retry-After says is admitted, unless others came first; and a second less would not have done.
+func TestRetryAfterIsRight(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(7, 7))
+	refused := 0
+	for range 300 {
+		now := time.Now()
+		a := &rateLimit{capacity: 1 + random.IntN(9), rate: time.Duration(1+random.IntN(90)) * time.Second, start: now, current: map[uint64]int{}}
+		for range 200 {
+			now = now.Add(time.Duration(random.Int64N(int64(a.rate) / int64(a.capacity))))
+			wait := a.take(1, now)
+			if wait <= 0 {
+				continue
+			}
+			refused++
+			early := now.Add(wait - min(wait, time.Second))
+			if left := a.take(1, early); left <= 0 && wait > time.Second {
+				t.Fatalf("capacity %d in %s: told to wait %s, and admitted a second before", a.capacity, a.rate, wait)
+			} else if left <= 0 {
+				continue
+			}
+			now = now.Add(time.Duration(math.Ceil(wait.Seconds())) * time.Second)
+			if left := a.take(1, now); left > 0 {
+				t.Fatalf("capacity %d in %s: told to wait %s, and then %s more", a.capacity, a.rate, wait, left)
+			}
+		}
+	}
+	if refused < 1000 {
+		t.Errorf("only %d were refused", refused)
+	}
+}

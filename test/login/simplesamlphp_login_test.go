@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSimpleSAMLphp logs in with an identity provider whose authors wrote none of the libraries here: their XML, their canonical form, their signatures.
@@ -41,6 +42,20 @@ func TestSimpleSAMLphp(t *testing.T) {
 				t.Errorf("it ends at %s", e.URL)
 			}
 		})
+	}
+	var list struct {
+		Sessions []struct {
+			ExpiresAt time.Time `json:"expires_at"`
+		} `json:"application_sessions"`
+	}
+	tenant.api("GET", "/app/sessions", nil, &list)
+	if len(list.Sessions) != 4 {
+		t.Errorf("there are %d sessions", len(list.Sessions))
+	}
+	for _, session := range list.Sessions {
+		if session.ExpiresAt.After(time.Now().Add(simpleSAMLSession + time.Second)) {
+			t.Errorf("a session lasts until %s, longer than the provider's", session.ExpiresAt)
+		}
 	}
 	for name, c := range map[string]struct {
 		more     map[string]any

@@ -33,6 +33,9 @@ type simpleSAML struct {
 	log syncBuffer
 }
 
+// simpleSAMLSession is how long its sessions last.
+const simpleSAMLSession = 28800 * time.Second
+
 const simpleSAMLConfig = `<?php
 $dir = getenv('FAIRLEAD_SSP');
 $config = [

@@ -5,6 +5,7 @@ package oidc
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -83,8 +84,9 @@ var technical = []string{
 	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
 }
 
-// identity is what rules and upstreams may know. An address that nobody has verified is nobody's.
-func (c *claims) identity(subject string, groups []string) account.LoginIdentity {
+// identity is what rules and upstreams may know. An address that nobody has verified is nobody's. Too many groups are an error: no group is ever
+// missing without a word.
+func (c *claims) identity(subject string, groups []string) (account.LoginIdentity, error) {
 	id := account.LoginIdentity{ProviderUserID: subject, Name: bound(c.Name), Username: bound(c.Username)}
 	if c.Verified || c.Domain {
 		id.Email = bound(c.Email)
@@ -93,7 +95,11 @@ func (c *claims) identity(subject string, groups []string) account.LoginIdentity
 		id.Username = bound(c.Nickname)
 	}
 	for _, name := range groups {
-		if list := texts(c.all[name], maxGroups); list != nil {
+		list, whole := texts(c.all[name], maxGroups)
+		if !whole {
+			return id, fmt.Errorf("the claim %s has more than %d groups, or one of more than %d bytes", name, maxGroups, maxText)
+		}
+		if list != nil {
 			id.Groups = list
 			break
 		}
@@ -102,28 +108,29 @@ func (c *claims) identity(subject string, groups []string) account.LoginIdentity
 		if slices.Contains(technical, name) || len(name) > maxText || len(id.Attributes) == maxAttributes {
 			continue
 		}
-		if list := texts(c.all[name], maxValues); list != nil {
+		if list, _ := texts(c.all[name], maxValues); list != nil {
 			if id.Attributes == nil {
 				id.Attributes = map[string][]string{}
 			}
 			id.Attributes[name] = list
 		}
 	}
-	return id
+	return id, nil
 }
 
-// texts reads a text or a list of texts; nil for anything else. Texts that are too long are left out, rather than cut to something else.
-func texts(raw json.RawMessage, most int) []string {
+// texts reads a text or a list of texts; nil for anything else. Texts that are too long, or too many, are left out: then it is not the whole.
+func texts(raw json.RawMessage, most int) (list []string, whole bool) {
 	var one string
 	var many []string
 	if len(raw) == 0 || json.Unmarshal(raw, &many) != nil {
 		if json.Unmarshal(raw, &one) != nil || one == "" {
-			return nil
+			return nil, true
 		}
 		many = []string{one}
 	}
-	many = slices.DeleteFunc(many, func(s string) bool { return len(s) > maxText })
-	return many[:min(len(many), most)]
+	list = slices.DeleteFunc(slices.Clone(many), func(s string) bool { return len(s) > maxText })
+	list = list[:min(len(list), most)]
+	return list, len(list) == len(many)
 }
 
 func bound(s string) string {

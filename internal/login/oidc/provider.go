@@ -81,7 +81,7 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 	if err := p.complement(ctx, d, token, id, said); err != nil {
 		return nil, login.Unanswered(err)
 	}
-	return p.confirmed(id, said), nil
+	return p.confirmed(id, said)
 }
 
 // verify returns the ID token once everything about it holds.
@@ -156,13 +156,17 @@ func (p *provider) complement(ctx context.Context, d *described, token *oauth2.T
 	return nil
 }
 
-func (p *provider) confirmed(id *goidc.IDToken, said *claims) *login.Confirmed {
+func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed, error) {
+	who, err := said.identity(id.Subject, p.dialect.groups)
+	if err != nil {
+		return nil, login.Refused("The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it say fewer.", err)
+	}
 	return &login.Confirmed{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: identityProvider(p.dialect.name, p.dialect.url),
-		Identity: said.identity(id.Subject, p.dialect.groups),
+		Identity: who,
 		Issuer:   id.Issuer, Subject: id.Subject, SessionID: said.SessionID, AuthTime: said.authTime(),
-	}
+	}, nil
 }
 
 // Logout implements login.LogoutReceiver.

@@ -207,6 +207,13 @@ func TestWhatIsKnownOfAPerson(t *testing.T) {
 	if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil || account.CodeOf(err) != account.CodeProviderFailed {
 		t.Errorf("another's details: %+v, %v", got, err)
 	}
+	for _, groups := range [][]string{{"a", long}, make([]string, maxGroups+1)} {
+		p := startOP(t)
+		p.claims = map[string]any{"groups": groups}
+		if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil || account.CodeOf(err) != account.CodeLoginFailed {
+			t.Errorf("groups that are not taken: %+v, %v", got, err)
+		}
+	}
 }
 
 func TestKeysAreRotated(t *testing.T) {

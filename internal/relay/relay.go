@@ -7,7 +7,7 @@
 // stream and its upstream), who hand them over for good. What goes out: the counts and the reason of the end.
 //
 // An end of input becomes CloseWrite on the other side. An error, of either side and in either direction, becomes an abort of both: a reader
-// must never take a torn connection for a finished one. Buffers of 65,524 bytes, the payload of one frame of the tunnel, come from a pool and
+// must never take a torn connection for a finished one, not even when this process is killed. Buffers of 65,524 bytes, the payload of one frame of the tunnel, come from a pool and
 // are held only while there is something to move, so an idle connection holds none. There is no lock and no allocation per byte.
 package relay
 
@@ -47,6 +47,8 @@ func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 		opt.HalfCloseTimeout = time.Hour
 	}
 	j := &joint{a: a, b: b, timeout: opt.HalfCloseTimeout}
+	torn(a, true)
+	torn(b, true)
 	stop := context.AfterFunc(ctx, func() { j.fail(context.Cause(ctx)) })
 	done := make(chan struct{})
 	go func() {
@@ -56,12 +58,28 @@ func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	j.copy(a, b, &j.aToB)
 	<-done
 	stop()
+	if j.err.Load() == nil {
+		torn(a, false)
+		torn(b, false)
+	}
 	_, _ = a.Close(), b.Close()
 	res := Result{AToB: j.aToB.Load(), BToA: j.bToA.Load()}
 	if err := j.err.Load(); err != nil {
 		return res, *err
 	}
 	return res, nil
+}
+
+// torn says what a TCP connection's peer learns when the connection is closed, be it by the kernel because this process was killed: that it is torn, or
+// that it has ended.
+func torn(c net.Conn, yes bool) {
+	if t, ok := c.(interface{ SetLinger(int) error }); ok {
+		seconds := -1 // the kernel goes on sending what is left
+		if yes {
+			seconds = 0
+		}
+		_ = t.SetLinger(seconds)
+	}
 }
 
 // joint is what the two directions share.

@@ -33,10 +33,12 @@ demo-down: ## Remove every trace of the demo
 	@hack/demo.sh down
 
 ##@ Tests
+LOAD_TESTS := TestTheChainUnderLoad|TestAKilledHop
 .PHONY: test
 test: envtest-assets helm idp ## Unit, property and envtest suites, with the race detector; no root
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
 		go test -race -timeout 20m ./...
+	go test -count=1 -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
 
@@ -50,11 +52,15 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 
-.PHONY: soak
+.PHONY: soak soak-load
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
-soak: build cluster-build ## Outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
+soak: build cluster-build soak-load ## soak-load, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \
 		-run 'TestOutages|TestRollingLosesNothing|TestRestartOfTheService|IsAway|TestAManagerAtRest'
+
+soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short connections for a minute, churn for ten
+	FAIRLEAD_LOAD_MIB=10240 FAIRLEAD_LOAD_SHORT_SECONDS=60 FAIRLEAD_LOAD_CHURN_SECONDS=600 \
+		go test -count=1 -timeout 1h -v -run '$(LOAD_TESTS)' ./test/bench
 
 .PHONY: bench bench-check bench-baseline
 BENCH_OUT ?= dist/bench.json

@@ -18,7 +18,7 @@ type chain struct {
 }
 
 // startChain starts the parts, the last one first but for ours, whose agent dials.
-func startChain(b *testing.B, name, keys string, up upstreams) *chain {
+func startChain(b testing.TB, name, keys string, up upstreams) *chain {
 	b.Helper()
 	c := &chain{name: name}
 	part := func(role, next string) []string {
@@ -42,7 +42,7 @@ func startChain(b *testing.B, name, keys string, up upstreams) *chain {
 }
 
 // cpu returns the CPU time that the chain has used.
-func (c *chain) cpu(b *testing.B) time.Duration {
+func (c *chain) cpu(b testing.TB) time.Duration {
 	b.Helper()
 	var sum time.Duration
 	for _, p := range c.parts {
@@ -52,7 +52,7 @@ func (c *chain) cpu(b *testing.B) time.Duration {
 }
 
 // busy runs f and returns how much CPU time the chain used meanwhile, and how long it took.
-func (c *chain) busy(b *testing.B, f func() error) (cpu, took time.Duration) {
+func (c *chain) busy(b testing.TB, f func() error) (cpu, took time.Duration) {
 	b.Helper()
 	before, began := c.cpu(b), time.Now()
 	if err := f(); err != nil {

@@ -42,6 +42,9 @@ func makeKeys() (string, error) {
 
 func loadKeys() (keyring, error) {
 	both := []byte(os.Getenv(envKey))
+	if len(both) == 0 {
+		return keyring{}, nil // our chain needs none
+	}
 	cert, err := tls.X509KeyPair(both, both)
 	if err != nil {
 		return keyring{}, err

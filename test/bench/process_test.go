@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -67,8 +69,14 @@ func child(role, next string) error {
 		}
 		defer func() { pprof.StopCPUProfile(); _ = f.Close() }()
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // a question: how much is there?
+		runtime.GC()
+		debug.FreeOSMemory()
+		var heap runtime.MemStats
+		runtime.ReadMemStats(&heap)
+		fmt.Println(runtime.NumGoroutine(), heap.HeapInuse)
+	}
+	return nil
 }
 
 // process is a part of a chain as its parent sees it.
@@ -76,10 +84,13 @@ type process struct {
 	part string // forwarder, edge or agent
 	told []string
 	pid  int
+	in   io.Writer
+	out  *bufio.Reader
+	cmd  *exec.Cmd
 }
 
 // spawn starts a part and waits until it is up.
-func spawn(b *testing.B, variant, part, keys, next string) *process {
+func spawn(b testing.TB, variant, part, keys, next string) *process {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys)
@@ -102,15 +113,41 @@ func spawn(b *testing.B, variant, part, keys, next string) *process {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	p := &process{part: part, pid: cmd.Process.Pid, in: in, out: bufio.NewReader(out), cmd: cmd}
+	p.told = p.line(b)
+	return p
+}
+
+func (p *process) line(b testing.TB) []string {
+	b.Helper()
+	line, err := p.out.ReadString('\n')
 	if err != nil {
-		b.Fatalf("%s %s did not start: %v", variant, part, err)
+		b.Fatalf("reading from the %s: %v", p.part, err)
 	}
-	return &process{part: part, told: strings.Fields(line), pid: cmd.Process.Pid}
+	return strings.Fields(line)
+}
+
+// holdings are what a process must give back.
+type holdings struct{ goroutines, descriptors, heap int }
+
+func (p *process) holds(b testing.TB) (h holdings) {
+	b.Helper()
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := fmt.Sscan(strings.Join(p.line(b), " "), &h.goroutines, &h.heap); err != nil {
+		b.Fatal(err)
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	if err != nil {
+		b.Skipf("descriptors are counted in /proc: %v", err)
+	}
+	h.descriptors = len(open)
+	return h
 }
 
 // cpu returns the CPU time that the process has used, in steps of 10 ms.
-func (p *process) cpu(b *testing.B) time.Duration {
+func (p *process) cpu(b testing.TB) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {
@@ -126,7 +163,7 @@ func (p *process) cpu(b *testing.B) time.Duration {
 }
 
 // memory returns the process' resident set, in kB.
-func (p *process) memory(b *testing.B) float64 {
+func (p *process) memory(b testing.TB) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	if err != nil {

@@ -35,7 +35,7 @@ func serveUpstreams(b *testing.B) upstreams {
 		}
 		up, down := int64(binary.BigEndian.Uint64(request[:])), int64(binary.BigEndian.Uint64(request[8:]))
 		if up == 0 && down == 0 {
-			buf := make([]byte, 4<<10)
+			buf := make([]byte, 64<<10)
 			_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, buf)
 			return
 		}

@@ -1,0 +1,12 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !race
+
+package bench
+
+// concurrent is how many short connections there are at a time.
+const concurrent = 1000
+
+// usualMiB is how much goes there and back to be compared.
+const usualMiB = 256

@@ -110,10 +110,14 @@ func (f *file) parse(data []byte) error {
 	if root.Kind != yaml.MappingNode {
 		return f.errorAt(root, "the file must be a list of lines like %q", KeyServerURL+": https://fairlead.example.com:8443")
 	}
+	var problems []string // all of them, in one line
 	for i := 0; i < len(root.Content); i += 2 {
 		if err := f.take(root.Content[i], root.Content[i+1]); err != nil {
-			return err
+			problems = append(problems, err.Error())
 		}
+	}
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
 }

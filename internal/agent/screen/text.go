@@ -6,6 +6,7 @@ package screen
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
@@ -91,7 +92,11 @@ func (t *text) sentence(event agent.Event) string {
 		}
 		return t.paint(yellow, "reconnecting") + in + ": " + Clean(e.Cause)
 	case agent.BindRefused:
-		return t.paint(yellow, "refused") + ": " + Clean(e.What()) + ": " + Clean(e.Cause) + "; the others go on, and this one is tried again"
+		said := Clean(e.Cause)
+		if what := Clean(e.What()); !strings.Contains(said, what) {
+			said = what + ": " + said
+		}
+		return t.paint(yellow, "refused") + ": " + said + "; the others go on, and this one is tried again"
 	case agent.Draining:
 		return t.paint(yellow, "draining") + ": " + Clean(e.Server) + " is about to stop; connecting anew"
 	case agent.UpstreamDown:

@@ -57,7 +57,7 @@ type AuditEvent struct {
 	URI             string            `json:"uri"`
 	Type            AuditType         `json:"type"`
 	OccurredAt      time.Time         `json:"occurred_at"`
-	Principal       *Ref              `json:"principal"` // the API key, authtoken or user that did it; nil: the service, or who administers it
+	Principal       *Ref              `json:"principal"` // the API key, authtoken, user or issuer that did it; nil: the service, or who administers it
 	Object          *Ref              `json:"object"`
 	Details         map[string]string `json:"details"`
 	ResourceVersion ResourceVersion   `json:"resource_version"` // of the sequence of the account's audit events, which is not that of its endpoints

@@ -80,7 +80,7 @@ func (s *server) fillEndpoint(e *account.Endpoint) {
 	s.fillPrincipal(e.Principal)
 }
 
-// fillPrincipal sets the URI of an API key or authtoken, or of a user who did it.
+// fillPrincipal sets the URI of an API key, an authtoken or a user. An identity provider, which ends sessions by a logout of its own, has none here.
 func (s *server) fillPrincipal(ref *account.Ref) {
 	switch {
 	case ref == nil:
@@ -88,7 +88,7 @@ func (s *server) fillPrincipal(ref *account.Ref) {
 		ref.URI = s.uri("api_keys", ref.ID)
 	case strings.HasPrefix(ref.ID, account.PrefixUser+"-"):
 		ref.URI = s.uri("app", "users", ref.ID)
-	default:
+	case strings.HasPrefix(ref.ID, account.PrefixCredential+"-"):
 		ref.URI = s.uri("credentials", ref.ID)
 	}
 }

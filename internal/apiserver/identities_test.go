@@ -96,6 +96,10 @@ func TestRevokingAnIdentity(t *testing.T) {
 			told = append(told, fmt.Sprint(e.Type, " ", e.Object.URI, " ", e.Principal.URI))
 		}
 	}
+	_, err = a.Store.Revoke(t.Context(), account.Caller{AccountID: a.AccountID, PrincipalID: "https://id.example"},
+		account.RevokeSelector{SessionID: a.Login("bob", "third").ID}, account.RevokedByBackChannel)
+	storetest.Must(t, err)
+	storetest.Equal(t, "an issuer", *into[auditPage](a.get("/events?limit=1").want(200)).Events[0].Principal, account.Ref{ID: "https://id.example"})
 	storetest.Equal(t, "told", strings.Join(told[:2], "\n"), "application_user.revoked "+base+"/app/users/"+user+" "+base+"/api_keys/"+key.ID+
 		"\napplication_session.revoked "+base+"/app/sessions/"+session+" "+base+"/api_keys/"+key.ID)
 	if len(told) != 4 || !strings.HasSuffix(told[3], " "+base+"/app/users/"+user) {

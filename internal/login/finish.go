@@ -164,6 +164,9 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 	case account.CodeOf(err) == account.CodeLoginFailed:
 		v.fail(err)
 		return
+	case account.CodeOf(err) == account.CodeLimit:
+		v.fail(Refused("No more people can log in here. Ask whoever runs this endpoint to remove some.", err))
+		return
 	case err != nil:
 		v.fail(unavailable("keeping a session", err))
 		return

@@ -128,6 +128,7 @@ func TestNoSessionNoEntry(t *testing.T) {
 	}{
 		"the store is down":          {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeUnavailable, "down") }, 503},
 		"the store fails":            {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
+		"no more people":             {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeLimit, "full") }, 403},
 		"revoked":                    {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
 		"revoked while it is read":   {func(w *world, _ *browser) { w.store.reading = func(id string) { w.live.Cut([]string{id}) } }, 303},
 		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestABrokenProvider gives a clear page, at whichever step it breaks, and the next login after it was mended works; sessions do not mind.
@@ -151,18 +150,5 @@ func TestWhereProvidersCannotBe(t *testing.T) {
 // untilAsked goes to the page until the provider asks for the password there: the service waits a few seconds before it asks a provider again that has failed.
 func (b *browser) untilAsked(target string) page {
 	b.t.Helper()
-	again := time.NewTicker(100 * time.Millisecond)
-	defer again.Stop()
-	ctx := within(b.t)
-	for {
-		p := b.visit(target)
-		if p.asksPassword() {
-			return p
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			b.t.Fatalf("the provider was mended, but: %s", p)
-		}
-	}
+	return b.until(target, page.asksPassword)
 }

@@ -136,6 +136,29 @@ func (b *browser) step(target string) page {
 	return b.do(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
 }
 
+// until goes to the page until it is as it should be, and returns that; the first answer alone, or the whole way, may be it.
+func (b *browser) until(target string, is func(page) bool) page {
+	b.t.Helper()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	ctx := within(b.t)
+	for {
+		first := b.step(target)
+		if is(first) {
+			return first
+		}
+		p := b.visit(target)
+		if is(p) {
+			return p
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			b.t.Fatalf("in the end the page is %s", p)
+		}
+	}
+}
+
 func (b *browser) navigation(method string, to *url.URL, form url.Values, from string) *http.Request {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(within(b.t), method, to.String(), strings.NewReader(form.Encode()))

@@ -22,6 +22,9 @@ import (
 	"time"
 )
 
+// requireSimpleSAML says that tests fail, rather than being skipped, where there is no SimpleSAMLphp.
+const requireSimpleSAML = "FAIRLEAD_REQUIRE_SIMPLESAML"
+
 // simpleSAMLDir is where Debian puts SimpleSAMLphp.
 const simpleSAMLDir = "/usr/share/simplesamlphp/www"
 
@@ -82,8 +85,8 @@ func startSimpleSAML(t *testing.T) *simpleSAML {
 	t.Helper()
 	php, err := exec.LookPath("php")
 	if _, missing := os.Stat(simpleSAMLDir); err != nil || missing != nil {
-		if os.Getenv(requireChromium) != "" {
-			t.Fatalf("%s is set, but there is no SimpleSAMLphp: %v, %v", requireChromium, err, missing)
+		if os.Getenv(requireSimpleSAML) != "" {
+			t.Fatalf("%s is set, but there is no SimpleSAMLphp: %v, %v", requireSimpleSAML, err, missing)
 		}
 		t.Skip("no SimpleSAMLphp (hack/deps.sh installs it)")
 	}

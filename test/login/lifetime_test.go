@@ -1,0 +1,90 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"net"
+	"net/http"
+	"testing"
+)
+
+// TestSessionsEnd: a session that is over cuts what it has open, whether its time is up or nobody has used it, and the next page is a login.
+func TestSessionsEnd(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"}, "idle": {"idle_session_timeout": "3s"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTenant(t).site("ends")
+			s.serve(always(s.oidc(world.provider("dex"), "oidc", config)))
+			b := newBrowser(t)
+			untilClosed(t, b.openAfterLogin(s))
+			if status := b.call(s.url + "/").status; status != http.StatusUnauthorized {
+				t.Errorf("a session that is over: %d", status)
+			}
+			again := b.visit(s.url + "/again") // the provider knows the browser still
+			if _, asked := again.passed("/callback"); !asked || again.echo(t).URL != "/again" {
+				t.Errorf("the login after it: %s", again)
+			}
+		})
+	}
+}
+
+// openAfterLogin logs in and opens a websocket; on a slow machine the session may have ended in between, and it is done again.
+func (b *browser) openAfterLogin(s *site) net.Conn {
+	b.t.Helper()
+	for range 10 {
+		p := b.visit(s.url + "/")
+		if p.asksPassword() {
+			b.signIn(p, alice)
+		}
+		if conn, status := b.websocket(s); status == http.StatusSwitchingProtocols {
+			return conn
+		}
+	}
+	b.t.Fatal("every session ends before it can be used")
+	return nil
+}
+
+// TestAnotherPolicy: what a policy does beside the login can change without anybody noticing; with another client everybody logs in again.
+func TestAnotherPolicy(t *testing.T) {
+	t.Parallel()
+	a := newTenant(t)
+	p := world.provider("dex")
+	s := a.site("policy")
+	s.grant()
+	respond := func(text string) action {
+		return action{Type: "custom-response", Config: map[string]any{"status_code": 200, "body": text + " ${actions.oidc.identity.name}"}}
+	}
+	first := s.oidc(p, "oidc")
+	second := s.oidc(p, "oidc")
+	other := s.register(p, "other")
+	second.Config["client_id"], second.Config["client_secret"] = other, secretOf(other)
+	p.tell(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other), "redirect_uris": []string{s.at("oidc", "callback")}}, nil)
+	var made struct{ ID, Msg string }
+	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"}, "traffic_policy": policy(t, always(first, respond("one")))}, &made); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, made.Msg)
+	}
+	change := func(rules ...rule) {
+		t.Helper()
+		if status := a.api("PATCH", "/endpoints/"+made.ID, map[string]any{"traffic_policy": policy(t, rules...)}, &made); status != http.StatusOK {
+			t.Fatalf("%d %s", status, made.Msg)
+		}
+	}
+	b := newBrowser(t)
+	if end := b.signIn(b.visit(s.url+"/"), alice); end.body != "one Alice Arnold" {
+		t.Fatalf("%s", end)
+	}
+	change(always(first, respond("two")))
+	b.until(s.url+"/", func(p page) bool { return p.body == "two Alice Arnold" })
+	change(always(second, respond("three")))
+	through := false
+	b.until(s.url+"/", func(p page) bool { // a policy holds within a second
+		_, asked := p.passed("/callback")
+		through = through || asked
+		return p.body == "three Alice Arnold"
+	})
+	if !through {
+		t.Error("the session of one client is good for another")
+	}
+}

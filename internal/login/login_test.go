@@ -128,7 +128,6 @@ func TestNoSessionNoEntry(t *testing.T) {
 	}{
 		"the store is down":          {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeUnavailable, "down") }, 503},
 		"the store fails":            {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
-		"no more people":             {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeLimit, "full") }, 403},
 		"revoked":                    {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
 		"revoked while it is read":   {func(w *world, _ *browser) { w.store.reading = func(id string) { w.live.Cut([]string{id}) } }, 303},
 		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},
@@ -216,5 +215,17 @@ func TestLimits(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	if n := refused("/"); n != 30 {
 		t.Errorf("a minute later: %d of 130 refused, want 30", n)
+	}
+}
+
+// TestNoMorePeople: the account has as many users as it may. That is no outage, and the person is told.
+func TestNoMorePeople(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.down = account.Errorf(account.CodeLimit, "the account has 7 application users, which is its limit")
+	b := w.browser()
+	b.get("/")
+	if res := b.get(w.callback()); res.Code != 403 || !strings.Contains(res.Body.String(), "No more people can log in here") || strings.Contains(res.Body.String(), "7 application") {
+		t.Errorf("%d %s", res.Code, res.Body)
 	}
 }

@@ -5,6 +5,7 @@ package chart
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/maxmind/mmdbwriter"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead-dev/fairlead/internal/pki"
@@ -151,11 +153,19 @@ func serverFiles(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	empty, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "test", RecordSize: 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var database bytes.Buffer
+	if _, err := empty.WriteTo(&database); err != nil {
+		t.Fatal(err)
+	}
 	secret := strings.Repeat("A", 43)
 	for name, content := range map[string]string{
 		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair), "public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
 		"bootstrap/api-key": "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
-		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "secret-key/key": strings.Repeat("0a", 32) + "\n",
+		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "geoip/city.mmdb": database.String(), "geoip/asn.mmdb": database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

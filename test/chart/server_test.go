@@ -60,6 +60,7 @@ func serverReachEffects() []effect {
 	public := values{}.set("public.enabled", true).set("public.tlsSecrets", []any{"wildcard"})
 	bootstrap := values{}.set("bootstrap.existingSecret", "first")
 	sealed := values{}.set("secretKey.name", "sealing")
+	geoip := values{}.set("geoip.existingClaim", "maps").set("geoip.databases", []any{"city.mmdb"})
 	texts := map[string]any{"example.com/name": "text"}
 	ranges := []any{"192.0.2.0/24"}
 	return []effect{
@@ -99,6 +100,8 @@ func serverReachEffects() []effect {
 		{"public.service.loadBalancerClass", "example.com/outer", public},
 		{"public.service.loadBalancerSourceRanges", ranges, public},
 		{"public.service.externalTrafficPolicy", "Cluster", public},
+		{"geoip.existingClaim", "others", geoip},
+		{"geoip.databases", []any{"city.mmdb", "asn.mmdb"}, geoip},
 	}
 }
 

@@ -48,6 +48,9 @@
 - --public-tls-key=/etc/fairlead/public-tls-{{ $i }}/tls.key
 {{- end }}
 {{- end }}
+{{- range .Values.geoip.databases }}
+- --geoip-database=/etc/fairlead/geoip/{{ . }}
+{{- end }}
 - --drain-timeout={{ .Values.drainTimeout }}
 - --endpoint-grace={{ .Values.endpointGrace }}
 - --log-format=json

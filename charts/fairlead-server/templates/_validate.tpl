@@ -27,6 +27,7 @@
 {{- if lt (include "fairlead-server.seconds" .Values.endpointGrace | int) 1 -}}
 {{- fail (printf "endpointGrace %q is too short: give at least 1s" .Values.endpointGrace) -}}
 {{- end -}}
+{{- include "fairlead-server.validateGeoIP" . -}}
 {{- range .Values.extraArgs -}}
 {{- if not (regexMatch "^--[a-z][a-z0-9-]*(=|$)" .) -}}
 {{- fail (printf "extraArgs %q is no flag: give it as --flag=value" .) -}}
@@ -95,6 +96,22 @@
 {{- end -}}
 {{- if and .storageClass (ne .storageClass "-") (not (regexMatch "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" .storageClass)) -}}
 {{- fail (printf "persistence.storageClass %q is no name of a StorageClass: use a-z, 0-9, '-' and '.', or \"-\" for none" .storageClass) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead-server.validateGeoIP" -}}
+{{- with .Values.geoip -}}
+{{- if and .existingClaim (not .databases) -}}
+{{- fail (printf "geoip.existingClaim %q holds nothing that is used: name its files in geoip.databases" .existingClaim) -}}
+{{- end -}}
+{{- if and .databases (not .existingClaim) -}}
+{{- fail "geoip.databases lie in the volume of a claim: name it in geoip.existingClaim" -}}
+{{- end -}}
+{{- range .databases -}}
+{{- if not (regexMatch "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}$" .) -}}
+{{- fail (printf "geoip.databases %q is no name of a file: use letters, digits, '-', '_' and '.'" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

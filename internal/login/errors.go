@@ -32,7 +32,12 @@ func sentence(err error) string {
 // maxCause bounds what of a stranger's words comes into the log.
 const maxCause = 500
 
+// causeText is what the log says of an error: the cause alone where the rest is the person's sentence.
 func causeText(err error) string {
+	var e *account.Error
+	if errors.As(err, &e) && e.Cause != nil && (e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
+		err = e.Cause
+	}
 	text := strings.ToValidUTF8(err.Error(), "?")
 	if len(text) > maxCause {
 		text = strings.ToValidUTF8(text[:maxCause], "") + "…"

@@ -174,7 +174,7 @@ func (p *said) last() Flow {
 
 // world is Logins with a memory and a provider, and a clock that a test moves.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	store  *memory
 	idp    *said
 	live   *live.Registry
@@ -184,7 +184,7 @@ type world struct {
 	config trafficpolicy.LoginConfig
 }
 
-func newWorld(t *testing.T, change ...func(*world)) *world {
+func newWorld(t testing.TB, change ...func(*world)) *world {
 	t.Helper()
 	key, err := seal.New(bytes.Repeat([]byte{7}, seal.KeySize))
 	if err != nil {

@@ -128,8 +128,11 @@ func TestEndsOfSessions(t *testing.T) {
 	w.protect(short, w.policy(", max_session_duration: 1s"), mirror)
 	b := w.person()
 	in := func(site string) bool { return w.ask(b, "GET", site+"/").status == 200 }
-	for _, site := range []string{app, short} {
-		w.visit(b, site+"/")
+	w.visit(b, app+"/")
+	start := w.ask(b, "GET", short+"/")
+	back := w.ask(b, "GET", start.header.Get("Location"))
+	if a := w.ask(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther || cookiesOf(b, short)["__Host-fl-oidc"] == "" {
+		t.Fatalf("a short login: %d", a.status)
 	}
 	if page := w.ask(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 || !strings.Contains(page.body, "<button>Log out</button>") || !in(app) {
 		t.Errorf("asking: %d", page.status)

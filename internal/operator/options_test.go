@@ -96,6 +96,15 @@ func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
 			t.Errorf("--edge-address %s: %v", addr, err)
 		}
 	}
+	o.EdgeAddress, o.PodIdentity, o.PodAnnotations = "s:8443", true, []string{"example.com/*", "team"}
+	if err := o.Validate(); err != nil {
+		t.Errorf("annotations: %v", err)
+	}
+	for name, change := range map[string]func(){"all of them": func() { o.PodAnnotations = []string{"*"} }, "of nobody": func() { o.PodIdentity, o.PodAnnotations = false, []string{"team"} }} {
+		if change(); o.Validate() == nil || !strings.Contains(o.Validate().Error(), "--pod-annotations") {
+			t.Errorf("annotations %s: %v", name, o.Validate())
+		}
+	}
 	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x", MetricsAddr: "x", HealthAddr: "x", DrainTimeout: -1}
 	err := o.Validate()
 	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IPS", "--metrics-addr", "--health-addr", "--drain-timeout"} {

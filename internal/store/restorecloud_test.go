@@ -82,7 +82,7 @@ func (f *cloudFixture) spoil() {
 	storetest.Must(f.T, f.Store.RevokeDomain(ctx, f.AccountID, "*.example.com"))
 }
 
-// TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup: they are, on both engines, with their policies, which the copy does not show.
+// TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup: they are, on both engines, with their policies, which neither copy shows.
 func TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup(t *testing.T) {
 	t.Parallel()
 	bring := func(t *testing.T, opt store.Options, backup func() []byte, restore func(f *cloudFixture)) {
@@ -120,11 +120,12 @@ func TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup(t *testing.T) {
 		t.Parallel()
 		server := postgres.Server(t)
 		opt := store.Options{DataDir: t.TempDir(), DatabaseURL: server.URL(t)}
+		var dump []byte
 		bring(t, opt, func() []byte {
-			server.Copy(t, opt.DatabaseURL)
-			return nil
+			dump = server.Dump(t, opt.DatabaseURL)
+			return dump
 		}, func(f *cloudFixture) {
-			server.PutBack(t, opt.DatabaseURL)
+			server.Restore(t, opt.DatabaseURL, dump)
 			_, err := store.NewEpoch(t.Context(), store.Options{DataDir: opt.DataDir, DatabaseURL: opt.DatabaseURL, Clock: f.Clock.Now})
 			storetest.Must(t, err)
 		})

@@ -75,7 +75,8 @@ var ErrMissing = errors.New("PostgreSQL is not installed: no initdb in PATH or /
 
 func find() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(path), nil
+		path, err = filepath.EvalSymlinks(path) // the other programs are beside the file, not beside the link
+		return filepath.Dir(path), err
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {

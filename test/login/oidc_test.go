@@ -290,23 +290,3 @@ func TestACloudEndpoint(t *testing.T) {
 		}
 	}
 }
-
-// TestTooManyLogins: one client that begins logins without end is told to wait, and others are not.
-func TestTooManyLogins(t *testing.T) {
-	t.Parallel()
-	s := newTenant(t).site("many")
-	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
-	b, other := newBrowser(t), newBrowser(t)
-	for range 2000 {
-		if p := b.step(s.url + "/"); p.status == http.StatusTooManyRequests {
-			if p.header.Get("Retry-After") == "" || !strings.Contains(p.body, "ERR_FL_") {
-				t.Errorf("%s %v", p, p.header)
-			}
-			if status := other.step(s.url + "/").status; status/100 != 3 {
-				t.Errorf("another client: %d", status)
-			}
-			return
-		}
-	}
-	t.Error("nobody limits how many logins a client begins")
-}

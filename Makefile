@@ -62,7 +62,7 @@ soak-load: ## The data plane for a quarter of an hour: 10 GiB compared, short co
 	FAIRLEAD_LOAD_MIB=10240 FAIRLEAD_LOAD_SHORT_SECONDS=60 FAIRLEAD_LOAD_CHURN_SECONDS=600 \
 		go test -count=1 -timeout 1h -v -run '$(LOAD_TESTS)' ./test/bench
 
-.PHONY: bench bench-check bench-baseline
+.PHONY: bench bench-wan bench-check bench-baseline
 BENCH_OUT ?= dist/bench.json
 BENCH_RUN  = mkdir -p $(dir $(BENCH_OUT)) && go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkChain$$' -benchtime 1x ./test/bench \
 	-args -out $(abspath $(BENCH_OUT)) $(if $(filter quick,$(BENCH)),-quick) $(BENCH_ARGS)
@@ -74,6 +74,9 @@ bench-check: ## The same, held against the goals and test/bench/baseline.json; f
 
 bench-baseline: ## The same, kept as test/bench/baseline.json: on a quiet machine, to be committed
 	$(MAKE) bench BENCH_OUT=test/bench/baseline.json
+
+bench-wan: ## The same over an emulated link of 80 ms, without and with loss (root on Linux; BENCH=quick)
+	go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkWAN$$' -benchtime 1x ./test/bench -args $(if $(filter quick,$(BENCH)),-quick) $(BENCH_ARGS)
 
 .PHONY: bench-store
 bench-store: ## Stores of 1,000 and of 100,000 endpoints; 100 watchers (two minutes)

@@ -5,6 +5,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,11 +52,13 @@ func parseInstallation(text string) (i installation, err error) {
 	return i, json.Unmarshal([]byte(text), &i)
 }
 
-// runServer runs a service with a store of its own, and registers an operator. It says its address and the installation.
-func runServer(ctx context.Context, _ keyring, dir string) (string, error) {
+// runServer runs a service with a store of its own, and registers an operator. It says its address and the installation. next is the folder, and the
+// address to listen on if that is not loopback.
+func runServer(ctx context.Context, _ keyring, next string) (string, error) {
+	dir, addr, _ := strings.Cut(next, " ")
 	up, ended := make(chan server.Addresses, 1), make(chan error, 1)
 	o := server.Options{
-		Addr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second, EndpointGrace: time.Minute,
+		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second, EndpointGrace: time.Minute,
 		Logger: slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
 	}
 	go func() { ended <- server.Run(ctx, o) }()

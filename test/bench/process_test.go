@@ -92,7 +92,16 @@ type process struct {
 // spawn starts a part and waits until it is up.
 func spawn(b testing.TB, variant, part, keys, next string) *process {
 	b.Helper()
+	return spawnIn(b, "", variant, part, keys, next)
+}
+
+// spawnIn is spawn in a network namespace; "" is this one.
+func spawnIn(b testing.TB, namespace, variant, part, keys, next string) *process {
+	b.Helper()
 	cmd := exec.Command(os.Args[0])
+	if namespace != "" {
+		cmd = exec.Command("ip", "netns", "exec", namespace, os.Args[0])
+	}
 	cmd.Env = append(os.Environ(), envRole+"="+variant+" "+part, envNext+"="+next, envKey+"="+keys)
 	if *profiles != "" {
 		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(*profiles, variant+"-"+part+".pprof"))

@@ -118,10 +118,17 @@ func (r *row) verdict() string {
 func (r *report) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "\n%s, %d CPUs, %s, %s, load %s; %s\nmedians of the rounds, which go through all chains in turn; CPU is that of all three relays\n\n",
 		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Load, r.Machine.Time.Format(time.DateTime))
-	_, _ = fmt.Fprintf(w, "%-44s %10s %10s %10s %10s   %s\n", "", ours, rawTLS, plain, haproxy, "ratio or figure, and goal")
+	all := slices.DeleteFunc([]string{ours, rawTLS, plain, haproxy, direct}, func(chain string) bool {
+		return !slices.ContainsFunc(r.Rows, func(x *row) bool { return len(x.Rounds[chain]) > 0 })
+	})
+	_, _ = fmt.Fprintf(w, "%-48s", "")
+	for _, chain := range all {
+		_, _ = fmt.Fprintf(w, " %10s", chain)
+	}
+	_, _ = fmt.Fprintln(w, "   ratio or figure, and goal")
 	for _, x := range r.Rows {
-		_, _ = fmt.Fprintf(w, "%-44s", x.Name+", "+x.Unit)
-		for _, chain := range []string{ours, rawTLS, plain, haproxy} {
+		_, _ = fmt.Fprintf(w, "%-48s", x.Name+", "+x.Unit)
+		for _, chain := range all {
 			if v := x.Rounds[chain]; len(v) > 0 {
 				_, _ = fmt.Fprintf(w, " %10.4g", median(v))
 			} else {

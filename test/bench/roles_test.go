@@ -37,6 +37,8 @@ var roles = map[string]func(ctx context.Context, k keyring, next string) (string
 	rawTLS + " forwarder": func(_ context.Context, k keyring, next string) (string, error) {
 		return relayRole(func() (relay.HalfCloser, error) { return dialTLS(k, next) }, acceptTCP)
 	},
+	"wan client":         runWANClient,
+	"wan upstream":       runWANUpstream,
 	plain + " agent":     spliceRole,
 	plain + " edge":      spliceRole,
 	plain + " forwarder": spliceRole,
@@ -80,8 +82,10 @@ func relayRole(dial func() (relay.HalfCloser, error), accept func(*net.TCPConn) 
 	})
 }
 
-func listen(serve func(*net.TCPConn)) (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func listen(serve func(*net.TCPConn)) (string, error) { return listenAt("127.0.0.1:0", serve) }
+
+func listenAt(addr string, serve func(*net.TCPConn)) (string, error) {
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "", err
 	}

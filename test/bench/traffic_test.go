@@ -22,32 +22,10 @@ const requestSize = 64
 // upstreams are the addresses of what every chain ends at.
 type upstreams struct{ tcp, http string }
 
-// serveUpstreams answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them; with
-// neither, everything that comes is sent back.
+// serveUpstreams starts them.
 func serveUpstreams(b *testing.B) upstreams {
 	b.Helper()
-	payload := make([]byte, 256<<10)
-	addr, err := listen(func(c *net.TCPConn) {
-		defer func() { _ = c.Close() }()
-		var request [requestSize]byte
-		if _, err := io.ReadFull(c, request[:]); err != nil {
-			return
-		}
-		up, down := int64(binary.BigEndian.Uint64(request[:])), int64(binary.BigEndian.Uint64(request[8:]))
-		if up == 0 && down == 0 {
-			buf := make([]byte, 64<<10)
-			_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, buf)
-			return
-		}
-		if _, err := io.CopyN(io.Discard, c, up); err != nil {
-			return
-		}
-		for left := down; left > 0; left -= int64(len(payload)) {
-			if _, err := c.Write(payload[:min(left, int64(len(payload)))]); err != nil {
-				return
-			}
-		}
-	})
+	addr, err := listen(serveUpstream)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -55,6 +33,30 @@ func serveUpstreams(b *testing.B) upstreams {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
 	b.Cleanup(web.Close)
 	return upstreams{tcp: addr, http: web.URL}
+}
+
+// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them; with
+// neither, everything that comes is sent back.
+func serveUpstream(c *net.TCPConn) {
+	defer func() { _ = c.Close() }()
+	var request [requestSize]byte
+	if _, err := io.ReadFull(c, request[:]); err != nil {
+		return
+	}
+	up, down := int64(binary.BigEndian.Uint64(request[:])), int64(binary.BigEndian.Uint64(request[8:]))
+	if up == 0 && down == 0 {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4<<10))
+		return
+	}
+	if _, err := io.CopyN(io.Discard, c, up); err != nil {
+		return
+	}
+	payload := make([]byte, min(down, 256<<10))
+	for left := down; left > 0; left -= int64(len(payload)) {
+		if _, err := c.Write(payload[:min(left, int64(len(payload)))]); err != nil {
+			return
+		}
+	}
 }
 
 // ask connects and sends a request.

@@ -65,13 +65,13 @@
 	let reading = null;
 	let lastRead = 0;
 	async function refresh(busy) {
-		if (!region()) return;
+		if (!region() || going) return;
 		if (reading) reading.abort();
 		const mine = (reading = new AbortController());
 		if (busy) region().setAttribute("aria-busy", "true");
 		try {
 			const answer = await read(location.href, mine.signal);
-			if (answer.status === 401 || answer.status === 403 || answer.status === 404) return location.reload();
+			if (answer.status === 401 || answer.status === 403 || answer.status === 404) return reload();
 			const fresh = answer.page && answer.page.getElementById("live");
 			if (answer.status !== 200 || !fresh) throw new Error("no page");
 			const held = region().contains(document.activeElement);
@@ -122,7 +122,7 @@
 	let again = 0;
 	function follow() {
 		const of = document.body.dataset.live;
-		if (of === undefined || stream || document.hidden || !window.EventSource) return;
+		if (of === undefined || stream || document.hidden || going || !window.EventSource) return;
 		clearTimeout(again);
 		stream = new EventSource("/ui/live?of=" + encodeURIComponent(of));
 		let said = false;
@@ -135,7 +135,7 @@
 		stream.addEventListener("beat", () => {
 			if ("poll" in document.body.dataset) later(0);
 		});
-		stream.addEventListener("end", () => location.reload());
+		stream.addEventListener("end", reload);
 		stream.addEventListener("error", () => {
 			if (stream && stream.readyState !== EventSource.CLOSED) return;
 			leave();
@@ -150,12 +150,25 @@
 		stream = null;
 		delete document.body.dataset.following;
 	}
+	// away gives up the page for another one.
+	let going = false;
+	function away() {
+		going = true;
+		leave();
+		clearTimeout(again);
+		clearTimeout(due);
+		if (reading) reading.abort();
+	}
+	function reload() {
+		if (!going) location.reload();
+	}
 	document.addEventListener("visibilitychange", () => {
+		if (going) return;
 		if (document.hidden) return leave();
 		if (document.body.dataset.live !== undefined) later(0);
 		follow();
 	});
-	window.addEventListener("pagehide", leave);
+	window.addEventListener("pagehide", away);
 
 	// Search while one types.
 	for (const form of document.querySelectorAll("form[data-search]")) {
@@ -214,8 +227,9 @@
 	});
 	dialog.addEventListener("close", () => dialog.replaceChildren());
 
-	// A form is sent once.
+	// A form is sent once, and nothing reads the page again while its answer is on the way.
 	document.addEventListener("submit", (event) => {
+		if (!event.defaultPrevented) away();
 		const busy = event.target.getAttribute("data-busy");
 		const button = event.submitter;
 		if (!busy || !button || event.defaultPrevented) return;

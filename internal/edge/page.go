@@ -160,19 +160,35 @@ code { opacity: .75 }
 </style>
 <main>
 <h1>{{.Status}} {{.Text}}</h1>
-<p>{{.Msg}}</p>
+<p>{{.Msg}}{{if .Link}}<a href="{{.Link}}">{{.Link}}</a>{{.More}}{{end}}</p>
 <p><code>{{.Code}}</code></p>
 </main>
 </html>
 `))
 
+// linkBegins is how our sentences tell a person to go somewhere.
+const linkBegins = "Open https://"
+
+// link finds the address that a message tells the person to open.
+func link(msg string) (before, address, after string) {
+	i := strings.Index(msg, linkBegins)
+	if i < 0 {
+		return msg, "", ""
+	}
+	i += len(linkBegins) - len("https://")
+	address, _, _ = strings.Cut(msg[i:], " ")
+	address = strings.TrimRight(address, ".,;")
+	return msg[:i], address, msg[i+len(address):]
+}
+
 func htmlPage(status int, code account.Code, msg string) []byte {
+	before, address, after := link(msg)
 	var b strings.Builder
 	err := pageTemplate.Execute(&b, struct {
-		Status    int
-		Text, Msg string
-		Code      account.Code
-	}{status, http.StatusText(status), msg, code})
+		Status                int
+		Text, Msg, Link, More string
+		Code                  account.Code
+	}{status, http.StatusText(status), before, address, after, code})
 	if err != nil {
 		panic(fmt.Sprintf("edge: rendering an error page: %v", err)) // a fixed template over strings
 	}

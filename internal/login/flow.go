@@ -176,7 +176,7 @@ func same(a, b string) bool {
 
 // notBegun answers a provider's word about a login that this browser has not begun, or begun too long ago, or ended already.
 func (v *visit) notBegun(what string) {
-	v.fail(Refused("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+" again.", fmt.Errorf("%s without a login that was begun", what)))
+	v.fail(Refused("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+" to begin again; your browser has to keep cookies for this site.", fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
 }
 
 // request is the client's, with the URL as the client sent it.

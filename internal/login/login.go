@@ -176,6 +176,8 @@ func (v *visit) fail(err error) {
 	}
 	if msg == "" || code == account.CodeUnavailable {
 		msg = "Nobody can log in to this endpoint at the moment. Try again in a moment."
+	} else if !strings.Contains(msg, v.place.EndpointURL) { // providers do not say where it goes on
+		msg += " Open " + v.place.EndpointURL + " to begin again."
 	}
 	level := slog.LevelInfo
 	if code == account.CodeUnavailable {

@@ -80,13 +80,15 @@ func TestWhoIsRedirected(t *testing.T) {
 		status int
 	}{
 		"a navigation":            {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
-		"a form":                  {"POST", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
+		"a form":                  {"POST", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
+		"an older browser's form": {"POST", http.Header{"Accept": {"text/html"}}, 401},
+		"a page loaded ahead":     {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Sec-Purpose": {"prefetch;prerender"}}, 401},
 		"an older browser":        {"GET", http.Header{"Accept": {"text/html,*/*"}}, 303},
 		"a script":                {"GET", http.Header{"Sec-Fetch-Mode": {"cors"}, "Accept": {"text/html"}}, 401},
 		"an image":                {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
 		"an older script":         {"GET", http.Header{"Accept": {"text/html"}, "X-Requested-With": {"XMLHttpRequest"}}, 401},
 		"a program":               {"GET", http.Header{"Accept": {"*/*"}}, 401},
-		"a program's post":        {"POST", http.Header{"Accept": {"text/html"}}, 401},
+		"a program's post":        {"POST", http.Header{"Accept": {"*/*"}}, 401},
 		"a websocket":             {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}}, 401},
 		"a websocket that claims": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}}, 401},
 		"an update":               {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
@@ -97,6 +99,41 @@ func TestWhoIsRedirected(t *testing.T) {
 		r.Header = c.header
 		if res := w.browser().do(r); res.Code != c.status || res.passed != nil || c.status == 401 && code(res) != account.CodeLoginNeeded || res.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d", name, res.Code)
+		}
+	}
+}
+
+// What somebody has filled in is not lost without a word: a redirect would drop it.
+func TestAFormWithoutASession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate")
+	if text := res.Body.String(); res.Code != http.StatusUnauthorized || code(res) != account.CodeLoginNeeded || !strings.Contains(text, "not passed on") || !strings.Contains(text, "https://app.example.com/_fairlead/staff/login") {
+		t.Errorf("%d %s", res.Code, res.Body)
+	}
+	if len(b.cookies) != 0 || len(w.idp.flows) != 0 {
+		t.Error("a login was begun")
+	}
+	b.login("/")
+	if res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate"); res.passed == nil {
+		t.Errorf("after the login: %d %s", res.Code, res.Body)
+	}
+}
+
+// Every page of a login that went wrong says where it goes on.
+func TestWhereItGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.browser()
+	b.get("/")
+	for what, res := range map[string]result{
+		"a refusal":     b.get(strings.Replace(w.callback(), "code=good", "code=bad", 1)),
+		"no login":      b.get("/_fairlead/staff/callback?code=good&state=x"),
+		"an empty call": b.get("/_fairlead/staff/callback"),
+	} {
+		if !strings.Contains(res.Body.String(), "Open https://app.example.com ") || res.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", what, res.Code, res.Body)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 		entry.Leave()
 		v.stranger(next)
 	case !v.authorized(session.Identity.Groups):
-		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only.")
+		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+v.place.URL(PathLogout)+" to log out, and come back as somebody else.")
 	default:
 		found := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		found.Identity.ID = session.UserID
@@ -69,6 +69,8 @@ func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpo
 		next(v.w, onward(v.r, nil), trafficpolicy.LoginResult{})
 	case isNavigation(v.r):
 		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), false)
+	case isForm(v.r): // a redirect would lose what was filled in
+		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
 	default:
 		v.page(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+v.place.EndpointURL+" in a browser and log in.")
 	}
@@ -81,13 +83,27 @@ func isPreflight(r *http.Request) bool {
 
 // isNavigation says whether a browser goes to a page, rather than a script or a program asking for something.
 func isNavigation(r *http.Request) bool {
+	return r.Method == http.MethodGet && fromPage(r) && !isPrefetch(r)
+}
+
+// isForm says whether a browser goes to a page with what somebody has filled in.
+func isForm(r *http.Request) bool { return r.Method == http.MethodPost && fromPage(r) }
+
+// fromPage says whether a browser asks, on behalf of a person who is to see the answer.
+func fromPage(r *http.Request) bool {
 	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" || strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
 		return false
 	}
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
-		return mode == "navigate" && (r.Method == http.MethodGet || r.Method == http.MethodPost)
+		return mode == "navigate"
 	}
-	return r.Method == http.MethodGet && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), "text/html")
+	return strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), "text/html")
+}
+
+// isPrefetch says whether a browser loads ahead what nobody has asked for yet. It drops the refusal, and asks again when somebody does; a login would use up one of
+// the few that can be under way.
+func isPrefetch(r *http.Request) bool {
+	return strings.Contains(strings.ToLower(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose")), "prefetch")
 }
 
 // tokenSize is the number of random bytes of a session's secret.

@@ -97,7 +97,7 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 	}
 	p, err := goidc.NewProvider(asked, d.dialect.issuer)
 	if err != nil {
-		return nil, fmt.Errorf("reading the provider's description: %w", err)
+		return nil, fmt.Errorf("reading the provider's description, %s/.well-known/openid-configuration: %w", strings.TrimSuffix(d.dialect.issuer, "/"), err)
 	}
 	var more struct {
 		goidc.ProviderConfig

@@ -115,10 +115,10 @@ func (s *settings) bound(issuer string) string {
 // answer looks at the parameters that the browser brings back, and returns the code.
 func answer(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
-		return "", login.Refused("The identity provider has not confirmed the login"+reason(refusal)+". Open the endpoint again to log in.", fmt.Errorf("the provider says %.100q", refusal))
+		return "", login.Refused("The identity provider has not confirmed the login"+reason(refusal)+".", fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
 	}
 	if code = q.Get("code"); code == "" {
-		return "", login.Refused("The identity provider's answer has no code. Open the endpoint again to log in.", nil)
+		return "", login.Refused("The identity provider's answer has no code.", nil)
 	}
 	return code, nil
 }

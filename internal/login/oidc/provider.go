@@ -57,7 +57,7 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 	}
 	q := r.URL.Query()
 	if iss := q.Get("iss"); iss != "" && iss != d.issuer && !isTemplate(d.issuer) || iss == "" && d.issParam {
-		return nil, login.Refused("The answer is not that of this endpoint's identity provider. Open the endpoint again to log in.", fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
+		return nil, login.Refused("The answer is not that of this endpoint's identity provider.", fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
 	}
 	code, err := answer(q)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 		return nil, login.Unanswered(err)
 	}
 	if err != nil {
-		return nil, login.Refused("The identity provider's answer does not hold for this login. Open the endpoint again to log in.", err)
+		return nil, login.Refused("The identity provider's answer does not hold for this login.", err)
 	}
 	said, err := read(id.Claims)
 	if err != nil {
@@ -196,7 +196,7 @@ func exchangeError(err error) error {
 	}
 	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode, answer.ErrorDescription, answer.Response.StatusCode)
 	if answer.ErrorCode == "invalid_grant" || answer.ErrorCode == "bad_verification_code" {
-		return login.Refused("This login was used before, or has taken too long. Open the endpoint again to log in.", cause)
+		return login.Refused("This login was used before, or has taken too long.", cause)
 	}
 	return login.Unanswered(cause)
 }

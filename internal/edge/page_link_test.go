@@ -1,0 +1,37 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// A page that says what to open has a link to it, and no other.
+func TestPageLinks(t *testing.T) {
+	t.Parallel()
+	for msg, want := range map[string]string{
+		"It has ended. Open https://a.example.com:8443 to begin again.": `<p>It has ended. Open <a href="https://a.example.com:8443">https://a.example.com:8443</a> to begin again.</p>`,
+		"Open https://a.example.com/b?c=d.":                             `<p>Open <a href="https://a.example.com/b?c=d">https://a.example.com/b?c=d</a>.</p>`,
+		"https://a.example.com is offline.":                             `<p>https://a.example.com is offline.</p>`,
+		`Open https://a"><script>x</script> now.`:                       `Open <a href="https://a%22%3e%3cscript%3ex%3c/script%3e">https://a&#34;&gt;&lt;script&gt;x&lt;/script&gt;</a> now.`,
+		"Open javascript:x() now.":                                      `<p>Open javascript:x() now.</p>`,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", "text/html")
+		w := httptest.NewRecorder()
+		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, msg); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s\n%s", msg, w.Body)
+		}
+		r.Header.Set("Accept", "*/*")
+		w = httptest.NewRecorder()
+		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(w.Body.String(), `"msg":"Open https://a now."`) {
+			t.Errorf("JSON: %s", w.Body)
+		}
+	}
+}

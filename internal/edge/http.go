@@ -22,6 +22,9 @@ const (
 	clientIdle       = 5 * time.Minute
 	maxRequestHeader = 64 << 10
 	maxHTTP2Streams  = 250
+	// What an HTTP/2 stream and its connection take of uploads that nobody reads yet; so one that stalls holds up no other.
+	uploadBuffer     = 1 << 20
+	connUploadBuffer = 16 << 20
 )
 
 // statusClientGone is what is counted and shown for a request whose client left before the answer.
@@ -40,7 +43,7 @@ func (e *Edge) newHTTPServer() *http.Server {
 		MaxHeaderBytes:               maxRequestHeader,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
 		Protocols:                    protocols,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer},
 		ErrorLog:                     slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			cc, ok := c.(*clientConn)

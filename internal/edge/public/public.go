@@ -28,6 +28,11 @@ const (
 	maxHeader            = 64 << 10
 	maxHTTP2Streams      = 250
 	pingAfter            = 30 * time.Second // of silence on an HTTP/2 connection
+
+	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what one stream may have, so that an upstream that does
+	// not read holds up its own upload and not those beside it.
+	uploadBuffer     = 1 << 20
+	connUploadBuffer = 16 << 20
 )
 
 // Client is what is known of whoever sent a request.
@@ -104,9 +109,11 @@ func (e *Edge) newServer() *http.Server {
 		MaxHeaderBytes:               maxHeader,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
 		Protocols:                    protocols,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, SendPingTimeout: pingAfter},
-		ErrorLog:                     slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
-		ConnContext:                  withConn,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxHTTP2Streams, SendPingTimeout: pingAfter, MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
+		},
+		ErrorLog:    slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		ConnContext: withConn,
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if s, ok := c.(*strict); ok {
 				s.state(state)

@@ -52,8 +52,6 @@ e2e: build cluster-build ## The suite on a real cluster (root on Linux)
 	CGO_ENABLED=0 go test -C test/cluster -count=1 -timeout 10m .
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) go test -count=1 -timeout 40m -v ./test/e2e/...
 
-.PHONY: soak soak-load
-
 .PHONY: dashboard-test dashboard-screenshots
 dashboard-test: ## The dashboard in a real browser (needs chromium)
 	FAIRLEAD_REQUIRE_CHROMIUM=1 go test -count=1 -v -run TestInTheBrowser ./internal/dashboard
@@ -61,7 +59,7 @@ dashboard-test: ## The dashboard in a real browser (needs chromium)
 dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
 	go test -count=1 -run TestScreenshots ./internal/dashboard -screenshots $(CURDIR)/docs/dashboard
 
-.PHONY: soak
+.PHONY: soak soak-load
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
 soak: build cluster-build soak-load ## soak-load, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)
 	FAIRLEAD_CLUSTER_BIN=$(CLUSTER) $(SOAK) go test -count=1 -timeout 4h -v ./test/e2e \

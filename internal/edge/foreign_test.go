@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,5 +134,17 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 				t.Errorf("%s (%v), want %s", got, h, c.want)
 			}
 		})
+	}
+}
+
+// The secret of a session stays here also where the rule with the login does not hold, and after the policy has lost it.
+func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
+	t.Parallel()
+	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)
+	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret", "__Host-fl-oidc=secret"}
+	p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
+	(&exchange{origin: &Origin{}}).rewrite(p)
+	if got := p.Out.Header["Cookie"]; !slices.Equal(got, []string{"a=b"}) {
+		t.Errorf("the upstream gets %q", got)
 	}
 }

@@ -19,6 +19,8 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	x.host = p.In.Host
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came, also where Go cannot parse it
 	p.Out.Trailer = p.In.Trailer           // filled in while the body is read
+	// Also where no login action has done so: its rule does not hold, or it is gone.
+	trafficpolicy.DropLoginCookies(p.Out.Header)
 	x.setForwarded(p)
 }
 

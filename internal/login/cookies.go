@@ -37,32 +37,3 @@ func (v *visit) setCookie(name, value string, life time.Duration) {
 	}
 	http.SetCookie(v.w, c)
 }
-
-// stripCookies removes our cookies from what goes upstream, and leaves all others as they came.
-func stripCookies(h http.Header) {
-	lines, there := h["Cookie"]
-	if !there {
-		return
-	}
-	kept := make([]string, 0, len(lines))
-	for _, line := range lines {
-		if !strings.Contains(strings.ToLower(line), strings.ToLower(trafficpolicy.LoginCookies)) {
-			kept = append(kept, line)
-			continue
-		}
-		var pairs []string
-		for pair := range strings.SplitSeq(line, ";") {
-			if pair = strings.TrimSpace(pair); pair != "" && !trafficpolicy.IsLoginCookie(pair) {
-				pairs = append(pairs, pair)
-			}
-		}
-		if len(pairs) > 0 {
-			kept = append(kept, strings.Join(pairs, "; "))
-		}
-	}
-	if len(kept) == 0 {
-		delete(h, "Cookie")
-		return
-	}
-	h["Cookie"] = kept
-}

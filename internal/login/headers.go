@@ -33,7 +33,7 @@ func onward(r *http.Request, found *trafficpolicy.LoginResult) *http.Request {
 		}
 	}
 	dropFromConnection(r.Header)
-	stripCookies(r.Header)
+	trafficpolicy.DropLoginCookies(r.Header)
 	if found == nil {
 		return r
 	}

@@ -183,3 +183,32 @@ func IsLoginCookie(pair string) bool {
 	pair = strings.TrimLeft(pair, "= \t")
 	return len(pair) >= len(LoginCookies) && strings.EqualFold(pair[:len(LoginCookies)], LoginCookies)
 }
+
+// DropLoginCookies removes the cookies of login actions from what goes upstream, and leaves all others as they came.
+func DropLoginCookies(h http.Header) {
+	lines, there := h["Cookie"]
+	if !there {
+		return
+	}
+	kept := make([]string, 0, len(lines))
+	for _, line := range lines {
+		if !strings.Contains(strings.ToLower(line), strings.ToLower(LoginCookies)) {
+			kept = append(kept, line)
+			continue
+		}
+		var pairs []string
+		for pair := range strings.SplitSeq(line, ";") {
+			if pair = strings.TrimSpace(pair); pair != "" && !IsLoginCookie(pair) {
+				pairs = append(pairs, pair)
+			}
+		}
+		if len(pairs) > 0 {
+			kept = append(kept, strings.Join(pairs, "; "))
+		}
+	}
+	if len(kept) == 0 {
+		delete(h, "Cookie")
+		return
+	}
+	h["Cookie"] = kept
+}

@@ -157,3 +157,16 @@ func TestURLsOfProviders(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCookiesOfLoginsStayHere(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "", "__Host-fl-staff-12345678=x;a=b": "a=b",
+		"=__Host-fl-staff=x; a=b": "a=b", "__hOST-Fl-staff=x;a": "a", "__Host-fleet=x": "__Host-fleet=x", "a=__Host-fl-staff": "a=__Host-fl-staff",
+	} {
+		h := http.Header{"Cookie": {given}}
+		if DropLoginCookies(h); h.Get("Cookie") != want || len(h["Cookie"]) > 1 || want == "" && h["Cookie"] != nil {
+			t.Errorf("%q becomes %q, want %q", given, h["Cookie"], want)
+		}
+	}
+}

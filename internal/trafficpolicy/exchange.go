@@ -59,6 +59,9 @@ func (x *exchange) next() {
 		r := &x.rules[x.at]
 		if x.step == 0 {
 			m := r.match(x)
+			if m == skipped && r.otherwise(x) {
+				m = uncertain
+			}
 			if m == skipped {
 				if a := r.ownLogin(x); a != nil {
 					x.step, x.rule = len(r.actions), r.name

@@ -220,7 +220,7 @@ func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/events?type=endpoint.updated")
 	b.until("the sign-in page", "document.activeElement.id === 'key'")
 	b.press("flk_wrong" + kb.Enter)
-	b.until("the refusal", "document.querySelector('[role=alert]')?.textContent.includes('not known')")
+	b.until("the refusal, and the focus on the field", "document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id === 'key'")
 	b.press("flk_read" + kb.Enter)
 	b.until("the page that was asked for", "location.pathname + location.search === '/ui/events?type=endpoint.updated' && document.querySelector('#live tbody tr')")
 	// A link on somebody else's page comes without the cookie; one is signed in all the same.

@@ -183,7 +183,7 @@ func (a *apiCall) explained(err error) error {
 func (r resource) at(id string) string { return r.path + "/" + url.PathEscape(id) }
 
 func article(noun string) string {
-	if strings.ContainsAny(noun[:1], "aeoAH") {
+	if strings.ContainsAny(noun[:1], "aeioAH") {
 		return "an " + noun
 	}
 	return "a " + noun

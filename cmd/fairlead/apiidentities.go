@@ -108,10 +108,16 @@ func apiListAppSessions(c console) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
+			return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Clean(userID))
+		}
 		if userID != "" {
 			query.Set("user_id", userID)
 		}
 		all, err := api.ListObjects(ctx, r.path, r.list, query)
+		if err == nil && len(all) == 0 && userID != "" { // somebody without sessions, or nobody at all
+			_, err = api.User(ctx, userID)
+		}
 		if err != nil {
 			return err
 		}

@@ -47,6 +47,7 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 		t.Errorf("get:\n%s", text)
 	}
 	a.api(1, "identities", "get", "au-none")
+	a.api(1, "identities", "sessions", "au-none") // not an empty list
 	if r := a.api(0, "identities", "revoke", "--session", session, "--yes"); r.out != "" || !strings.Contains(r.err, session+" revoked") {
 		t.Errorf("revoking a session prints %+v", r)
 	}
@@ -58,7 +59,8 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	a.api(1, "identities", "revoke", alice, "--yes")
 	a.api(1, "api-keys", "list") // the scope
 	for args, part := range map[string]string{"revoke": "needs the ID", "revoke " + alice + " --session " + session: "not both", "revoke " + session: "--session " + session,
-		"revoke " + alice: "no terminal to ask at: give --yes", "revoke a b": "one argument at most", "list --search " + strings.Repeat("x", 256): "--search", "endpoints": "needs one argument", "sessions a b": "one argument"} {
+		"revoke " + alice: "no terminal to ask at: give --yes", "revoke a b": "one argument at most", "list --search " + strings.Repeat("x", 256): "--search", "endpoints": "needs one argument", "sessions a b": "one argument", "get": "the ID of an identity",
+		"sessions " + session: "identities get " + session} {
 		if r := a.api(exitUsage, append([]string{"identities"}, strings.Fields(args)...)...); !strings.Contains(r.err, part) {
 			t.Errorf("%s: %s", args, r.err)
 		}

@@ -114,6 +114,7 @@ func wrongForOthers(empty string) map[string]wrong {
 	return map[string]wrong{
 		"no URL to doctor":        {[]string{"doctor", "--context", "prod"}, "without a URL asks no cluster"},
 		"two URLs to doctor":      {[]string{"doctor", "http://a.b", "http://c.d"}, "fairlead doctor takes one argument, the endpoint's URL, and got 2"},
+		"https without binding":   {[]string{"http", "8080", "--url", "https://a.example.com"}, "https:// is for endpoints with the public binding"},
 		"bad URL to doctor":       {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
 		"doctor's output":         {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
 		"doctor's pod":            {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"}, `--from-pod "--x/y": give NAMESPACE/POD`},

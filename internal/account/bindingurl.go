@@ -93,6 +93,9 @@ func (f urlForm) parse(raw string) (EndpointURL, error) {
 	}
 	scheme = strings.ToLower(scheme)
 	if !slices.Contains(f.schemes, scheme) {
+		if scheme == "https" {
+			return bad(f.ruleScheme + "; https:// is for endpoints with the public binding")
+		}
 		return bad(f.ruleScheme)
 	}
 	authority, err := onlyAuthority(rest)

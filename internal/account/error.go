@@ -173,8 +173,14 @@ func (e *Error) Error() string {
 	return msg
 }
 
+// NotShown stands for a value that is not repeated: there is none, or it may be a secret.
+const NotShown = "(not shown)"
+
 // String formats the broken rule as a sentence.
 func (f FieldError) String() string {
+	if f.Value == NotShown {
+		return f.Field + ": " + f.Rule
+	}
 	return fmt.Sprintf("%s %q: %s", f.Field, f.Value, f.Rule)
 }
 

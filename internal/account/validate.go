@@ -239,13 +239,13 @@ func CodeInvalidRule(err error) string {
 func ValidateSecret(field, prefix, secret string) error {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	if !ok {
-		return Invalid(field, "(not shown)", "must begin with "+prefix)
+		return Invalid(field, NotShown, "must begin with "+prefix)
 	}
 	wrong := func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
 	}
 	if len(rest) < 32 || len(rest) > 128 || strings.ContainsFunc(rest, wrong) {
-		return Invalid(field, "(not shown)", "after "+prefix+" it needs 32 to 128 random characters of a-z, A-Z, 0-9, '-' and '_'")
+		return Invalid(field, NotShown, "after "+prefix+" it needs 32 to 128 random characters of a-z, A-Z, 0-9, '-' and '_'")
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		"tcp protocol":     {tunnel.Bind{URL: "tcp://a.b:1", UpstreamProtocol: "http1"}, []string{"upstream_protocol", "tcp"}},
 		"host mode":        {tunnel.Bind{URL: ok, HostMode: "not a host"}, []string{"host_mode", "not a host"}},
 		"header injection": {tunnel.Bind{URL: ok, HostMode: "a\r\nX: y"}, []string{"host_mode"}},
-		"upstream secrets": {tunnel.Bind{URL: ok, UpstreamURL: "http://me:hunter2@db"}, []string{"upstream_url", "not shown"}},
+		"upstream secrets": {tunnel.Bind{URL: ok, UpstreamURL: "http://me:hunter2@db"}, []string{"upstream_url: must be a URL without"}},
 		"two at once":      {tunnel.Bind{URL: "http://a", Binding: "public", Name: "a\x00b"}, []string{"hostname", "name"}},
 	} {
 		err := bind(c.bind)

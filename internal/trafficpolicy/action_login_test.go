@@ -142,12 +142,36 @@ func TestCheckLogin(t *testing.T) {
 	}
 }
 
+// What people get wrong when they type a config: each message names the key and what to do.
+func TestMistakesInLoginConfigs(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]string{
+		`issuer_uri: x`: `has no key "issuer_uri"; did you mean issuer_url?`, `clientId: x`: "did you mean client_id?", `client_secrt: x`: "did you mean client_secret?",
+		`max_session_duratoin: 1h`: "did you mean max_session_duration?", `colour: red`: `has no key "colour"; it has auth_id`, `id: x`: `has no key "id"; it has auth_id`,
+		`issuer_url: https://idp.example.com/.well-known/openid-configuration`: "issuer_url ends before /.well-known/openid-configuration",
+		`client_id: " a"`: "client_id begins or ends with white space", `client_secret: "hush\n"`: "client_secret begins or ends with white space", `max_session_duration: 30d`: "there is no unit for days",
+	} {
+		_, problems := Check("on_http_request: [{actions: [{type: openid-connect, config: {"+config+"}}]}]", Options{Scheme: "https", Binding: "public"})
+		var got string
+		for _, p := range problems {
+			got += p.Msg + "\n"
+		}
+		if !strings.Contains(got, want) || strings.Contains(got, "hush") {
+			t.Errorf("%s: %s", config, got)
+		}
+	}
+	_, err := Compile("on_http_request: [{actions: [{type: oauth, config: {provider: okta}}]}]", Options{})
+	if err == nil || !strings.Contains(err.Error(), `not "okta"; the action openid-connect takes any`) || strings.Contains(err.Error(), account.NotShown) {
+		t.Errorf("okta: %v", err)
+	}
+}
+
 func TestURLsOfProviders(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{
 		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true, "http://dex.localhost:1": true, "http://127.0.0.1:1": true, "http://[::1]:1": true,
 		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://x": false, "idp.example.com": false, "https://": false, "https://a:b@c": false,
-		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false, "https://a b": false, "https://" + strings.Repeat("a", 4096): false,
+		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false, "https://a b": false, "https://a/.well-known/openid-configuration": false, "https://a/b/.well-known/openid-configuration/": false, "https://" + strings.Repeat("a", 4096): false,
 	} {
 		if err := checkProviderURL("issuer_url", url); (err == nil) != ok {
 			t.Errorf("%.80q: %v", url, err)

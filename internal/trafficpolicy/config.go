@@ -64,12 +64,48 @@ func (o *object) finish(hints map[string]string) {
 		switch {
 		case hints[key] != "":
 			o.c.problem(o.keys[key], key, "%s has no key %q: %s", o.what, key, hints[key])
+		case o.meant(key) != "":
+			o.c.problem(o.keys[key], key, "%s has no key %q; did you mean %s?", o.what, key, o.meant(key))
 		case len(o.known) == 0:
 			o.c.problem(o.keys[key], key, "%s has no keys", o.what)
 		default:
 			o.c.problem(o.keys[key], key, "%s has no key %q; it has %s", o.what, key, strings.Join(o.known, ", "))
 		}
 	}
+}
+
+// meant is the known key that somebody most likely meant; "" when none is near.
+func (o *object) meant(key string) string {
+	plain := strings.NewReplacer("_", "", "-", "", " ", "")
+	given := plain.Replace(strings.ToLower(key))
+	best, least := "", len(given)/4+1 // one in four letters may be wrong
+	for _, known := range o.known {
+		if n := distance(given, plain.Replace(known)); n < least {
+			best, least = known, n
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be put in, left out or changed to make a word of the other (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // list says whether n is a sequence, and reports it otherwise.

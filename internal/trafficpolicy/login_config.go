@@ -35,7 +35,7 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 		if l.Provider = c.str("provider", ""); !c.has("provider") {
 			c.missing("provider", "github, gitlab, google or microsoft; for any other there is the action openid-connect")
 		} else if hint, known := oauthProviders[l.Provider]; !known || hint != "" {
-			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft; %s", useOIDC)
+			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft, not %q; %s", shorten(l.Provider), useOIDC)
 		}
 		l.IssuerURL = c.providerURL("provider_url")
 	} else {
@@ -116,6 +116,8 @@ func (c *config) secret(key string) string {
 		c.missing(key, "what the provider gave when the application was registered there; there is no application of the service's own")
 	case len(text) > maxLoginText:
 		c.c.problem(c.values[key], "", "%s has at most %d bytes", key, maxLoginText)
+	case strings.TrimSpace(text) != text:
+		c.c.problem(c.values[key], "", "%s begins or ends with white space: remove it; a text that begins with | ends with a line break in YAML", key)
 	case strings.Contains(text, "${"):
 		c.c.problem(c.values[key], "", "expressions in %s are not offered by this version", key)
 	}
@@ -134,12 +136,17 @@ func (c *config) providerURL(key string) string {
 	return text
 }
 
+// wellKnown is where a provider's description is, below its issuer.
+const wellKnown = "/.well-known/openid-configuration"
+
 // checkProviderURL checks what can be without asking anybody. Where the service really connects to is judged when it does.
 func checkProviderURL(key, text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Opaque != "" || len(text) > maxLoginText:
 		return fmt.Errorf("%s is a URL such as https://login.example.com", key)
+	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), wellKnown) && key != "idp_metadata_url":
+		return fmt.Errorf("%s ends before %s: what stands at that address is found from it", key, wellKnown)
 	case u.User != nil || u.Fragment != "" || u.RawQuery != "" && key != "idp_metadata_url":
 		return fmt.Errorf("%s has no user, query or fragment", key)
 	case u.Scheme == "https":
@@ -175,7 +182,7 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 		err = fmt.Errorf("not a duration")
 	}
 	if err != nil || d > account.LongestSession || d < time.Second && (d != 0 || !none) {
-		c.c.problem(n, scalar(n), "%s is a duration from 1s to %s, such as 15m, or a number of nanoseconds", key, account.LongestSession)
+		c.c.problem(n, scalar(n), "%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key, account.LongestSession.Hours())
 		return def
 	}
 	return d

@@ -77,7 +77,7 @@ func Compile(text string, o Options) (*Policy, error) {
 	for i, problem := range problems {
 		value := problem.Value
 		if value == "" {
-			value = "(not shown)"
+			value = account.NotShown
 		}
 		fields[i] = account.FieldError{Field: "traffic_policy", Value: value, Rule: problem.String()}
 	}

@@ -63,7 +63,7 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 
 // addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes after the limit.
 func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
-	bad := func(rule string) error { return account.Invalid("traffic_policy", "(not shown)", rule) }
+	bad := func(rule string) error { return account.Invalid("traffic_policy", account.NotShown, rule) }
 	switch {
 	case policy == "":
 		return nil
@@ -113,7 +113,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 
 func checkUpstream(raw string) error {
 	if u, err := url.Parse(raw); err != nil || u.User != nil {
-		return account.Invalid("upstream_url", "(not shown)", "must be a URL without user name and password")
+		return account.Invalid("upstream_url", account.NotShown, "must be a URL without user name and password")
 	}
 	return nil
 }

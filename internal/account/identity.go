@@ -129,6 +129,10 @@ type RevokeSelector struct {
 
 	// Of a back-channel logout: the sessions of the issuer's sid, or of its sub.
 	Issuer, ProviderSession, Subject string
+	// Once names the issuer's word, which counts until OnceUntil and one time only: CodeLoginFailed when it was used, or is too old. It is used when the
+	// sessions have ended, and not before: who asks again after a failure is heard. "" = there is nothing to count.
+	Once      string
+	OnceUntil time.Time
 }
 
 // Reasons for which sessions are revoked.

@@ -154,9 +154,9 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession, NotAfter: c.NotAfter,
 	})
 	switch {
-	case account.CodeOf(err) == account.CodeLoginAgain && !f.Fresh:
+	case account.CodeOf(err) == account.CodeLoginAgain && f.Again < maxAgain:
 		v.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID)
-		v.begin(f.ReturnTo, true)
+		v.begin(f.ReturnTo, f.Again+1)
 		return
 	case account.CodeOf(err) == account.CodeLoginAgain:
 		v.fail(&account.Error{Code: account.CodeLoginAgain, Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. Log out there, and open " + v.place.EndpointURL + " again.", Cause: err})

@@ -137,10 +137,15 @@ func TestBackChannelLogout(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, res.Code, w.store.revoked)
 		}
 	}
+	w.store.down = account.Errorf(account.CodeUnavailable, "down")
+	if res := idp.post(path, "logout_token=good"); res.Code != 503 {
+		t.Errorf("while the store is down: %d", res.Code)
+	}
+	w.store.down, w.store.revoked, w.store.reasons = nil, nil, nil
 	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
 	}
-	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", ProviderSession: "sid", Subject: "ann"}) || w.store.reasons[0] != account.RevokedByBackChannel {
+	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00jti", OnceUntil: w.now.Add(clockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
 		t.Errorf("%+v %s", sel, w.store.reasons[0])
 	}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {

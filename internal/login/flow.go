@@ -48,12 +48,12 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// begin sends the browser to the provider.
-func (v *visit) begin(returnTo string, fresh bool) {
+// begin sends the browser to the provider, which has to ask the person when it is for the second time or a later one.
+func (v *visit) begin(returnTo string, again int) {
 	if !v.admitted(PathLogin) {
 		return
 	}
-	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, Began: v.now().UTC(), Fresh: fresh}
+	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, Began: v.now().UTC(), Fresh: again > 0, Again: again}
 	ctx, cancel := v.asking()
 	defer cancel()
 	start, err := v.provider.Start(ctx, f, v.place)
@@ -73,7 +73,7 @@ func (v *visit) login() {
 		v.page(account.CodeLoginNeeded, "Open this address in a browser.")
 		return
 	}
-	v.begin(returnPath(v.query().Get("return_to")), false)
+	v.begin(returnPath(v.query().Get("return_to")), 0)
 }
 
 // query is that of the client.

@@ -172,8 +172,14 @@ func TestLoggingInAgain(t *testing.T) {
 			t.Errorf("a provider %s: %d", what, res.Code)
 		}
 	}
-	w.store.again, b = 2, w.browser()
+	w.store.again, b = maxAgain+1, w.browser()
 	b.login("/x")
+	for range maxAgain - 1 { // revoked once more, while the person was asked
+		res := b.get(w.callback())
+		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start") || !f.Fresh || f.ReturnTo != "/x" {
+			t.Fatalf("%d, flow %+v", res.Code, f)
+		}
+	}
 	if res := b.get(w.callback()); res.Code != 401 || code(res) != account.CodeLoginAgain {
 		t.Errorf("asked again for ever: %d", res.Code)
 	}

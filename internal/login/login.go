@@ -39,6 +39,7 @@ type Options struct {
 // Limits of a login.
 const (
 	flowLife        = 10 * time.Minute
+	maxAgain        = 3                // times that one login is begun anew, because of revocations while it was under way
 	maxFlows        = 5                // logins that one browser can have begun at an action
 	providerTimeout = 20 * time.Second // of all that one step asks a provider
 	clockSkew       = time.Minute      // between a provider and us

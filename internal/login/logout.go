@@ -71,17 +71,16 @@ func (v *visit) backChannel(r *http.Request) {
 		v.refuseToken(errors.New("the token names nobody"))
 		return
 	}
-	first, err := v.opt.Store.Once(ctx, v.place.AccountID, strings.Join([]string{"logout_token", t.Issuer, t.ID}, "\x00"), t.Expires.Add(clockSkew))
-	if err == nil && !first {
-		v.refuseToken(errors.New("the token was used before"))
+	by := account.Caller{AccountID: v.place.AccountID, PrincipalID: t.Issuer}
+	done, err := v.opt.Revoker.Revoke(ctx, by, account.RevokeSelector{
+		Issuer: t.Issuer, ProviderSession: t.SessionID, Subject: t.Subject,
+		Once: strings.Join([]string{"logout_token", t.Issuer, t.ID}, "\x00"), OnceUntil: t.Expires.Add(clockSkew),
+	}, account.RevokedByBackChannel)
+	switch {
+	case account.CodeOf(err) == account.CodeLoginFailed:
+		v.refuseToken(err)
 		return
-	}
-	var done *account.Revocation
-	if err == nil {
-		by := account.Caller{AccountID: v.place.AccountID, PrincipalID: t.Issuer}
-		done, err = v.opt.Revoker.Revoke(ctx, by, account.RevokeSelector{Issuer: t.Issuer, ProviderSession: t.SessionID, Subject: t.Subject}, account.RevokedByBackChannel)
-	}
-	if err != nil {
+	case err != nil: // the provider may ask again
 		v.fail(unavailable("ending the sessions of a logout token", err))
 		return
 	}

@@ -22,6 +22,7 @@ type Flow struct {
 	ReturnTo  string    `json:"r"`           // path and query of the endpoint's host
 	Began     time.Time `json:"t"`
 	Fresh     bool      `json:"f,omitempty"` // the provider must ask the person again
+	Again     int       `json:"a,omitempty"` // how often this login was begun anew, because sessions were revoked meanwhile
 }
 
 // Place is a login action at an endpoint: what providers build their URLs from. URLs come from the endpoint's URL, never from Host.

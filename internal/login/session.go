@@ -68,7 +68,7 @@ func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpo
 	case v.Config.AllowCORSPreflight && isPreflight(v.r):
 		next(v.w, onward(v.r, nil), trafficpolicy.LoginResult{})
 	case isNavigation(v.r):
-		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), false)
+		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), 0)
 	case isForm(v.r): // a redirect would lose what was filled in
 		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
 	default:

@@ -110,6 +110,12 @@ func (m *memory) StillLive(context.Context, []string) (map[string]bool, error) {
 func (m *memory) Revoke(_ context.Context, _ account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.down == nil && sel.Once != "" {
+		if m.used[sel.Once] {
+			return nil, account.Errorf(account.CodeLoginFailed, "used")
+		}
+		m.used[sel.Once] = true
+	}
 	m.revoked, m.reasons = append(m.revoked, sel), append(m.reasons, reason)
 	maps.DeleteFunc(m.sessions, func(_ string, s *account.LiveSession) bool { return s.ID == sel.SessionID })
 	return &account.Revocation{}, m.down

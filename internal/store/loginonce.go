@@ -19,21 +19,25 @@ func (s *Store) Once(ctx context.Context, accountID, key string, until time.Time
 		return false, s.mapError("using a login's part", errNoKey)
 	}
 	var first bool
-	err := s.write(ctx, "using a login's part", func(t *tx) error {
-		if !until.After(t.now) {
-			return nil
-		}
-		done, err := t.sql.ExecContext(t.ctx, `INSERT INTO login_once (account_id, digest, until) VALUES ($1, $2, $3)
-			ON CONFLICT (account_id, digest) DO UPDATE SET until = excluded.until WHERE login_once.until <= $4`,
-			accountID, s.opt.Key.Digest("once\x00"+key), micros(until), micros(t.now))
-		if err != nil {
-			return err
-		}
-		n, err := done.RowsAffected()
-		first = n == 1
+	err := s.write(ctx, "using a login's part", func(t *tx) (err error) {
+		first, err = t.once(accountID, key, until)
 		return err
 	})
 	return first && err == nil, err
+}
+
+func (t *tx) once(accountID, key string, until time.Time) (first bool, err error) {
+	if !until.After(t.now) {
+		return false, nil
+	}
+	done, err := t.sql.ExecContext(t.ctx, `INSERT INTO login_once (account_id, digest, until) VALUES ($1, $2, $3)
+		ON CONFLICT (account_id, digest) DO UPDATE SET until = excluded.until WHERE login_once.until <= $4`,
+		accountID, t.s.opt.Key.Digest("once\x00"+key), micros(until), micros(t.now))
+	if err != nil {
+		return false, err
+	}
+	n, err := done.RowsAffected()
+	return n == 1, err
 }
 
 // PutTicket implements account.Logins.

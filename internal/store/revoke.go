@@ -164,6 +164,15 @@ func (t *tx) revokeOfProvider(done *account.Revocation, by account.Caller, sel a
 	if t.s.opt.Key == nil {
 		return errNoKey
 	}
+	if sel.Once != "" { // in the same transaction: a word whose sessions live on is not used up
+		first, err := t.once(by.AccountID, sel.Once, sel.OnceUntil)
+		if err != nil {
+			return err
+		}
+		if !first {
+			return account.Errorf(account.CodeLoginFailed, "this word of the identity provider was used before, or is too old")
+		}
+	}
 	q := query{args: []any{by.AccountID, sel.Issuer}, text: `account_id = $1 AND issuer = $2`}
 	q.andIf(sel.Subject != "", `subject = `, sel.Subject)
 	if sel.ProviderSession != "" { // or the subject's whose session the provider did not name

@@ -4,6 +4,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,28 @@ var onlyOnce = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 		}
 		Must(t, f.Store.Sweep(t.Context()))
+	},
+	"a provider's word about sessions is used when they have ended": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		f.Login("alice", "s1")
+		by := account.Caller{AccountID: f.AccountID, PrincipalID: "https://id.example"}
+		sel := account.RevokeSelector{Issuer: "https://id.example", Subject: "alice", Once: "word", OnceUntil: f.Clock.Now().Add(time.Minute)}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := f.Store.Revoke(gone, by, sel, account.RevokedByBackChannel)
+		Equal(t, "failed, and the session lives", fmt.Sprint(err != nil, f.Lives("s1")), "true true")
+		done, err := f.Store.Revoke(t.Context(), by, sel, account.RevokedByBackChannel)
+		Must(t, err)
+		Equal(t, "ended", len(done.SessionIDs), 1)
+		f.Clock.Step(time.Second)
+		f.Login("alice", "s2", func(l *account.NewLogin) { l.Began = f.Clock.Now() })
+		_, err = f.Store.Revoke(t.Context(), by, sel, account.RevokedByBackChannel)
+		MustCode(t, err, account.CodeLoginFailed)
+		sel.Once = "another word, too old"
+		f.Clock.Step(time.Minute)
+		_, err = f.Store.Revoke(t.Context(), by, sel, account.RevokedByBackChannel)
+		MustCode(t, err, account.CodeLoginFailed)
+		Equal(t, "the next one lives", f.Lives("s2"), true)
 	},
 	"of many who use one thing at once one is the first": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -148,3 +148,11 @@ func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
 		t.Errorf("the upstream gets %q", got)
 	}
 }
+
+func TestNamesThatOnlyTheEdgeGives(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Fairlead-Auth-Email": nil, "fairlead_auth_email": nil, "Fairlead.Auth.Email": nil, "FAIRLEAD~x": nil, "Fairlead": {""}, "Fairleading": {""}, "Fairlead2": {""}, "X-Fairlead-A": {""}}
+	if dropIdentity(h); len(h) != 4 || h["Fairlead"] == nil || h["Fairleading"] == nil || h["Fairlead2"] == nil || h["X-Fairlead-A"] == nil {
+		t.Errorf("left: %v", h)
+	}
+}

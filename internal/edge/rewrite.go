@@ -79,11 +79,16 @@ func forwarded(name string) bool {
 // identityPrefix begins the names of headers that say to an upstream who the caller is. Only the edge sets them.
 const identityPrefix = "fairlead"
 
-// dropIdentity removes them from what a client sends, however it spells them.
+// dropIdentity removes them from what a client sends, however it spells them: some servers make one and the same of "-", "_", "." and whatever else is no
+// letter and no digit.
 func dropIdentity(h http.Header) {
 	for name := range h {
 		n := len(identityPrefix)
-		if len(name) > n && (name[n] == '-' || name[n] == '_') && strings.EqualFold(name[:n], identityPrefix) {
+		if len(name) <= n || !strings.EqualFold(name[:n], identityPrefix) {
+			continue
+		}
+		letter, digit := 'a' <= name[n]|0x20 && name[n]|0x20 <= 'z', '0' <= name[n] && name[n] <= '9'
+		if !letter && !digit {
 			delete(h, name)
 		}
 	}

@@ -49,11 +49,16 @@ func onward(r *http.Request, found *trafficpolicy.LoginResult) *http.Request {
 	return r
 }
 
-// isIdentity says whether a header's name is kept for the edge, however it is spelled: servers that turn names into variables do not tell "-" from "_".
+// isIdentity says whether a header's name is kept for the edge, however it is spelled: servers that turn names into variables make one and the same of
+// "-", "_", "." and whatever else is no letter and no digit.
 func isIdentity(name string) bool {
 	const prefix = "fairlead"
 	n := len(prefix)
-	return len(name) > n && (name[n] == '-' || name[n] == '_') && strings.EqualFold(name[:n], prefix)
+	if len(name) <= n || !strings.EqualFold(name[:n], prefix) {
+		return false
+	}
+	letter, digit := 'a' <= name[n]|0x20 && name[n]|0x20 <= 'z', '0' <= name[n] && name[n] <= '9'
+	return !letter && !digit
 }
 
 // dropFromConnection keeps a client from declaring our headers its connection's own, which would end with it.

@@ -28,7 +28,7 @@ func TestHeadersOfAPerson(t *testing.T) {
 		t.Errorf("%d bytes of groups", len(got))
 	}
 	for name, ours := range map[string]bool{
-		"Fairlead-Auth-Email": true, "fairlead_auth_email": true, "FAIRLEAD-X": true, "Fairlead_": true, "Fairlead-Error-Code": true, "Fairlead": false, "Fairleading": false, "X-Fairlead-A": false,
+		"Fairlead-Auth-Email": true, "fairlead_auth_email": true, "FAIRLEAD-X": true, "Fairlead_": true, "Fairlead.Auth.Email": true, "fairlead~auth-email": true, "Fairlead2-A": false, "Fairlead-Error-Code": true, "Fairlead": false, "Fairleading": false, "X-Fairlead-A": false,
 	} {
 		if isIdentity(name) != ours {
 			t.Errorf("%s: %v", name, !ours)

@@ -194,3 +194,24 @@ func TestCookiesOfLoginsStayHere(t *testing.T) {
 		}
 	}
 }
+
+// A rule before the login may rewrite every path; those of the login stay where the provider sends people, and a login ends where they wanted to go.
+func TestALoginAfterARewrite(t *testing.T) {
+	t.Parallel()
+	p := compile(t, `
+on_http_request:
+- actions: [{type: url-rewrite, config: {from: "^https://[^/]+/(.*)", to: "/v2/$1"}}, `+oidcAction+`]
+`, Options{Scheme: "https", Binding: "public", Logins: &doorman{}})
+	r := httptest.NewRequest("GET", "/_fairlead/oidc/callback?code=1", nil)
+	if got := body(t, ask(t, p, fullConn(), r)); got != "own path" {
+		t.Errorf("the callback leads to %q", got)
+	}
+	r = httptest.NewRequest("GET", "/x?y", nil)
+	r.Header.Set("Person", "ann")
+	res := ask(t, p, fullConn(), r, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.RequestURI()+" "+ClientPath(r))
+	})
+	if got := body(t, res); got != "/v2/x?y /x?y" {
+		t.Errorf("the upstream gets %q", got)
+	}
+}

@@ -124,7 +124,6 @@ func (a *urlRewrite) serve(x *exchange) {
 		}
 		r := x.edit()
 		r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery, r.URL.Opaque = u.Path, u.RawPath, u.RawQuery, u.ForceQuery, ""
-		r.RequestURI = r.URL.RequestURI()
 	}
 	x.next()
 }

@@ -147,7 +147,7 @@ func TestPreflightRequests(t *testing.T) {
 	if res.passed == nil || res.found.Identity.ID != "" || res.passed.Header.Get("Fairlead-Auth-Email") != "" || res.passed.Header.Get("Cookie") != "a=b" {
 		t.Errorf("%d %v", res.Code, res.passed)
 	}
-	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}}} {
+	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}}, {"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Upgrade": {"x"}}} {
 		r := httptest.NewRequest(http.MethodOptions, "/x", nil)
 		r.Header = header
 		if res := w.browser().do(r); res.passed != nil {

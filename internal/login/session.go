@@ -78,7 +78,7 @@ func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpo
 
 // isPreflight says whether a browser asks what a script may send.
 func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+	return r.Method == http.MethodOptions && r.Header.Get("Upgrade") == "" && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
 }
 
 // isNavigation says whether a browser goes to a page, rather than a script or a program asking for something.

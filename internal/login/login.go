@@ -176,7 +176,7 @@ func (v *visit) fail(err error) {
 		code, msg = account.CodeUnavailable, ""
 	}
 	if msg == "" || code == account.CodeUnavailable {
-		msg = "Nobody can log in to this endpoint at the moment. Try again in a moment."
+		msg = "The service cannot look up at the moment who is logged in to this endpoint. Try again in a moment."
 	} else if !strings.Contains(msg, v.place.EndpointURL) { // providers do not say where it goes on
 		msg += " Open " + v.place.EndpointURL + " to begin again."
 	}

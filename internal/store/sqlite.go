@@ -58,7 +58,11 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 }
 
 func openDB(path, parameters string) (*sql.DB, error) {
-	name := (&url.URL{Scheme: "file", Path: path, RawQuery: "_busy_timeout=5000&" + parameters}).String()
+	absolute, err := filepath.Abs(path) // of data/x.db a URL would make the host data
+	if err != nil {
+		return nil, fmt.Errorf("opening database %s: %w", path, err)
+	}
+	name := (&url.URL{Scheme: "file", Path: absolute, RawQuery: "_busy_timeout=5000&" + parameters}).String()
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		return nil, fmt.Errorf("opening database %s: %w", path, err)

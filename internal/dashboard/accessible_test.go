@@ -115,7 +115,7 @@ func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities")
 	eval[bool](b, "(document.getElementById('q').focus(), window.same = true)")
 	b.press("chia")
-	b.until("one row", "document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('Chiara')")
+	b.until("one row", "location.search === '?q=chia' && document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('Chiara')")
 	if got := eval[string](b, "document.querySelector('#live [role=status]').textContent"); got != "1 identity" {
 		t.Errorf("the number of results is told as %q", got)
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // The keys of the config file.
@@ -58,7 +60,19 @@ func readFile(path string, mustExist bool) (*file, error) {
 		return nil, fmt.Errorf("reading config file: %w", err)
 	}
 	f.mode = mode
+	if data, err = asUTF8(data); err != nil {
+		return nil, fmt.Errorf("config file %q: %w", path, err)
+	}
 	return f, f.parse(data)
+}
+
+// asUTF8 returns text in UTF-8, which is what Save writes: some editors and shells of Windows write UTF-16, with the mark by which it is known.
+func asUTF8(data []byte) ([]byte, error) {
+	data, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding its text: %w", err)
+	}
+	return data, nil
 }
 
 func newFile(path string) *file {

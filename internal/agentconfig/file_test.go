@@ -143,8 +143,37 @@ func TestSaveRemovesAKeyGivenEmpty(t *testing.T) {
 	}
 }
 
+func TestAFileInUTF16IsReadAndSavedAsUTF8(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"little endian": "\xff\xfe" + wide("server_url: https://ä.example\n", 0), "big endian": "\xfe\xff" + wide("server_url: https://ä.example\n", 1),
+		"UTF-8 with a mark": "\xef\xbb\xbfserver_url: https://ä.example\n",
+	} {
+		path := write(t, filepath.Join(t.TempDir(), "config.yaml"), text, 0o600)
+		if err := Save(path, map[string]string{KeyAuthtoken: tokenA}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, _ := os.ReadFile(path); string(got) != "server_url: https://ä.example\nauthtoken: "+tokenA+"\n" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// wide is a text of characters below 256 in UTF-16, with the low byte of each at its place low.
+func wide(text string, low int) string {
+	var b []byte
+	for _, r := range text {
+		pair := []byte{byte(r), 0}
+		if low == 1 {
+			pair = []byte{0, byte(r)}
+		}
+		b = append(b, pair...)
+	}
+	return string(b)
+}
+
 func FuzzConfigFileNeverPanicsAndSaveKeepsItLoadable(f *testing.F) {
-	for _, s := range []string{"", "# c", "a: b", "server_url: x\n# c\nauthtoken: y", "---\n", "{}", "{server_url: a}", "? a\n: b", "- a", "!!binary x: y"} {
+	for _, s := range []string{"", "# c", "a: b", "server_url: x\n# c\nauthtoken: y", "---\n", "{}", "{server_url: a}", "? a\n: b", "- a", "!!binary x: y", "\xfe\xff", "\xff\xfea\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

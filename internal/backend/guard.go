@@ -69,7 +69,7 @@ func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 func (g *Guard) Check(addr netip.Addr) error {
 	addr = addr.Unmap()
 	for _, p := range g.Never {
-		if p.Contains(addr.WithZone("")) {
+		if p.Contains(addr.WithZone("")) || p.Contains(within(addr)) {
 			return fmt.Errorf("%w: %s is never connected to", ErrForbidden, addr)
 		}
 	}

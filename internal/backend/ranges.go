@@ -60,16 +60,25 @@ func forbidden(addr netip.Addr) string {
 	if addr.Is4() {
 		return in(reserved4, addr)
 	}
-	raw := addr.As16()
-	switch {
-	case nat64.Contains(addr):
-		return embedded(netip.AddrFrom4([4]byte(raw[12:])))
-	case sixToFour.Contains(addr):
-		return embedded(netip.AddrFrom4([4]byte(raw[2:6])))
+	switch inner := within(addr); {
+	case inner.IsValid():
+		return embedded(inner)
 	case !global6.Contains(addr):
 		return "not a public unicast address"
 	}
 	return in(reserved6, addr)
+}
+
+// within is the address of IPv4 that a gateway takes the one of IPv6 for; none where it is no such.
+func within(addr netip.Addr) netip.Addr {
+	raw := addr.As16()
+	switch {
+	case nat64.Contains(addr):
+		return netip.AddrFrom4([4]byte(raw[12:]))
+	case sixToFour.Contains(addr):
+		return netip.AddrFrom4([4]byte(raw[2:6]))
+	}
+	return netip.Addr{}
 }
 
 func embedded(addr netip.Addr) string {

@@ -30,6 +30,7 @@ func TestWhereProvidersCanBe(t *testing.T) {
 		}},
 		"with everything allowed": {everywhere, []string{
 			"http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://100.100.100.200/", "http://[::ffff:169.254.169.254]/", "http://192.0.0.192/", "http://168.63.129.16/",
+			"http://[64:ff9b::a9fe:a9fe]/", "http://[2002:a9fe:a9fe::1]/", "http://[64:ff9b::6464:64c8]/",
 		}},
 	} {
 		client := NewClient(c.allow)

@@ -62,7 +62,7 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 }
 
 // dropForwarded removes what clients say about hops before us, however they spell it: servers that turn header names into variables do not
-// tell "-" from "_".
+// tell "-" from "_", or from any other sign.
 func dropForwarded(h http.Header) {
 	for name := range h {
 		if forwarded(name) {
@@ -72,8 +72,19 @@ func dropForwarded(h http.Header) {
 }
 
 func forwarded(name string) bool {
-	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	plain := strings.Map(plainly, name)
 	return plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-")
+}
+
+// plainly makes "-" of what is no letter and no digit, and small letters of the others.
+func plainly(r rune) rune {
+	switch {
+	case 'A' <= r && r <= 'Z':
+		return r + 'a' - 'A'
+	case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+		return r
+	}
+	return '-'
 }
 
 // identityPrefix begins the names of headers that say to an upstream who the caller is. Only the edge sets them.

@@ -190,7 +190,7 @@ func TestSpoofedHeaders(t *testing.T) {
 	b := newBrowser(t).http1() // which knows the header Connection
 	b.signIn(b.visit(s.url+"/"), bob)
 	for _, name := range []string{"Fairlead-Auth-Email", "fairlead-auth-email", "FAIRLEAD-AUTH-EMAIL", "Fairlead_Auth_Email", "fairlead-auth_email", "FAIRLEAD_AUTH_GROUPS", "Fairlead-Auth-User-Id", "Fairlead_auth-user_id",
-		"Fairlead-Auth-Anything", "fairlead-x"} {
+		"Fairlead-Auth-Anything", "fairlead-x", "Fairlead.Auth.Email"} {
 		b.extra = http.Header{name: {"root@example.com"}, "Connection": {"close, " + name + ", fairlead-auth-email, Fairlead-Auth-Groups"}}
 		for path, email := range map[string][]string{"/x": {bob.email}, "/open": nil} {
 			e := b.call(s.url + path).echo(t)

@@ -72,7 +72,7 @@ func parseHop(s string) (netip.Addr, bool) {
 }
 
 // setForwarded replaces what the request says about hops before us by what is true, in every spelling: servers that turn header names into
-// variables do not tell "-" from "_".
+// variables do not tell "-" from "_", or from any other sign.
 func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
 	hops := e.hops(c, r)
 	if len(hops) > 1 {
@@ -83,7 +83,7 @@ func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme stri
 		texts[i] = a.String()
 	}
 	for name := range r.Header {
-		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		plain := strings.Map(plainly, name)
 		if plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-") {
 			delete(r.Header, name)
 		}
@@ -92,4 +92,15 @@ func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme stri
 	r.Header.Set(forwardedProto, scheme)
 	r.Header.Set(forwardedHost, r.Host)
 	r.RemoteAddr = client.Addr.String()
+}
+
+// plainly makes "-" of what is no letter and no digit, and small letters of the others.
+func plainly(r rune) rune {
+	switch {
+	case 'A' <= r && r <= 'Z':
+		return r + 'a' - 'A'
+	case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+		return r
+	}
+	return '-'
 }

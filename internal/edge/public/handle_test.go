@@ -9,7 +9,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strconv"
@@ -365,5 +367,20 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
 		_ = conn.Close()
+	}
+}
+
+// What a client says of hops before us goes, however it is spelled.
+func TestOtherSpellingsOfForwarded(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://a.example/", nil)
+	r.Header = http.Header{}
+	for _, name := range []string{"Forwarded", "X-Real-IP", "x_real_ip", "X.Forwarded.For", "x-forwarded_For", "X~Forwarded~Client-Cert", "X-Forwarded-Port"} {
+		r.Header[name] = []string{"evil"}
+	}
+	r.Header["X-Forward"] = []string{"kept"}
+	New(Options{Logger: slog.New(slog.DiscardHandler)}).setForwarded(&conn{client: netip.MustParseAddrPort("192.0.2.7:4")}, r, Client{}, "http")
+	if len(r.Header) != 4 || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Forward") != "kept" {
+		t.Errorf("left: %v", r.Header)
 	}
 }

@@ -109,12 +109,28 @@ func checkTree(t *testing.T, b *tab, page string) {
 	}
 }
 
-func (b *tab) press(keys string) { b.t.Helper(); b.do(chromedp.KeyEvent(keys)) }
+// press presses keys. The browser throws away those that come before it has painted the page.
+func (b *tab) press(keys string) {
+	b.t.Helper()
+	b.until("that the page is painted", "performance.getEntriesByName('first-contentful-paint').length > 0")
+	b.do(chromedp.KeyEvent(keys))
+}
+
+// write types a text into the field with the id, in the place of what it holds.
+func (b *tab) write(id, text string) {
+	b.t.Helper()
+	field := "document.getElementById('" + id + "')"
+	eval[bool](b, "("+field+".focus(), "+field+".select(), true)")
+	b.press(text)
+	if got := eval[string](b, field+".value"); got != text {
+		b.t.Fatalf("typing %q into %s made %q", text, id, got)
+	}
+}
 
 func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities")
-	eval[bool](b, "(document.getElementById('q').focus(), window.same = true)")
-	b.press("chia")
+	eval[bool](b, "window.same = true")
+	b.write("q", "chia")
 	b.until("one row", "location.search === '?q=chia' && document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('Chiara')")
 	if got := eval[string](b, "document.querySelector('#live [role=status]').textContent"); got != "1 identity" {
 		t.Errorf("the number of results is told as %q", got)
@@ -124,8 +140,7 @@ func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	}
 	b.press("zzz")
 	b.until("that nothing matches", "document.querySelector('#live .empty')?.textContent.includes('No identity matches')")
-	eval[bool](b, "(document.getElementById('q').select(), true)")
-	b.press("github")
+	b.write("q", "github")
 	b.until("who is of the provider", "document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('erin-dev')")
 	eval[bool](b, `(() => { const q = document.getElementById("q"), p = document.getElementById("provider"); q.value = ""; p.value = "login.example.com"; p.dispatchEvent(new Event("input", {bubbles: true})); return true; })()`)
 	b.until("those of a provider", "document.querySelectorAll('#live tbody tr').length === 2 && location.search === '?provider=login.example.com'")
@@ -219,9 +234,11 @@ func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.until("the sign-in page", "location.pathname === '/ui/sign-in' && document.querySelector('.notice')?.textContent.includes('signed out')")
 	b.open("/ui/events?type=endpoint.updated")
 	b.until("the sign-in page", "document.activeElement.id === 'key'")
-	b.press("flk_wrong" + kb.Enter)
+	b.write("key", "flk_wrong")
+	b.press(kb.Enter)
 	b.until("the refusal, and the focus on the field", "document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id === 'key'")
-	b.press("flk_read" + kb.Enter)
+	b.write("key", "flk_read")
+	b.press(kb.Enter)
 	b.until("the page that was asked for", "location.pathname + location.search === '/ui/events?type=endpoint.updated' && document.querySelector('#live tbody tr')")
 	// A link on somebody else's page comes without the cookie; one is signed in all the same.
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

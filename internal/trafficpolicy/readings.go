@@ -20,10 +20,14 @@ func (r *rule) otherwise(x *exchange) bool {
 	if x.r == nil || x.status != 0 || len(r.expressions) == 0 || !r.protects() {
 		return false
 	}
-	all := readings(x.r.URL.Path)
-	if len(all) == 0 {
+	given := x.r.URL.Path
+	switch {
+	case !ambiguous(given):
 		return false
+	case len(given) > maxRead:
+		return true
 	}
+	all := readings(given)
 	defer clear(x.cache)
 	for _, path := range all {
 		clear(x.cache)
@@ -35,14 +39,18 @@ func (r *rule) otherwise(x *exchange) bool {
 	return false
 }
 
+// maxRead bounds the paths that are read in several ways, in bytes; a longer one that could be, may be anything.
+const maxRead = 4 << 10
+
+// ambiguous says whether a path may have more than one reading.
+func ambiguous(given string) bool {
+	return strings.ContainsAny(given, `;\%`) || cleanPath(given) != given
+}
+
 // readings are what servers make of a decoded path, but for the one that rules see: as it is, with "\" for "/", decoded once more, and without what
 // follows a ";" in each part. Of "/open/..;/admin", a servlet container makes "/admin".
 func readings(given string) []string {
-	seen := cleanPath(given)
-	if seen == given && !strings.ContainsAny(given, `;\%`) {
-		return nil
-	}
-	all := []string{given}
+	seen, all := cleanPath(given), []string{given}
 	add := func(change func(string) string) {
 		for _, path := range slices.Clone(all) {
 			if changed := change(path); !slices.Contains(all, changed) {

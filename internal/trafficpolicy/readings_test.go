@@ -6,6 +6,7 @@ package trafficpolicy
 import (
 	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
 )
 
@@ -28,6 +29,12 @@ on_http_request:
 			if res := ask(t, p, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != 403 {
 				t.Errorf("%s: %s passes", name, path)
 			}
+		}
+	}
+	long := strings.Repeat("x", maxRead)
+	for path, status := range map[string]int{"/open/" + long: 200, "/open/" + long + ";": 403} {
+		if res := ask(t, open, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != status {
+			t.Errorf("a long path: %d, want %d", res.StatusCode, status)
 		}
 	}
 	for _, path := range []string{"/open/x", "/open/a%20b", "/open//x", "/open/a/../b", "/open/a;b=c", "/open/a%2Fb", "/open/100%25", "/open/%E4%BD%A0", "/open/a%5Cb", "/open/..x", "/%C3%A9"} {

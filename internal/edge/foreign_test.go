@@ -117,7 +117,7 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 		addr, want string // of X-Forwarded-For, -Proto and -Host
 	}{
 		"a pod":            {Origin{}, http.Header{"X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil"}}, "10.1.2.3:4", "10.1.2.3 http hello.demo"},
-		"TLS":              {Origin{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")}, http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.Forwarded.Host": {"evil"}}, "10.0.0.1:4", "192.0.2.7 https hello.demo"},
+		"TLS":              {Origin{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")}, http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.forwarded.host": {"evil"}}, "10.0.0.1:4", "192.0.2.7 https hello.demo"},
 		"behind a trusted": {Origin{Forwarded: true}, http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}}, "10.0.0.1:4", "192.0.2.7 https shop.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 			}
 			(&exchange{origin: &c.origin}).setForwarded(p)
 			h := p.Out.Header
-			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " + h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil || h["X.Forwarded.Host"] != nil {
+			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " + h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil || h["X.forwarded.host"] != nil {
 				t.Errorf("%s (%v), want %s", got, h, c.want)
 			}
 		})

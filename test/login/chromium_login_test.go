@@ -15,16 +15,25 @@ import (
 // signIn fills the page of Dex.
 func (c *tab) signIn(who person) {
 	c.t.Helper()
-	c.do("filling the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=password]")), chromedp.SendKeys(chromedp.CSS("input[name=login]"), who.email),
+	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=password]")))
+	c.painted()
+	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=login]"), who.email),
 		chromedp.SendKeys(chromedp.CSS("input[name=password]"), who.password), chromedp.Click(chromedp.CSS("button[type=submit]")))
+}
+
+// painted waits until the page is painted: the browser throws away keys that come before.
+func (c *tab) painted() {
+	c.t.Helper()
+	c.wait(`performance.getEntriesByName("first-contentful-paint").length > 0`)
 }
 
 // admin signs in to the dashboard in a profile of its own, and goes to the identities.
 func (a *tenant) admin() *tab {
 	a.Helper()
 	c := chromium(a.TB)
-	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"), chromedp.WaitVisible(chromedp.CSS("#key")),
-		chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey), chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
+	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"), chromedp.WaitVisible(chromedp.CSS("#key")))
+	c.painted()
+	c.do("giving the key", chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey), chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
 	return c
 }
 
@@ -72,6 +81,7 @@ func TestInARealBrowser(t *testing.T) {
 // revokeByKeyboard finds the person by the search, and ends their sessions with the trash control of the row, without a mouse.
 func (c *tab) revokeByKeyboard(who person) {
 	c.t.Helper()
+	c.painted()
 	c.do("searching", chromedp.SendKeys(chromedp.CSS("#q"), who.email))
 	c.wait(`document.querySelectorAll("#live tbody tr").length == 1 && document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
 	c.do("the trash control", chromedp.Focus(chromedp.CSS("#live tbody a[data-dialog]")), chromedp.KeyEvent(kb.Enter))
@@ -92,6 +102,8 @@ func TestSAMLInARealBrowser(t *testing.T) {
 	s.introduce(p, "/")
 	c := chromium(t)
 	c.do("opening the page", chromedp.Navigate(s.url+"/app?saml=1"))
+	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=user]")))
+	c.painted()
 	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=user]"), bob.email), chromedp.SendKeys(chromedp.CSS("input[name=password]"), bob.password),
 		chromedp.Click(chromedp.CSS("input[type=submit]")))
 	c.wait(`document.title == "ws hello"`)

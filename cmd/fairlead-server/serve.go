@@ -92,7 +92,7 @@ func addPublicFlags(f *pflag.FlagSet, o *server.PublicOptions) {
 	f.StringArrayVar(&o.TLSCerts, "public-tls-cert", nil, "PEM `FILE` with a certificate's chain for --public-https-addr, leaf first, or a directory of NAME.crt and NAME.key,\n"+
 		"or of directories with tls.crt and tls.key; reloaded on change; may be repeated")
 	f.StringArrayVar(&o.TLSKeys, "public-tls-key", nil, "PEM `FILE` with the private key of a --public-tls-cert; one for each that is a file, in their order")
-	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "`CIDR` of balancers before the public edge, whose X-Forwarded-For and -Proto count; may be repeated")
+	f.StringSliceVar(&o.TrustedProxies, "trusted-proxies", nil, "`CIDR` of balancers whose X-Forwarded-For and -Proto count, before the public edge and before the dashboard; may be repeated")
 	f.BoolVar(&o.ProxyProtocol, "proxy-protocol", false, "--trusted-proxies begin each public connection with a header of the PROXY protocol, version 1 or 2")
 	f.IntVar(&o.MaxConns, "public-max-connections", public.DefaultMaxConns, "most public connections at a time")
 	f.IntVar(&o.MaxConnsPerClient, "public-max-connections-per-client", public.DefaultMaxConnsPerClient, "most of them of one client: an IPv4 address, or an IPv6 /64")

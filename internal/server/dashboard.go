@@ -4,10 +4,13 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/dashboard"
+	"github.com/fairlead-dev/fairlead/internal/edge/public"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -16,7 +19,7 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store, Ender: s.sessions, Tunnels: s.store,
 		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
-		BaseURL: s.base.String(), Version: version.String(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
+		BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -28,6 +31,21 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 			api.ServeHTTP(w, r)
 		}
 	})
+}
+
+// clientIP says whose request one to the API's listener is. A balancer before it is a client of its own, unless its word counts.
+func (s *service) clientIP() func(*http.Request) netip.Addr {
+	trusted, err := s.opt.Public.trusted()
+	if err != nil {
+		panic(fmt.Sprintf("server: options that were validated: %v", err))
+	}
+	return func(r *http.Request) netip.Addr {
+		at, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil {
+			return netip.Addr{}
+		}
+		return public.ForwardedClient(r, at.Addr(), trusted)
+	}
 }
 
 // forPeople says whether a browser asks for a page: a client of the API has a key, and asks for no HTML.

@@ -23,7 +23,7 @@ type PublicOptions struct {
 	HTTPAddr, HTTPSAddr string   // host:port; "" = none
 	TLSCerts, TLSKeys   []string // PEM files, one key for each certificate in their order; or directories among TLSCerts, without a key
 	ProxyProtocol       bool     // TrustedProxies begin connections with its header
-	TrustedProxies      []string // addresses, or networks as CIDRs
+	TrustedProxies      []string // addresses, or networks as CIDRs; of the API's listener, too
 	MaxConns            int      // connections; 0 = the default
 	MaxConnsPerClient   int      // of one IPv4 address or IPv6 /64; 0 = the default
 }
@@ -50,8 +50,8 @@ func (o *PublicOptions) validate(note func(error)) {
 	if o.ProxyProtocol && len(o.TrustedProxies) == 0 {
 		note(account.Invalid("--proxy-protocol", "true", "name the proxies that send it, with --trusted-proxies"))
 	}
-	if !o.on() && (o.ProxyProtocol || len(o.TrustedProxies) > 0) {
-		note(account.Invalid("--trusted-proxies", strings.Join(o.TrustedProxies, ","), "goes with --public-http-addr or --public-https-addr"))
+	if !o.on() && o.ProxyProtocol {
+		note(account.Invalid("--proxy-protocol", "true", "goes with --public-http-addr or --public-https-addr"))
 	}
 	for flag, n := range map[string]int{"--public-max-connections": o.MaxConns, "--public-max-connections-per-client": o.MaxConnsPerClient} {
 		if n < 0 {

@@ -371,19 +371,20 @@ func TestPublicOptionsThatMakeNoSense(t *testing.T) {
 		o    PublicOptions
 		want string // "" = nothing is wrong
 	}{
-		"none":                    {PublicOptions{}, ""},
-		"http":                    {PublicOptions{HTTPAddr: ":80"}, ""},
-		"https":                   {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert}, TLSKeys: []string{key}}, ""},
-		"a directory":             {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir, cert}, TLSKeys: []string{key}}, ""},
-		"https, no certificate":   {PublicOptions{HTTPSAddr: ":443"}, "--public-tls-cert"},
-		"no key":                  {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert, cert}, TLSKeys: []string{key}}, "--public-tls-key"},
-		"a key for a directory":   {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir}, TLSKeys: []string{key}}, "no --public-tls-cert for it"},
-		"certificates, no https":  {PublicOptions{HTTPAddr: ":80", TLSCerts: []string{cert}, TLSKeys: []string{key}}, "--public-https-addr"},
-		"bad address":             {PublicOptions{HTTPAddr: "80"}, "--public-http-addr"},
-		"bad proxies":             {PublicOptions{HTTPAddr: ":80", TrustedProxies: []string{"10.0.0.0/33"}}, "--trusted-proxies"},
-		"nobody to trust":         {PublicOptions{HTTPAddr: ":80", ProxyProtocol: true}, "--trusted-proxies"},
-		"proxies without an edge": {PublicOptions{TrustedProxies: []string{"10.0.0.1", "fd00::/8"}}, "--public-http-addr"},
-		"less than no connection": {PublicOptions{HTTPAddr: ":80", MaxConns: -1}, "--public-max-connections"},
+		"none":                     {PublicOptions{}, ""},
+		"http":                     {PublicOptions{HTTPAddr: ":80"}, ""},
+		"https":                    {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert}, TLSKeys: []string{key}}, ""},
+		"a directory":              {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir, cert}, TLSKeys: []string{key}}, ""},
+		"https, no certificate":    {PublicOptions{HTTPSAddr: ":443"}, "--public-tls-cert"},
+		"no key":                   {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert, cert}, TLSKeys: []string{key}}, "--public-tls-key"},
+		"a key for a directory":    {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir}, TLSKeys: []string{key}}, "no --public-tls-cert for it"},
+		"certificates, no https":   {PublicOptions{HTTPAddr: ":80", TLSCerts: []string{cert}, TLSKeys: []string{key}}, "--public-https-addr"},
+		"bad address":              {PublicOptions{HTTPAddr: "80"}, "--public-http-addr"},
+		"bad proxies":              {PublicOptions{HTTPAddr: ":80", TrustedProxies: []string{"10.0.0.0/33"}}, "--trusted-proxies"},
+		"nobody to trust":          {PublicOptions{HTTPAddr: ":80", ProxyProtocol: true}, "--trusted-proxies"},
+		"proxies of the dashboard": {PublicOptions{TrustedProxies: []string{"10.0.0.1", "fd00::/8"}}, ""},
+		"their header, no edge":    {PublicOptions{TrustedProxies: []string{"10.0.0.1"}, ProxyProtocol: true}, "--public-http-addr"},
+		"less than no connection":  {PublicOptions{HTTPAddr: ":80", MaxConns: -1}, "--public-max-connections"},
 	} {
 		var broken []account.FieldError
 		c.o.validate(func(err error) { broken = append(broken, account.FieldsOf(err)...) })

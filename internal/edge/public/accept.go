@@ -40,7 +40,7 @@ func (e *Edge) accept(ctx context.Context, l net.Listener, secure bool) {
 		}
 		pause = 0
 		c := &conn{Conn: raw, peer: addrOf(raw.RemoteAddr())}
-		c.client, c.trusted = c.peer, e.trusts(c.peer.Addr())
+		c.client, c.trusted = c.peer, contains(e.opt.TrustedProxies, c.peer.Addr())
 		if !e.conns.enter(c) {
 			_ = raw.Close()
 			continue

@@ -26,7 +26,7 @@ func (e *Edge) clientOf(c *conn, r *http.Request) Client {
 	if c.tls != nil {
 		client.ServerName = c.tls.ServerName
 	}
-	if !e.trusts(c.client.Addr()) {
+	if !contains(e.opt.TrustedProxies, c.client.Addr()) {
 		return client
 	}
 	if hops := e.hops(c, r); len(hops) > 0 && hops[0] != c.client.Addr() {
@@ -38,10 +38,20 @@ func (e *Edge) clientOf(c *conn, r *http.Request) Client {
 	return client
 }
 
-// hops are the client and the trusted proxies after it, as X-Forwarded-For of a trusted proxy has them.
+// hops are the client and the trusted proxies after it.
 func (e *Edge) hops(c *conn, r *http.Request) []netip.Addr {
-	hops := []netip.Addr{c.client.Addr()}
-	if !e.trusts(c.client.Addr()) {
+	return hops(r, c.client.Addr(), e.opt.TrustedProxies)
+}
+
+// ForwardedClient says whom a request over a connection from the address is of: of the addresses in a trusted proxy's X-Forwarded-For the last that
+// is no trusted proxy. Of a connection from elsewhere it is that address.
+func ForwardedClient(r *http.Request, from netip.Addr, trusted []netip.Prefix) netip.Addr {
+	return hops(r, from.Unmap().WithZone(""), trusted)[0]
+}
+
+func hops(r *http.Request, from netip.Addr, trusted []netip.Prefix) []netip.Addr {
+	hops := []netip.Addr{from}
+	if !contains(trusted, from) {
 		return hops
 	}
 	given := strings.Split(strings.Join(r.Header.Values(forwardedFor), ","), ",")
@@ -51,11 +61,15 @@ func (e *Edge) hops(c *conn, r *http.Request) []netip.Addr {
 			break
 		}
 		hops = slices.Insert(hops, 0, a)
-		if !e.trusts(a) {
+		if !contains(trusted, a) {
 			break
 		}
 	}
 	return hops
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // parseHop reads an address as proxies write it: bare, or with a port.

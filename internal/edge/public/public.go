@@ -171,13 +171,3 @@ func (e *Edge) closeListeners() {
 		}
 	}
 }
-
-// trusts says whether the word of the address about clients counts.
-func (e *Edge) trusts(a netip.Addr) bool {
-	for _, p := range e.opt.TrustedProxies {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}

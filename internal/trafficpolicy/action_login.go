@@ -9,7 +9,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+
+	celast "github.com/google/cel-go/common/ast"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -34,6 +38,9 @@ type login struct {
 	family string // of its findings
 }
 
+// loginFamilies are the names under actions of what logins find out.
+var loginFamilies = []string{"oauth", "oidc", "saml"}
+
 func newLogin(kind LoginKind, family string) func() action {
 	return func() action { return &login{config: LoginConfig{Kind: kind}, family: family} }
 }
@@ -41,6 +48,7 @@ func newLogin(kind LoginKind, family string) func() action {
 func (a *login) provision(c *config) {
 	before := len(c.c.problems)
 	c.c.checkLogin(c)
+	c.c.family = a.family
 	a.config.AuthID = a.authID(c)
 	a.config.MaxSession = c.duration("max_session_duration", account.DefaultMaxSession, false)
 	a.config.IdleSession = c.duration("idle_session_timeout", 0, true)
@@ -84,6 +92,45 @@ func (c *compiler) checkLogin(a *config) {
 		c.problem(a.node, "", "a policy has one login action")
 	}
 	c.login = a.node
+}
+
+// finding is where an expression reads what a login of a family has found out.
+type finding struct {
+	family, name string
+	line, column int
+}
+
+// noteFindings keeps what a checked expression reads of logins. Its text begins at the character offset of n's value.
+func (c *compiler) noteFindings(n *yaml.Node, offset int, text string, a *celast.AST) {
+	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
+		read, ok := a.ReferenceMap()[e.ID()]
+		if !ok {
+			return
+		}
+		name := strings.TrimPrefix(read.Name, presence)
+		rest, ok := strings.CutPrefix(name, "actions.")
+		family, _, _ := strings.Cut(strings.TrimPrefix(rest, "ngrok."), ".")
+		if !ok || !slices.Contains(loginFamilies, family) {
+			return
+		}
+		start := a.SourceInfo().GetStartLocation(e.ID())
+		line, column := c.place(n, offset+runeOffset(text, start.Line(), start.Column()))
+		c.findings = append(c.findings, finding{family, name, line, column})
+	}))
+}
+
+// checkFindings says which of them nothing can ever find out.
+func (c *compiler) checkFindings() {
+	for _, f := range c.findings {
+		why := "the policy has no login action"
+		switch {
+		case f.family == c.family:
+			continue
+		case c.family != "":
+			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.login.Line, c.family)
+		}
+		c.problems = append(c.problems, Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})
+	}
 }
 
 const maxAuthID = 64

@@ -58,6 +58,8 @@ type compiler struct {
 	cost        uint64
 	limiters    int
 	login       *yaml.Node // the config of the login action
+	family      string     // of what it finds out
+	findings    []finding
 	nodes       int
 }
 
@@ -94,6 +96,7 @@ func (c *compiler) document(text string) *Problem {
 		return nil
 	}
 	c.root(root)
+	c.checkFindings()
 	if len(c.problems) == 0 {
 		c.describe(root)
 	}

@@ -95,6 +95,7 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "%v", runeOffset(text, position.line, position.column), err)
 		return nil
 	}
+	c.noteFindings(n, offset, text, ast.NativeRep())
 	estimate, err := env.EstimateCost(ast, usual)
 	if err != nil || estimate.Max > costLimit {
 		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)

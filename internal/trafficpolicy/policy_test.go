@@ -89,6 +89,20 @@ func onRequest(expression, action string) string {
 	return doc + "actions:\n  - " + action + "\n"
 }
 
+// loginOf is a rule with the login action that finds out what the variable is about; "" for a variable of something else.
+func loginOf(variable string) string {
+	config := ", client_id: a, client_secret: b}}\n"
+	switch rest := strings.TrimPrefix(strings.TrimPrefix(variable, "actions."), "ngrok."); {
+	case strings.HasPrefix(rest, "oauth."):
+		return "- actions:\n  - {type: oauth, config: {provider: github" + config
+	case strings.HasPrefix(rest, "oidc."):
+		return "- actions:\n  - {type: openid-connect, config: {issuer_url: 'https://idp.example.com'" + config
+	case strings.HasPrefix(rest, "saml."):
+		return "- actions:\n  - {type: saml, config: {idp_metadata_url: 'https://idp.example.com/metadata'}}\n"
+	}
+	return ""
+}
+
 // Every variable has the value it should have when it is known, and is not there at all when it is not.
 func TestVariablesAreReallyAbsent(t *testing.T) {
 	t.Parallel()
@@ -127,7 +141,7 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 	bare.Host, bare.ContentLength = "a.b", -1
 	alwaysThere := []string{"time.now", "req.method", "req.host", "req.path", "req.version", "req.ts.header_received"}
 	for name, want := range known {
-		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name)))
+		p := compile(t, onRequest("", fmt.Sprintf(`{type: custom-response, config: {body: "${%s}"}}`, name))+loginOf(name))
 		conn := fullConn()
 		conn.Geo = func() Geo { return Geo{"San Francisco", "United States", "US", "37.77", "-122.42", "5", "California"} }
 		res := ask(t, p, conn, full)

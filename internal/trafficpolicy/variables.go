@@ -48,7 +48,7 @@ func findings() []variable {
 		{"basic_auth.credentials.authorized", cel.BoolType, withHTTP, nil},
 		{"rate_limit.limited", cel.BoolType, withHTTP, nil},
 	}
-	for _, family := range []string{"oauth", "oidc", "saml"} {
+	for _, family := range loginFamilies {
 		for _, name := range []string{"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "error.code"} {
 			found = append(found, variable{family + "." + name, cel.StringType, withHTTP, nil})
 		}

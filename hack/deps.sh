@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the test cluster, the race detector and the tests of store and logins need; does nothing where they are present.
-# Elsewhere, or without root, it says exactly what to install.
+# "hack/deps.sh cluster" leaves out what only those tests need. Elsewhere, or without root, it says exactly what to install.
 set -euo pipefail
 
 missing=()
@@ -16,13 +16,15 @@ need ip iproute2
 need nsenter util-linux
 need make make
 need git git
-need chromium chromium
-compgen -G '/usr/share/fonts/*/*' >/dev/null || missing+=(fonts-dejavu-core)
-# php-cgi and mini-httpd stand in for the Apache that SimpleSAMLphp would bring along and start; mini-httpd does not start by itself.
-[ -e /usr/share/simplesamlphp/www/index.php ] || missing+=(simplesamlphp php-cgi mini-httpd)
-need php php-cli
-php -r 'exit(extension_loaded("dom") && extension_loaded("mbstring") && extension_loaded("pdo_sqlite") ? 0 : 1);' 2>/dev/null || missing+=(php-xml php-mbstring php-sqlite3)
-command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+if [ "${1:-}" != cluster ]; then
+	need chromium chromium
+	compgen -G '/usr/share/fonts/*/*' >/dev/null || missing+=(fonts-dejavu-core)
+	# php-cgi and mini-httpd stand in for the Apache that SimpleSAMLphp would bring along and start; mini-httpd does not start by itself.
+	[ -e /usr/share/simplesamlphp/www/index.php ] || missing+=(simplesamlphp php-cgi mini-httpd)
+	need php php-cli
+	php -r 'exit(extension_loaded("dom") && extension_loaded("mbstring") && extension_loaded("pdo_sqlite") ? 0 : 1);' 2>/dev/null || missing+=(php-xml php-mbstring php-sqlite3)
+	command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+fi
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then

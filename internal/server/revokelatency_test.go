@@ -15,7 +15,7 @@ import (
 )
 
 // TestRevocationLatency holds streams of every kind open and measures how long it takes until they are cut: a part of them one after the other by
-// DELETE /app/sessions/{id}, the rest by one DELETE /app/users/{id}. FAIRLEAD_REVOCATION_STREAMS=1000 asks for the figures of docs/sessions.md; with fewer,
+// DELETE /app/sessions/{id}, the rest by one DELETE /app/users/{id}. FAIRLEAD_REVOCATION_STREAMS=1500 asks for the figures of docs/sessions.md; with fewer,
 // it only checks that all end.
 func TestRevocationLatency(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestRevocationLatency(t *testing.T) {
 		}
 		kind, client := kinds[i%len(kinds)], shared
 		if kind == "stalled http2" {
-			client = c.http2() // it takes the whole window of its connection, and nobody else could send there
+			client = c.http2() // many of them would take the whole window of a connection, and nobody else could send there
 		}
 		if i < n/3 {
 			single = append(single, c.open(kind, c.join(fmt.Sprint("single ", i), crowdURL), client))

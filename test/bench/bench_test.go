@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,6 +36,7 @@ type bench struct {
 	report *report
 	chains []*chain // of tcp
 	webs   []*chain // of http
+	round  int      // that is being measured; 0 = before the first
 }
 
 // BenchmarkChain prints the table. One iteration is the whole measurement.
@@ -48,6 +50,7 @@ func BenchmarkChain(b *testing.B) {
 	if *quick {
 		r.size = size{rounds: 3, setUps: 100, concurrent: 500, pings: 500, idle: 500, requests: 2000, bulk: 80 << 20}
 	}
+	needs(b, 2*r.size.idle+1000) // the upstream's ends are this process', too
 	keys, err := makeKeys()
 	if err != nil {
 		b.Fatal(err)
@@ -57,7 +60,8 @@ func BenchmarkChain(b *testing.B) {
 		r.idleConnections(keys, up)
 	}
 	r.start(keys, up)
-	for range r.size.rounds {
+	for round := range r.size.rounds {
+		r.round = round + 1
 		for _, c := range []struct {
 			name    string
 			measure func()
@@ -79,6 +83,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
+// verify ends the run with what is wrong.
 func (r *bench) verify() {
 	baseline, err := loadReport(*check)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,19 +93,35 @@ func (r *bench) verify() {
 	if err != nil {
 		r.b.Fatal(err)
 	}
+	if unlike := r.report.unlike(baseline); len(unlike) > 0 {
+		fmt.Printf("the baseline is not comparable, only the goals count: %s\n", strings.Join(unlike, "; "))
+		baseline = nil
+	}
 	for _, wrong := range r.report.check(baseline) {
 		r.b.Error(wrong)
 	}
 }
 
+// says tells whoever watches what is being measured.
+func (r *bench) says(what string) {
+	if r.round == 0 {
+		progress("%s", what)
+	} else {
+		progress("round %d of %d: %s", r.round, r.size.rounds, what)
+	}
+}
+
 // start starts the chains and warms them: caches, tickets, second connections.
 func (r *bench) start(keys string, up upstreams) {
+	r.says("starting the chains")
 	for _, name := range []string{ours, rawTLS, plain} {
 		r.chains = append(r.chains, startChain(r.b, name, keys, up))
 	}
 	r.webs = r.chains[:1]
 	if c := startHAProxy(r.b, keys, up); c != nil {
 		r.webs = append(r.webs[:1:1], c)
+	} else {
+		r.report.Notes = append(r.report.Notes, "haproxy is not installed: http has nothing to be compared with")
 	}
 	for _, c := range r.chains {
 		if _, err := setUps(c.tcp, 50, 10); err != nil {
@@ -118,6 +139,7 @@ func (r *bench) bulk() {
 	for _, upwards := range []bool{false, true} {
 		for _, streams := range []int{1, 16} {
 			name := fmt.Sprintf("%s, %d stream(s)", map[bool]string{false: "down", true: "up"}[upwards], streams)
+			r.says(name)
 			for _, c := range r.chains {
 				cpu, took := c.busy(r.b, func() error { return bulk(c.tcp, upwards, r.size.bulk, streams) })
 				gb := float64(r.size.bulk) / 1e9
@@ -138,6 +160,7 @@ func (r *bench) setUp() {
 		{"set-up, 64 concurrent", r.size.concurrent, 64, goal{over: plain, most: 1.1}, goal{over: rawTLS, most: 0.2}},
 		{"set-up, 256 concurrent", r.size.concurrent, 256, goal{over: plain}, goal{over: rawTLS}},
 	} {
+		r.says(s.name)
 		for _, c := range r.chains {
 			var each []float64
 			cpu, took := c.busy(r.b, func() (err error) {
@@ -152,30 +175,10 @@ func (r *bench) setUp() {
 	}
 }
 
-func (r *bench) pingPong() {
-	for _, c := range r.chains {
-		quiet, err := pingPong(c.tcp, r.size.pings)
-		if err != nil {
-			r.b.Fatalf("%s: %v", c.name, err)
-		}
-		var beside []float64
-		err = besideBulk(c.tcp, func() (err error) {
-			beside, err = pingPong(c.tcp, r.size.pings/4)
-			return err
-		})
-		if err != nil {
-			r.b.Fatalf("%s: beside bulk: %v", c.name, err)
-		}
-		r.report.add("1 KB ping-pong: p50", "ms", goal{over: plain, most: 2}, c.name, median(quiet))
-		r.report.add("1 KB ping-pong: p99", "ms", goal{}, c.name, quantile(quiet, 0.99))
-		r.report.add("the same beside 4 bulk streams: p50", "ms", goal{over: rawTLS}, c.name, median(beside))
-		r.report.add("beside 4 bulk streams / quiet: p50", "times", goal{most: 3}, c.name, median(beside)/median(quiet))
-	}
-}
-
 // idleConnections has chains of its own, whose memory nothing has used before.
 func (r *bench) idleConnections(keys string, up upstreams) {
 	for _, name := range []string{ours, rawTLS} {
+		r.says(fmt.Sprintf("%d idle connections: %s", r.size.idle, name))
 		c := startChain(r.b, name, keys, up)
 		if _, err := setUps(c.tcp, 50, 10); err != nil {
 			r.b.Fatalf("%s: %v", name, err)
@@ -208,6 +211,7 @@ func (r *bench) http() {
 		if !keep {
 			name, n = "http, one connection a request", r.size.requests/4
 		}
+		r.says(name)
 		for _, c := range r.webs {
 			cpu, took := c.busy(r.b, func() error { return requests(c.http, n, 64, keep) })
 			r.report.add(name+": rate", "1/s", goal{over: haproxy, least: 0.5}, c.name, float64(n)/took.Seconds())

@@ -36,7 +36,6 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 	b.Helper()
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
-		fmt.Println("haproxy is not installed: http has nothing to be compared with")
 		return nil
 	}
 	dir := b.TempDir()

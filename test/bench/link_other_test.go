@@ -10,6 +10,12 @@ import (
 	"time"
 )
 
+func needs(b *testing.B, _ int) { b.Fatal("the measurement needs Linux: it reads /proc") }
+
+func needsLink(b *testing.B, _ []string) {
+	b.Fatal("the emulated link needs Linux: network namespaces and TUN devices")
+}
+
 const nearIP, farIP = "", ""
 
 type link struct{ near, far string }

@@ -17,9 +17,10 @@ import (
 
 // report is what one run has measured.
 type report struct {
-	Machine machine `json:"machine"`
-	Quick   bool    `json:"quick,omitempty"`
-	Rows    []*row  `json:"rows"`
+	Machine machine  `json:"machine"`
+	Quick   bool     `json:"quick,omitempty"`
+	Notes   []string `json:"notes,omitempty"` // what the figures do not tell
+	Rows    []*row   `json:"rows"`
 }
 
 type machine struct {
@@ -137,6 +138,25 @@ func (r *report) print(w io.Writer) {
 		}
 		_, _ = fmt.Fprintf(w, "   %s\n", x.goalText())
 	}
+	for _, note := range r.Notes {
+		_, _ = fmt.Fprintln(w, "note:", note)
+	}
+	_, _ = fmt.Fprintln(w, r.summary())
+}
+
+// summary counts the goals.
+func (r *report) summary() string {
+	count := map[string]int{}
+	for _, x := range r.Rows {
+		if x.Most > 0 || x.Least > 0 {
+			count[x.verdict()]++
+		}
+	}
+	text := fmt.Sprintf("goals: %d met, %d within noise, %d missed", count["met"], count["within noise"], count["MISSED"])
+	if n := count[""]; n > 0 {
+		text += fmt.Sprintf(", %d without anything to compare with", n)
+	}
+	return text
 }
 
 func (r *row) goalText() string {
@@ -173,6 +193,24 @@ func loadReport(path string) (*report, error) {
 	}
 	r := &report{}
 	return r, json.Unmarshal(b, r)
+}
+
+// unlike says why the scores of the two cannot be compared: how much was measured and the machine change them, ratios included.
+func (r *report) unlike(baseline *report) (why []string) {
+	if baseline == nil {
+		return nil
+	}
+	kind := map[bool]string{false: "full", true: "quick"}
+	if r.Quick != baseline.Quick {
+		why = append(why, fmt.Sprintf("this run is %s, the baseline is %s", kind[r.Quick], kind[baseline.Quick]))
+	}
+	if r.Machine.CPU != baseline.Machine.CPU {
+		why = append(why, fmt.Sprintf("this CPU is %q, the baseline's %q", r.Machine.CPU, baseline.Machine.CPU))
+	}
+	if r.Machine.CPUs != baseline.Machine.CPUs {
+		why = append(why, fmt.Sprintf("this machine has %d CPUs, the baseline's %d", r.Machine.CPUs, baseline.Machine.CPUs))
+	}
+	return why
 }
 
 // check lists what is wrong: goals that are missed, and scores that are worse than the baseline's, by more than the noise of both.

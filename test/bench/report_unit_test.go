@@ -72,6 +72,60 @@ func TestCheckHoldsARunAgainstGoalsAndBaseline(t *testing.T) {
 	}
 }
 
+func TestABaselineOfAnotherKindIsNone(t *testing.T) {
+	t.Parallel()
+	here := machine{CPU: "Fast", CPUs: 2, Kernel: "linux 6.1", Load: "0.1"}
+	for name, c := range map[string]struct {
+		baseline *report
+		want     string
+	}{
+		"none":           {nil, ""},
+		"the same":       {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 2, Kernel: "linux 7", Load: "3"}}, ""},
+		"full":           {&report{Machine: here}, "this run is quick, the baseline is full"},
+		"another CPU":    {&report{Quick: true, Machine: machine{CPU: "Slow", CPUs: 2}}, `this CPU is "Fast", the baseline's "Slow"`},
+		"more CPUs":      {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 8}}, "this machine has 2 CPUs, the baseline's 8"},
+		"all of it":      {&report{Machine: machine{CPU: "Slow", CPUs: 8}}, "quick|Slow|8"},
+		"without a name": {&report{Quick: true, Machine: machine{CPUs: 2}}, `the baseline's ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := strings.Join((&report{Quick: true, Machine: here}).unlike(c.baseline), "; ")
+			if c.want == "" && got != "" {
+				t.Errorf("%q, want nothing", got)
+			}
+			for want := range strings.SplitSeq(c.want, "|") {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+		})
+	}
+	if got := strings.Join((&report{}).unlike(&report{Quick: true}), "; "); got != "this run is full, the baseline is quick" {
+		t.Errorf("a full run beside a quick baseline: %q", got)
+	}
+}
+
+func TestTheSummaryCountsGoals(t *testing.T) {
+	t.Parallel()
+	r := &report{}
+	for name, v := range map[string][]float64{"a": {1, 1, 1}, "b": {1, 1, 1}, "c": {0.9, 1.6, 1.25, 1.0, 1.5}, "d": {2, 2, 2}, "none": {3}} {
+		for _, x := range v {
+			g := goal{most: 1.2}
+			if name == "none" {
+				g = goal{}
+			}
+			r.add(name, "s", g, ours, x)
+		}
+	}
+	if got, want := r.summary(), "goals: 2 met, 1 within noise, 1 missed"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r.add("nobody else", "s", goal{over: haproxy, most: 1}, ours, 1)
+	if got, want := r.summary(), "goals: 2 met, 1 within noise, 1 missed, 1 without anything to compare with"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestReportsAreWrittenAndRead(t *testing.T) {
 	t.Parallel()
 	r := reportOf(goal{rawTLS, 1.2, 0}, 1.5, 1.5, 1.5)

@@ -35,8 +35,8 @@ func serveUpstreams(b *testing.B) upstreams {
 	return upstreams{tcp: addr, http: web.URL}
 }
 
-// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them; with
-// neither, everything that comes is sent back.
+// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them, the third
+// eight at how many a second; with neither of the first two, everything that comes is sent back.
 func serveUpstream(c *net.TCPConn) {
 	defer func() { _ = c.Close() }()
 	var request [requestSize]byte
@@ -51,16 +51,21 @@ func serveUpstream(c *net.TCPConn) {
 	if _, err := io.CopyN(io.Discard, c, up); err != nil {
 		return
 	}
-	payload := make([]byte, min(down, 256<<10))
+	pace := pacer{rate: int64(binary.BigEndian.Uint64(request[16:]))}
+	payload := make([]byte, min(down, pace.step()))
 	for left := down; left > 0; left -= int64(len(payload)) {
 		if _, err := c.Write(payload[:min(left, int64(len(payload)))]); err != nil {
 			return
 		}
+		pace.wait(len(payload))
 	}
 }
 
 // ask connects and sends a request.
-func ask(addr string, up, down int64) (*net.TCPConn, error) {
+func ask(addr string, up, down int64) (*net.TCPConn, error) { return askPaced(addr, up, down, 0) }
+
+// askPaced is ask for an answer at so many bytes a second.
+func askPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -69,6 +74,7 @@ func ask(addr string, up, down int64) (*net.TCPConn, error) {
 	var request [requestSize]byte
 	binary.BigEndian.PutUint64(request[:], uint64(up))
 	binary.BigEndian.PutUint64(request[8:], uint64(down))
+	binary.BigEndian.PutUint64(request[16:], uint64(rate))
 	if _, err := c.Write(request[:]); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -172,50 +178,6 @@ func pingPong(addr string, n int) ([]float64, error) {
 		took = append(took, ms(time.Since(began)))
 	}
 	return took, nil
-}
-
-// besideBulk runs f while four bulk streams of the chain are under way, two each way.
-func besideBulk(addr string, f func() error) error {
-	var conns []*net.TCPConn
-	var moving sync.WaitGroup
-	var moved atomic.Int64
-	defer moving.Wait()
-	defer func() {
-		for _, c := range conns {
-			_ = c.SetLinger(0)
-			_ = c.Close()
-		}
-	}()
-	const endless = 1 << 40
-	for i := range 4 {
-		up, down := int64(endless), int64(1)
-		if i%2 == 1 {
-			up, down = 0, endless
-		}
-		c, err := ask(addr, up, down)
-		if err != nil {
-			return err
-		}
-		conns = append(conns, c)
-		moving.Go(func() {
-			buf := make([]byte, 256<<10)
-			for {
-				move := c.Read
-				if up > 0 {
-					move = c.Write
-				}
-				n, err := move(buf)
-				if err != nil {
-					return
-				}
-				moved.Add(int64(n))
-			}
-		})
-	}
-	for moved.Load() < 64<<20 { // they are in full swing
-		time.Sleep(time.Millisecond)
-	}
-	return f()
 }
 
 // idle opens n connections, says a word on each, and returns them.

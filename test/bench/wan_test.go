@@ -31,6 +31,7 @@ type wanResult struct{ SetUp, Bulk1, Bulk16, Quiet, Beside float64 } // ms and M
 
 // BenchmarkWAN has the agent and its upstream behind a link of 80 ms; forwarder, server and client are on its other side.
 func BenchmarkWAN(b *testing.B) {
+	needsLink(b, []string{"bbr"})
 	l := newLink(b, wanDelay, wanRate)
 	order := wanOrder{Count: 20, Bulk1: 60 << 20, Bulk16: 120 << 20}
 	rounds := 3
@@ -128,7 +129,7 @@ func runWANClient(_ context.Context, _ keyring, next string) (string, error) {
 		return "", err
 	}
 	got.Quiet = median(pings)
-	err = besideBulk(o.Addr, func() (err error) {
+	err = besideBulk(o.Addr, 0, 64<<20, func() (err error) {
 		pings, err = pingPong(o.Addr, o.Count)
 		return err
 	})

@@ -1,0 +1,52 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// needs ends the run, with what to do, where it would break in its midst.
+func needs(b *testing.B, descriptors int) {
+	b.Helper()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		b.Fatalf("CPU time and memory of the processes are read from /proc, which is not mounted: %v", err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		b.Fatal(err)
+	}
+	if limit.Cur < uint64(descriptors) { // the Go runtime has raised it as far as it may
+		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)", descriptors, limit.Cur)
+	}
+}
+
+// needsLink is needs for the emulated link.
+func needsLink(b *testing.B, congestion []string) {
+	b.Helper()
+	needs(b, 1000)
+	if os.Geteuid() != 0 {
+		b.Fatal("the emulated link has network namespaces and TUN devices: run it as root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		b.Fatalf("the emulated link is made with ip: install iproute2: %v", err)
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		b.Fatalf("the emulated link has TUN devices: load the kernel module tun: %v", err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for _, name := range congestion {
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
+			b.Fatalf("the kernel has no congestion control %s: load the module tcp_%s: %v", name, name, err)
+		}
+	}
+}

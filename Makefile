@@ -82,7 +82,7 @@ bench-check: ## The same, held against the goals and test/bench/baseline.json; f
 bench-baseline: ## The same, kept as test/bench/baseline.json: on a quiet machine, to be committed
 	$(MAKE) bench BENCH_OUT=test/bench/baseline.json
 
-bench-wan: ## The same over an emulated link of 80 ms, without and with loss (root on Linux; BENCH=quick)
+bench-wan: ## The same over an emulated link of 80 ms, with bbr and without, without loss and with it (root on Linux; BENCH=quick: two minutes)
 	go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkWAN$$' -benchtime 1x ./test/bench -args $(if $(filter quick,$(BENCH)),-quick) $(BENCH_ARGS)
 
 .PHONY: bench-store

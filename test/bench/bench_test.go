@@ -72,6 +72,9 @@ func BenchmarkChain(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
+	if len(r.report.Rows) == 0 {
+		b.Fatalf("no case matches %q: there are idle, bulk, setup, ping and http", *only)
+	}
 	r.report.print(os.Stdout)
 	if *out != "" {
 		if err := r.report.save(*out); err != nil {

@@ -122,13 +122,17 @@ func (r *report) print(w io.Writer) {
 	all := slices.DeleteFunc([]string{ours, rawTLS, plain, haproxy, direct}, func(chain string) bool {
 		return !slices.ContainsFunc(r.Rows, func(x *row) bool { return len(x.Rounds[chain]) > 0 })
 	})
-	_, _ = fmt.Fprintf(w, "%-48s", "")
+	names := 0
+	for _, x := range r.Rows {
+		names = max(names, len(x.Name+", "+x.Unit))
+	}
+	_, _ = fmt.Fprintf(w, "%-*s", names, "")
 	for _, chain := range all {
 		_, _ = fmt.Fprintf(w, " %10s", chain)
 	}
 	_, _ = fmt.Fprintln(w, "   ratio or figure, and goal")
 	for _, x := range r.Rows {
-		_, _ = fmt.Fprintf(w, "%-48s", x.Name+", "+x.Unit)
+		_, _ = fmt.Fprintf(w, "%-*s", names, x.Name+", "+x.Unit)
 		for _, chain := range all {
 			if v := x.Rounds[chain]; len(v) > 0 {
 				_, _ = fmt.Fprintf(w, " %10.4g", median(v))

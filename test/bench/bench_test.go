@@ -75,6 +75,7 @@ func BenchmarkChain(b *testing.B) {
 	if len(r.report.Rows) == 0 {
 		b.Fatalf("no case matches %q: there are idle, bulk, setup, ping and http", *only)
 	}
+	baseline := r.baseline()
 	r.report.print(os.Stdout)
 	if *out != "" {
 		if err := r.report.save(*out); err != nil {
@@ -82,27 +83,30 @@ func BenchmarkChain(b *testing.B) {
 		}
 	}
 	if *check != "" {
-		r.verify()
+		for _, wrong := range r.report.check(baseline) {
+			b.Error(wrong)
+		}
 	}
 }
 
-// verify ends the run with what is wrong.
-func (r *bench) verify() {
+// baseline returns what the run is held against beside the goals, or says why that is nothing.
+func (r *bench) baseline() *report {
+	if *check == "" {
+		return nil
+	}
 	baseline, err := loadReport(*check)
 	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Println("there is no baseline: only the goals count")
-		baseline, err = nil, nil
+		fmt.Println("\nthere is no baseline: only the goals count")
+		return nil
 	}
 	if err != nil {
 		r.b.Fatal(err)
 	}
 	if unlike := r.report.unlike(baseline); len(unlike) > 0 {
-		fmt.Printf("the baseline is not comparable, only the goals count: %s\n", strings.Join(unlike, "; "))
-		baseline = nil
+		fmt.Printf("\nthe baseline cannot be compared with this run, only the goals count: %s\n", strings.Join(unlike, "; "))
+		return nil
 	}
-	for _, wrong := range r.report.check(baseline) {
-		r.b.Error(wrong)
-	}
+	return baseline
 }
 
 // says tells whoever watches what is being measured.

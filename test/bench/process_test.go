@@ -155,20 +155,14 @@ func (p *process) holds(b testing.TB) (h holdings) {
 	return h
 }
 
-// cpu returns the CPU time that the process has used, in steps of 10 ms.
+// cpu returns the CPU time that the process has used.
 func (p *process) cpu(b testing.TB) time.Duration {
 	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	used, err := cpuTime(p.pid)
 	if err != nil {
-		b.Skipf("the CPU time of a process is read from /proc: %v", err)
+		b.Fatalf("reading the CPU time of the %s: %v", p.part, err)
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 wherever Go runs on Linux
+	return used
 }
 
 // memory returns the process' resident set, in kB.

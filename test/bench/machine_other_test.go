@@ -6,6 +6,7 @@
 package bench
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -15,6 +16,8 @@ func needs(b *testing.B, _ int) { b.Fatal("the measurement needs Linux: it reads
 func needsLink(b *testing.B, _ []string) {
 	b.Fatal("the emulated link needs Linux: network namespaces and TUN devices")
 }
+
+func cpuTime(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
 const nearIP, directFarIP = "", ""
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +16,7 @@ import (
 func needs(b *testing.B, descriptors int) {
 	b.Helper()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		b.Fatalf("CPU time and memory of the processes are read from /proc, which is not mounted: %v", err)
+		b.Fatalf("the memory of the processes and the CPU time of the machine are read from /proc, which is not mounted: %v", err)
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -48,5 +49,36 @@ func needsLink(b *testing.B, congestion []string) {
 		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
 			b.Fatalf("the kernel has no congestion control %s: load the module tcp_%s: %v", name, name, err)
 		}
+	}
+}
+
+// cpuTime returns the CPU time that a process has used, in all its threads. /proc/<pid>/stat has it in steps of 10 ms only.
+func cpuTime(pid int) (time.Duration, error) {
+	const scheduled = 2 // a clock that has nanoseconds, of the process whose id's complement is in the bits above three
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &used); err != nil {
+		return 0, err
+	}
+	return time.Duration(used.Nano()), nil
+}
+
+func TestCPUTimeIsThatOfAProcess(t *testing.T) {
+	t.Parallel()
+	usage := func() time.Duration {
+		var r unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	for usage() < 100*time.Millisecond { // so that there is something to compare
+	}
+	before := usage()
+	used, err := cpuTime(os.Getpid())
+	if after := usage(); err != nil || used < before/2 || used > 2*after {
+		t.Errorf("%v, %v; the kernel's count went from %v to %v", used, err, before, after)
+	}
+	if used, err := cpuTime(1 << 27); err == nil {
+		t.Errorf("a process that is not has used %v", used)
 	}
 }

@@ -32,16 +32,17 @@ func (r *bench) pingPong() {
 		for _, x := range []struct {
 			name        string
 			rate        int64
+			pings       int
 			p50, slower goal
 		}{
 			// Endless streams take all CPU there is: what waits then waits for the scheduler, in every chain.
-			{"beside 4 bulk streams", 0, goal{over: plain, most: 1}, goal{}},
-			{"beside 4 paced streams", pacedRate, goal{}, goal{most: 3}},
+			{"beside 4 bulk streams", 0, r.size.pings / 4, goal{over: plain, most: 1}, goal{}},
+			{"beside 4 paced streams", pacedRate, r.size.pings, goal{}, goal{most: 3}},
 		} {
 			var beside []float64
 			before := machineCPU(r.b)
-			err = besideBulk(c.tcp, x.rate, 64<<20, func() (err error) {
-				beside, err = pingPong(c.tcp, r.size.pings/4)
+			carried, err := besideBulk(c.tcp, x.rate, 64<<20, func() (err error) {
+				beside, err = pingPong(c.tcp, x.pings)
 				return err
 			})
 			if err != nil {
@@ -49,14 +50,15 @@ func (r *bench) pingPong() {
 			}
 			r.report.add(x.name+": p50", "ms", x.p50, c.name, median(beside))
 			r.report.add(x.name+" / quiet: p50", "times", x.slower, c.name, median(beside)/median(quiet))
+			r.report.add(x.name+": these carry", "MB/s", goal{}, c.name, carried)
 			r.report.add(x.name+": the machine's CPU", "%", goal{}, c.name, machineCPU(r.b).since(before))
 		}
 	}
 }
 
 // besideBulk runs f while four streams are under way, two each way: as fast as they can, or at so many bytes a second each. f begins when they have moved
-// settled bytes.
-func besideBulk(addr string, rate, settled int64, f func() error) error {
+// settled bytes. It returns how much they carried meanwhile, in MB/s.
+func besideBulk(addr string, rate, settled int64, f func() error) (carried float64, err error) {
 	var conns []*net.TCPConn
 	var moving sync.WaitGroup
 	var moved atomic.Int64
@@ -76,7 +78,7 @@ func besideBulk(addr string, rate, settled int64, f func() error) error {
 		}
 		c, err := askPaced(addr, up, down, rate)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		conns = append(conns, c)
 		moving.Go(func() { broken <- keepMoving(c, up > 0, rate, &moved) })
@@ -84,18 +86,20 @@ func besideBulk(addr string, rate, settled int64, f func() error) error {
 	for moved.Load() < settled {
 		select {
 		case err := <-broken:
-			return fmt.Errorf("a stream beside broke: %w", err)
+			return 0, fmt.Errorf("a stream beside broke: %w", err)
 		case <-time.After(time.Millisecond):
 		}
 	}
+	before, began := moved.Load(), time.Now()
 	if err := f(); err != nil {
-		return err
+		return 0, err
 	}
+	carried = float64(moved.Load()-before) / 1e6 / time.Since(began).Seconds()
 	select {
 	case err := <-broken:
-		return fmt.Errorf("a stream beside broke: %w", err)
+		return 0, fmt.Errorf("a stream beside broke: %w", err)
 	default:
-		return nil
+		return carried, nil
 	}
 }
 

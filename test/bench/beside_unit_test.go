@@ -59,7 +59,7 @@ func TestStreamsBesideRunBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			var pings []float64
-			err = besideBulk(addr, rate, 1<<20, func() (err error) {
+			_, err = besideBulk(addr, rate, 1<<20, func() (err error) {
 				pings, err = pingPong(addr, 3)
 				return err
 			})
@@ -77,7 +77,7 @@ func TestAStreamBesideThatBreaksIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = besideBulk(addr, 0, 1<<50, func() error {
+	_, err = besideBulk(addr, 0, 1<<50, func() error {
 		measured.Store(true)
 		return nil
 	})

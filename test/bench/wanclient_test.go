@@ -58,7 +58,7 @@ func runWANClient(_ context.Context, _ keyring, next string) (string, error) {
 		return "", err
 	}
 	got.Quiet = median(pings)
-	err = besideBulk(o.Addr, 0, o.Settled, func() (err error) {
+	_, err = besideBulk(o.Addr, 0, o.Settled, func() (err error) {
 		pings, err = pingPong(o.Addr, o.Count)
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -17,13 +18,26 @@ import (
 const (
 	earlyLimit = 64 << 10 // bytes of a client that are kept until its stream is open
 	earlyRead  = 4 << 10  // what a request usually fits in
+	earlyRoom  = 1 << 10  // with less room than this it is not read: the buffer grows
 )
 
 // early is what a client sent before its stream was open. It is kept so that it can be sent again on another session, and so that a request
 // can be answered here.
 type early struct {
-	buf []byte
-	eof bool // the client has sent everything
+	buf   []byte
+	eof   bool             // the client has sent everything
+	first *[earlyRead]byte // buf's memory until that grows; nil = none was taken
+}
+
+// firstBuffers are what early begins with: most connections need no more.
+var firstBuffers = sync.Pool{New: func() any { return new([earlyRead]byte) }}
+
+// forget gives the memory back. Nothing of buf is used after it.
+func (e *early) forget() {
+	if e.first != nil {
+		firstBuffers.Put(e.first)
+	}
+	e.buf, e.first = nil, nil
 }
 
 // errClientGone: the client broke off before its stream was open.
@@ -32,13 +46,11 @@ var errClientGone = errors.New("client gone")
 // await sends what the client sends along the stream until the edge has answered: nil when the stream is open, else the stream is aborted. After
 // it, nothing reads from c.
 func (e *early) await(ctx context.Context, c net.Conn, st *tunnel.Stream) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	pumped := make(chan error, 1)
 	go func() {
 		err := e.pump(c, st)
 		if err != nil {
-			cancel()
+			_ = st.Abort() // which ends the wait
 		}
 		pumped <- err
 	}()
@@ -84,8 +96,12 @@ func sent(st *tunnel.Stream, b []byte) bool {
 
 // read keeps what one Read returns.
 func (e *early) read(c net.Conn) (int, error) {
-	if cap(e.buf)-len(e.buf) < earlyRead {
-		grown := make([]byte, len(e.buf), min(max(4*cap(e.buf), earlyRead), earlyLimit+earlyRead))
+	switch {
+	case e.buf == nil:
+		e.first = firstBuffers.Get().(*[earlyRead]byte)
+		e.buf = e.first[:0]
+	case cap(e.buf)-len(e.buf) < earlyRoom:
+		grown := make([]byte, len(e.buf), min(4*cap(e.buf), earlyLimit+earlyRead))
 		copy(grown, e.buf)
 		e.buf = grown
 	}

@@ -27,6 +27,7 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	stats.begin()
 	defer stats.end()
 	var kept early
+	defer kept.forget()
 	began := time.Now()
 	st, failed := f.open(f.connCtx, c, to, &kept)
 	if failed != nil {
@@ -40,7 +41,7 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 		stats.opened(time.Now())
 	}
 	sent := int64(len(kept.buf))
-	kept = early{}
+	kept.forget()
 	result, err := relay.Join(f.connCtx, c, st, relay.Options{})
 	stats.moved(sent+result.AToB, result.BToA)
 	if err != nil {

@@ -85,6 +85,7 @@ func (x *exchange) send(r *http.Request, t *target) (*http.Response, error) {
 }
 
 func (x *exchange) sendTo(out *http.Request, t *target, body *attempt) (*http.Response, error) {
+	x.stream = nil
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
 		return canned(out, t.leaf.Response), nil
@@ -100,7 +101,9 @@ func (x *exchange) sendTo(out *http.Request, t *target, body *attempt) (*http.Re
 	ep := t.agent.Endpoint()
 	out.URL.Scheme, out.URL.Host = "http", ep.ID // a name for the pool; streams are not found by it
 	out.Host = upstreamHost(ep, x.host)
-	return x.edge.pool(t.agent).roundTrip(out, body)
+	res, stream, err := x.edge.pool(t.agent).roundTrip(out, body)
+	x.stream = stream
+	return res, err
 }
 
 // avoid keeps a target that broke off out of the attempt that follows.

@@ -93,8 +93,9 @@ type exchange struct {
 	body     *watchedBody
 	host     string // that the client asked for
 	route    route
-	replay   *replay // of body, once it is sent
-	target   target  // that serves the request, or tries to
+	replay   *replay   // of body, once it is sent
+	target   target    // that serves the request, or tries to
+	stream   *upstream // that the answer comes over; nil where it is not known, or shared
 	start    time.Time
 	status   int
 	code     account.Code // of a page; empty when the upstream answered
@@ -158,7 +159,6 @@ func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
 		ModifyResponse: x.response,
 		ErrorHandler:   x.fail,
 		BufferPool:     buffers,
-		FlushInterval:  -1, // what an upstream has sent, its client gets
 		ErrorLog:       x.edge.http.ErrorLog,
 	}
 	proxy.ServeHTTP(w, r)
@@ -177,6 +177,7 @@ func (x *exchange) response(res *http.Response) error {
 	if _, ok := res.Header["Content-Type"]; !ok {
 		x.out.Header()["Content-Type"] = nil // net/http would guess one
 	}
+	x.answer(res)
 	return nil
 }
 

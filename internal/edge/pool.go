@@ -106,10 +106,11 @@ func traced(t *http.Transport, r *http.Request, body *attempt) (*http.Response, 
 }
 
 // roundTrip sends a request, and its body if it has one, over a stream of the pool. On HTTP/1 it keeps count of who uses a stream, so that the
-// stream's Close knows an idle one from one that is cut.
-func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, error) {
+// stream's Close knows an idle one from one that is cut, and returns the stream.
+func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, *upstream, error) {
 	if p.http2 {
-		return traced(p.transport, r, body)
+		res, err := traced(p.transport, r, body)
+		return res, nil, err
 	}
 	var conn pooled
 	trace := &httptrace.ClientTrace{
@@ -122,11 +123,13 @@ func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, error)
 		},
 		PutIdleConn: func(err error) {
 			if err == nil {
+				conn.before.set(nil)
 				conn.busy.Add(-1)
 			}
 		},
 	}
-	return p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	res, err := p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	return res, conn.upstream, err
 }
 
 // pooled is an upstream in the hands of a transport.

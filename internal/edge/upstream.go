@@ -32,6 +32,7 @@ type upstream struct {
 	answerErr error
 	busy      atomic.Int32 // requests that use it; only a pool counts
 	closing   sync.Once
+	before    flusher // only a pool's
 
 	mu       sync.Mutex
 	answered bool
@@ -112,6 +113,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 	if err := u.opened(); err != nil {
 		return 0, err
 	}
+	u.before.flush()
 	n, err := u.Stream.Read(p)
 	u.edge.opt.Meter.Moved(0, n)
 	return n, err

@@ -83,6 +83,52 @@ func TestServerSentEventsArriveOneByOne(t *testing.T) {
 	}
 }
 
+func TestAnAnswerArrivesAsItComes(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"http1", "http2"} {
+		for _, length := range []string{"", "6"} {
+			t.Run(protocol+" length "+length, func(t *testing.T) {
+				t.Parallel()
+				next := make(chan struct{})
+				p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+					if length != "" {
+						w.Header().Set("Content-Length", length)
+					}
+					for _, piece := range []string{"", "abc", "def"} {
+						_, _ = io.WriteString(w, piece)
+						_ = http.NewResponseController(w).Flush()
+						select {
+						case <-next:
+						case <-r.Context().Done():
+						}
+					}
+				}, func(b *tunnel.Bind) { b.UpstreamProtocol = protocol })
+				goOn := func() {
+					select {
+					case next <- struct{}{}:
+					case <-within(t).Done():
+						t.Fatal("the upstream does not go on")
+					}
+				}
+				for range 2 { // over a stream that is new, and over one that was used
+					res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil)
+					goOn()
+					for _, want := range []string{"abc", "def"} {
+						var got [3]byte
+						if _, err := io.ReadFull(res.Body, got[:]); err != nil || string(got[:]) != want {
+							t.Fatalf("%q came, %v; want %q", got, err, want)
+						}
+						goOn()
+					}
+					if rest := text(t, res.Body); rest != "" {
+						t.Errorf("%q came, too", rest)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestTrailersPassBothWays(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"http1", "http2"} {

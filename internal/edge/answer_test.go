@@ -1,0 +1,93 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package edge
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// flushes notes what was written when it was flushed.
+type flushes struct {
+	http.ResponseWriter
+	written strings.Builder
+	at      []string
+}
+
+func (f *flushes) Write(p []byte) (int, error) { return f.written.Write(p) }
+func (f *flushes) FlushError() error {
+	f.at = append(f.at, f.written.String())
+	return nil
+}
+
+// pieces are read one by one. Before those that have to be waited for it does what the connection does.
+type pieces struct {
+	left []string
+	wait func()
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.left) == 0 {
+		return 0, io.EOF
+	}
+	next, waits := strings.CutPrefix(p.left[0], "~")
+	if waits {
+		p.wait()
+	}
+	p.left = p.left[1:]
+	return copy(b, next), nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+func TestAnAnswerIsFlushedBeforeMoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ pieces, flushed []string }{
+		"all is there":              {[]string{"a", "b", "c"}, nil},
+		"the body is late":          {[]string{"~a", "b"}, []string{""}},
+		"the end of it is late":     {[]string{"a", "b", "~c", "d"}, []string{"ab"}},
+		"each piece is waited for":  {[]string{"~a", "~b", "~c"}, []string{"", "a", "ab"}},
+		"there is none, as it says": {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, stream := &flushes{ResponseWriter: httptest.NewRecorder()}, &upstream{}
+			x := &exchange{out: out, stream: stream}
+			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, stream.before.flush}}
+			x.answer(res)
+			if _, err := io.Copy(out, res.Body); err != nil {
+				t.Fatal(err)
+			}
+			stream.before.flush() // the connection waits for the next answer, which is somebody else's
+			if !slices.Equal(out.at, c.flushed) {
+				t.Errorf("flushed with %q, want %q", out.at, c.flushed)
+			}
+			if res.ContentLength == -1 {
+				t.Error("the proxy flushes by itself")
+			}
+		})
+	}
+}
+
+// A transport gives a stream to the next request before the one before has read to its end.
+func TestOnlyTheAnswerThatIsReadIsFlushed(t *testing.T) {
+	t.Parallel()
+	before, next := &flushes{}, &flushes{}
+	stream := &upstream{}
+	a := &answerBody{stream: stream, out: http.NewResponseController(before)}
+	b := &answerBody{stream: stream, out: http.NewResponseController(next)}
+	stream.before.set(a)
+	stream.before.set(nil) // put aside
+	stream.before.flush()
+	stream.before.set(b)
+	stream.before.unset(a)
+	stream.before.flush()
+	if len(before.at) != 0 || len(next.at) != 1 {
+		t.Errorf("the first answer was flushed %d times, the next %d times", len(before.at), len(next.at))
+	}
+}

@@ -42,19 +42,22 @@ type clientConn struct {
 	failing  atomic.Bool // the last request did not get through
 
 	mu        sync.Mutex
-	wake      chan struct{} // closed and replaced when what a held EOF waits for may have changed
+	wake      chan struct{} // closed when what a held EOF waits for may have changed; nil = none is held
 	eof       bool          // the client has closed its sending side
 	deaf      bool          // nothing more is read
 	active    bool          // a request is being answered
 	hijacked  bool
 	aborted   bool
 	closed    bool
-	deadline  time.Time
 	lastWrite time.Time
+	deadline  time.Time   // of reads
+	past      bool        // Client's reads fail: the deadline is past
+	alarm     *time.Timer // ends reads at the deadline; nil = there was none
+	alarmAt   time.Time   // when alarm goes off, perhaps before the deadline; zero = never
 }
 
 func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o Origin) *clientConn {
-	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{}), wake: make(chan struct{})}
+	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{})}
 	cc.origin.Connection = &cc.memory
 	return cc
 }
@@ -64,8 +67,10 @@ func (c *clientConn) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
-	close(c.wake)
-	c.wake = make(chan struct{})
+	if c.wake != nil {
+		close(c.wake)
+		c.wake = nil
+	}
 }
 
 // Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves while its request is being answered.
@@ -112,6 +117,9 @@ func (c *clientConn) holdEOF() error {
 				until = c.deadline
 			}
 		}
+		if c.wake == nil {
+			c.wake = make(chan struct{})
+		}
 		wake, timer := c.wake, time.NewTimer(until.Sub(now))
 		c.mu.Unlock()
 		select {
@@ -137,14 +145,51 @@ func (c *clientConn) Write(p []byte) (int, error) {
 
 // SetDeadline sets both deadlines.
 func (c *clientConn) SetDeadline(t time.Time) error {
-	c.change(func() { c.deadline = t })
-	return c.Client.SetDeadline(t)
+	return errors.Join(c.SetReadDeadline(t), c.Client.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the deadline of reads, a held EOF included.
-func (c *clientConn) SetReadDeadline(t time.Time) error {
-	c.change(func() { c.deadline = t })
-	return c.Client.SetReadDeadline(t)
+// SetReadDeadline sets the deadline of reads, a held EOF included. The HTTP server sets several for each request, of which hardly one comes: Client
+// hears of those that have come, and one alarm serves all others. It is not put off by a later deadline, only by going off.
+func (c *clientConn) SetReadDeadline(t time.Time) (err error) {
+	c.change(func() { c.deadline, err = t, c.minded(t) })
+	return err
+}
+
+// minded sees to it that reads end at t. The caller holds mu.
+func (c *clientConn) minded(t time.Time) error {
+	left := time.Until(t)
+	switch {
+	case t.IsZero() || left > 0:
+		if c.past {
+			if err := c.Client.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+			c.past = false
+		}
+	default:
+		c.past = true
+		return c.Client.SetReadDeadline(t)
+	}
+	switch {
+	case t.IsZero() || !c.alarmAt.IsZero() && !t.Before(c.alarmAt):
+		return nil
+	case c.alarm == nil:
+		c.alarm = time.AfterFunc(left, c.expire)
+	default:
+		c.alarm.Reset(left)
+	}
+	c.alarmAt = t
+	return nil
+}
+
+// expire is what the alarm does.
+func (c *clientConn) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alarmAt = time.Time{}
+	if !c.deadline.IsZero() && !c.past {
+		_ = c.minded(c.deadline)
+	}
 }
 
 // state follows the HTTP server's view of the connection.
@@ -183,7 +228,7 @@ func (c *clientConn) Close() error {
 		_ = c.Client.Close()
 	default:
 		_ = c.CloseWrite()
-		_ = c.Client.SetReadDeadline(time.Unix(1, 0)) // ends a read that is under way
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // ends a read that is under way
 	}
 	if hijacked {
 		c.letGo()
@@ -197,14 +242,31 @@ func (c *clientConn) linger() {
 	cut := c.aborted || c.hijacked
 	c.mu.Unlock()
 	if !cut {
-		_ = c.Client.SetReadDeadline(time.Now().Add(lingerTime))
+		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
 		_, _ = io.CopyN(io.Discard, c.Client, lingerBytes)
 	}
 	_ = c.Client.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline = (time.Time{}); c.alarm != nil {
+		c.alarm.Stop()
+	}
 }
 
-// RemoteAddr returns the client's address as it was stated.
-func (c *clientConn) RemoteAddr() net.Addr { return statedAddr(c.origin.ClientAddr) }
+// RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of all in the goroutine that it makes for the connection.
+func (c *clientConn) RemoteAddr() net.Addr {
+	deepen(0)
+	return statedAddr(c.origin.ClientAddr)
+}
+
+// deepen makes the goroutine's stack as large as a request needs it, in one step and while there is next to nothing to move: else it is moved three times,
+// the last time from within the proxy.
+//
+//go:noinline
+func deepen(i int) byte {
+	var room [10 << 10]byte
+	return room[i]
+}
 
 type statedAddr string
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,68 @@ func TestAHeldEndIsLetGo(t *testing.T) {
 				c.do(conn)
 				if err := <-got; !errors.Is(err, c.want) || time.Since(began) != c.after {
 					t.Errorf("%v after %v, want %v after %v", err, time.Since(began), c.want, c.after)
+				}
+			})
+		})
+	}
+}
+
+// deadlines notes when which deadline reached the client.
+type deadlines struct {
+	eofClient
+	began time.Time
+	got   []string
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	what := "none"
+	if !t.IsZero() {
+		what = fmt.Sprint("past: ", !t.After(time.Now()))
+	}
+	d.got = append(d.got, fmt.Sprint(time.Since(d.began), " ", what))
+	return nil
+}
+
+func TestDeadlinesThatDoNotComeCostTheClientNothing(t *testing.T) {
+	t.Parallel()
+	in := func(d time.Duration) time.Time { return time.Now().Add(d) }
+	for name, c := range map[string]struct {
+		do   func(set func(time.Time))
+		want []string
+	}{
+		"none comes": {func(set func(time.Time)) {
+			set(in(time.Minute))
+			set(time.Time{})
+			set(in(time.Hour))
+			set(time.Time{})
+		}, nil},
+		"one comes":         {func(set func(time.Time)) { set(in(time.Minute)) }, []string{"1m0s past: true"}},
+		"a later one comes": {func(set func(time.Time)) { set(in(time.Minute)); set(in(2 * time.Minute)) }, []string{"2m0s past: true"}},
+		"an earlier one":    {func(set func(time.Time)) { set(in(time.Minute)); set(in(time.Second)) }, []string{"1s past: true"}},
+		"put off in time":   {func(set func(time.Time)) { set(in(time.Minute)); time.Sleep(59 * time.Second); set(in(time.Minute)) }, []string{"1m59s past: true"}},
+		"one after a pause": {func(set func(time.Time)) {
+			set(in(time.Second))
+			set(time.Time{})
+			time.Sleep(time.Minute)
+			set(in(time.Second))
+		}, []string{"1m1s past: true"}},
+		"at once, and again": {func(set func(time.Time)) { set(time.Unix(1, 0)); set(time.Time{}); set(in(time.Second)) }, []string{"0s past: true", "0s none", "1s past: true"}},
+		"over, and again":    {func(set func(time.Time)) { set(in(time.Second)); time.Sleep(time.Minute); set(in(time.Second)) }, []string{"1s past: true", "1m0s none", "1m1s past: true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := &deadlines{began: time.Now()}
+				conn := newClientConn(context.Background(), client, nil, Origin{})
+				c.do(func(at time.Time) {
+					if err := conn.SetReadDeadline(at); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				if !slices.Equal(client.got, c.want) {
+					t.Errorf("the client was told %q, want %q", client.got, c.want)
 				}
 			})
 		})

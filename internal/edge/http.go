@@ -50,9 +50,7 @@ func (e *Edge) newHTTPServer() *http.Server {
 			if !ok {
 				return ctx
 			}
-			ctx, cancel := context.WithCancel(ctx)
-			context.AfterFunc(cc.ctx, cancel)
-			return context.WithValue(ctx, connKey{}, cc)
+			return &connContext{Context: cc.ctx, server: ctx, conn: cc}
 		},
 		ConnState: func(c net.Conn, st http.ConnState) {
 			if cc, ok := c.(*clientConn); ok {
@@ -62,11 +60,29 @@ func (e *Edge) newHTTPServer() *http.Server {
 	}
 }
 
+// connContext is what the requests of a connection begin with: it is done when the connection's is, and knows what the HTTP server's does.
+type connContext struct {
+	context.Context
+	server context.Context
+	conn   *clientConn
+}
+
+// Value finds the connection, and what the HTTP server has to say of it.
+func (c *connContext) Value(key any) any {
+	if _, ok := key.(connKey); ok {
+		return c.conn
+	}
+	if v := c.server.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
+}
+
 // serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the connection.
 func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
-	ctx, cancel := context.WithCancel(ctx)
+	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cc := newClientConn(ctx, c, ep, o)
+	cc := newClientConn(inner, c, ep, o)
 	if err := c.Accept(); err != nil {
 		_ = c.Close()
 		return
@@ -75,9 +91,12 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o 
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}
-	stop := context.AfterFunc(ctx, cc.abort)
-	<-cc.finished
-	stop()
+	select {
+	case <-cc.finished:
+	case <-ctx.Done():
+		cc.abort()
+		<-cc.finished
+	}
 	cc.linger()
 }
 

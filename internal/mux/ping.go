@@ -1,0 +1,132 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	looks     = 3 // within KeepAlive
+	rttPeriod = 6 // looks, after which a busy session measures its round trip again
+)
+
+// pinger measures round trips, and finds out that the peer is gone.
+type pinger struct {
+	mu     sync.Mutex // guards what follows
+	watch  *time.Timer
+	id     uint32
+	sent   time.Time
+	answer chan struct{} // closed by the answer to the ping that is under way; nil: there is none
+	took   time.Duration // of the last one
+	rtt    time.Duration // the least of late; 0: not known
+
+	quiet, turn int // looks without a frame; all looks. They are look's own
+}
+
+// watch begins to look after the connection.
+func (s *Session) watch() {
+	p, every := &s.ping, s.cfg.KeepAlive/looks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch = time.AfterFunc(every, func() {
+		if s.look() {
+			p.mu.Lock()
+			p.watch.Reset(every)
+			p.mu.Unlock()
+		}
+	})
+}
+
+func (p *pinger) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch.Stop()
+}
+
+// look is called a few times within KeepAlive. It costs next to nothing while there are frames.
+func (s *Session) look() bool {
+	p := &s.ping
+	p.turn++
+	p.quiet++
+	if s.heard.Swap(false) {
+		p.quiet = 0
+	}
+	every := s.cfg.KeepAlive / looks
+	switch {
+	case s.Err() != nil:
+		return false
+	case time.Duration(p.quiet)*every >= s.cfg.KeepAlive+s.cfg.Timeout:
+		s.fail(ErrKeepAlive)
+		return false
+	case p.quiet == looks, p.turn%rttPeriod == 0 && s.NumStreams() > 1:
+		s.sendPing()
+	}
+	return true
+}
+
+// sendPing sends a ping, unless one is under way. It returns a channel that is closed by the answer.
+func (s *Session) sendPing() <-chan struct{} {
+	p := &s.ping
+	p.mu.Lock()
+	answer, now := p.answer, time.Now()
+	if answer != nil && now.Sub(p.sent) < s.cfg.Timeout {
+		p.mu.Unlock()
+		return answer
+	}
+	if answer == nil {
+		answer = make(chan struct{})
+	}
+	p.id++
+	p.answer, p.sent = answer, now
+	id := p.id
+	p.mu.Unlock()
+	s.sendControl(typePing, flagSYN, 0, id, async)
+	return answer
+}
+
+// answered takes the answer to a ping.
+func (s *Session) answered(id uint32) {
+	p := &s.ping
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.answer == nil || p.id != id {
+		return
+	}
+	p.took = time.Since(p.sent)
+	if p.rtt == 0 || p.took < p.rtt {
+		p.rtt = p.took
+	} else {
+		p.rtt += (p.took - p.rtt) / 8
+	}
+	close(p.answer)
+	p.answer = nil
+}
+
+func (s *Session) rtt() time.Duration {
+	s.ping.mu.Lock()
+	defer s.ping.mu.Unlock()
+	return s.ping.rtt
+}
+
+// Ping returns how long a frame takes to the peer and back. It waits for at most Timeout.
+func (s *Session) Ping() (time.Duration, error) {
+	if err := s.Err(); err != nil {
+		return 0, s.brokenBy(err)
+	}
+	answer := s.sendPing()
+	timer := time.NewTimer(s.cfg.Timeout)
+	defer timer.Stop()
+	select {
+	case <-answer:
+		s.ping.mu.Lock()
+		defer s.ping.mu.Unlock()
+		return s.ping.took, nil
+	case <-s.done:
+		return 0, s.broken()
+	case <-timer.C:
+		return 0, ErrKeepAlive
+	}
+}

@@ -104,6 +104,13 @@ func (o *seenOpening) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Next is Read without a copy.
+func (o *seenOpening) Next() ([]byte, error) {
+	p, err := o.opening.Next()
+	o.seen.moved(0, len(p))
+	return p, err
+}
+
 // Write writes to the target.
 func (o *seenOpening) Write(p []byte) (int, error) {
 	n, err := o.opening.Write(p)

@@ -18,7 +18,7 @@ import (
 // line is a connection to a target. The first read of one to an agent waits for its answer.
 type line interface {
 	relay.HalfCloser
-	WaitReadable() error
+	Next() ([]byte, error) // what is read, until the next call
 	Abort() error
 	opened() error // waits until the target has answered; every call returns the same
 }
@@ -141,12 +141,12 @@ func (o *opening) Read(p []byte) (int, error) {
 	return o.current().Read(p)
 }
 
-// WaitReadable is Read's wait without the bytes.
-func (o *opening) WaitReadable() error {
+// Next is Read without a copy.
+func (o *opening) Next() ([]byte, error) {
 	if err := o.opened(); err != nil {
-		return err
+		return nil, err
 	}
-	return o.current().WaitReadable()
+	return o.current().Next()
 }
 
 // Write does not wait for an answer, unless much is kept already.

@@ -73,46 +73,20 @@ func (c meteredConn) SetLinger(seconds int) error {
 	return nil
 }
 
-// probeSize is the size of the first read of a static connection, so that an idle one holds no large buffer.
-const probeSize = 1 << 10
-
 // staticLine is a connection to a static address; it is open from the start.
 type staticLine struct {
 	relay.HalfCloser
-	ahead []byte // read while waiting
-	err   error  // that came with it
-	large bool   // the last read filled its buffer: do not wait with a small one
+	in *relay.Source
+}
+
+func newStaticLine(c relay.HalfCloser) *staticLine {
+	return &staticLine{HalfCloser: c, in: relay.NewSource(c)}
 }
 
 func (*staticLine) opened() error { return nil }
 
-// WaitReadable reads a little.
-func (l *staticLine) WaitReadable() error {
-	if l.large || len(l.ahead) > 0 || l.err != nil {
-		return nil //nolint:nilerr // an error is the next Read's
-	}
-	probe := make([]byte, probeSize)
-	var n int
-	n, l.err = l.HalfCloser.Read(probe)
-	l.ahead = probe[:n]
-	return nil
-}
-
-// Read returns what WaitReadable has read, then what comes.
-func (l *staticLine) Read(p []byte) (int, error) {
-	if len(l.ahead) > 0 {
-		n := copy(p, l.ahead)
-		l.large = n == probeSize
-		l.ahead = l.ahead[n:]
-		return n, nil
-	}
-	if l.err != nil {
-		return 0, l.err
-	}
-	n, err := l.HalfCloser.Read(p)
-	l.large = n >= probeSize
-	return n, err
-}
+// Next returns what comes.
+func (l *staticLine) Next() ([]byte, error) { return l.in.Next() }
 
 // Abort resets the connection: its peer must not take what it got for all.
 func (l *staticLine) Abort() error {

@@ -63,7 +63,7 @@ func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (lin
 	if err != nil {
 		return nil, err
 	}
-	return &staticLine{HalfCloser: c}, nil
+	return newStaticLine(c), nil
 }
 
 // openAgent opens a stream; h is what is known of the client. The stream's header is its first flight, and bytes may follow at once.

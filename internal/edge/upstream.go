@@ -119,12 +119,14 @@ func (u *upstream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WaitReadable is Read's wait without the bytes.
-func (u *upstream) WaitReadable() error {
+// Next is Read without a copy.
+func (u *upstream) Next() ([]byte, error) {
 	if err := u.opened(); err != nil {
-		return err
+		return nil, err
 	}
-	return u.Stream.WaitReadable()
+	p, err := u.Stream.Next()
+	u.edge.opt.Meter.Moved(0, len(p))
+	return p, err
 }
 
 // Write does not wait. Where it fails because the agent refused, it says so.

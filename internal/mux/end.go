@@ -14,7 +14,9 @@ import (
 type ResetError struct{ Code uint32 }
 
 // Error returns a sentence.
-func (e *ResetError) Error() string { return fmt.Sprintf("the peer reset the stream, with code %d", e.Code) }
+func (e *ResetError) Error() string {
+	return fmt.Sprintf("the peer reset the stream, with code %d", e.Code)
+}
 
 // CloseWrite says that nothing more follows: the peer reads io.EOF.
 func (st *Stream) CloseWrite() error {
@@ -54,6 +56,7 @@ func (st *Stream) Reset(code uint32) error {
 // Release gives the stream's memory back. One that has not ended in both directions is reset.
 func (st *Stream) Release() {
 	_ = st.Reset(0)
+	st.session.forget(st) // which its reader does, but maybe not yet
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.in.giveBack()

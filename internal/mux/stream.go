@@ -238,4 +238,3 @@ func (st *Stream) maySend() error {
 	}
 	return nil
 }
-

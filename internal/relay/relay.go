@@ -7,8 +7,8 @@
 // stream and its upstream), who hand them over for good. What goes out: the counts and the reason of the end.
 //
 // An end of input becomes CloseWrite on the other side. An error, of either side and in either direction, becomes an abort of both: a reader
-// must never take a torn connection for a finished one, not even when this process is killed. Buffers of 65,524 bytes, the payload of one frame of the tunnel, come from a pool and
-// are held only while there is something to move, so an idle connection holds none. There is no lock and no allocation per byte.
+// must never take a torn connection for a finished one, not even when this process is killed. Buffers of 64 KiB, the payload of one frame of the tunnel, come from a pool and are held only while there is
+// something to move, so an idle connection holds none; what a tunnel stream has to read is passed on as it lies there. There is no lock and no allocation per byte.
 package relay
 
 import (
@@ -146,10 +146,10 @@ func (j *joint) look() {
 
 // pump copies until from ends, and passes the end on.
 func pump(from, to HalfCloser, moved *atomic.Int64) error {
-	src := newSource(from)
-	defer src.release()
+	src := NewSource(from)
+	defer src.Release()
 	for {
-		buf, err := src.next()
+		buf, err := src.Next()
 		if len(buf) > 0 {
 			if _, werr := to.Write(buf); werr != nil {
 				return fmt.Errorf("writing: %w", werr)

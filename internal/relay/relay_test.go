@@ -252,7 +252,7 @@ func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
 	t.Parallel()
 	client, a := tcpPair(t)
 	defer func() { _, _ = client.Close(), a.Close() }()
-	src := newSource(a)
+	src := NewSource(a)
 	if !canPoll {
 		t.Skip("this system's sockets cannot be polled")
 	}
@@ -274,15 +274,15 @@ func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
 		}
 	}()
 	for range 2 {
-		if b, err := src.next(); err != nil || string(b) != "x" {
+		if b, err := src.Next(); err != nil || string(b) != "x" {
 			t.Fatalf("read %q, %v", b, err)
 		}
 	}
 	stream := &readyConn{memoryConn: memoryConn{in: nil}, t: t}
-	src = newSource(stream)
+	src = NewSource(stream)
 	stream.src = src
 	for range 3 {
-		if b, err := src.next(); err != nil || len(b) != 5 {
+		if b, err := src.Next(); err != nil || len(b) != 5 {
 			t.Fatalf("read %q, %v", b, err)
 		}
 	}
@@ -291,14 +291,13 @@ func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
 // readyConn is a tunnel stream of sorts.
 type readyConn struct {
 	memoryConn
-	src *source
+	src *Source
 	t   *testing.T
 }
 
-func (c *readyConn) Read(p []byte) (int, error) { return copy(p, "ready"), nil }
-func (c *readyConn) WaitReadable() error {
+func (c *readyConn) Next() ([]byte, error) {
 	if c.src.buf != nil {
-		c.t.Error("holds a buffer while it waits")
+		c.t.Error("holds a buffer")
 	}
-	return nil
+	return []byte("ready"), nil
 }

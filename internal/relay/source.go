@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	bufferSize = 64<<10 - 12 // the payload of one frame of the tunnel
+	bufferSize = 64 << 10 // the payload of one frame of the tunnel
 	probeSize  = 1 << 10
 )
 
@@ -19,12 +19,13 @@ type buffer [bufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// source yields what a connection has to read. It holds a buffer only while there is something to read, if the connection lets it know.
-type source struct {
+// Source yields what a connection has to read. It holds a buffer only while there is something to read, if the connection lets it know; a connection with a
+// Next of its own lends its bytes.
+type Source struct {
 	conn net.Conn
 	buf  *buffer // held from next to next, or nil
 
-	ready interface{ WaitReadable() error } // a tunnel stream
+	lender interface{ Next() ([]byte, error) } // a tunnel stream
 
 	raw  syscall.RawConn // a socket that can be polled
 	poll func(fd uintptr) bool
@@ -35,10 +36,11 @@ type source struct {
 	hot   bool   // the last read filled the probe or more
 }
 
-func newSource(c net.Conn) *source {
-	s := &source{conn: c}
-	if ready, ok := c.(interface{ WaitReadable() error }); ok {
-		s.ready = ready
+// NewSource makes the Source of c. Nobody else may read from c.
+func NewSource(c net.Conn) *Source {
+	s := &Source{conn: c}
+	if lender, ok := c.(interface{ Next() ([]byte, error) }); ok {
+		s.lender = lender
 		return s
 	}
 	if tcp, ok := c.(*net.TCPConn); ok && canPoll {
@@ -51,17 +53,11 @@ func newSource(c net.Conn) *source {
 	return s
 }
 
-// next returns bytes, valid until the next call, or an error, or both. The end of input is io.EOF itself.
-func (s *source) next() ([]byte, error) {
+// Next returns bytes, valid until the next call of Next or Release, or an error, or both. The end of input is io.EOF itself.
+func (s *Source) Next() ([]byte, error) {
 	switch {
-	case s.ready != nil:
-		s.release()
-		if err := s.ready.WaitReadable(); err != nil {
-			return nil, err
-		}
-		s.take()
-		n, err := s.conn.Read(s.buf[:])
-		return s.buf[:n], err
+	case s.lender != nil:
+		return s.lender.Next()
 	case s.raw != nil:
 		s.n, s.err = 0, nil
 		if err := s.raw.Read(s.poll); err != nil {
@@ -77,26 +73,27 @@ func (s *source) next() ([]byte, error) {
 }
 
 // readProbed reads a little first, and with a large buffer while there is much.
-func (s *source) readProbed() ([]byte, error) {
+func (s *Source) readProbed() ([]byte, error) {
 	b := s.probe
 	if s.hot {
 		s.take()
 		b = s.buf[:]
 	} else {
-		s.release()
+		s.Release()
 	}
 	n, err := s.conn.Read(b)
 	s.hot = n >= probeSize
 	return b[:n], err
 }
 
-func (s *source) take() {
+func (s *Source) take() {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
 }
 
-func (s *source) release() {
+// Release gives the buffer back.
+func (s *Source) Release() {
 	if s.buf != nil {
 		buffers.Put(s.buf)
 		s.buf = nil

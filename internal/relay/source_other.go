@@ -8,4 +8,4 @@ package relay
 // canPoll is false where a socket cannot be read without waiting.
 const canPoll = false
 
-func (s *source) pollRead(uintptr) bool { return true }
+func (s *Source) pollRead(uintptr) bool { return true }

@@ -15,7 +15,7 @@ import (
 const canPoll = true
 
 // pollRead reads what is there. It takes a buffer only when there is something to read, and returns false to wait for it.
-func (s *source) pollRead(fd uintptr) bool {
+func (s *Source) pollRead(fd uintptr) bool {
 	s.take()
 	for {
 		n, err := syscall.Read(int(fd), s.buf[:])
@@ -26,7 +26,7 @@ func (s *source) pollRead(fd uintptr) bool {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EAGAIN):
-			s.release()
+			s.Release()
 			return false
 		case err == nil:
 			s.err = io.EOF

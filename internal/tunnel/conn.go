@@ -4,6 +4,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -12,10 +13,10 @@ import (
 )
 
 const (
-	recordPayload = 16 << 10           // the most that one TLS record carries
-	recordSize    = recordPayload + 22 // with header, content type and tag of TLS 1.3
-	flightSize    = 4 * recordSize     // a full frame of the multiplexer: what one system call moves
-	userTimeout   = 30 * time.Second   // TCP_USER_TIMEOUT
+	recordPayload = 16 << 10             // the most that one TLS record carries
+	recordSize    = recordPayload + 22   // with header, content type and tag of TLS 1.3
+	flightSize    = 4*recordSize + 1<<10 // a full frame of the multiplexer with its header: what one system call moves
+	userTimeout   = 30 * time.Second     // TCP_USER_TIMEOUT
 )
 
 // flights pools the buffers of tunedConn, both ways.
@@ -143,7 +144,7 @@ func (c *tunedConn) flush() error {
 	return c.err
 }
 
-// BatchConn is a TLS connection that writes the records of one large Write with one system call, if a conn of TuneConn is below.
+// BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames, with one system call, if a conn of TuneConn is below.
 type BatchConn struct {
 	*tls.Conn
 	below *tunedConn
@@ -166,4 +167,22 @@ func (c *BatchConn) Write(p []byte) (int, error) {
 		return 0, ferr
 	}
 	return n, err
+}
+
+// WriteFrames writes head and then payload, which may be nil, without joining them first.
+func (c *BatchConn) WriteFrames(head, payload []byte) error {
+	if c.below == nil || len(payload) == 0 && len(head) <= recordPayload {
+		return c.writeBoth(head, payload)
+	}
+	c.below.hold()
+	err := c.writeBoth(head, payload)
+	return cmp.Or(err, c.below.release())
+}
+
+func (c *BatchConn) writeBoth(head, payload []byte) error {
+	if _, err := c.Conn.Write(head); err != nil || len(payload) == 0 {
+		return err
+	}
+	_, err := c.Conn.Write(payload)
+	return err
 }

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-yamux/v5"
+	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
 const (
@@ -24,8 +24,7 @@ const (
 
 // control is the control stream of a connection: JSON messages, each after its length (32 bits, big endian).
 type control struct {
-	st   *yamux.Stream
-	conn *muxConn
+	st   *mux.Stream
 	mu   sync.Mutex // one message at a time
 	last bool       // sendLast was called
 }
@@ -64,8 +63,8 @@ func (c *control) write(m *message, last bool) error {
 	if err := c.st.SetWriteDeadline(time.Now().Add(controlTimeout)); err != nil {
 		return err
 	}
-	if _, err := c.conn.writeCounted(c.st, frame); err != nil {
-		return fmt.Errorf("sending a control message: %w", plainError(err))
+	if _, err := c.st.Write(frame); err != nil {
+		return fmt.Errorf("sending a control message: %w", err)
 	}
 	return nil
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // How a session's number of connections follows its traffic. A connection is busy for busyTime after it has moved bulkMark bytes in one direction
-// within bulkTime, or after its writer has fallen behind by backlogMark. Nobody looks at connections that are not: what is idle costs no timer.
+// within bulkTime, or after a large frame took slowWrite to be written. Nobody looks at connections that are not: what is idle costs no timer.
 const (
-	bulkMark    = 1 << 20
-	bulkTime    = 250 * time.Millisecond
-	backlogMark = 256 << 10 // four frames
-	busyTime    = time.Second
+	bulkMark  = 1 << 20
+	bulkTime  = 250 * time.Millisecond
+	slowWrite = 10 * time.Millisecond // 50 Mbit/s
+	busyTime  = time.Second
 
 	grownConnections = 8                // to which a session grows
 	lossyConnections = maxConnections   // likewise, where packets are lost and each loss slows its connection down
@@ -74,7 +74,7 @@ type load struct {
 }
 
 func (l *link) load(now time.Time) load {
-	return load{l.conn.busy.at(now), l.conn.queued.Load(), l.streams.Load()}
+	return load{l.conn.busy.at(now), l.mux.Queued(), l.streams.Load()}
 }
 
 func (a load) less(b load) bool {

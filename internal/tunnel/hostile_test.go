@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -37,7 +36,7 @@ func (h *host) intruder(t *testing.T) *tls.Conn {
 // control opens a multiplexer and the control stream of a client of our own making.
 func control1(t *testing.T, c *tls.Conn) (*yamux.Session, *yamux.Stream) {
 	t.Helper()
-	mux, err := yamux.Client(c, muxConfig(slog.New(slog.DiscardHandler)), nil)
+	mux, err := yamux.Client(c, yamux.DefaultConfig(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,23 +4,25 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/libp2p/go-yamux/v5"
+	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
 // link is one connection of a session: a multiplexer over TLS, and its control stream.
 type link struct {
 	conn *muxConn
-	mux  *yamux.Session
+	mux  *mux.Session
 	ctrl *control
 	log  *slog.Logger
 
@@ -36,48 +38,38 @@ type link struct {
 }
 
 // newLink starts a multiplexer on c. The link outlives ctx: its owner says how it ends.
-func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Windows, client bool) (*link, error) {
-	l := &link{
-		conn: &muxConn{Conn: Batch(c), budget: helloBudget}, log: log,
-		emptied: make(chan struct{}, 1), retired: make(chan struct{}),
-	}
+func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Windows, client bool) *link {
+	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), retired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
-	start := yamux.Server
-	if client {
-		start = yamux.Client
-		l.conn.trusted.Store(true)
-	}
-	var err error
-	if l.mux, err = start(l.conn, muxConfig(log), windows.span); err != nil {
-		return nil, fmt.Errorf("starting the multiplexer: %w", err)
-	}
+	l.conn.trusted.Store(client)
+	l.mux = mux.New(l.conn, mux.Config{Client: client, Budget: windows})
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	return l, nil
+	return l
 }
 
 // openControl opens or awaits stream 1.
 func (l *link) openControl(ctx context.Context, client bool) error {
-	var st *yamux.Stream
+	var st *mux.Stream
 	var err error
 	if client {
-		st, err = l.mux.OpenStream(ctx)
+		st, err = l.mux.Open(ctx, nil)
 	} else {
-		st, err = l.mux.AcceptStream()
+		st, err = l.mux.Accept()
 	}
 	if err != nil {
-		return fmt.Errorf("opening the control stream: %w", plainError(err))
+		return fmt.Errorf("opening the control stream: %w", err)
 	}
-	if st.StreamID() != 1 {
-		return fmt.Errorf("the first stream has number %d, not 1", st.StreamID())
+	if st.ID() != 1 {
+		return fmt.Errorf("the first stream has number %d, not 1", st.ID())
 	}
-	l.ctrl = &control{st: st, conn: l.conn}
+	l.ctrl = &control{st: st}
 	return nil
 }
 
 // close ends the link at once and with it its streams. The first reason counts. It does not block for longer than a TLS close.
 func (l *link) close(reason error) {
 	l.cancel(reason)
-	_ = l.mux.Close() // closes the connection, too; a connection that is gone has nothing to say
+	l.mux.Close(reason) // closes the connection, too
 }
 
 // farewell sends a last message and gives the peer a moment to read what was sent, this message last, and to hang up. It ends the link: the
@@ -86,7 +78,7 @@ func (l *link) farewell(m *message, reason error) {
 	timer := time.AfterFunc(farewellTime, func() { l.close(reason) })
 	defer timer.Stop()
 	if l.ctrl.send(m) == nil {
-		<-l.mux.CloseChan()
+		<-l.mux.Done()
 	}
 	l.close(reason)
 }
@@ -97,10 +89,12 @@ const farewellTime = time.Second
 // serve runs a link that was added to a session until it ends. It returns when no message handler runs any more and the session has let go
 // of the link; stream handlers may still run: wait for l.handlers.
 func (l *link) serve() error {
-	var accepting sync.WaitGroup
-	accepting.Go(func() { l.close(l.acceptStreams()) })
+	l.mux.Serve(func(st *mux.Stream) {
+		s := &Stream{st: st, link: l}
+		l.streamBegan()
+		l.handlers.Go(func() { l.serveStream(s) })
+	})
 	l.close(l.readMessages())
-	accepting.Wait()
 	err := context.Cause(l.ctx)
 	l.session.remove(l, err)
 	return err
@@ -127,33 +121,22 @@ func (l *link) readMessages() error {
 	}
 }
 
-func (l *link) acceptStreams() error {
-	for {
-		st, err := l.mux.AcceptStream()
-		if err != nil {
-			return l.broken(err)
-		}
-		s := &Stream{st: st, link: l}
-		l.streamBegan()
-		l.handlers.Go(func() { l.serveStream(s) })
-	}
-}
-
 var errHungUp = errors.New("the peer closed the connection")
 
 // broken words why the connection ended.
 func (l *link) broken(err error) error {
+	reason := cmp.Or(l.mux.Err(), err)
 	switch {
 	case l.ctx.Err() != nil:
 		return context.Cause(l.ctx)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF):
 		return errHungUp
-	case errors.Is(err, yamux.ErrTimeout):
+	case errors.Is(reason, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the peer did not finish a control message within %s", controlTimeout)
-	case errors.Is(err, yamux.ErrKeepAliveTimeout):
+	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")
 	default:
-		return plainError(err)
+		return fmt.Errorf("the tunnel's connection broke: %v", reason) //nolint:errorlint // its cause is nobody's business
 	}
 }
 
@@ -181,50 +164,12 @@ func (l *link) serveStream(s *Stream) {
 
 // open opens a stream on l, which pick has counted, and sends the encoded header.
 func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	st, err := l.openMux(ctx)
+	st, err := l.mux.Open(ctx, header)
 	if err != nil {
 		l.streamEnded()
 		return nil, fmt.Errorf("opening a stream: %w", err)
 	}
-	s := &Stream{st: st, link: l, header: h, opener: true}
-	stop := context.AfterFunc(ctx, func() { _ = s.Abort() })
-	_, err = s.Write(header)
-	if !stop() {
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = s.Abort()
-		return nil, fmt.Errorf("sending a stream's header: %w", err)
-	}
-	return s, nil
-}
-
-// openMux opens a stream of the multiplexer. The multiplexer does not learn of ctx: it would forget to free a stream whose opening ctx ends.
-func (l *link) openMux(ctx context.Context) (*yamux.Stream, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	type result struct {
-		st  *yamux.Stream
-		err error
-	}
-	opening := make(chan result, 1)
-	go func() {
-		st, err := l.mux.OpenStream(context.Background()) // ends with the connection
-		opening <- result{st, err}
-	}()
-	select {
-	case r := <-opening:
-		return r.st, plainError(r.err)
-	case <-ctx.Done():
-		go func() {
-			if r := <-opening; r.err == nil {
-				_ = r.st.Reset()
-				l.isEmpty()
-			}
-		}()
-		return nil, ctx.Err()
-	}
+	return &Stream{st: st, link: l, header: h, opener: true}, nil
 }
 
 func (l *link) streamBegan() {

@@ -116,10 +116,7 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	if st := c.ConnectionState(); st.NegotiatedProtocol != ALPN || st.Version < tls.VersionTLS13 {
 		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol, tls.VersionName(st.Version), ALPN)
 	}
-	l, err := newLink(ctx, c, s.cfg.Logger, s.cfg.Windows, false)
-	if err != nil {
-		return nil, err
-	}
+	l := newLink(ctx, c, s.cfg.Logger, s.cfg.Windows, false)
 	slow := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no hello within %s", controlTimeout)) })
 	defer slow.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })

@@ -120,7 +120,7 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 		if err == nil {
 			return st, nil
 		}
-		if ctx.Err() != nil || l.ctx.Err() == nil && !l.mux.IsClosed() {
+		if ctx.Err() != nil || l.ctx.Err() == nil && l.mux.Err() == nil {
 			return nil, err
 		}
 		l.close(err) // the connection is gone, the next one may live
@@ -144,7 +144,7 @@ func (s *Session) Ping() (time.Duration, error) {
 func (s *Session) CanOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool { return l.ctx.Err() == nil && !l.mux.IsClosed() })
+	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool { return l.ctx.Err() == nil && l.mux.Err() == nil })
 }
 
 // closedFor says why no stream can be opened. The caller holds mu.

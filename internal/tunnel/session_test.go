@@ -322,7 +322,7 @@ func TestThousandRefusedStreamsLeakNothing(t *testing.T) {
 	far.mu.Unlock()
 	for _, l := range links { // the multiplexer wakes a stream's reader before it has let go of the stream
 		eventually(t, "the multiplexer to have no stream but the control stream", func() bool { return l.mux.NumStreams() == 1 })
-		if q := l.conn.queued.Load(); q != 0 {
+		if q := l.mux.Queued(); q != 0 {
 			t.Errorf("%d bytes are counted as queued", q)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/libp2p/go-yamux/v5"
+	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
 func TestSilentPeersAreCutOff(t *testing.T) {
@@ -115,23 +115,21 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 		l := s.links[0]
 		s.mu.Unlock()
 		for name, send := range map[string]string{"nothing": "", "half": "\x01\x00\x00\x40half"} {
-			st, err := l.mux.OpenStream(t.Context())
+			st, err := l.mux.Open(t.Context(), []byte(send))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.WriteString(st, send)
 			began := time.Now()
 			_, err = st.Read(make([]byte, 1))
-			var reset *yamux.StreamError
-			if !errors.As(err, &reset) || reset.ErrorCode != flagRefused|uint32(RefusedHeader) || time.Since(began) != controlTimeout {
+			var reset *mux.ResetError
+			if !errors.As(err, &reset) || reset.Code != flagRefused|uint32(RefusedHeader) || time.Since(began) != controlTimeout {
 				t.Errorf("%s: %v after %s", name, err, time.Since(began))
 			}
 		}
-		st, err := l.mux.OpenStream(t.Context())
+		st, err := l.mux.Open(t.Context(), []byte("\x01\x00\xff\xff"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(st, "\x01\x00\xff\xff")
 		if _, err = st.Read(make([]byte, 1)); err == nil {
 			t.Error("took a header of 65,535 bytes")
 		}

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libp2p/go-yamux/v5"
+	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
 const (
@@ -35,7 +35,7 @@ func (e *ResetError) Is(target error) bool { return target == syscall.ECONNRESET
 // Stream is one relayed connection: a net.Conn with half-close and abort. Its owner must call Close, Reset or Refuse in the end.
 // One goroutine may read while another writes and a third one closes.
 type Stream struct {
-	st     *yamux.Stream
+	st     *mux.Stream
 	link   *link
 	header OpenHeader
 
@@ -46,12 +46,10 @@ type Stream struct {
 	sentEOF  atomic.Bool
 	ended    atomic.Bool
 
-	readMu   sync.Mutex // one reader at a time
-	openErr  error      // opener: why it will never open; guarded by readMu
-	writeMu  sync.Mutex // one writer at a time: the multiplexer's window is not safe for more
-	waitMu   sync.Mutex // guards deadline and waiting
-	deadline time.Time
-	waiting  bool
+	readMu     sync.Mutex // one reader at a time
+	openErr    error      // opener: why it will never open; guarded by readMu
+	deadlineMu sync.Mutex
+	deadline   time.Time // of reads
 }
 
 var _ net.Conn = (*Stream)(nil)
@@ -70,7 +68,19 @@ func (s *Stream) Read(p []byte) (int, error) {
 	if err := s.awaitOpened(); err != nil {
 		return 0, err
 	}
-	return s.read(p)
+	n, err := s.st.Read(p)
+	return n, s.readError(err)
+}
+
+// Next is Read without a copy: it returns bytes that are valid until the next call of Next, Read or Close.
+func (s *Stream) Next() ([]byte, error) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	if err := s.awaitOpened(); err != nil {
+		return nil, err
+	}
+	p, err := s.st.Next()
+	return p, s.readError(err)
 }
 
 // WaitReadable returns when Read would not block: nil when bytes or io.EOF are there, else Read's error.
@@ -80,7 +90,7 @@ func (s *Stream) WaitReadable() error {
 	if err := s.awaitOpened(); err != nil {
 		return err
 	}
-	if err := s.await(); err != nil && !isEnd(err) {
+	if err := s.readError(s.st.WaitReadable()); err != nil && !isEnd(err) {
 		return err
 	}
 	return nil
@@ -94,9 +104,9 @@ func (s *Stream) WaitOpened(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.waitMu.Lock()
+	s.deadlineMu.Lock()
 	before := s.deadline
-	s.waitMu.Unlock()
+	s.deadlineMu.Unlock()
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = s.SetReadDeadline(time.Unix(1, 0))
@@ -124,7 +134,8 @@ func (s *Stream) awaitOpened() error {
 		return s.openErr
 	}
 	var b [1]byte
-	_, err := s.read(b[:])
+	_, err := s.st.Read(b[:])
+	err = s.readError(err)
 	switch {
 	case err == nil && b[0] == opened:
 		s.isOpen.Store(true)
@@ -141,41 +152,8 @@ func (s *Stream) awaitOpened() error {
 	return err
 }
 
-// read reads without waiting for OPENED. The caller holds readMu.
-func (s *Stream) read(p []byte) (int, error) {
-	if err := s.await(); err != nil {
-		return 0, err
-	}
-	n, err := s.st.Read(p) // does not block: something is there
-	if n > 0 {
-		return n, nil // an error is that of telling the peer of room in the window; if it matters the next read has it, too
-	}
-	return n, s.plain(err)
-}
-
-// await blocks until there is something to read. The multiplexer knows the read deadline only in here: were it to pass while the multiplexer
-// hands out bytes, it would forget to tell the peer of the room in the window, and the stream would stall.
-func (s *Stream) await() error {
-	s.waitMu.Lock()
-	deadline := s.deadline
-	if !deadline.IsZero() {
-		if !time.Now().Before(deadline) {
-			s.waitMu.Unlock()
-			return os.ErrDeadlineExceeded
-		}
-		_ = s.st.SetReadDeadline(deadline)
-	}
-	s.waiting = true
-	s.waitMu.Unlock()
-
-	_, err := s.st.Read(nil) // waits, and takes nothing
-
-	s.waitMu.Lock()
-	s.waiting = false
-	if !s.deadline.IsZero() || !deadline.IsZero() {
-		_ = s.st.SetReadDeadline(time.Time{})
-	}
-	s.waitMu.Unlock()
+// readError notes an end of input.
+func (s *Stream) readError(err error) error {
 	if isEnd(err) {
 		s.sawEOF.Store(true)
 	}
@@ -184,9 +162,7 @@ func (s *Stream) await() error {
 
 // Write sends p. It does not wait for OPENED, but blocks while the peer's window is full.
 func (s *Stream) Write(p []byte) (int, error) {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	n, err := s.link.conn.writeCounted(s.st, p)
+	n, err := s.st.Write(p)
 	return n, s.plain(err)
 }
 
@@ -208,9 +184,9 @@ func (s *Stream) Abort() error { return s.Reset(Aborted) }
 // Close ends the stream: cleanly when both directions have ended (CloseWrite, and a Read that returned io.EOF), else with an abort.
 func (s *Stream) Close() error {
 	if s.sawEOF.Load() && s.sentEOF.Load() {
-		err := s.st.Close()
+		s.st.Release()
 		s.count()
-		return err
+		return nil
 	}
 	return s.Abort()
 }
@@ -243,7 +219,7 @@ func (s *Stream) Refuse(code RefuseCode) error {
 
 // end resets the stream.
 func (s *Stream) end(code uint32) error {
-	err := s.st.ResetWithError(code)
+	err := s.st.Reset(code)
 	s.count() // last: a connection without streams may be closed
 	return err
 }
@@ -268,13 +244,10 @@ func (s *Stream) SetDeadline(t time.Time) error {
 
 // SetReadDeadline sets the deadline of reads, also of one that waits.
 func (s *Stream) SetReadDeadline(t time.Time) error {
-	s.waitMu.Lock()
-	defer s.waitMu.Unlock()
+	s.deadlineMu.Lock()
+	defer s.deadlineMu.Unlock()
 	s.deadline = t
-	if s.waiting {
-		return s.st.SetReadDeadline(t)
-	}
-	return nil
+	return s.st.SetReadDeadline(t)
 }
 
 // SetWriteDeadline sets the deadline of writes.
@@ -282,32 +255,15 @@ func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadl
 
 // plain translates the multiplexer's errors for the stream's user.
 func (s *Stream) plain(err error) error {
-	var reset *yamux.StreamError
-	if errors.As(err, &reset) && reset.Remote {
-		code := RefuseCode(reset.ErrorCode)
-		if reset.ErrorCode&flagRefused != 0 && s.opener && !s.isOpen.Load() {
-			return &RefusedError{Code: code}
-		}
-		return &ResetError{Code: code}
-	}
-	return plainError(err)
-}
-
-// plainError translates the multiplexer's errors. Only a real end of the stream may be io.EOF, not even wrapped.
-func plainError(err error) error {
-	var reset *yamux.StreamError
-	switch {
-	case err == nil, isEnd(err):
+	var reset *mux.ResetError
+	if !errors.As(err, &reset) {
 		return err
-	case err == yamux.ErrTimeout: //nolint:errorlint // its very value, which a broken connection's error may wrap
-		return os.ErrDeadlineExceeded
-	case err == yamux.ErrStreamClosed: //nolint:errorlint // likewise
-		return net.ErrClosed
-	case errors.As(err, &reset) && !reset.Remote:
-		return net.ErrClosed
-	default:
-		return fmt.Errorf("the tunnel's connection broke: %v", err) //nolint:errorlint // its cause may be io.EOF
 	}
+	code := RefuseCode(reset.Code)
+	if reset.Code&flagRefused != 0 && s.opener && !s.isOpen.Load() {
+		return &RefusedError{Code: code}
+	}
+	return &ResetError{Code: code}
 }
 
 // isEnd reports an ordinary end of input: the bare io.EOF. A broken connection's error may wrap one.

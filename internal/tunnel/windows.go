@@ -5,17 +5,13 @@ package tunnel
 
 import (
 	"bufio"
-	"errors"
 	"io/fs"
 	"math"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
-
-	"github.com/libp2p/go-yamux/v5"
 )
 
 // Windows bounds by how much the receive windows of all streams of a process may grow, in sum: what a stream may have in flight beyond the 1 MiB that
@@ -37,7 +33,8 @@ func NewWindows(limit int64) *Windows {
 // Used returns the sum by which windows have grown, in bytes. It is never more than the limit.
 func (w *Windows) Used() int64 { return w.used.Load() }
 
-func (w *Windows) take(n int64) bool {
+// Take implements mux.Budget.
+func (w *Windows) Take(n int64) bool {
 	for {
 		used := w.used.Load()
 		if used+n > w.limit {
@@ -49,53 +46,8 @@ func (w *Windows) take(n int64) bool {
 	}
 }
 
-// span returns the account of one stream.
-func (w *Windows) span() (yamux.MemoryManager, error) { return &windowSpan{of: w}, nil }
-
-// windowSpan is what the multiplexer asks before a stream's window grows. A refusal stops the growth, and nothing else.
-type windowSpan struct {
-	of *Windows
-
-	mu   sync.Mutex // guards what follows
-	size int64
-	done bool
-}
-
-// newStreamPriority marks the reservation for a stream's first window. To refuse it would cost all the connection's streams.
-const newStreamPriority = 255
-
-var errNoWindow = errors.New("the receive windows of this process may not grow further")
-
-// ReserveMemory implements yamux.MemoryManager.
-func (s *windowSpan) ReserveMemory(size int, priority uint8) error {
-	if priority == newStreamPriority {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done || !s.of.take(int64(size)) { // a stream that has ended may still be read, and nobody would release it again
-		return errNoWindow
-	}
-	s.size += int64(size)
-	return nil
-}
-
-// ReleaseMemory implements yamux.MemoryManager. The multiplexer has no use for it: windows never shrink.
-func (s *windowSpan) ReleaseMemory(size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := min(int64(size), s.size)
-	s.size -= n
-	s.of.used.Add(-n)
-}
-
-// Done implements yamux.MemoryManager. The multiplexer may call it more than once.
-func (s *windowSpan) Done() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.of.used.Add(-s.size)
-	s.size, s.done = 0, true
-}
+// Give implements mux.Budget.
+func (w *Windows) Give(n int64) { w.used.Add(-n) }
 
 // fallbackMemory is taken for the machine's memory where it cannot be read.
 const fallbackMemory = 2 << 30

@@ -32,11 +32,7 @@ func (st *Stream) CloseWrite() error {
 	over := st.readErr != nil
 	st.mu.Unlock()
 	wake(st.writable)
-	how := atOnce
-	if over { // the peer is done: it does not wait for this
-		how = whenDue
-	}
-	st.last(flagFIN, 0, how)
+	st.last(flagFIN, 0, atOnce)
 	if over {
 		st.finish()
 	}

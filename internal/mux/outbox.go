@@ -58,7 +58,7 @@ func (b *batch) free() {
 func (s *Session) Queued() int64 {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
-	if !s.out.busy {
+	if !s.out.busy || s.out.over != nil {
 		return 0
 	}
 	return int64(s.out.pending.len() + s.out.underWay + s.out.promised)
@@ -176,8 +176,8 @@ func (s *Session) due() {
 	s.out.mu.Unlock()
 }
 
-// answer sends a frame that the peer has caused; it is the reader's, and waits for nobody.
-func (s *Session) answer(kind byte, flags uint16, id, length uint32) error {
+// answer sends a frame that the peer has caused; it is the reader's, which waits for nobody, so how is not atOnce.
+func (s *Session) answer(kind byte, flags uint16, id, length uint32, how manner) error {
 	s.out.mu.Lock()
 	if s.out.over != nil {
 		s.out.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *Session) answer(kind byte, flags uint16, id, length uint32) error {
 		return errFlood
 	}
 	s.frame(kind, flags, id, length)
-	s.dispatch(async)
+	s.dispatch(how)
 	return nil
 }
 
@@ -261,10 +261,10 @@ func (s *Session) writeOnce(payload []byte) error {
 // extendDeadline is called by who has the turn.
 func (s *Session) extendDeadline() error {
 	now := time.Now()
-	if s.out.deadline.Sub(now) >= s.cfg.Timeout/2 {
+	if s.out.deadline.Sub(now) >= s.cfg.Timeout {
 		return nil
 	}
-	s.out.deadline = now.Add(s.cfg.Timeout)
+	s.out.deadline = now.Add(s.cfg.Timeout * 3 / 2) // not for every write anew
 	return s.conn.SetWriteDeadline(s.out.deadline)
 }
 

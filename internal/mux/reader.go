@@ -12,13 +12,12 @@ import (
 
 // read takes frames until the connection ends.
 func (s *Session) read() error {
-	in := bufio.NewReaderSize(s.conn, readBuffer)
+	in := bufio.NewReaderSize(listener{s}, readBuffer)
 	var h header
 	for {
 		if _, err := io.ReadFull(in, h[:]); err != nil {
 			return err
 		}
-		s.heard.Store(true)
 		if h.version() != 0 {
 			return fmt.Errorf("a frame of version %d, not 0", h.version())
 		}
@@ -28,13 +27,24 @@ func (s *Session) read() error {
 	}
 }
 
+// listener is the connection; it notes that something was heard.
+type listener struct{ *Session }
+
+func (l listener) Read(p []byte) (int, error) {
+	n, err := l.conn.Read(p)
+	if n > 0 && !l.heard.Load() {
+		l.heard.Store(true)
+	}
+	return n, err
+}
+
 func (s *Session) take(h *header, in *bufio.Reader) error {
 	switch h.kind() {
 	case typeData, typeWindow:
 		return s.takeStream(h, in)
 	case typePing:
 		if h.flags()&flagSYN != 0 {
-			return s.answer(typePing, flagACK, 0, h.length())
+			return s.answer(typePing, flagACK, 0, h.length(), async)
 		}
 		s.answered(h.length())
 		return nil
@@ -100,7 +110,7 @@ func (s *Session) incoming(id uint32) error {
 		return fmt.Errorf("the peer opened stream %d twice", id)
 	case s.foreign >= s.cfg.MaxStreams, s.serve == nil && len(s.accepted) >= backlog:
 		s.mu.Unlock()
-		return s.answer(typeWindow, flagRST, id, 0)
+		return s.answer(typeWindow, flagRST, id, 0, async)
 	}
 	st := newStream(s, id, false)
 	s.streams[id] = st
@@ -110,7 +120,9 @@ func (s *Session) incoming(id uint32) error {
 		s.accepted = append(s.accepted, st)
 	}
 	s.mu.Unlock()
-	s.sendControl(typeWindow, flagACK, id, s.cfg.Window-initialWindow, whenDue)
+	if err := s.answer(typeWindow, flagACK, id, s.cfg.Window-initialWindow, whenDue); err != nil {
+		return err
+	}
 	if serve != nil {
 		serve(st)
 	} else {

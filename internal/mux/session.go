@@ -39,7 +39,7 @@ type Config struct {
 	Budget     Budget        // is asked before a window grows beyond Window; nil = it may
 	MaxStreams int           // of the peer's at a time, beyond which they are reset; 0 = 65,536
 	KeepAlive  time.Duration // a ping after so long (and up to a third more) without a frame; 0 = 15 s
-	Timeout    time.Duration // of a write, and of a ping's answer, then the session ends; 0 = 30 s
+	Timeout    time.Duration // of a write (and up to half more), and of a ping's answer, then the session ends; 0 = 30 s
 }
 
 const (
@@ -73,7 +73,7 @@ type Session struct {
 	out  outbox
 	ping pinger
 
-	heard atomic.Bool // a frame came since the last look
+	heard atomic.Bool // something came since the last look
 }
 
 // New starts a session.
@@ -151,6 +151,9 @@ func (s *Session) Accept() (*Stream, error) {
 		if len(s.accepted) > 0 {
 			st := s.accepted[0]
 			s.accepted = s.accepted[1:]
+			if len(s.accepted) > 0 {
+				wake(s.news) // the next one's
+			}
 			s.mu.Unlock()
 			return st, nil
 		}

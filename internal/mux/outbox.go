@@ -114,7 +114,7 @@ func (s *Session) data(st *Stream, p []byte, whole bool) {
 func (s *Session) introduce(st *Stream) {
 	if !st.introduced {
 		st.introduced = true
-		s.frame(typeWindow, flagSYN, st.id, s.cfg.Window-initialWindow)
+		s.frame(typeWindow, flagSYN, st.id, st.extra)
 	}
 }
 

@@ -5,12 +5,14 @@ package mux
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	looks     = 3 // within KeepAlive
-	rttPeriod = 6 // looks, after which a busy session measures its round trip again
+	looks      = 3 // within KeepAlive
+	firstLooks = 3 // that measure the round trip in any case: the very first ping may find a peer that is just starting
+	rttPeriod  = 6 // looks, after which a busy session measures it again
 )
 
 // pinger measures round trips, and finds out that the peer is gone.
@@ -21,7 +23,8 @@ type pinger struct {
 	sent   time.Time
 	answer chan struct{} // closed by the answer to the ping that is under way; nil: there is none
 	took   time.Duration // of the last one
-	rtt    time.Duration // the least of late; 0: not known
+
+	least atomic.Int64 // of all round trips, nanoseconds; 0: not known
 
 	quiet, turn int // looks without a frame; all looks. They are look's own
 }
@@ -61,7 +64,7 @@ func (s *Session) look() bool {
 	case time.Duration(p.quiet)*every >= s.cfg.KeepAlive+s.cfg.Timeout:
 		s.fail(ErrKeepAlive)
 		return false
-	case p.quiet == looks, p.turn%rttPeriod == 0 && s.NumStreams() > 1:
+	case p.quiet == looks, p.turn < firstLooks, p.turn%rttPeriod == 0 && s.NumStreams() > 1:
 		s.sendPing()
 	}
 	return true
@@ -96,20 +99,15 @@ func (s *Session) answered(id uint32) {
 		return
 	}
 	p.took = time.Since(p.sent)
-	if p.rtt == 0 || p.took < p.rtt {
-		p.rtt = p.took
-	} else {
-		p.rtt += (p.took - p.rtt) / 8
+	if least := p.least.Load(); least == 0 || int64(p.took) < least {
+		p.least.Store(max(1, int64(p.took)))
 	}
 	close(p.answer)
 	p.answer = nil
 }
 
-func (s *Session) rtt() time.Duration {
-	s.ping.mu.Lock()
-	defer s.ping.mu.Unlock()
-	return s.ping.rtt
-}
+// rtt returns how long a round trip takes when nothing is in its way; 0: not known.
+func (s *Session) rtt() time.Duration { return time.Duration(s.ping.least.Load()) }
 
 // Ping returns how long a frame takes to the peer and back. It waits for at most Timeout.
 func (s *Session) Ping() (time.Duration, error) {

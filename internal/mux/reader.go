@@ -120,7 +120,7 @@ func (s *Session) incoming(id uint32) error {
 		s.accepted = append(s.accepted, st)
 	}
 	s.mu.Unlock()
-	if err := s.answer(typeWindow, flagACK, id, s.cfg.Window-initialWindow, whenDue); err != nil {
+	if err := s.answer(typeWindow, flagACK, id, st.extra, whenDue); err != nil {
 		return err
 	}
 	if serve != nil {

@@ -16,7 +16,8 @@ import (
 // Stream is one of many. One goroutine may read while another writes and others end it; of several readers, or writers, one waits for the other.
 type Stream struct {
 	id             uint32
-	own            bool // this side opened it
+	own            bool   // this side opened it
+	extra          uint32 // what the peer may send from the beginning, beyond the protocol's initialWindow
 	session        *Session
 	unacknowledged atomic.Bool // an opening of this side's
 	readable       chan struct{}
@@ -69,9 +70,17 @@ func (d *deadline) set(t time.Time, token chan struct{}) {
 	}
 }
 
+// nearby is a round trip for which the protocol's own window is enough to begin with. More would only be read ahead of the stream's reader, and be in
+// the way of other streams' bytes, in the caches and in the turn of goroutines.
+const nearby = 2 * time.Millisecond
+
 func newStream(s *Session, id uint32, own bool) *Stream {
+	window := s.cfg.Window
+	if rtt := s.rtt(); rtt > 0 && rtt < nearby {
+		window = initialWindow
+	}
 	st := &Stream{
-		id: id, own: own, session: s, introduced: !own, window: s.cfg.Window, credit: s.cfg.Window, room: initialWindow,
+		id: id, own: own, session: s, introduced: !own, window: window, credit: window, room: initialWindow, extra: window - initialWindow,
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), epoch: time.Now(),
 	}
 	st.unacknowledged.Store(own)

@@ -204,35 +204,34 @@ func (s *Session) flushAside() {
 	})
 }
 
-// write writes pending and then payload, and gives the turn, which is the caller's, to the next. It unlocks out.mu.
+// write writes pending and then payload, and gives up the turn, which is the caller's. It unlocks out.mu.
 func (s *Session) write(payload []byte) error {
 	err := s.writeOnce(payload)
-	for rounds := 0; err == nil; rounds++ {
-		o := &s.out
-		switch next := o.first; {
-		case o.over != nil:
-		case next != nil:
-			o.first = next.next
-			if o.first == nil {
-				o.last = nil
-			}
-			o.promised -= next.promised
-			next.next, next.turn = nil, true
-			o.mu.Unlock()
-			wake(next.writable)
-			return nil
-		case o.pending.len() == 0:
-			o.busy = false
-		case rounds == servedRounds:
-			s.flushAside()
-		default:
-			err = s.writeOnce(nil)
-			continue
-		}
-		o.mu.Unlock()
-		return nil
+	for rounds := 0; err == nil && !s.pass(rounds >= servedRounds); rounds++ {
+		err = s.writeOnce(nil)
 	}
 	return err
+}
+
+// pass gives the turn to the next stream that waits for it, or to nobody when nothing is left to be written. Else, and if it is not to leave that to a
+// goroutine, it returns false, with out.mu: the caller has to go on.
+func (s *Session) pass(aside bool) bool {
+	o := &s.out
+	switch next := o.first; {
+	case o.over != nil:
+	case next != nil:
+		s.leave(next)
+		next.turn = true
+		wake(next.writable)
+	case o.pending.len() == 0:
+		o.busy = false
+	case aside:
+		s.flushAside()
+	default:
+		return false
+	}
+	o.mu.Unlock()
+	return true
 }
 
 // writeOnce writes pending and then payload. It holds out.mu before and, unless it fails, after.
@@ -251,7 +250,7 @@ func (s *Session) writeOnce(payload []byte) error {
 	frames.free()
 	if err != nil {
 		s.fail(fmt.Errorf("writing: %w", err))
-		return s.Err()
+		return s.broken()
 	}
 	o.mu.Lock()
 	o.underWay = 0

@@ -81,6 +81,9 @@ func (s *Session) takeStream(h *header, in *bufio.Reader) error {
 	case h.flags()&flagRST == 0:
 		err = st.grant(h.length())
 	}
+	if err != nil {
+		return err
+	}
 	if h.flags()&flagRST != 0 {
 		code := uint32(0)
 		if h.kind() == typeWindow {
@@ -91,7 +94,7 @@ func (s *Session) takeStream(h *header, in *bufio.Reader) error {
 	if h.flags()&flagFIN != 0 {
 		st.peerEnded()
 	}
-	return err
+	return nil
 }
 
 // incoming takes a new stream of the peer's.

@@ -59,6 +59,7 @@ type Session struct {
 
 	done    chan struct{}
 	running sync.WaitGroup
+	ending  sync.Once
 	opening chan struct{} // a token for each opening that is not acknowledged
 	news    chan struct{} // gets a token when a stream is to be accepted
 
@@ -195,19 +196,18 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close ends the session and its streams at once, and waits until nothing of it runs. The first reason counts; nil is one, too.
+// Close ends the session and its streams at once, and waits until nothing of it runs: it is not for the functions that the session calls. The first reason
+// counts; nil is one, too.
 func (s *Session) Close(reason error) {
 	s.fail(cmp.Or(reason, errClosed))
 	s.running.Wait()
 }
 
-// fail is Close without waiting.
-func (s *Session) fail(reason error) {
+// fail is Close without waiting for what runs, which calls it, too.
+func (s *Session) fail(reason error) { s.ending.Do(func() { s.end(reason) }) }
+
+func (s *Session) end(reason error) {
 	s.mu.Lock()
-	if s.err != nil {
-		s.mu.Unlock()
-		return
-	}
 	s.err = reason
 	streams := s.streams
 	s.streams, s.accepted = nil, nil
@@ -236,7 +236,7 @@ func (s *Session) brokenBy(reason error) error { return fmt.Errorf("the connecti
 // forget lets go of a stream that has ended in both directions.
 func (s *Session) forget(st *Stream) {
 	s.mu.Lock()
-	if _, ok := s.streams[st.id]; ok {
+	if s.streams[st.id] == st { // a peer may have taken the number again
 		delete(s.streams, st.id)
 		if !st.own {
 			s.foreign--

@@ -111,7 +111,7 @@ func (st *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Next returns bytes that have arrived, or waits for some. They are valid until the next call of Next, Read, WaitReadable or Release.
+// Next returns bytes that have arrived, or waits for some. They are valid until the next call of Next, Read or Release.
 func (st *Stream) Next() ([]byte, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
@@ -122,17 +122,6 @@ func (st *Stream) Next() ([]byte, error) {
 	st.in.lent = len(p)
 	st.mu.Unlock()
 	return p, nil
-}
-
-// WaitReadable returns when a Read would not wait: nil when there are bytes, else the error of the Read.
-func (st *Stream) WaitReadable() error {
-	st.reading.Lock()
-	defer st.reading.Unlock()
-	err := st.await()
-	if err == nil {
-		st.mu.Unlock()
-	}
-	return err
 }
 
 // await waits until there is something to read, and returns with mu, or an error. It takes back what was lent.

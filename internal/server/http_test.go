@@ -179,7 +179,7 @@ func TestPagesForWhatWentWrong(t *testing.T) {
 		{"agent is silent", func(t *testing.T) *path {
 			r := start(t, func(o *Options) { o.openTimeout = 50 * time.Millisecond })
 			p := &path{running: r, forwarder: r.forwarder()}
-			p.agent = r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, func(_ context.Context, st *tunnel.Stream) { _ = st.WaitReadable(); _, _ = io.Copy(io.Discard, st) })
+			p.agent = r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
 			p.bound = receive(t, p.agent.bound, "bind")
 			p.tr = p.forwarder.transport(p.bound)
 			return p

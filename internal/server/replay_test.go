@@ -34,7 +34,7 @@ func refuses(_ context.Context, st *tunnel.Stream) { _ = st.Refuse(tunnel.Refuse
 
 // silent takes what comes and never answers.
 func silent(_ context.Context, st *tunnel.Stream) {
-	_ = st.WaitReadable()
+	_, _ = st.Next()
 	_, _ = io.Copy(io.Discard, st)
 }
 
@@ -222,7 +222,7 @@ func TestATCPConnectionThatWasTakenIsNotGivenToAnother(t *testing.T) {
 	breaks := func(_ context.Context, st *tunnel.Stream) {
 		taken.Add(1)
 		_ = st.Accept()
-		_ = st.WaitReadable()
+		_, _ = st.Next()
 		_ = st.Abort()
 	}
 	bound := r.member("tcp://db.demo:5432", "a", breaks)

@@ -83,19 +83,6 @@ func (s *Stream) Next() ([]byte, error) {
 	return p, s.readError(err)
 }
 
-// WaitReadable returns when Read would not block: nil when bytes or io.EOF are there, else Read's error.
-func (s *Stream) WaitReadable() error {
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
-	if err := s.awaitOpened(); err != nil {
-		return err
-	}
-	if err := s.readError(s.st.WaitReadable()); err != nil && !isEnd(err) {
-		return err
-	}
-	return nil
-}
-
 // WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another one. Not together with Read.
 func (s *Stream) WaitOpened(ctx context.Context) error {
 	if !s.opener || s.isOpen.Load() {

@@ -78,13 +78,15 @@ func TestPassedDeadlineTakesNothingFromTheWindow(t *testing.T) {
 		})
 		st := open(t, s)
 		_ = st.SetReadDeadline(time.Now().Add(time.Second))
-		if err := st.WaitReadable(); err != nil {
+		first, err := st.Next()
+		if err != nil {
 			t.Fatal(err)
 		}
+		began := len(first)
 		_ = st.SetReadDeadline(time.Time{})
 		time.Sleep(2 * time.Second)
-		if b, err := io.ReadAll(st); err != nil || len(b) != size {
-			t.Fatalf("received %d bytes, %v", len(b), err)
+		if b, err := io.ReadAll(st); err != nil || began+len(b) != size {
+			t.Fatalf("received %d and %d bytes, %v", began, len(b), err)
 		}
 		_ = st.CloseWrite()
 	})
@@ -115,27 +117,24 @@ func TestWaitOpenedEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestWaitReadable(t *testing.T) {
+func TestNextLendsWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, echo)
 	st := open(t, s)
-	_, _ = io.WriteString(st, "x")
-	for range 2 {
-		if err := st.WaitReadable(); err != nil {
-			t.Fatal(err)
+	for _, word := range []string{"one", "two"} {
+		_, _ = io.WriteString(st, word)
+		if b, err := st.Next(); err != nil || string(b) != word {
+			t.Fatalf("got %q, %v, want %q", b, err, word)
 		}
 	}
-	if n, err := st.Read(make([]byte, 9)); n != 1 || err != nil {
-		t.Fatalf("read %d bytes, %v", n, err)
-	}
 	_ = st.CloseWrite()
-	if err := st.WaitReadable(); err != nil {
-		t.Fatalf("io.EOF is something to read: %v", err)
+	if b, err := st.Next(); !errors.Is(err, io.EOF) || len(b) > 0 {
+		t.Fatalf("got %q, %v at the end", b, err)
 	}
-	_ = st.Abort()
+	_ = st.Close()
 	aborted := open(t, s)
 	_ = aborted.Abort()
-	if err := aborted.WaitReadable(); !errors.Is(err, net.ErrClosed) {
+	if _, err := aborted.Next(); !errors.Is(err, net.ErrClosed) {
 		t.Fatalf("an aborted stream is readable: %v", err)
 	}
 }

@@ -242,7 +242,7 @@ func TestBackoffHasFullJitter(t *testing.T) {
 
 func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	const size = 800 << 10 // of a window of 1 MiB
+	const size = 200 << 10 // of a window of 256 KiB
 	for name, end := range map[string]func(h *host, r *running, far *Session){
 		"client's context": func(_ *host, r *running, _ *Session) { r.stop() },
 		"client's close":   func(_ *host, r *running, _ *Session) { _ = r.Session().Close() },

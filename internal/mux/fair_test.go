@@ -1,0 +1,231 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/mux"
+)
+
+// data returns the data frames among frames, as "stream:bytes".
+func data(frames []frame) (s []string) {
+	for _, f := range frames {
+		if f.kind == typeData && f.length > 0 {
+			s = append(s, fmt.Sprintf("%d:%d", f.id, f.length))
+		}
+	}
+	return s
+}
+
+func TestSmallFramesPassBulk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, g, streams := gated(t, 12)
+		bulk := begin("Write", write(streams[0], make([]byte, 250<<10)))
+		bulk.waits(t)
+		if got := data(g.begun(t)[0]); len(got) != 1 {
+			t.Fatalf("the first write has data frames %v", got)
+		}
+		want := map[string]bool{}
+		for i, st := range streams[1:] {
+			c := begin("a small Write", write(st, make([]byte, 100+i)))
+			// It may return at once or wait; that its frame is in the next write is what counts.
+			synctest.Wait()
+			want[fmt.Sprintf("%d:%d", st.ID(), 100+i)] = true
+			defer func() { c.fails(t, nil) }()
+		}
+		second := data(g.next(t)) // all of them at once, with or before the second frame of the bulk
+		for i, got := range second {
+			if i < len(want) && !want[got] {
+				t.Errorf("frame %d of the second write is %s", i, got)
+			}
+			delete(want, got)
+		}
+		if len(want) > 0 {
+			t.Errorf("%v did not go out together: %v", want, second)
+		}
+		for g.next(t) != nil {
+		}
+		bulk.fails(t, nil)
+	})
+}
+
+func TestBulkStreamsTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, g, streams := gated(t, 3)
+		var calls []*call
+		for _, st := range streams {
+			calls = append(calls, begin("Write", write(st, noise(int(st.ID()), 4*maxFrame-1))))
+			synctest.Wait()
+		}
+		var all []frame
+		for frames := g.begun(t)[0]; frames != nil; frames = g.next(t) {
+			all = append(all, frames...)
+		}
+		var order []uint32
+		for _, f := range all {
+			if f.kind == typeData {
+				order = append(order, f.id)
+			}
+		}
+		// Between two frames of a stream there is at most one of each other, while all have some.
+		for i := range len(order) - 3 {
+			seen := map[uint32]bool{order[i]: true, order[i+1]: true, order[i+2]: true}
+			if i < 3*3 && len(seen) < 3 {
+				t.Errorf("the streams do not take turns: %v", order)
+				break
+			}
+		}
+		for i, c := range calls {
+			c.fails(t, nil)
+			if got, want := payload(all, streams[i].ID()), noise(int(streams[i].ID()), 4*maxFrame-1); !bytes.Equal(got, want) {
+				t.Errorf("stream %d: other bytes than were written", streams[i].ID())
+			}
+		}
+	})
+}
+
+func TestResetOfAStreamThatWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, g, streams := gated(t, 4)
+		var calls []*call
+		for _, st := range streams {
+			calls = append(calls, begin("Write", write(st, make([]byte, 3*maxFrame))))
+			synctest.Wait()
+		}
+		must(t, "Reset", streams[2].Reset(5))
+		calls[2].fails(t, net.ErrClosed)
+		closing := begin("CloseWrite", func() (int, error) { return 0, streams[3].CloseWrite() })
+		synctest.Wait()
+		var all []frame
+		for frames := g.begun(t)[0]; frames != nil; frames = g.next(t) {
+			all = append(all, frames...)
+		}
+		closing.fails(t, nil)
+		for i, c := range calls[:2] {
+			if n, err := c.result(t); n != 3*maxFrame || err != nil {
+				t.Errorf("Write of stream %d: %d, %v", i, n, err)
+			}
+		}
+		if n, err := calls[3].result(t); (err != nil && !errors.Is(err, net.ErrClosed)) || n != len(payload(all, streams[3].ID())) {
+			t.Errorf("Write = %d, %v; %d bytes went out", n, err, len(payload(all, streams[3].ID())))
+		}
+		after := map[uint32]bool{}
+		for _, f := range all {
+			if after[f.id] && f.kind != typePing {
+				t.Errorf("%v after the end or the reset of its stream", f)
+			}
+			after[f.id] = after[f.id] || f.flags&(flagFIN|flagRST) != 0
+			if f.flags&flagRST != 0 && (f.id != streams[2].ID() || f.length != 5) {
+				t.Errorf("%v is not the reset that was asked for", f)
+			}
+		}
+		if !after[streams[2].ID()] || !after[streams[3].ID()] {
+			t.Error("the reset or the end did not go out")
+		}
+	})
+}
+
+func TestOpenWithFirstBytesIsOneWrite(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 64, 4 << 10, 64 << 10} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := pipe(0)
+			t.Cleanup(func() { _ = b.Close() })
+			g := newGate(a)
+			g.open.Store(true)
+			s := session(t, g, mux.Config{Client: true, KeepAlive: time.Hour})
+			first := noise(8, size)
+			st, err := s.Open(t.Context(), first)
+			must(t, "Open", err)
+			writes := g.begun(t)
+			if len(writes) != 1 || writes[0][0].flags&flagSYN == 0 || !bytes.Equal(payload(writes[0], st.ID()), first) {
+				t.Errorf("opening with %d bytes: writes %v", size, writes)
+			}
+		})
+	}
+}
+
+// TestOpenDoesNotWaitForBulk: an opening is a small frame, too.
+func TestOpenDoesNotWaitForBulk(t *testing.T) {
+	t.Parallel()
+	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
+		bulk := begin("Write", write(st, make([]byte, 200<<10)))
+		bulk.waits(t)
+		_ = g.begun(t)
+		opening := begin("Open", func() (int, error) { _, err := s.Open(t.Context(), []byte("first")); return 0, err })
+		opening.fails(t, nil)
+		if got := payload(g.next(t), st.ID()+2); string(got) != "first" {
+			t.Errorf("the write after the first frame of the bulk has %q for the new stream", got)
+		}
+		for g.next(t) != nil {
+		}
+		bulk.fails(t, nil)
+	})
+}
+
+// TestMuchQueuedHoldsUpOpen: who opens streams faster than the connection takes them has to wait.
+func TestMuchQueuedHoldsUpOpen(t *testing.T) {
+	t.Parallel()
+	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
+		bulk := begin("Write", write(st, make([]byte, 60<<10)))
+		bulk.waits(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		opening := begin("Open", func() (int, error) {
+			for n := 0; ; n++ {
+				if _, err := s.Open(ctx, make([]byte, 4<<10)); err != nil {
+					return n, err
+				}
+			}
+		})
+		opening.waits(t)
+		if q := s.Queued(); q < 60<<10 || q > 2<<20 {
+			t.Errorf("%d bytes are queued", q)
+		}
+		cancel()
+		n, err := opening.result(t)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Open: %v", err)
+		}
+		if n < 8 || n > 256 {
+			t.Errorf("%d openings of 4 KiB were taken", n)
+		}
+		g.open.Store(true)
+		g.pass <- struct{}{}
+		time.Sleep(lazily)
+		bulk.fails(t, nil)
+		if q := s.Queued(); q != 0 {
+			t.Errorf("%d bytes are queued when all is written", q)
+		}
+		lives(t, s)
+	})
+}
+
+// inGate runs a test with a stream of a session whose writes wait for the test.
+func inGate(t *testing.T, f func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pipe(0)
+		t.Cleanup(func() { _ = b.Close() })
+		g := newGate(a)
+		g.open.Store(true)
+		s := session(t, g, mux.Config{Client: true, KeepAlive: time.Hour, Timeout: time.Hour})
+		st, err := s.Open(t.Context(), nil)
+		must(t, "Open", err)
+		_ = g.begun(t)
+		g.open.Store(false)
+		f(t, g, s, st)
+	})
+}

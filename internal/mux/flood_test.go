@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
@@ -96,8 +97,8 @@ func TestUnreadBytesCostLessThanTwiceTheWindow(t *testing.T) {
 	const streams = 4
 	for _, size := range []int{1, 2, 100, 1025, 4097, 8193, 16385, 33000, maxFrame, initialWindow} {
 		a, b := pipe(1 << 20)
-		s := session(t, a, mux.Config{Window: initialWindow})
-		go func() { // what the session sends is of no interest
+		s := session(t, a, mux.Config{Window: initialWindow, KeepAlive: time.Hour}) // however slow this machine is
+		go func() {                                                                 // what the session sends is of no interest
 			p := make([]byte, 4<<10)
 			for {
 				if _, err := b.Read(p); err != nil {

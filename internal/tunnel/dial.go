@@ -4,7 +4,6 @@
 package tunnel
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -63,65 +62,6 @@ func (c *Client) start(s *Session, l *link) error {
 		l.handlers.Wait()
 	})
 	return nil
-}
-
-// keepConnections dials what a live session lacks of the connections that it should have.
-func (c *Client) keepConnections(ctx context.Context, s *Session) {
-	fixed := min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections)
-	for attempt := 0; c.wantsMore(ctx, s, fixed); {
-		err := c.dialMore(ctx, s)
-		if err == nil {
-			attempt = 0
-			continue
-		}
-		wait := backoff(attempt, c.cfg.MaxBackoff)
-		attempt++
-		c.cfg.Logger.Debug("dialing a further connection", "session", s.ID(), "error", err, "retry_in", wait)
-		if !sleep(ctx, wait) {
-			return
-		}
-	}
-}
-
-// wantsMore waits until the session has fewer connections than it should have, but one at least: a session without any is at its end, and a connection
-// that is dialled for it is cut in its handshake, which costs a TLS ticket. Meanwhile it gives up connections that are too many. It returns false when
-// the session will need no more. fixed is their number; 0 follows the traffic.
-func (c *Client) wantsMore(ctx context.Context, s *Session, fixed int) bool {
-	for {
-		select {
-		case <-s.peerDraining:
-			return false
-		case <-ctx.Done():
-			return false
-		default:
-		}
-		n, want := s.connections(fixed, time.Now())
-		if n > 0 && n < want {
-			return true
-		}
-		var later <-chan time.Time
-		if n > defaultConnections && fixed == 0 {
-			if l := s.surplus(want, time.Now()); l != nil {
-				c.running.Go(l.retire)
-				continue
-			}
-			later = time.After(shrinkInterval)
-		}
-		select {
-		case <-s.look:
-		case <-later:
-		case <-s.peerDraining:
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (c *Client) dialMore(ctx context.Context, s *Session) error {
-	l, _, err := c.dial(ctx, Hello{Role: s.Role(), SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret})
-	if err != nil {
-		return err
-	}
-	return c.start(s, l)
 }
 
 // dial makes one connection: TCP, TLS, hello and welcome, each within 10 s.

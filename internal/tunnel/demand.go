@@ -126,7 +126,7 @@ func (s *Session) becameBusy(now time.Time) {
 	for _, l := range s.links {
 		if l.conn.busy.at(now) {
 			busy++
-			lossy = lossy || l.conn.lossy()
+			lossy = l.losing() || lossy
 		}
 	}
 	want := demand(busy, lossy)

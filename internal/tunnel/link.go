@@ -31,6 +31,7 @@ type link struct {
 	idleSince atomic.Int64  // when streams became 0; Unix nanoseconds
 	emptied   chan struct{} // gets a token when streams became 0
 	retired   chan struct{} // closed when the server has no more streams here, after the client asked it
+	losses    losses        // the session's mutex guards it
 
 	ctx      context.Context // ends with the link; its cause is why
 	cancel   context.CancelCauseFunc

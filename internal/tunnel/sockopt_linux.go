@@ -55,19 +55,22 @@ func congestion(c net.Conn) string {
 	return name
 }
 
-// lossy says whether the connection sends one packet of 500, and ten, again, and is slow for it: one with bbr is not.
+// lossy says whether the connection has had to send packets again, and is slow for it: one with bbr is not.
 func lossy(c net.Conn) bool {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok || congestion(c) == bbr {
-		return false
+	lost, _ := resent(c)
+	return lost > 0 && congestion(c) != bbr
+}
+
+// resent returns how many packets the connection has sent again, and how many it has sent in all. Both begin anew after 4 billion.
+func resent(c net.Conn) (again, all uint32) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		onSocket(tcp, func(fd int) {
+			if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				again, all = info.Total_retrans, info.Segs_out
+			}
+		})
 	}
-	lost, sent := uint32(0), uint32(0)
-	onSocket(tcp, func(fd int) {
-		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			lost, sent = info.Total_retrans, info.Segs_out
-		}
-	})
-	return lost >= 10 && lost >= sent/500
+	return again, all
 }
 
 func onSocket(c *net.TCPConn, f func(fd int)) {

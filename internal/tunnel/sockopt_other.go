@@ -14,4 +14,6 @@ func congestion(net.Conn) string { return "" }
 
 func lossy(net.Conn) bool { return false }
 
+func resent(net.Conn) (again, all uint32) { return 0, 0 }
+
 const bbr = "bbr"

@@ -9,10 +9,14 @@ import (
 )
 
 // How a session's number of connections follows its traffic. A connection is busy for busyTime after it has moved bulkMark bytes in one direction
-// within bulkTime, or after a large frame took slowWrite to be written. Nobody looks at connections that are not: what is idle costs no timer.
+// within bulkTime, or slowMark bytes of large frames in every slowTime for slowTime at least, or after a large frame took slowWrite to be written. The
+// second is how who reads knows a slow connection that is full. Nobody looks at connections that are not busy: what is idle costs no timer.
 const (
 	bulkMark  = 1 << 20
 	bulkTime  = 250 * time.Millisecond
+	slowMark  = 64 << 10
+	slowTime  = time.Second
+	largePart = 4 << 10               // what is read or written in one go of a large frame is more
 	slowWrite = 10 * time.Millisecond // 50 Mbit/s
 	busyTime  = time.Second
 
@@ -40,17 +44,32 @@ func demand(busy int, lossy bool) int {
 type gauge struct {
 	bytes int
 	since time.Time
+
+	large   int       // bytes of large frames since last
+	last    time.Time // when slowMark of them were complete
+	lasting time.Time // since when that has taken no longer than slowTime each time
 }
 
-// add counts n bytes and reports whether they complete bulkMark within bulkTime.
+// add counts n bytes that came or went in one go, and reports whether the connection is busy with bulk.
 func (g *gauge) add(n int) bool {
-	if g.bytes += n; g.bytes < bulkMark {
-		return false
+	bulk := false
+	if g.bytes += n; g.bytes >= bulkMark {
+		now := time.Now()
+		bulk = now.Sub(g.since) < bulkTime
+		g.bytes, g.since = 0, now
+	}
+	if n > largePart {
+		g.large += n
+	}
+	if g.large < slowMark {
+		return bulk
 	}
 	now := time.Now()
-	bulk := now.Sub(g.since) < bulkTime
-	g.bytes, g.since = 0, now
-	return bulk
+	if now.Sub(g.last) > slowTime {
+		g.lasting = now
+	}
+	g.large, g.last = 0, now
+	return bulk || now.Sub(g.lasting) >= slowTime
 }
 
 // busyMark remembers until when a connection counts as busy.

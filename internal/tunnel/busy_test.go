@@ -1,0 +1,91 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWhatCountsAsBulk(t *testing.T) {
+	t.Parallel()
+	const part = 16 << 10
+	for name, c := range map[string]struct {
+		bytes int
+		every time.Duration
+		count int
+		first int // part with which it counts as bulk; 0: none
+	}{
+		"fast":                          {part, 0, 1000, 2 * bulkMark / part},
+		"slow, and for long":            {part, 100 * time.Millisecond, 1000, 16},
+		"slow, and not for long":        {part, 50 * time.Millisecond, 20, 0},
+		"slower than anybody waits for": {part, 300 * time.Millisecond, 1000, 0},
+		"small talk":                    {1 << 10, 5 * time.Millisecond, 10_000, 0},
+		"pieces now and then":           {4 * part, 1100 * time.Millisecond, 100, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Hour) // the connection was idle
+				var g gauge
+				first := 0
+				for i := range c.count {
+					time.Sleep(c.every)
+					if g.add(c.bytes) {
+						first = i + 1
+						break
+					}
+				}
+				if first != c.first {
+					t.Errorf("bulk with part %d, want %d", first, c.first)
+				}
+			})
+		})
+	}
+}
+
+// What comes slowly, because the connection carries no more, makes it busy for who reads, too: new streams avoid it, on both sides.
+func TestNewStreamsAvoidASlowConnectionThatIsFull(t *testing.T) {
+	t.Parallel()
+	for _, role := range []Role{RoleForwarder, RoleAgent} {
+		t.Run(string(role), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				trickle := func(st *Stream) {
+					_ = st.Accept()
+					for range 100 { // 512 KiB/s
+						_, _ = st.Write(make([]byte, 64<<10))
+						time.Sleep(125 * time.Millisecond)
+					}
+					_ = st.CloseWrite()
+				}
+				handler := newHandler()
+				handler.stream = func(_ context.Context, _ *Session, st *Stream) { trickle(st) }
+				h := newHost(t, overPipe, handler)
+				r := h.connect(ClientConfig{
+					Hello:    func() Hello { return Hello{Role: role, Token: "flt_x"} },
+					OnStream: func(_ context.Context, _ *Session, st *Stream) { trickle(st) },
+				})
+				s := ends{client: r.up(t), server: <-h.handler.ups}
+				s.opener = s.client
+				if role == RoleAgent {
+					s.opener = s.server
+				}
+				s.want(t, 2)
+				st := open(t, s.opener)
+				go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) }()
+				time.Sleep(3 * time.Second)
+				s.want(t, demand(1, false))
+				for range 12 {
+					if other := open(t, s.opener); other.link == st.link {
+						t.Error("a new stream has the connection that is busy")
+					}
+				}
+			})
+		})
+	}
+}

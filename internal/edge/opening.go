@@ -82,7 +82,7 @@ func (o *opening) find() error {
 		if err != nil {
 			return o.route.sum(err, failed)
 		}
-		l, err := o.edge.connect(o.ctx, &t, o.header)
+		l, err := o.edge.connect(o.ctx, &t, o.about())
 		if err == nil {
 			o.use(l)
 			err = l.opened()
@@ -101,6 +101,15 @@ func (o *opening) find() error {
 		}
 		failed = telling(failed, err)
 	}
+}
+
+// about returns what a target gets to know first.
+func (o *opening) about() tunnel.OpenHeader {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.header
+	h.BytesFollow = len(o.kept) > 0
+	return h
 }
 
 // use sends what the client has sent so far. Whether it arrives the answer says.

@@ -68,7 +68,7 @@ func (e *Edge) newPool(agent Agent) *pool {
 	ep := agent.Endpoint()
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			u, err := e.openAgent(ctx, agent, tunnel.OpenHeader{Scheme: "http"})
+			u, err := e.openAgent(ctx, agent, tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
 			if err != nil {
 				return nil, err
 			}

@@ -66,7 +66,7 @@ func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (lin
 	return newStaticLine(c), nil
 }
 
-// openAgent opens a stream; h is what is known of the client. The stream's header is its first flight, and bytes may follow at once.
+// openAgent opens a stream; h is what is known of the client. The stream's header is its first flight, together with bytes that follow at once.
 func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*upstream, error) {
 	ep := agent.Endpoint()
 	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout

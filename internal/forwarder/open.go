@@ -97,6 +97,7 @@ func (f *forwarder) attempt(ctx context.Context, s *tunnel.Session, h tunnel.Ope
 	if deadline, ok := ctx.Deadline(); ok {
 		h.Deadline = time.Until(deadline)
 	}
+	h.BytesFollow = len(kept.buf) > 0 || hasSent(c)
 	st, err := s.Open(ctx, h)
 	if err != nil {
 		return nil, &notOpenedError{err}

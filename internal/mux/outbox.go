@@ -72,8 +72,8 @@ func (s *Session) frame(kind byte, flags uint16, id, length uint32) {
 	s.out.pending.b = appendHeader(s.out.pending.b, kind, flags, id, length)
 }
 
-// sendData writes a data frame. It waits for its turn if the frame is large, or if much is pending.
-func (s *Session) sendData(st *Stream, p []byte) error {
+// sendData writes a data frame, atOnce or whenDue. It waits for its turn if the frame is large, or if much is pending.
+func (s *Session) sendData(st *Stream, p []byte, how manner) error {
 	s.out.mu.Lock()
 	if err := st.maySend(); err != nil {
 		s.out.mu.Unlock()
@@ -89,6 +89,11 @@ func (s *Session) sendData(st *Stream, p []byte) error {
 		if err := s.awaitTurn(st, len(p)); err != nil {
 			return err
 		}
+	}
+	if small && how == whenDue && !s.out.busy {
+		s.data(st, p, true)
+		s.dispatch(how)
+		return nil
 	}
 	s.out.busy = true
 	s.data(st, p, small)

@@ -100,6 +100,15 @@ func New(c Conn, cfg Config) *Session {
 // Open opens a stream and sends first, of at most 64 KiB, in one go with the opening. It waits for its turn to write, and while the peer has not
 // acknowledged 4,096 openings; ctx ends that.
 func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
+	return s.open(ctx, first, atOnce)
+}
+
+// OpenLater is Open for who is about to write more: the opening goes out with that, or with the next frame of any stream, within 5 ms.
+func (s *Session) OpenLater(ctx context.Context, first []byte) (*Stream, error) {
+	return s.open(ctx, first, whenDue)
+}
+
+func (s *Session) open(ctx context.Context, first []byte, how manner) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -116,8 +125,8 @@ func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset(0) })
-	if _, err = st.Write(first); err == nil && len(first) == 0 {
-		err = s.sendData(st, nil)
+	if _, err = st.write(first, how); err == nil && len(first) == 0 {
+		err = s.sendData(st, nil, how)
 	}
 	if !stop() {
 		err = ctx.Err()

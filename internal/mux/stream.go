@@ -172,7 +172,12 @@ func (st *Stream) restock() {
 }
 
 // Write sends p. It waits while the peer takes no more.
-func (st *Stream) Write(p []byte) (int, error) {
+func (st *Stream) Write(p []byte) (int, error) { return st.write(p, atOnce) }
+
+// WriteLater is Write for what the peer does not wait for: p goes out with the next frame of any stream, within 5 ms.
+func (st *Stream) WriteLater(p []byte) (int, error) { return st.write(p, whenDue) }
+
+func (st *Stream) write(p []byte, how manner) (int, error) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
 	total := 0
@@ -181,7 +186,7 @@ func (st *Stream) Write(p []byte) (int, error) {
 		if err != nil {
 			return total, err
 		}
-		if err := st.session.sendData(st, p[total:total+n]); err != nil {
+		if err := st.session.sendData(st, p[total:total+n], how); err != nil {
 			st.mu.Lock()
 			st.room += uint32(n) // after a time-out the stream may go on
 			err = cmp.Or(st.writeErrorLocked(), err)

@@ -30,12 +30,17 @@ type control struct {
 }
 
 // send writes a message. After an error the connection is of no use, but for errRetired.
-func (c *control) send(m *message) error { return c.write(m, false) }
+func (c *control) send(m *message) error {
+	if m.Type == typeRequest { // for a screen
+		return c.write(m, c.st.WriteLater, false)
+	}
+	return c.write(m, c.st.Write, false)
+}
 
 // sendLast is send; every later one returns errRetired.
-func (c *control) sendLast(m *message) error { return c.write(m, true) }
+func (c *control) sendLast(m *message) error { return c.write(m, c.st.Write, true) }
 
-func (c *control) write(m *message, last bool) error {
+func (c *control) write(m *message, write func([]byte) (int, error), last bool) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encoding a control message: %w", err)
@@ -63,7 +68,7 @@ func (c *control) write(m *message, last bool) error {
 	if err := c.st.SetWriteDeadline(time.Now().Add(controlTimeout)); err != nil {
 		return err
 	}
-	if _, err := c.st.Write(frame); err != nil {
+	if _, err := write(frame); err != nil {
 		return fmt.Errorf("sending a control message: %w", err)
 	}
 	return nil

@@ -23,6 +23,9 @@ type OpenHeader struct {
 	TraceID    string        // at most 128 bytes
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = it does not say
 	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
+
+	// BytesFollow is not sent: the opener is about to write, and the header goes out together with that, or within 5 ms.
+	BytesFollow bool
 }
 
 // PodIdentity is the calling pod as the forwarder sees it. Each of its names is cut at 253 bytes when it is sent.

@@ -165,7 +165,11 @@ func (l *link) serveStream(s *Stream) {
 
 // open opens a stream on l, which pick has counted, and sends the encoded header.
 func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	st, err := l.mux.Open(ctx, header)
+	open := l.mux.Open
+	if h.BytesFollow {
+		open = l.mux.OpenLater
+	}
+	st, err := open(ctx, header)
 	if err != nil {
 		l.streamEnded()
 		return nil, fmt.Errorf("opening a stream: %w", err)

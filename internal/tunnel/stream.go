@@ -187,13 +187,13 @@ func (s *Stream) CloseGently(d time.Duration) error {
 	return s.Close()
 }
 
-// Accept tells the opener that its stream is open. It must come before the first Write.
+// Accept tells the opener that its stream is open: with the first bytes that are written, or within 5 ms. It must come before the first Write.
 func (s *Stream) Accept() error {
 	if s.opener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("accepting a stream twice, or one that this side opened")
 	}
-	_, err := s.Write([]byte{opened})
-	return err
+	_, err := s.st.WriteLater([]byte{opened})
+	return s.plain(err)
 }
 
 // Refuse tells the opener why not, and ends the stream.

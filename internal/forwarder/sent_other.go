@@ -1,0 +1,11 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package forwarder
+
+import "net"
+
+// hasSent does not know, and nothing depends on it but a system call.
+func hasSent(net.Conn) bool { return false }

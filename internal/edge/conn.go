@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -255,17 +256,8 @@ func (c *clientConn) linger() {
 
 // RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of all in the goroutine that it makes for the connection.
 func (c *clientConn) RemoteAddr() net.Addr {
-	deepen(0)
+	stack.Large()
 	return statedAddr(c.origin.ClientAddr)
-}
-
-// deepen makes the goroutine's stack as large as a request needs it, in one step and while there is next to nothing to move: else it is moved three times,
-// the last time from within the proxy.
-//
-//go:noinline
-func deepen(i int) byte {
-	var room [10 << 10]byte
-	return room[i]
 }
 
 type statedAddr string

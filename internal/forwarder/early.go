@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -48,6 +49,7 @@ var errClientGone = errors.New("client gone")
 func (e *early) await(ctx context.Context, c net.Conn, st *tunnel.Stream) error {
 	pumped := make(chan error, 1)
 	go func() {
+		stack.Small()
 		err := e.pump(c, st)
 		if err != nil {
 			_ = st.Abort() // which ends the wait

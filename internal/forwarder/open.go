@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -24,6 +25,7 @@ type failure struct {
 
 // serve relays one accepted connection. It owns c.
 func (f *forwarder) serve(c connection, to claim, stats *portStats) {
+	stack.Small()
 	stats.begin()
 	defer stats.end()
 	var kept early

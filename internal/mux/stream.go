@@ -124,6 +124,13 @@ func (st *Stream) Next() ([]byte, error) {
 	return p, nil
 }
 
+// Buffered returns how many bytes a Read would find.
+func (st *Stream) Buffered() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.in.unread - st.in.lent
+}
+
 // await waits until there is something to read, and returns with mu, or an error. It takes back what was lent.
 func (st *Stream) await() error {
 	st.mu.Lock()

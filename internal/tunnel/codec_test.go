@@ -49,7 +49,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := bytes.NewReader(append(b, "client bytes"...))
-			got, err := readHeader(r)
+			got, err := readHeader(r, func(int) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 	if len(b) > headerLimit {
 		t.Fatalf("%d bytes", len(b))
 	}
-	got, err := readHeader(bytes.NewReader(b))
+	got, err := readHeader(bytes.NewReader(b), func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestHeaderHasRoomForAnnotations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := readHeader(bytes.NewReader(b))
+		got, err := readHeader(bytes.NewReader(b), func(int) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestHeaderWithTheVersionBefore(t *testing.T) {
 		t.Fatalf("the annotations are not in a field of their own, or the pod reads as cut: %x", b)
 	}
 	binary.BigEndian.PutUint16(old[2:], uint16(len(old)-headerPrefix))
-	got, err := readHeader(bytes.NewReader(old))
+	got, err := readHeader(bytes.NewReader(old), func(int) {})
 	if d := cmp.Diff(fullHeader(), got); d != "" || err != nil {
 		t.Errorf("error %v: %s", err, d)
 	}
@@ -176,7 +176,7 @@ func TestHeaderSkipsUnknownFields(t *testing.T) {
 	b = append(b, 200, 0, 3, 'n', 'e', 'w', 0, 0, 0)
 	b[1] |= 0x80 // and unknown flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(b)-headerPrefix))
-	got, err := readHeader(bytes.NewReader(b))
+	got, err := readHeader(bytes.NewReader(b), func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestHeaderRefusesBadBytes(t *testing.T) {
 		"long notes":      {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsLimit+1))), "annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
 	} {
-		if _, err := readHeader(strings.NewReader(c.in)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readHeader(strings.NewReader(c.in), func(int) {}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
 		}
 	}
@@ -235,7 +235,7 @@ func FuzzHeader(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x04\x01\x00\x01e"))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := readHeader(bytes.NewReader(b))
+		h, err := readHeader(bytes.NewReader(b), func(int) {})
 		if err != nil {
 			return
 		}
@@ -243,7 +243,7 @@ func FuzzHeader(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was decoded does not encode: %v", err)
 		}
-		h2, err := readHeader(bytes.NewReader(again))
+		h2, err := readHeader(bytes.NewReader(again), func(int) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -167,9 +167,10 @@ func cutIdentity(p PodIdentity) PodIdentity {
 	return p
 }
 
-// readHeader reads a header, and not a byte beyond it.
-func readHeader(r io.Reader) (OpenHeader, error) {
+// readHeader reads a header, and not a byte beyond it. Before it reads, it says how many bytes it needs.
+func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 	var prefix [headerPrefix]byte
+	needs(len(prefix))
 	if _, err := io.ReadFull(r, prefix[:]); err != nil {
 		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
 	}
@@ -181,6 +182,7 @@ func readHeader(r io.Reader) (OpenHeader, error) {
 		return OpenHeader{}, fmt.Errorf("stream header: %d bytes of fields, at most %d are allowed", size, headerLimit-headerPrefix)
 	}
 	fields := make([]byte, size)
+	needs(size)
 	if _, err := io.ReadFull(r, fields); err != nil {
 		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/mux"
+	"github.com/fairlead-dev/fairlead/internal/stack"
 )
 
 // link is one connection of a session: a multiplexer over TLS, and its control stream.
@@ -143,15 +144,23 @@ func (l *link) broken(err error) error {
 
 // serveStream reads a stream's header and hands the stream over. An owner that gives it back unanswered or unended gets it refused, aborted.
 func (l *link) serveStream(s *Stream) {
+	stack.Small()
 	defer func() { _ = s.Close() }()
-	_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
-	header, err := readHeader(s)
+	waits := false
+	header, err := readHeader(s, func(n int) {
+		if !waits && s.st.Buffered() < n { // as a rule it comes in one piece
+			waits = true
+			_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
+		}
+	})
 	if err != nil {
 		l.log.Debug("refusing a stream", "error", err)
 		_ = s.Refuse(RefusedHeader)
 		return
 	}
-	_ = s.SetReadDeadline(time.Time{})
+	if waits {
+		_ = s.SetReadDeadline(time.Time{})
+	}
 	s.header = header
 	if !l.session.admits() {
 		_ = s.Refuse(RefusedDraining)

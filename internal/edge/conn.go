@@ -41,6 +41,7 @@ type clientConn struct {
 	finished chan struct{}
 	finish   sync.Once
 	failing  atomic.Bool // the last request did not get through
+	ending   atomic.Bool // the HTTP server has all of the last answer: it writes the rest of it and closes the connection
 
 	mu        sync.Mutex
 	wake      chan struct{} // closed when what a held EOF waits for may have changed; nil = none is held
@@ -133,9 +134,13 @@ func (c *clientConn) holdEOF() error {
 	return io.EOF
 }
 
-// Write sends p.
+// Write sends p. The last of the last answer goes out together with the connection's end.
 func (c *clientConn) Write(p []byte) (int, error) {
-	n, err := c.Client.Write(p)
+	write := c.Client.Write
+	if later, ok := c.Client.(interface{ WriteLater(p []byte) (int, error) }); ok && c.ending.Load() {
+		write = later.WriteLater
+	}
+	n, err := write(p)
 	c.mu.Lock()
 	if c.eof {
 		c.lastWrite = time.Now()

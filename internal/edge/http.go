@@ -129,6 +129,9 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &exchange{edge: e, conn: cc, endpoint: cc.endpoint, origin: &cc.origin, w: w, r: r}
 	x.run()
+	if r.Close || w.Header().Get("Connection") == "close" {
+		cc.ending.Store(true)
+	}
 }
 
 // ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An answer that breaks off ends in a panic with

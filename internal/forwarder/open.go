@@ -44,11 +44,26 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	}
 	sent := int64(len(kept.buf))
 	kept.forget()
-	result, err := relay.Join(f.connCtx, c, st, relay.Options{})
+	var far relay.HalfCloser = st
+	if to.scheme == "http" {
+		far = httpStream{st}
+	}
+	result, err := relay.Join(f.connCtx, c, far, relay.Options{})
 	stats.moved(sent+result.AToB, result.BToA)
 	if err != nil {
 		stats.fail(reasonAborted)
 	}
+}
+
+// httpStream leads to the edge's HTTP server, which does not wait for the end of a client that it has finished with.
+type httpStream struct{ *tunnel.Stream }
+
+// CloseWrite says that the client sends no more.
+func (s httpStream) CloseWrite() error {
+	if s.PeerEnded() {
+		return s.CloseWriteLater()
+	}
+	return s.Stream.CloseWrite()
 }
 
 // open returns the connection's stream once the edge has opened it. Without a session it waits for one; what the edge did not act on, because it is

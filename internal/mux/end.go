@@ -19,7 +19,12 @@ func (e *ResetError) Error() string {
 }
 
 // CloseWrite says that nothing more follows: the peer reads io.EOF.
-func (st *Stream) CloseWrite() error {
+func (st *Stream) CloseWrite() error { return st.closeWrite(atOnce) }
+
+// CloseWriteLater is CloseWrite for a peer that does not wait for it: it goes out with the next frame of any stream, within 5 ms.
+func (st *Stream) CloseWriteLater() error { return st.closeWrite(whenDue) }
+
+func (st *Stream) closeWrite(how manner) error {
 	st.mu.Lock()
 	if st.writeErr != nil {
 		defer st.mu.Unlock()
@@ -32,7 +37,7 @@ func (st *Stream) CloseWrite() error {
 	over := st.readErr != nil
 	st.mu.Unlock()
 	wake(st.writable)
-	st.last(flagFIN, 0, atOnce)
+	st.last(flagFIN, 0, how)
 	if over {
 		st.finish()
 	}

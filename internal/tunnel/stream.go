@@ -153,14 +153,27 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return n, s.plain(err)
 }
 
-// CloseWrite says that no more bytes follow: the peer reads io.EOF.
-func (s *Stream) CloseWrite() error {
-	if err := s.st.CloseWrite(); err != nil {
-		return s.plain(err)
-	}
-	s.sentEOF.Store(true)
-	return nil
+// WriteLater is Write for bytes that are followed by others, or by CloseWrite: they go out with those, or within 5 ms.
+func (s *Stream) WriteLater(p []byte) (int, error) {
+	n, err := s.st.WriteLater(p)
+	return n, s.plain(err)
 }
+
+// CloseWrite says that no more bytes follow: the peer reads io.EOF.
+func (s *Stream) CloseWrite() error { return s.closed(s.st.CloseWrite()) }
+
+// CloseWriteLater is CloseWrite for a peer that does not wait for it: the peer learns of it within 5 ms.
+func (s *Stream) CloseWriteLater() error { return s.closed(s.st.CloseWriteLater()) }
+
+func (s *Stream) closed(err error) error {
+	if err == nil {
+		s.sentEOF.Store(true)
+	}
+	return s.plain(err)
+}
+
+// PeerEnded says that Read or Next has returned io.EOF.
+func (s *Stream) PeerEnded() bool { return s.sawEOF.Load() }
 
 // Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF. Bytes that the peer has not read are lost.
 func (s *Stream) Reset(code RefuseCode) error { return s.end(uint32(code)) }
@@ -192,8 +205,8 @@ func (s *Stream) Accept() error {
 	if s.opener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("accepting a stream twice, or one that this side opened")
 	}
-	_, err := s.st.WriteLater([]byte{opened})
-	return s.plain(err)
+	_, err := s.WriteLater([]byte{opened})
+	return err
 }
 
 // Refuse tells the opener why not, and ends the stream.

@@ -50,14 +50,15 @@ func (st *Stream) Reset(code uint32) error {
 	if st.end(net.ErrClosed) {
 		st.last(flagRST, code, async)
 		st.finish()
+		return nil
 	}
+	st.session.forget(st) // which whoever has ended it does, but maybe not yet
 	return nil
 }
 
 // Release gives the stream's memory back. One that has not ended in both directions is reset.
 func (st *Stream) Release() {
 	_ = st.Reset(0)
-	st.session.forget(st) // which its reader does, but maybe not yet
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.in.giveBack()

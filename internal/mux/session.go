@@ -50,7 +50,10 @@ const (
 // ErrKeepAlive says that the peer was silent for KeepAlive, and then for Timeout after a ping.
 var ErrKeepAlive = errors.New("the peer does not answer")
 
-var errClosed = errors.New("the session was closed")
+var (
+	errClosed  = errors.New("the session was closed")
+	errNumbers = errors.New("the connection has no number left for a stream")
+)
 
 // Session is a connection and its streams. All methods are safe for concurrent use.
 type Session struct {
@@ -98,7 +101,7 @@ func New(c Conn, cfg Config) *Session {
 }
 
 // Open opens a stream and sends first, of at most 64 KiB, in one go with the opening. It waits for its turn to write, and while the peer has not
-// acknowledged 4,096 openings; ctx ends that.
+// acknowledged 4,096 openings; ctx ends that, but not a write to the connection that has begun. A session whose numbers are used up, which are 2^31, ends.
 func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	return s.open(ctx, first, atOnce)
 }
@@ -122,6 +125,9 @@ func (s *Session) open(ctx context.Context, first []byte, how manner) (*Stream, 
 	st, err := s.register()
 	if err != nil {
 		<-s.opening
+		if err == errNumbers { //nolint:errorlint // itself
+			s.fail(err) // the next connection has all of them
+		}
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset(0) })
@@ -146,7 +152,7 @@ func (s *Session) register() (*Stream, error) {
 		return nil, s.brokenBy(s.err)
 	}
 	if s.nextID >= math.MaxUint32-1 {
-		return nil, errors.New("the connection has no number left for a stream")
+		return nil, errNumbers
 	}
 	st := newStream(s, s.nextID, true)
 	s.nextID += 2
@@ -230,10 +236,10 @@ func (s *Session) end(reason error) {
 	}
 	s.out.mu.Unlock()
 	s.ping.stop()
-	_ = s.conn.Close()
-	for _, st := range streams {
+	for _, st := range streams { // before the connection, whose goodbye may take seconds
 		st.cut(broken)
 	}
+	_ = s.conn.Close()
 }
 
 // broken is what users of the session get to know of its end.

@@ -1,0 +1,107 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// mute is a connection on which nothing comes and everything goes.
+type mute struct {
+	closed chan struct{}
+	once   sync.Once
+	last   func() // what Close waits for
+}
+
+func newMute() *mute { return &mute{closed: make(chan struct{}), last: func() {}} }
+
+func (m *mute) Read([]byte) (int, error) {
+	<-m.closed
+	return 0, errors.New("closed")
+}
+func (m *mute) WriteFrames(_, _ []byte) error      { return nil }
+func (m *mute) SetWriteDeadline(_ time.Time) error { return nil }
+func (m *mute) Close() error {
+	m.last()
+	m.once.Do(func() { close(m.closed) })
+	return nil
+}
+
+// Whoever ends a stream may be held up between its end and letting go of it, beside a Reset of its owner, who then counts it out: nobody tells him
+// again that it is gone.
+func TestAStreamIsGoneAfterReset(t *testing.T) {
+	t.Parallel()
+	s := New(newMute(), Config{Client: true})
+	defer s.Close(nil)
+	for name, begin := range map[string]func(*Stream){
+		"the peer has reset it":         func(st *Stream) { st.end(&ResetError{}) },
+		"it is over in both directions": func(st *Stream) { _ = st.CloseWrite(); st.mu.Lock(); st.readErr = errors.New("end"); st.mu.Unlock() },
+	} {
+		st, err := s.Open(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin(st)
+		if err := st.Reset(0); err != nil {
+			t.Fatal(err)
+		}
+		if n, waiting := s.NumStreams(), len(s.opening); n != 0 || waiting != 0 {
+			t.Errorf("%s: %d streams and %d openings after a Reset, want none", name, n, waiting)
+		}
+	}
+}
+
+// A TLS connection whose peer is gone takes seconds to be closed.
+func TestStreamsEndBeforeTheirConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := newMute()
+		conn.last = func() { time.Sleep(5 * time.Second) }
+		s := New(conn, Config{Client: true})
+		st, err := s.Open(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.Close(nil)
+		}()
+		if _, err := st.Read(make([]byte, 1)); err == nil {
+			t.Error("read from a stream whose connection is closed")
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("a reader learned of the end of its connection after %v, want at once", took)
+		}
+		<-over // not a Close beside the other: a mutex holds the clock of the test
+	})
+}
+
+func TestASessionEndsWithItsNumbers(t *testing.T) {
+	t.Parallel()
+	s := New(newMute(), Config{Client: true})
+	defer s.Close(nil)
+	s.mu.Lock()
+	s.nextID = math.MaxUint32 - 2
+	s.mu.Unlock()
+	st, err := s.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(t.Context(), nil); !errors.Is(err, errNumbers) {
+		t.Errorf("opening one stream too many: %v, want that there is no number left", err)
+	}
+	if s.Err() == nil {
+		t.Error("the session lives on and can open nothing")
+	}
+	if _, err := st.Write([]byte("x")); err == nil {
+		t.Error("wrote to a stream of a session that has ended")
+	}
+}

@@ -34,7 +34,7 @@ func tuneTCP(c *net.TCPConn) {
 const (
 	bbr          = "bbr"
 	cubic        = "cubic"
-	unsentMark   = 512 << 10 // bytes that the kernel takes beyond what it may send
+	unsentMark   = 128 << 10 // bytes that the kernel takes beyond what it may send
 	localReceive = 512 << 10 // bytes; the kernel takes twice as much, with what it needs for itself
 	localSend    = 256 << 10
 )

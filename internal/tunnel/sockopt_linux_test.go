@@ -1,0 +1,38 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the kernel holds back is in front of every small answer. On a connection of 2 Mbit/s it must not take longer than half a second, or so.
+func TestTheKernelHoldsLittleBack(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "socket")
+	conn, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	tcp, ok := conn.(*net.TCPConn) // without a peer, so with none nearby
+	if !ok {
+		t.Fatalf("a %T", conn)
+	}
+	tuneTCP(tcp)
+	mark := 0
+	onSocket(tcp, func(fd int) { mark, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) })
+	if err != nil || mark <= 0 || mark > 128<<10 {
+		t.Errorf("the kernel takes %d bytes beyond what it may send, want 128 KiB at most; %v", mark, err)
+	}
+}

@@ -16,7 +16,8 @@ import (
 type mute struct {
 	closed chan struct{}
 	once   sync.Once
-	last   func() // what Close waits for
+	last   func()        // what Close waits for
+	slow   time.Duration // what a write takes
 }
 
 func newMute() *mute { return &mute{closed: make(chan struct{}), last: func() {}} }
@@ -25,7 +26,10 @@ func (m *mute) Read([]byte) (int, error) {
 	<-m.closed
 	return 0, errors.New("closed")
 }
-func (m *mute) WriteFrames(_, _ []byte) error      { return nil }
+func (m *mute) WriteFrames(_, _ []byte) error {
+	time.Sleep(m.slow)
+	return nil
+}
 func (m *mute) SetWriteDeadline(_ time.Time) error { return nil }
 func (m *mute) Close() error {
 	m.last()
@@ -104,4 +108,33 @@ func TestASessionEndsWithItsNumbers(t *testing.T) {
 	if _, err := st.Write([]byte("x")); err == nil {
 		t.Error("wrote to a stream of a session that has ended")
 	}
+}
+
+// An Open has a context, a Write may have a deadline: neither can end a write to the connection, but it need not be that of others' frames.
+func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := newMute()
+		conn.slow = 10 * time.Second
+		s := New(conn, Config{Client: true})
+		time.Sleep(11 * time.Second) // its first ping is written
+		synctest.Wait()
+		began, left := time.Now(), time.Duration(0)
+		opened := make(chan error)
+		go func() {
+			_, err := s.Open(t.Context(), nil)
+			left = time.Since(began)
+			opened <- err
+		}()
+		synctest.Wait()
+		for range 4 { // while each write is under way, others leave something
+			s.sendControl(typePing, flagSYN, 0, 7, async)
+			time.Sleep(10*time.Second - 1)
+		}
+		if err := <-opened; err != nil || left != 10*time.Second {
+			t.Errorf("opened after %v: %v, want as soon as its own frame was written", left, err)
+		}
+		s.Close(nil)
+		time.Sleep(time.Minute) // what is being written is not cut by this connection
+	})
 }

@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	pendingMark  = 64 << 10 // bytes of small frames that wait; beyond, who adds one waits for a turn
-	answersLimit = 64 << 10 // bytes of frames that the peer has caused and does not read
-	servedRounds = 2        // how often a writer writes what others have left it, until a goroutine of its own does
+	pendingMark  = 64 << 10             // bytes of small frames that wait; beyond, who adds one waits for a turn
+	answersLimit = 64 << 10             // bytes of frames that the peer has caused and does not read
+	servedRounds = 2                    // how often a writer writes what others have left it, until a goroutine of its own does
+	patience     = 5 * time.Millisecond // what a write may have taken for its writer to go on with those of others
 	lazyTime     = 5 * time.Millisecond
 )
 
@@ -33,6 +34,7 @@ type outbox struct {
 	lazy      *time.Timer
 	lazyArmed bool
 	deadline  time.Time
+	began     time.Time // the write that is under way, or was; who has the turn reads and sets it
 }
 
 // batch is a buffer of frames, from a pool.
@@ -230,7 +232,7 @@ func (s *Session) pass(aside bool) bool {
 		wake(next.writable)
 	case o.pending.len() == 0:
 		o.busy = false
-	case aside:
+	case aside, time.Since(o.began) > patience: // or the connection is slow, and whoever writes has a context or a deadline of its own
 		s.flushAside()
 	default:
 		return false
@@ -265,6 +267,7 @@ func (s *Session) writeOnce(payload []byte) error {
 // extendDeadline is called by who has the turn.
 func (s *Session) extendDeadline() error {
 	now := time.Now()
+	s.out.began = now
 	if s.out.deadline.Sub(now) >= s.cfg.Timeout {
 		return nil
 	}

@@ -138,3 +138,27 @@ func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
 		time.Sleep(time.Minute) // what is being written is not cut by this connection
 	})
 }
+
+func TestWhatGoesOutLaterDoesNotPileUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(newMute(), Config{Client: true})
+		defer s.Close(nil)
+		synctest.Wait() // its first ping is written
+		st, err := s.OpenLater(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 30 {
+			if _, err := st.WriteLater(make([]byte, smallPayload)); err != nil {
+				t.Fatal(err)
+			}
+			s.out.mu.Lock()
+			waiting := s.out.pending.len()
+			s.out.mu.Unlock()
+			if most := pendingMark + smallPayload + 2*headerSize; waiting > most {
+				t.Fatalf("%d bytes wait to go out in company, want at most %d", waiting, most)
+			}
+		}
+	})
+}

@@ -92,7 +92,7 @@ func (s *Session) sendData(st *Stream, p []byte, how manner) error {
 			return err
 		}
 	}
-	if small && how == whenDue && !s.out.busy {
+	if small && how == whenDue && !s.out.busy && s.out.pending.len() <= pendingMark {
 		s.data(st, p, true)
 		s.dispatch(how)
 		return nil

@@ -80,10 +80,20 @@ func TestNewStreamsAvoidASlowConnectionThatIsFull(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) }()
 				time.Sleep(3 * time.Second)
 				s.want(t, demand(1, false))
+				var others []*Stream
 				for range 12 {
-					if other := open(t, s.opener); other.link == st.link {
+					other := open(t, s.opener)
+					if others = append(others, other); other.link == st.link {
 						t.Error("a new stream has the connection that is busy")
 					}
+				}
+				_ = st.Close() // and then it is not any more
+				synctest.Wait()
+				if next := open(t, s.opener); next.link != st.link {
+					t.Error("a new stream avoids the connection whose streams have ended")
+				}
+				for _, other := range others {
+					_ = other.Close()
 				}
 			})
 		})

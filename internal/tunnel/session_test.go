@@ -71,8 +71,12 @@ func TestSessionHasTwoConnectionsAndStreamsUseBoth(t *testing.T) {
 	h := newHost(t, overTCP, handler)
 	s := h.connect(ClientConfig{}).up(t)
 	awaitConnections(t, 2, s)
+	s.mu.Lock()
+	both := slices.Clone(s.links)
+	s.mu.Unlock()
 	links := map[*link]int{}
 	for range 10 {
+		eventually(t, "connections with nothing to send", func() bool { return both[0].mux.Queued()+both[1].mux.Queued() == 0 })
 		links[open(t, s).link]++
 	}
 	close(hold)

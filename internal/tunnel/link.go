@@ -96,7 +96,13 @@ func (l *link) serve() error {
 		l.streamBegan()
 		l.handlers.Go(func() { l.serveStream(s) })
 	})
+	var watching sync.WaitGroup
+	watching.Go(func() { // who reads messages may be serving one
+		<-l.mux.Done()
+		l.close(l.broken(l.mux.Err()))
+	})
 	l.close(l.readMessages())
+	watching.Wait()
 	err := context.Cause(l.ctx)
 	l.session.remove(l, err)
 	return err
@@ -133,7 +139,7 @@ func (l *link) broken(err error) error {
 		return context.Cause(l.ctx)
 	case errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF):
 		return errHungUp
-	case errors.Is(reason, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded): // of a read: a write's is the reason
 		return fmt.Errorf("the peer did not finish a control message within %s", controlTimeout)
 	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")

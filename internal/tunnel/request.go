@@ -94,6 +94,8 @@ func (s *Session) answered(m *message) {
 
 // send sends a control message; a connection that cannot take it is closed.
 func (l *link) send(m *message) error {
+	stuck := time.AfterFunc(controlTimeout, func() { l.close(errors.New("the peer took no control message for " + controlTimeout.String())) })
+	defer stuck.Stop()
 	err := l.ctrl.send(m)
 	var tooLong *Error
 	if err != nil && !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {

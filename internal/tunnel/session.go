@@ -123,8 +123,8 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 		if ctx.Err() != nil || l.ctx.Err() == nil && l.mux.Err() == nil {
 			return nil, err
 		}
-		l.close(err) // the connection is gone, the next one may live
-		s.forget(l)
+		s.forget(l)     // the connection is gone, the next one may live
+		go l.close(err) // it may have to wait for a farewell that nobody takes
 	}
 }
 
@@ -164,6 +164,7 @@ func (s *Session) closedFor() error {
 func (s *Session) pick() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.links = slices.DeleteFunc(s.links, func(l *link) bool { return l.mux.Err() != nil }) // remove does the rest
 	if err := s.closedFor(); err != nil {
 		return nil, err
 	}

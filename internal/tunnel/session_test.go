@@ -165,6 +165,9 @@ func TestHandlerOrder(t *testing.T) {
 	handler.bind = func(ctx context.Context, _ *Session, _ Bind) (Bound, error) {
 		close(binding)
 		<-ctx.Done() // the connection is lost
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Error("a handler does not learn that its connection is lost")
+		}
 		<-release
 		bound.Store(true)
 		return Bound{}, nil

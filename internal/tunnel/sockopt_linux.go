@@ -15,13 +15,12 @@ import (
 // On a connection that leaves the machine it also asks for bbr, which does not take each lost packet for a full link, and has what the link cannot carry
 // yet wait in the multiplexer, where it is seen and other streams pass it, and not in the kernel.
 //
-// One within the machine has nothing to pace, and nothing is on its way: more than a few frames in its buffers would only be cold in the caches when they
-// are read, and keep whoever reads them from letting others have a turn.
+// On one within the machine nothing is on its way: more than a few frames in its buffers would only be cold in the caches when they are read, and keep
+// whoever reads them from letting others have a turn.
 func tuneTCP(c *net.TCPConn) {
 	onSocket(c, func(fd int) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout/time.Millisecond))
 		if isLocal(c) {
-			_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, cubic)
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, localReceive)
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, localSend)
 			return
@@ -33,7 +32,6 @@ func tuneTCP(c *net.TCPConn) {
 
 const (
 	bbr          = "bbr"
-	cubic        = "cubic"
 	unsentMark   = 128 << 10 // bytes that the kernel takes beyond what it may send
 	localReceive = 512 << 10 // bytes; the kernel takes twice as much, with what it needs for itself
 	localSend    = 256 << 10

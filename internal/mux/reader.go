@@ -111,7 +111,7 @@ func (s *Session) incoming(id uint32) error {
 	case taken:
 		s.mu.Unlock()
 		return fmt.Errorf("the peer opened stream %d twice", id)
-	case s.foreign >= s.cfg.MaxStreams, s.serve == nil && len(s.accepted) >= backlog:
+	case s.foreign >= s.cfg.MaxStreams, s.serve == nil && len(s.accepted) >= s.cfg.Backlog:
 		s.mu.Unlock()
 		return s.answer(typeWindow, flagRST, id, 0, async)
 	}

@@ -38,12 +38,13 @@ type Config struct {
 	MaxWindow  uint32        // to which it grows while its reader keeps up; 0 = 16 MiB
 	Budget     Budget        // is asked before a window grows beyond Window; nil = it may
 	MaxStreams int           // of the peer's at a time, beyond which they are reset; 0 = 65,536
+	Backlog    int           // of these that wait for Accept or Serve, beyond which they are reset; 0 = 4096
 	KeepAlive  time.Duration // a ping after so long (and up to a third more) without a frame; 0 = 15 s
 	Timeout    time.Duration // of a write (and up to half more), and of a ping's answer, then the session ends; 0 = 30 s
 }
 
 const (
-	backlog    = 4096 // openings that the peer has not acknowledged, or this side not accepted
+	backlog    = 4096 // openings that the peer has not acknowledged
 	readBuffer = 4 << 10
 )
 
@@ -85,6 +86,7 @@ func New(c Conn, cfg Config) *Session {
 	cfg.Window = max(cmp.Or(cfg.Window, 1<<20), initialWindow)
 	cfg.MaxWindow = max(cmp.Or(cfg.MaxWindow, 16<<20), cfg.Window)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 65536)
+	cfg.Backlog = cmp.Or(cfg.Backlog, backlog)
 	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, 15*time.Second)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
 	s := &Session{

@@ -206,3 +206,22 @@ func TestConnectionsWithoutWelcomeAreLimited(t *testing.T) {
 	r := h.connect(ClientConfig{})
 	r.up(t) // as soon as there is room
 }
+
+// Streams cost memory: a peer that has not said who it is has its control stream and a few that wait.
+func TestStreamsBeforeTheHelloAreFew(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	mux, _ := control1(t, h.intruder(t))
+	var last *yamux.Stream
+	for range 50 {
+		st, err := mux.OpenStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = st
+	}
+	var reset *yamux.StreamError
+	if _, err := last.Read(make([]byte, 1)); !errors.As(err, &reset) || !reset.Remote { // within the time for a hello
+		t.Errorf("the last of 50 streams was not refused: %v", err)
+	}
+}

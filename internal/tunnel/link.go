@@ -44,7 +44,11 @@ func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Window
 	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), retired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
-	l.mux = mux.New(l.conn, mux.Config{Client: client, Budget: windows})
+	cfg := mux.Config{Client: client, Budget: windows}
+	if !client {
+		cfg.Backlog = 8 // a peer that has not said who it is has a control stream and no other
+	}
+	l.mux = mux.New(l.conn, cfg)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l
 }
@@ -91,11 +95,9 @@ const farewellTime = time.Second
 // serve runs a link that was added to a session until it ends. It returns when no message handler runs any more and the session has let go
 // of the link; stream handlers may still run: wait for l.handlers.
 func (l *link) serve() error {
-	l.mux.Serve(func(st *mux.Stream) {
-		s := &Stream{st: st, link: l}
-		l.streamBegan()
-		l.handlers.Go(func() { l.serveStream(s) })
-	})
+	if l.session.client {
+		l.takeStreams()
+	}
 	var watching sync.WaitGroup
 	watching.Go(func() { // who reads messages may be serving one
 		<-l.mux.Done()
@@ -106,6 +108,15 @@ func (l *link) serve() error {
 	err := context.Cause(l.ctx)
 	l.session.remove(l, err)
 	return err
+}
+
+// takeStreams serves the peer's streams from now on: l has a session.
+func (l *link) takeStreams() {
+	l.mux.Serve(func(st *mux.Stream) {
+		s := &Stream{st: st, link: l}
+		l.streamBegan()
+		l.handlers.Go(func() { l.serveStream(s) })
+	})
 }
 
 // readMessages hands control messages to the session, one after the other.

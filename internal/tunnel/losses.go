@@ -30,5 +30,10 @@ func (l *losses) look(again, all uint32) bool {
 
 // losing says whether packets are being lost and slow the connection down. The caller holds the session's mutex.
 func (l *link) losing() bool {
-	return l.conn.lossy() && l.losses.look(resent(l.conn.below.Conn))
+	below := l.conn.below
+	if below == nil {
+		return false
+	}
+	again, all := resent(below.Conn)
+	return again > 0 && congestion(below.Conn) != bbr && l.losses.look(again, all)
 }

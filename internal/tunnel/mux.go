@@ -66,6 +66,3 @@ func (c *muxConn) becameBusy() {
 		s.becameBusy(now)
 	}
 }
-
-// lossy says whether packets are lost and slow the connection down.
-func (c *muxConn) lossy() bool { return c.below != nil && lossy(c.below.Conn) }

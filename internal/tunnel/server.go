@@ -170,6 +170,7 @@ func (s *Server) admit(ctx context.Context, l *link, hello *Hello) error {
 	}
 	welcome.Features = allFeatures()
 	l.conn.trusted.Store(true)
+	l.takeStreams() // the welcome allows them
 	if err := l.ctrl.send(&message{Type: typeWelcome, Welcome: &welcome}); err != nil {
 		l.close(err) // serve sees it, and the session with it
 	}

@@ -53,12 +53,6 @@ func congestion(c net.Conn) string {
 	return name
 }
 
-// lossy says whether the connection has had to send packets again, and is slow for it: one with bbr is not.
-func lossy(c net.Conn) bool {
-	lost, _ := resent(c)
-	return lost > 0 && congestion(c) != bbr
-}
-
 // resent returns how many packets the connection has sent again, and how many it has sent in all. Both begin anew after 4 billion.
 func resent(c net.Conn) (again, all uint32) {
 	if tcp, ok := c.(*net.TCPConn); ok {

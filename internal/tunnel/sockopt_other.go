@@ -12,8 +12,6 @@ func tuneTCP(*net.TCPConn) {}
 
 func congestion(net.Conn) string { return "" }
 
-func lossy(net.Conn) bool { return false }
-
 func resent(net.Conn) (again, all uint32) { return 0, 0 }
 
 const bbr = "bbr"

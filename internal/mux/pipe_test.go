@@ -207,7 +207,7 @@ type gate struct {
 	pass   chan struct{}
 	closed chan struct{}
 	once   sync.Once
-	open   atomic.Bool // for all, for now
+	open   atomic.Bool // writes do not wait
 
 	mu     sync.Mutex
 	writes [][]byte // those that have begun

@@ -240,9 +240,10 @@ func TestBackoffHasFullJitter(t *testing.T) {
 	}
 }
 
+const unread = 200 << 10 // of a window of 256 KiB
+
 func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	const size = 200 << 10 // of a window of 256 KiB
 	for name, end := range map[string]func(h *host, r *running, far *Session){
 		"client's context": func(_ *host, r *running, _ *Session) { r.stop() },
 		"client's close":   func(_ *host, r *running, _ *Session) { _ = r.Session().Close() },
@@ -256,7 +257,7 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 				r := h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnStream: func(_ context.Context, _ *Session, st *Stream) {
 					_ = st.Accept()
 					_, _ = io.Copy(io.Discard, onlyReader{st})
-					_, _ = st.Write(make([]byte, size))
+					_, _ = st.Write(make([]byte, unread))
 					_ = st.CloseWrite()
 					_ = st.Close()
 					close(written)
@@ -268,12 +269,16 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 				<-written
 				end(h, r, far)
 				take(t, "the end", far.Done())
-				if b, err := io.ReadAll(st); err != nil || len(b) != size {
-					t.Errorf("received %d bytes of %d, %v", len(b), size, err)
+				if b, err := io.ReadAll(st); err != nil || len(b) != unread {
+					t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 				}
 			})
 		})
 	}
+}
+
+func TestWhatTheServerWroteArrivesBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(h *host, far *Session){
 		"server's context": func(h *host, _ *Session) { h.stop() },
 		"server's close":   func(_ *host, far *Session) { _ = far.Close() },
@@ -286,7 +291,7 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 			handler.stream = func(_ context.Context, _ *Session, st *Stream) {
 				_ = st.Accept()
 				_, _ = io.Copy(io.Discard, onlyReader{st})
-				_, _ = st.Write(make([]byte, size))
+				_, _ = st.Write(make([]byte, unread))
 				_ = st.CloseWrite()
 				_ = st.Close()
 				close(written)
@@ -299,8 +304,8 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 			<-written
 			end(h, far)
 			take(t, "the end", s.Done())
-			if b, err := io.ReadAll(st); err != nil || len(b) != size {
-				t.Errorf("received %d bytes of %d, %v", len(b), size, err)
+			if b, err := io.ReadAll(st); err != nil || len(b) != unread {
+				t.Errorf("received %d bytes of %d, %v", len(b), unread, err)
 			}
 		})
 	}

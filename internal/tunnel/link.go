@@ -101,7 +101,7 @@ func (l *link) serve() error {
 	var watching sync.WaitGroup
 	watching.Go(func() { // who reads messages may be serving one
 		<-l.mux.Done()
-		l.close(l.broken(l.mux.Err()))
+		l.close(l.broken(nil))
 	})
 	l.close(l.readMessages())
 	watching.Wait()
@@ -142,15 +142,16 @@ func (l *link) readMessages() error {
 
 var errHungUp = errors.New("the peer closed the connection")
 
-// broken words why the connection ended.
+// broken words why the connection ended; err is what a read of the control stream returned, or nil.
 func (l *link) broken(err error) error {
-	reason := cmp.Or(l.mux.Err(), err)
+	ended := l.mux.Err()
+	reason := cmp.Or(ended, err)
 	switch {
 	case l.ctx.Err() != nil:
 		return context.Cause(l.ctx)
 	case errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF):
 		return errHungUp
-	case errors.Is(err, os.ErrDeadlineExceeded): // of a read: a write's is the reason
+	case ended == nil && errors.Is(err, os.ErrDeadlineExceeded): // of the read, not of a write to the connection
 		return fmt.Errorf("the peer did not finish a control message within %s", controlTimeout)
 	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")

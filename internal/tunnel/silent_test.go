@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,6 +135,33 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 			t.Error("took a header of 65,535 bytes")
 		}
 	})
+}
+
+// stuckConn is a connection that takes nothing: a write ends with its time.
+type stuckConn struct{ closed chan struct{} }
+
+func (c stuckConn) Read([]byte) (int, error) {
+	<-c.closed
+	return 0, net.ErrClosed
+}
+func (stuckConn) WriteFrames(_, _ []byte) error    { return os.ErrDeadlineExceeded }
+func (stuckConn) SetWriteDeadline(time.Time) error { return nil }
+func (c stuckConn) Close() error {
+	close(c.closed)
+	return nil
+}
+
+func TestAWriteThatTakesTooLongIsNoUnfinishedMessage(t *testing.T) {
+	t.Parallel()
+	l := &link{mux: mux.New(stuckConn{make(chan struct{})}, mux.Config{}), ctx: t.Context()}
+	<-l.mux.Done() // its first ping
+	l.mux.Close(nil)
+	_, err := l.mux.Accept()
+	for _, err := range []error{nil, err, l.mux.Err()} {
+		if got := l.broken(err).Error(); !strings.Contains(got, "connection broke: writing: ") {
+			t.Errorf("after %v: %s", err, got)
+		}
+	}
 }
 
 // gate is one end of a cable. Once it is shut nothing comes through any more, not even a close, and nothing fails.

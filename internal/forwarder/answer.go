@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -63,8 +64,12 @@ func reset(c connection) {
 // readHead goes on reading until the head of a request is complete, the limit is reached or the time is over.
 func (e *early) readHead(c net.Conn, within time.Duration) {
 	_ = c.SetReadDeadline(time.Now().Add(within))
-	for !e.eof && len(e.buf) < earlyLimit && !headComplete(e.buf) {
-		if _, err := e.read(c); err != nil {
+	var p [1 << 10]byte
+	for !e.eof && !e.full() && !headComplete(e.buf) {
+		n, err := c.Read(p[:])
+		e.add(p[:n])
+		e.eof = errors.Is(err, io.EOF)
+		if err != nil {
 			return
 		}
 	}

@@ -27,9 +27,17 @@ type connection interface {
 	SetLinger(sec int) error
 }
 
+// A client that is gone without a word is noticed after a minute and a half.
+const (
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 15 * time.Second
+	keepAliveProbes   = 4
+)
+
 // listen opens a port on all addresses, IPv4 and IPv6, whichever the machine has.
 func listen(ctx context.Context, port int) (net.Listener, error) {
-	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4}}
+	var config net.ListenConfig
+	keepAlive(&config)
 	return config.Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
 }
 

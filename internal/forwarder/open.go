@@ -4,10 +4,12 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -28,101 +30,77 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	stack.Small()
 	stats.begin()
 	defer stats.end()
-	var kept early
-	defer kept.forget()
-	began := time.Now()
-	st, failed := f.open(f.connCtx, c, to, &kept)
-	if failed != nil {
-		stats.failed(failed.reason, failed.msg)
-		f.refuse(c, to, &kept, failed)
+	cl := &caller{connection: c, source: relay.NewSource(c), stats: stats, http: to.scheme == "http", came: time.Now()}
+	defer cl.release()
+	failed := f.carry(cl, to)
+	if failed == nil {
 		return
 	}
-	if to.scheme == "http" {
-		stats.opened(began) // before whatever the edge tells of its requests
-	} else {
-		stats.opened(time.Now())
-	}
-	sent := int64(len(kept.buf))
-	kept.forget()
-	var far relay.HalfCloser = st
-	if to.scheme == "http" {
-		far = httpStream{st}
-	}
-	result, err := relay.Join(f.connCtx, c, far, relay.Options{})
-	stats.moved(sent+result.AToB, result.BToA)
-	if err != nil {
-		stats.fail(reasonAborted)
-	}
+	stats.failed(failed.reason, failed.msg)
+	f.refuse(c, to, &cl.kept, failed)
 }
 
-// httpStream leads to the edge's HTTP server, which does not wait for the end of a client that it has finished with.
-type httpStream struct{ *tunnel.Stream }
-
-// CloseWrite says that the client sends no more.
-func (s httpStream) CloseWrite() error {
-	if s.PeerEnded() {
-		return s.CloseWriteLater()
-	}
-	return s.Stream.CloseWrite()
-}
-
-// open returns the connection's stream once the edge has opened it. Without a session it waits for one; what the edge did not act on, because it is
-// about to stop, it sends again to its successor. All of that together is bounded.
-func (f *forwarder) open(ctx context.Context, c connection, to claim, kept *early) (*tunnel.Stream, *failure) {
+// carry relays a client's connection over a stream, and returns nil once it has ended, or why the edge has opened none. Without a session it waits for one;
+// what the edge did not act on, because it is about to stop, it sends again to its successor. All of that together is bounded.
+func (f *forwarder) carry(c *caller, to claim) *failure {
 	if to.endpointID == "" {
-		return nil, offline(to)
+		return offline(to)
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.timing.open)
-	defer cancel()
-	hold, cancel := context.WithTimeout(ctx, f.timing.hold)
-	defer cancel()
+	until := c.came.Add(f.timing.open)
+	hold := c.came.Add(min(f.timing.hold, f.timing.open))
 	header := tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(hold, c),
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, hold),
 	}
 	for {
-		session, err := f.edge.Wait(hold)
-		if err != nil || hold.Err() != nil {
-			return nil, &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", to.url())}
+		header.Deadline = time.Until(until)
+		header.BytesFollow = len(c.kept.buf) > 0 || hasSent(c.connection)
+		st, session, err := f.open(header, hold)
+		switch {
+		case err == nil:
+			_ = st.SetReadDeadline(until)
+			err = c.relay(f.connCtx, st)
+		case session == nil:
+			return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", to.url())}
 		}
-		st, err := f.attempt(ctx, session, header, c, kept)
 		if err == nil {
-			return st, nil
+			return nil
 		}
 		if !retriable(err) {
-			return nil, failureOf(err, to)
+			return failureOf(err, to)
 		}
 		select { // the session ends, or says that it drains, or takes streams again
 		case <-session.Done():
 		case <-session.PeerDraining():
-		case <-time.After(50 * time.Millisecond):
-		case <-hold.Done():
+		case <-time.After(min(50*time.Millisecond, time.Until(hold))):
+		case <-f.connCtx.Done():
 		}
 	}
 }
 
+// open opens a stream on the session that there is, or comes until then. Without one it returns none.
+func (f *forwarder) open(h tunnel.OpenHeader, until time.Time) (*tunnel.Stream, *tunnel.Session, error) {
+	ctx, cancel := context.WithDeadline(f.connCtx, until)
+	defer cancel()
+	session, err := f.edge.Wait(ctx)
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return nil, nil, err
+	}
+	st, err := session.Open(ctx, h)
+	if err != nil {
+		return nil, session, &notOpenedError{err}
+	}
+	return st, session, nil
+}
+
 // identify returns the pod that the connection comes from, or nil.
-func (f *forwarder) identify(ctx context.Context, c connection) *tunnel.PodIdentity {
+func (f *forwarder) identify(c connection, until time.Time) *tunnel.PodIdentity {
 	from, ok := c.RemoteAddr().(*net.TCPAddr)
 	if f.options.Identify == nil || !ok {
 		return nil
 	}
+	ctx, cancel := context.WithDeadline(f.connCtx, until)
+	defer cancel()
 	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
-}
-
-// attempt opens one stream and waits for the edge's answer.
-func (f *forwarder) attempt(ctx context.Context, s *tunnel.Session, h tunnel.OpenHeader, c net.Conn, kept *early) (*tunnel.Stream, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		h.Deadline = time.Until(deadline)
-	}
-	h.BytesFollow = len(kept.buf) > 0 || hasSent(c)
-	st, err := s.Open(ctx, h)
-	if err != nil {
-		return nil, &notOpenedError{err}
-	}
-	if err := kept.await(ctx, c, st); err != nil {
-		return nil, err
-	}
-	return st, nil
 }
 
 // notOpenedError: the session took no stream, so nothing was sent.
@@ -148,7 +126,7 @@ func failureOf(err error, to claim) *failure {
 	switch {
 	case errors.Is(err, errClientGone):
 		return &failure{reason: reasonClient}
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &failure{reasonSilent, account.CodeNoEdge, fmt.Sprintf("The service's edge did not answer for %s in time.", to.url())}
 	case !errors.As(err, &refused):
 		return &failure{reasonBroken, account.CodeNoEdge, fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.url())}

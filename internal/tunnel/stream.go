@@ -91,6 +91,11 @@ func (s *Stream) WaitOpened(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if ctx.Done() == nil { // the stream's deadline is all that ends it
+		s.readMu.Lock()
+		defer s.readMu.Unlock()
+		return s.awaitOpened()
+	}
 	s.deadlineMu.Lock()
 	before := s.deadline
 	s.deadlineMu.Unlock()
@@ -255,6 +260,9 @@ func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadl
 
 // plain translates the multiplexer's errors for the stream's user.
 func (s *Stream) plain(err error) error {
+	if err == nil || isEnd(err) {
+		return err
+	}
 	var reset *mux.ResetError
 	if !errors.As(err, &reset) {
 		return err

@@ -1,0 +1,190 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// errClientGone: the client broke off before its stream was open.
+var errClientGone = errors.New("client gone")
+
+// caller is a pod's connection, and what it has sent while it was not certain where to.
+type caller struct {
+	connection
+	source *relay.Source
+	kept   early
+	stats  *portStats
+	http   bool
+	came   time.Time
+}
+
+// release gives memory back; the connection has ended or is somebody else's.
+func (c *caller) release() {
+	c.source.Release()
+	c.kept.forget()
+}
+
+// relay joins the client's connection with a stream that the edge has not opened yet. It returns nil if the edge has, once both have ended. If not, the
+// stream has ended, and the client's connection goes on: whose bytes are kept.
+func (c *caller) relay(ctx context.Context, st *tunnel.Stream) error {
+	near := &trial{caller: c, again: bytes.Clone(c.kept.buf), settled: make(chan struct{})}
+	far := &trialStream{Stream: st, near: near}
+	result, err := relay.Join(ctx, near, far, relay.Options{})
+	if near.open {
+		c.stats.moved(result.AToB, result.BToA)
+		if err != nil {
+			c.stats.fail(reasonAborted)
+		}
+		return nil
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetLinger(-1)
+	if near.gone {
+		return errClientGone
+	}
+	return far.err
+}
+
+// trial is the client's connection in the hands of relay.Join. Until the stream is open, what the client sends is kept, too, and an abort ends the
+// relaying only.
+type trial struct {
+	*caller
+	again   []byte // kept from an earlier trial
+	settled chan struct{}
+
+	mu   sync.Mutex
+	open bool
+	over bool // before it was open
+	gone bool // the client broke off before it was open
+}
+
+// Next returns what the client has sent, and keeps it.
+func (t *trial) Next() ([]byte, error) {
+	if p := t.again; len(p) > 0 {
+		t.again = nil
+		return p, nil
+	}
+	if err := t.awaitRoom(); err != nil {
+		return nil, err
+	}
+	p, err := t.source.Next()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open {
+		return p, err
+	}
+	if len(p) > 0 {
+		t.kept.add(p)
+	}
+	switch {
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded): // that of Abort
+	case errors.Is(err, io.EOF):
+		t.kept.eof = true
+	default:
+		t.gone = true // reported once by the system: a later read would look like the client's regular end
+	}
+	return p, err
+}
+
+// awaitRoom waits until more may be read; io.EOF if the client has sent everything.
+func (t *trial) awaitRoom() error {
+	t.mu.Lock()
+	eof, wait := t.kept.eof, !t.open && t.kept.full()
+	t.mu.Unlock()
+	switch {
+	case eof:
+		return io.EOF
+	case wait:
+		<-t.settled
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// opened makes the trial the client's only one. It returns false if the trial is over.
+func (t *trial) opened() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return false
+	}
+	t.open = true
+	close(t.settled)
+	t.kept.forget()
+	return true
+}
+
+// Abort ends the relaying, and once the stream is open the client's connection.
+func (t *trial) Abort() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.open:
+		reset(t.connection)
+	case !t.over:
+		t.over = true
+		close(t.settled)
+		return t.SetReadDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
+
+// Close ends the client's connection if the stream has been open.
+func (t *trial) Close() error {
+	if !t.open { // nobody else is left to change it
+		return nil
+	}
+	return t.connection.Close()
+}
+
+// trialStream is the other end.
+type trialStream struct {
+	*tunnel.Stream
+	near *trial
+	open bool
+	err  error // why it never opened
+}
+
+// Next returns what the edge has sent, after it has opened the stream.
+func (s *trialStream) Next() ([]byte, error) {
+	if !s.open {
+		if s.err = s.WaitOpened(context.Background()); s.err != nil {
+			return nil, s.err
+		}
+		at := s.near.came // of http, so that it is before whatever the edge tells of its requests
+		if !s.near.http {
+			at = time.Now()
+		}
+		if s.err = net.ErrClosed; !s.near.opened() {
+			return nil, s.err
+		}
+		s.err, s.open = nil, true
+		s.near.stats.opened(at)
+		_ = s.SetReadDeadline(time.Time{})
+	}
+	return s.Stream.Next()
+}
+
+// CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end of a client that it has finished with.
+func (s *trialStream) CloseWrite() error {
+	if s.near.http && s.PeerEnded() {
+		return s.CloseWriteLater()
+	}
+	return s.Stream.CloseWrite()
+}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/fairlead-dev/fairlead/internal/memory"
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
@@ -35,6 +36,7 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 			}
 			o.Kubernetes, o.Logger = kubernetes, slog.New(slog.NewJSONHandler(errOut, nil))
 			klog.SetSlogLogger(o.Logger)
+			defer memory.Ballast()()
 			return operator.RunForwarder(cmd.Context(), o)
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/memory"
 	"github.com/fairlead-dev/fairlead/internal/server"
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
@@ -50,6 +51,7 @@ func newServe(c console, at *place) *cobra.Command {
 				defer signal.Stop(moved)
 			}
 			o.Reopen = moved
+			defer memory.Ballast()()
 			return server.Run(cmd.Context(), o)
 		},
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/forwarder"
+	"github.com/fairlead-dev/fairlead/internal/memory"
 	"github.com/fairlead-dev/fairlead/internal/server"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -57,11 +58,12 @@ func parseInstallation(text string) (i installation, err error) {
 func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	dir, addr, _ := strings.Cut(next, " ")
 	up, ended := make(chan server.Addresses, 1), make(chan error, 1)
+	drop := memory.Ballast() // as its command does
 	o := server.Options{
 		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second, EndpointGrace: time.Minute,
 		Logger: slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
 	}
-	go func() { ended <- server.Run(ctx, o) }()
+	go func() { defer drop(); ended <- server.Run(ctx, o) }()
 	var at server.Addresses
 	select {
 	case at = <-up:
@@ -207,7 +209,9 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 		}
 	}
 	ended := make(chan error, 1)
+	drop := memory.Ballast() // as its command does
 	go func() {
+		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
 			EdgeAddress: i.Server, TLS: config, AuthtokenFile: token.Name(), InstanceID: "bench", Source: objects, Logger: slog.New(slog.DiscardHandler),
 		})

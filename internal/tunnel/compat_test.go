@@ -20,7 +20,7 @@ func TestWrongVersionIsRefusedWithASentence(t *testing.T) {
 	h := newHost(t, overPipe, newHandler())
 	_, st := control1(t, h.intruder(t))
 	_, _ = io.WriteString(st, frame(`{"type":"hello","protocol":7,"hello":{"role":"agent"}}`))
-	b, err := readFrame(st, messageLimit, func() error { return nil })
+	b, err := readFrame(st, nil, messageLimit, func(int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,6 +129,9 @@ func (l *link) greet(ctx context.Context, hello Hello) (*Welcome, error) {
 		if err != nil {
 			return nil, l.broken(err)
 		}
+		if areLines(b) { // of the session, whose other connections are up
+			continue
+		}
 		m, err := parseMessage(b)
 		switch {
 		case err != nil:
@@ -148,10 +151,6 @@ func (d *dialled) message(l *link, m *message) error {
 	switch m.Type {
 	case typeBound, typeUnbound, typeError:
 		l.session.answered(m)
-	case typeRequest:
-		if d.client.cfg.OnRequestLine != nil {
-			d.client.cfg.OnRequestLine(*m.Request)
-		}
 	case typeConnections:
 		l.session.wished(m.Connections)
 	case typeRetired:
@@ -161,6 +160,12 @@ func (d *dialled) message(l *link, m *message) error {
 		return m.Error
 	}
 	return nil
+}
+
+func (d *dialled) line(line RequestLine) {
+	if d.client.cfg.OnRequestLine != nil {
+		d.client.cfg.OnRequestLine(line)
+	}
 }
 
 func (d *dialled) stream(ctx context.Context, st *Stream) {

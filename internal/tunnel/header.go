@@ -152,19 +152,26 @@ func (f textField) check(v string) error {
 
 func cutIdentity(p PodIdentity) PodIdentity {
 	for _, v := range []*string{&p.Namespace, &p.Name, &p.ServiceAccount} {
-		if len(*v) <= identityLimit {
-			continue
+		if cut := cutText(*v, identityLimit); len(cut) < len(*v) {
+			*v, p.Truncated = cut, true
 		}
-		end := identityLimit
-		for end > identityLimit-utf8.UTFMax && !utf8.RuneStart((*v)[end]) {
-			end--
-		}
-		*v, p.Truncated = (*v)[:end], true
 	}
 	if annotationsSize(p.Annotations) > annotationsLimit {
 		p.Annotations, p.AnnotationsCut = nil, true
 	}
 	return p
+}
+
+// cutText cuts a text at limit bytes, but not within a rune.
+func cutText(v string, limit int) string {
+	if len(v) <= limit {
+		return v
+	}
+	end := limit
+	for end > limit-utf8.UTFMax && !utf8.RuneStart(v[end]) {
+		end--
+	}
+	return v[:end]
 }
 
 // readHeader reads a header, and not a byte beyond it. Before it reads, it says how many bytes it needs.

@@ -69,6 +69,7 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 		return fmt.Errorf("the first stream has number %d, not 1", st.ID())
 	}
 	l.ctrl = &control{st: st}
+	l.ctrl.stuck.late = func() { l.close(errors.New("the peer took no control message for " + controlTimeout.String())) }
 	return nil
 }
 
@@ -119,16 +120,23 @@ func (l *link) takeStreams() {
 	})
 }
 
-// readMessages hands control messages to the session, one after the other.
+// readMessages hands control messages and request lines to the session, one after the other.
 func (l *link) readMessages() error {
 	limit := messageLimit
 	if !l.session.client {
 		limit = bindLimit
 	}
+	var lines lineReader
 	for {
 		b, err := l.ctrl.receive(limit)
 		if err != nil {
 			return l.broken(err)
+		}
+		if areLines(b) {
+			if err := lines.read(b, l.session.side.line); err != nil {
+				return err
+			}
+			continue
 		}
 		m, err := parseMessage(b)
 		if err != nil {

@@ -6,7 +6,6 @@ package tunnel
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 )
 
 // Role is what the dialling side of a session is.
@@ -97,17 +96,6 @@ type Bound struct {
 	ResumeSecret string `json:"resume_secret,omitempty"`
 }
 
-// RequestLine is one request: for the agent's screen, or for the forwarder that relayed it and cannot see what became of it.
-type RequestLine struct {
-	EndpointID string        `json:"endpoint_id"`
-	Method     string        `json:"method,omitempty"` // method and path are for the agent only
-	Path       string        `json:"path,omitempty"`
-	Status     int           `json:"status"`
-	Duration   time.Duration `json:"duration"` // nanoseconds
-	At         time.Time     `json:"at"`
-	Code       string        `json:"code,omitempty"` // of the page with which the edge answered itself; for the forwarder only
-}
-
 // protocolVersion is the version of the messages; the hello names it. A server also takes the version before its own.
 const protocolVersion = 1
 
@@ -123,26 +111,24 @@ const (
 	typeDrain   = "drain"   // either: the sender stops within the deadline
 	typeStop    = "stop"    // server: the session ends, and why
 	typeBye     = "bye"     // either: the sender has nothing more to send on this connection; the receiver hangs up
-	typeRequest = "request" // server: a line for the agent's screen, or for a forwarder's status
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
 	typeRetire      = "retire"      // client: it opens nothing more on this connection, and neither shall the server
 	typeRetired     = "retired"     // server: it has no streams left on this connection, and nothing more to say
 )
 
-// message is a control message: its type and the part that belongs to the type.
+// message is a control message that is JSON, which all are but those of request lines: its type and the part that belongs to the type.
 type message struct {
-	Type     string       `json:"type"`
-	ID       uint64       `json:"id,omitempty"`       // of a request and its answer
-	Protocol int          `json:"protocol,omitempty"` // of a hello
-	Hello    *Hello       `json:"hello,omitempty"`
-	Welcome  *Welcome     `json:"welcome,omitempty"`
-	Bind     *Bind        `json:"bind,omitempty"`
-	Bound    *Bound       `json:"bound,omitempty"`
-	Unbind   *unbind      `json:"unbind,omitempty"`
-	Drain    *drain       `json:"drain,omitempty"`
-	Error    *Error       `json:"error,omitempty"`
-	Request  *RequestLine `json:"request,omitempty"`
+	Type     string   `json:"type"`
+	ID       uint64   `json:"id,omitempty"`       // of a request and its answer
+	Protocol int      `json:"protocol,omitempty"` // of a hello
+	Hello    *Hello   `json:"hello,omitempty"`
+	Welcome  *Welcome `json:"welcome,omitempty"`
+	Bind     *Bind    `json:"bind,omitempty"`
+	Bound    *Bound   `json:"bound,omitempty"`
+	Unbind   *unbind  `json:"unbind,omitempty"`
+	Drain    *drain   `json:"drain,omitempty"`
+	Error    *Error   `json:"error,omitempty"`
 
 	Connections int `json:"connections,omitempty"`
 }
@@ -175,8 +161,6 @@ func parseMessage(b []byte) (*message, error) {
 		complete = m.Unbind != nil
 	case typeDrain:
 		complete = m.Drain != nil
-	case typeRequest:
-		complete = m.Request != nil
 	}
 	if !complete {
 		return nil, fmt.Errorf("control message of type %q without its content", m.Type)

@@ -93,12 +93,15 @@ func (s *Session) answered(m *message) {
 }
 
 // send sends a control message; a connection that cannot take it is closed.
-func (l *link) send(m *message) error {
-	stuck := time.AfterFunc(controlTimeout, func() { l.close(errors.New("the peer took no control message for " + controlTimeout.String())) })
-	defer stuck.Stop()
-	err := l.ctrl.send(m)
+func (l *link) send(m *message) error { return l.sent(l.ctrl.send(m)) }
+
+// sent closes a connection that could not take a message.
+func (l *link) sent(err error) error {
+	if err == nil {
+		return nil
+	}
 	var tooLong *Error
-	if err != nil && !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
+	if !errors.Is(err, errRetired) && !errors.As(err, &tooLong) {
 		l.close(err)
 	}
 	return err
@@ -115,6 +118,11 @@ func (s *Session) Drain(d time.Duration) error {
 
 // tell sends a message over the first connection that takes it.
 func (s *Session) tell(m *message) error {
+	return s.overOne(func(l *link) error { return l.send(m) })
+}
+
+// overOne sends over the first connection that takes it.
+func (s *Session) overOne(send func(*link) error) error {
 	for {
 		s.mu.Lock()
 		if len(s.links) == 0 || s.closing {
@@ -123,7 +131,7 @@ func (s *Session) tell(m *message) error {
 		}
 		l := s.links[0]
 		s.mu.Unlock()
-		err := l.send(m)
+		err := send(l)
 		if err == nil || l.ctx.Err() == nil && !errors.Is(err, errRetired) {
 			return err
 		}
@@ -161,11 +169,14 @@ func (s *Session) SendRequestLine(l RequestLine) {
 	}
 }
 
+// sendLines sends the lines that wait. Those that come while it is busy go into one message.
 func (s *Session) sendLines() {
+	var b []byte
 	for {
 		select {
 		case l := <-s.lines:
-			_ = s.tell(&message{Type: typeRequest, Request: &l}) // a line that is lost is lost; done ends the loop
+			b = appendLines(b[:0], &l, s.lines)
+			_ = s.overOne(func(l *link) error { return l.sent(l.ctrl.sendLater(b)) }) // a line that is lost is lost; done ends the loop
 		case <-s.done:
 			return
 		}

@@ -243,6 +243,9 @@ func (h *hosted) message(l *link, m *message) error {
 	return l.send(answer)
 }
 
+// line is nothing that a client has to say.
+func (h *hosted) line(RequestLine) {}
+
 func (h *hosted) serveRequest(l *link, m, answer *message) error {
 	if h.Role() != RoleAgent {
 		return &Error{Code: CodeForbidden, Msg: "only an agent binds endpoints"}

@@ -21,6 +21,8 @@ const maxConnections = 16
 type side interface {
 	// message takes a control message that Session does not handle itself. An error ends the connection.
 	message(l *link, m *message) error
+	// line takes a request line.
+	line(l RequestLine)
 	// stream serves a stream of the peer's, with its header read.
 	stream(ctx context.Context, st *Stream)
 	// ended is called once, when the last connection is gone.
@@ -55,7 +57,7 @@ type Session struct {
 	requestID uint64
 
 	startLines sync.Once
-	lines      chan RequestLine // for the agent's screen
+	lines      chan RequestLine // that wait to be sent
 }
 
 func newSession(side side, client bool, hello Hello, welcome Welcome, remote net.Addr) *Session {

@@ -1,0 +1,298 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/libp2p/go-yamux/v5"
+)
+
+// rawAgent is an agent with a multiplexer of another make, whose control stream is read by the test.
+func rawAgent(t *testing.T, h *host) (*Session, *yamux.Stream) {
+	t.Helper()
+	_, st := control1(t, h.intruder(t))
+	if _, err := io.WriteString(st, frame(`{"type":"hello","protocol":1,"hello":{"role":"agent"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := parseMessage(nextMessage(t, st)); err != nil || m.Type != typeWelcome {
+		t.Fatalf("the answer to the hello is %+v, %v", m, err)
+	}
+	return take(t, "the session", h.handler.ups), st
+}
+
+func nextMessage(t *testing.T, r io.Reader) []byte {
+	t.Helper()
+	b, err := readFrame(r, nil, messageLimit, func(int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func firstLink(s *Session) *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.links[0]
+}
+
+func TestLinesThatWaitForTheConnectionGoOutTogether(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	far, st := rawAgent(t, h)
+	var want, got []RequestLine
+	busy := &firstLink(far).ctrl.mu
+	busy.Lock()
+	for i := range 100 {
+		l := fullLine()
+		l.Path = fmt.Sprintf("/%d", i)
+		want = append(want, l)
+		far.SendRequestLine(l)
+	}
+	busy.Unlock()
+	messages := 0
+	for ; len(got) < len(want); messages++ {
+		lines, err := decodeLines(nextMessage(t, st))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, lines...)
+	}
+	if d := cmp.Diff(want, got); d != "" || messages > 3 { // that which had begun, and two
+		t.Errorf("%d messages: %s", messages, d)
+	}
+}
+
+// Nobody waits for a line, so it may wait for company, but not for long.
+func TestALineArrivesSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		lines := make(chan RequestLine, 1)
+		h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) { lines <- l }}).up(t)
+		far := <-h.handler.ups
+		time.Sleep(time.Second)
+		for range 3 {
+			began := time.Now()
+			far.SendRequestLine(fullLine())
+			<-lines
+			if d := time.Since(began); d > 5*time.Millisecond {
+				t.Errorf("it took %s", d)
+			}
+		}
+	})
+}
+
+func TestLinesKeepTheirPlaceAmongMessages(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	type seen struct {
+		path     string
+		draining bool
+	}
+	lines := make(chan seen, 2)
+	up := make(chan *Session, 1)
+	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) }, OnRequestLine: func(l RequestLine) {
+		s := <-up
+		up <- s
+		select {
+		case <-s.PeerDraining():
+			lines <- seen{l.Path, true}
+		default:
+			lines <- seen{l.Path, false}
+		}
+	}})
+	up <- r.up(t)
+	far := take(t, "the session", h.handler.ups)
+	l := firstLink(far)
+	if err := open(t, far).WaitOpened(patience(t)); err != nil { // which keeps the session while the server drains
+		t.Fatal(err)
+	}
+	send := func(path string) {
+		if err := l.ctrl.sendLater(appendLines(nil, &RequestLine{Path: path}, nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	send("/before")
+	if err := l.send(&message{Type: typeDrain, Drain: &drain{}}); err != nil {
+		t.Error(err)
+	}
+	send("/after")
+	for _, want := range []seen{{"/before", false}, {"/after", true}} {
+		if got := take(t, "a line", lines); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestMalformedLinesEndTheConnection(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		"\x01":           "request lines: the message has none",
+		"\x01\x00\x09ab": "request lines: line 1 is cut off",
+		"\x02\x00\x00":   "decoding a control message",
+		"":               "decoding a control message",
+	} {
+		h := newHost(t, overTCP, newHandler())
+		r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
+		r.up(t)
+		l := firstLink(take(t, "the session", h.handler.ups))
+		if err := l.ctrl.sendLater([]byte(frame(message))); err != nil {
+			t.Error(err)
+		}
+		if err := take(t, "OnDown", r.downs); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: OnDown(%v), want %q", message, err, want)
+		}
+	}
+}
+
+// A server has no use for lines; they are none the less no reason to end a session.
+func TestTheServerSkipsLines(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, overTCP, newHandler())
+	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
+	s.SendRequestLine(fullLine())
+	if err := firstLink(s).ctrl.sendLater(appendLines(nil, &RequestLine{}, nil)); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
+		t.Errorf("the session did not survive: %v", err)
+	}
+}
+
+// A connection that joins a session may get the session's lines before its welcome.
+func TestLinesBeforeTheWelcomeAreSkipped(t *testing.T) {
+	t.Parallel()
+	cert, _ := authority()
+	h := &host{t: t}
+	r := h.connect(ClientConfig{Connections: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			c := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}})
+			mux, err := yamux.Server(c, yamux.DefaultConfig(), nil)
+			if err != nil {
+				return
+			}
+			defer func() { _ = mux.Close() }()
+			st, err := mux.AcceptStream()
+			if err != nil {
+				return
+			}
+			if _, err := readFrame(st, nil, helloLimit, func(int) error { return nil }); err != nil {
+				return
+			}
+			welcome, _ := json.Marshal(&message{Type: typeWelcome, Welcome: &Welcome{SessionID: "ts_1"}})
+			_, _ = st.Write(append(appendLines(nil, &RequestLine{Path: "/"}, nil), frame(string(welcome))...))
+			_, _ = io.Copy(io.Discard, st)
+		}()
+		return near, nil
+	}})
+	if s := r.up(t); s.ID() != "ts_1" {
+		t.Errorf("session %s", s.ID())
+	}
+}
+
+// Lines are control messages: a peer that takes none of them for 10 s is given up, though they are not waited for, and only the first finds the timer unset.
+func TestAPeerThatTakesNoLinesIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		far, st := rawAgent(t, h)
+		long := RequestLine{Path: strings.Repeat("x", pathLimit)}
+		for range 12 { // a peer that is only slow is not
+			far.SendRequestLine(long)
+			if _, err := decodeLines(nextMessage(t, st)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		began := time.Now()
+		for range 10 { // 1.3 MiB, more than the window
+			for range cap(far.lines) {
+				far.SendRequestLine(long)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err := far.Err(); err != nil {
+			t.Fatalf("the session ended at once: %v", err)
+		}
+		<-far.Done()
+		if err := far.Err(); !strings.Contains(err.Error(), "took no control message for 10s") {
+			t.Errorf("the session ended with %v", err)
+		}
+		if d := time.Since(began); d < controlTimeout || d > controlTimeout+2*time.Second {
+			t.Errorf("given up after %s", d)
+		}
+	})
+}
+
+func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		late := make(chan struct{}, 1)
+		w := watch{late: func() { late <- struct{}{} }}
+		for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second, time.Minute} {
+			for range 20 {
+				w.begin()
+				time.Sleep(9900 * time.Millisecond)
+				w.end()
+				time.Sleep(pause)
+			}
+		}
+		if len(late) > 0 {
+			t.Fatal("late, and no write took 10 s")
+		}
+		for _, before := range []time.Duration{0, 4 * time.Second, 10 * time.Second, time.Minute} { // whether the timer is set or not
+			w.begin()
+			w.end()
+			time.Sleep(before)
+			synctest.Wait()
+			w.begin()
+			began := time.Now()
+			<-late
+			if d := time.Since(began); d != controlTimeout {
+				t.Errorf("late after %s", d)
+			}
+			w.end()
+		}
+	})
+}
+
+// The time for the rest of a message is not the time until the next one.
+func TestAMessageInPiecesLeavesNoDeadlineBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		far, st := rawAgent(t, h)
+		bind := frame(`{"type":"bind","id":1,"bind":{"url":"http://a.b"}}`)
+		for _, part := range []string{bind[:10], bind[10:20], bind[20:]} {
+			_, _ = io.WriteString(st, part)
+			time.Sleep(4 * time.Second)
+		}
+		if m, err := parseMessage(nextMessage(t, st)); err != nil || m.Type != typeBound {
+			t.Fatalf("the answer is %+v, %v", m, err)
+		}
+		time.Sleep(20 * time.Second)
+		if far.Err() != nil {
+			t.Fatalf("the session ended: %v", far.Err())
+		}
+		_, _ = st.Write(binary.BigEndian.AppendUint32(nil, 100))
+		began := time.Now()
+		<-far.Done()
+		if err := far.Err(); !strings.Contains(err.Error(), "did not finish a control message within 10s") || time.Since(began) != controlTimeout {
+			t.Errorf("the session ended after %s: %v", time.Since(began), err)
+		}
+	})
+}

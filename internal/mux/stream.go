@@ -58,15 +58,19 @@ func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d
 // set is called with the stream's mu.
 func (d *deadline) set(t time.Time, token chan struct{}) {
 	d.at = t
+	left := time.Until(t)
 	switch {
-	case t.IsZero():
+	case t.IsZero() || left <= 0:
 		if d.timer != nil {
 			d.timer.Stop()
 		}
+		if !t.IsZero() {
+			wake(token)
+		}
 	case d.timer == nil:
-		d.timer = time.AfterFunc(time.Until(t), func() { wake(token) })
+		d.timer = time.AfterFunc(left, func() { wake(token) })
 	default:
-		d.timer.Reset(time.Until(t))
+		d.timer.Reset(left)
 	}
 }
 

@@ -70,30 +70,42 @@ const (
 	tagEnd // one past the last that this version knows
 )
 
+// texts are the tags of the string fields, in the order in which they are sent.
+var texts = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName, tagPodServiceAccount}
+
 // textField is a string field of the header.
 type textField struct {
-	tag   byte
 	name  string
 	limit int
 	value *string
 }
 
-// texts lists h's string fields; those of the pod only when there is one.
-func (h *OpenHeader) texts() []textField {
-	fields := []textField{
-		{tagEndpointID, "endpoint id", shortValueLimit, &h.EndpointID},
-		{tagHost, "host", hostLimit, &h.Host},
-		{tagClientAddr, "client address", shortValueLimit, &h.ClientAddr},
-		{tagTraceID, "trace id", shortValueLimit, &h.TraceID},
-		{tagScheme, "scheme", schemeLimit, &h.Scheme},
+// text returns the string field with the tag, of which the value is nil if it is another's, or the pod's and there is none.
+func (h *OpenHeader) text(tag byte) textField {
+	switch tag {
+	case tagEndpointID:
+		return textField{"endpoint id", shortValueLimit, &h.EndpointID}
+	case tagHost:
+		return textField{"host", hostLimit, &h.Host}
+	case tagClientAddr:
+		return textField{"client address", shortValueLimit, &h.ClientAddr}
+	case tagTraceID:
+		return textField{"trace id", shortValueLimit, &h.TraceID}
+	case tagScheme:
+		return textField{"scheme", schemeLimit, &h.Scheme}
 	}
-	if h.Pod != nil {
-		fields = append(fields,
-			textField{tagPodNamespace, "pod namespace", identityLimit, &h.Pod.Namespace},
-			textField{tagPodName, "pod name", identityLimit, &h.Pod.Name},
-			textField{tagPodServiceAccount, "pod service account", identityLimit, &h.Pod.ServiceAccount})
+	if h.Pod == nil {
+		return textField{}
 	}
-	return fields
+	switch tag {
+	case tagPodNamespace:
+		return textField{"pod namespace", identityLimit, &h.Pod.Namespace}
+	case tagPodName:
+		return textField{"pod name", identityLimit, &h.Pod.Name}
+	case tagPodServiceAccount:
+		return textField{"pod service account", identityLimit, &h.Pod.ServiceAccount}
+	}
+	return textField{}
 }
 
 // encode returns h's wire form.
@@ -116,11 +128,15 @@ func (h OpenHeader) encode() ([]byte, error) {
 		}
 	}
 	b := make([]byte, headerPrefix, 256)
-	for _, f := range h.texts() {
+	for _, tag := range texts {
+		f := h.text(tag)
+		if f.value == nil {
+			continue
+		}
 		if err := f.check(*f.value); err != nil {
 			return nil, err
 		}
-		b = append(b, f.tag)
+		b = append(b, tag)
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*f.value)))
 		b = append(b, *f.value...)
 	}
@@ -200,7 +216,6 @@ func parseFields(b []byte, flags byte) (OpenHeader, error) {
 	var h OpenHeader
 	var pod PodIdentity
 	h.Pod = &pod
-	texts := h.texts()
 	known := 0 // bit set of the tags seen
 	for len(b) > 0 {
 		if len(b) < 3 || len(b)-3 < int(binary.BigEndian.Uint16(b[1:])) {
@@ -215,7 +230,7 @@ func parseFields(b []byte, flags byte) (OpenHeader, error) {
 			return OpenHeader{}, fmt.Errorf("stream header: field %d appears twice", tag)
 		}
 		known |= 1 << tag
-		if err := h.setField(texts, tag, value); err != nil {
+		if err := h.setField(tag, value); err != nil {
 			return OpenHeader{}, err
 		}
 	}
@@ -230,7 +245,7 @@ func parseFields(b []byte, flags byte) (OpenHeader, error) {
 	return h, nil
 }
 
-func (h *OpenHeader) setField(texts []textField, tag byte, value []byte) error {
+func (h *OpenHeader) setField(tag byte, value []byte) error {
 	switch {
 	case tag == tagPort && len(value) == 2:
 		h.Port = int(binary.BigEndian.Uint16(value))
@@ -243,11 +258,9 @@ func (h *OpenHeader) setField(texts []textField, tag byte, value []byte) error {
 		h.Pod.Annotations = all
 		return err
 	}
-	for _, f := range texts {
-		if f.tag == tag {
-			*f.value = string(value)
-			return f.check(*f.value)
-		}
+	if f := h.text(tag); f.value != nil {
+		*f.value = string(value)
+		return f.check(*f.value)
 	}
 	return fmt.Errorf("stream header: field %d has %d bytes", tag, len(value))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -18,6 +19,7 @@ const lookTimeout = 2 * time.Second
 
 // serve relays one stream. It dials before it accepts, so that a refused upstream refuses the stream and the edge may try another.
 func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
+	stack.Small()
 	defer a.crashing()
 	a.streams.begin()
 	defer a.streams.end()

@@ -9,12 +9,14 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/stack"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a stream at once; the client is accepted when a
 // target has answered, and refused with the reason of the last one when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+	stack.Small()
 	seen := e.seenConn(ep, &o)
 	route, err := e.lead(ctx, ep, &o)
 	switch {

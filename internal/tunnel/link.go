@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/mux"
-	"github.com/fairlead-dev/fairlead/internal/stack"
 )
 
 // link is one connection of a session: a multiplexer over TLS, and its control stream.
@@ -170,7 +169,6 @@ func (l *link) broken(err error) error {
 
 // serveStream reads a stream's header and hands the stream over. An owner that gives it back unanswered or unended gets it refused, aborted.
 func (l *link) serveStream(s *Stream) {
-	stack.Small()
 	defer func() { _ = s.Close() }()
 	waits := false
 	header, err := readHeader(s, func(n int) {

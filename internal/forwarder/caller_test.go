@@ -1,0 +1,108 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// Between the first byte and OPENED a client may do all that it may do later.
+
+func TestClientThatBreaksOffBeforeItsStreamIsOpen(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) { // which never answers
+		_, err := io.ReadAll(st)
+		ended <- err
+		_ = st.Abort()
+	})
+	r := connected(t, e, quick())
+	c := r.dial(15432)
+	_, _ = io.WriteString(c, "hello")
+	await(t, e.streams, "a stream")
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	if err := await(t, ended, "the edge's read to end"); err == nil {
+		t.Error("the edge read an ordinary end")
+	}
+	eventually(t, "the error to be counted as the client's", func() bool {
+		return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonClient))) == 1
+	})
+	for _, l := range r.status().Listeners {
+		if l.LastFailure != nil || l.LastSuccess != nil {
+			t.Errorf("port %d: %+v, %v", l.Port, l.LastFailure, l.LastSuccess)
+		}
+	}
+}
+
+func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
+	t.Parallel()
+	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		_, _ = io.ReadAll(st) // the end of the client's input comes before the answer
+		_ = st.Refuse(tunnel.RefusedOffline)
+	}), quick())
+	c := r.dial(10080)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
+	_ = c.CloseWrite()
+	if res, body := response(t, c); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_FL_3001") {
+		t.Errorf("got %s %s", res.Status, body)
+	}
+}
+
+// It waits once enough is kept, and its bytes are all there in the end.
+func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
+	t.Parallel()
+	const size = 16 << 20
+	var arrived int64
+	open, done := make(chan struct{}), make(chan struct{})
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		defer close(done)
+		defer st.Close()
+		n, _ := io.CopyN(io.Discard, st, earlyLimit)
+		close(open) // whatever else comes now is what was under way
+		_ = st.Accept()
+		rest, _ := io.Copy(io.Discard, st)
+		arrived = n + rest
+	})
+	c := connected(t, e, quick()).dial(15432)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, size))
+		_ = c.CloseWrite()
+		sent <- err
+	}()
+	await(t, open, "the first bytes")
+	if err := await(t, sent, "the client to send all"); err != nil {
+		t.Fatal(err)
+	}
+	if await(t, done, "the edge to have all"); arrived != size {
+		t.Errorf("%d of %d bytes arrived", arrived, size)
+	}
+}
+
+func TestEarlyBytesAreKeptUpToALimit(t *testing.T) {
+	t.Parallel()
+	var kept early
+	for len(kept.buf) < earlyLimit {
+		if kept.full() {
+			t.Fatalf("full after %d bytes", len(kept.buf))
+		}
+		kept.add(make([]byte, 3000))
+	}
+	if !kept.full() {
+		t.Errorf("not full after %d bytes", len(kept.buf))
+	}
+	if kept.forget(); kept.buf != nil {
+		t.Error("it keeps what it was told to forget")
+	}
+	kept.forget() // for good
+}

@@ -4,6 +4,7 @@
 package mux
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ const (
 	looks      = 3 // within KeepAlive
 	firstLooks = 3 // that measure the round trip in any case: the very first ping may find a peer that is just starting
 	rttPeriod  = 6 // looks, after which a busy session measures it again
+	rttSamples = 8 // of which the least counts: a route may have become longer, while the last ones may have waited for others' bytes
 )
 
 // pinger measures round trips, and finds out that the peer is gone.
@@ -23,8 +25,10 @@ type pinger struct {
 	sent   time.Time
 	answer chan struct{} // closed by the answer to the ping that is under way; nil: there is none
 	took   time.Duration // of the last one
+	recent [rttSamples]time.Duration
+	count  int
 
-	least atomic.Int64 // of all round trips, nanoseconds; 0: not known
+	least atomic.Int64 // of recent, nanoseconds; 0: not known
 
 	quiet, turn int // looks without a frame; all looks. They are look's own
 }
@@ -98,12 +102,17 @@ func (s *Session) answered(id uint32) {
 	if p.answer == nil || p.id != id {
 		return
 	}
-	p.took = time.Since(p.sent)
-	if least := p.least.Load(); least == 0 || int64(p.took) < least {
-		p.least.Store(max(1, int64(p.took)))
-	}
+	p.measured(time.Since(p.sent))
 	close(p.answer)
 	p.answer = nil
+}
+
+// measured notes a round trip. The caller holds mu.
+func (p *pinger) measured(took time.Duration) {
+	p.took = took
+	p.recent[p.count%rttSamples] = max(1, took)
+	p.count++
+	p.least.Store(int64(slices.Min(p.recent[:min(p.count, rttSamples)])))
 }
 
 // rtt returns how long a round trip takes when nothing is in its way; 0: not known.

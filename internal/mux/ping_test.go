@@ -1,0 +1,36 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"testing"
+	"time"
+)
+
+func TestRoundTripIsTheLeastOfTheLastFew(t *testing.T) {
+	t.Parallel()
+	const near, far = 10 * time.Millisecond, 80 * time.Millisecond
+	var s Session
+	if got := s.rtt(); got != 0 {
+		t.Errorf("%v before anything was measured", got)
+	}
+	s.ping.measured(0)
+	if got := s.rtt(); got != 1 {
+		t.Errorf("%v, and no time at all would mean that it is not known", got)
+	}
+	for range rttSamples {
+		s.ping.measured(far)
+	}
+	s.ping.measured(near)
+	for i := range rttSamples - 1 {
+		s.ping.measured(far) // behind others' bytes
+		if got := s.rtt(); got != near {
+			t.Fatalf("%v after %d that took longer", got, i+1)
+		}
+	}
+	s.ping.measured(far) // the route is another
+	if got := s.rtt(); got != far {
+		t.Errorf("%v after %d that took longer", got, rttSamples)
+	}
+}

@@ -75,22 +75,70 @@ func TestLinesThatWaitForTheConnectionGoOutTogether(t *testing.T) {
 	}
 }
 
-// Nobody waits for a line, so it may wait for company, but not for long.
+// Nobody waits for a line, so it may wait for company, but not for long: 5 ms in the multiplexer, and before that 2 ms behind another line.
 func TestALineArrivesSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
-		lines := make(chan RequestLine, 1)
+		lines := make(chan RequestLine, 2)
 		h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnRequestLine: func(l RequestLine) { lines <- l }}).up(t)
 		far := <-h.handler.ups
-		time.Sleep(time.Second)
-		for range 3 {
+		for gap := time.Duration(0); gap < 10*time.Millisecond; gap += 300 * time.Microsecond {
+			time.Sleep(time.Second)
 			began := time.Now()
 			far.SendRequestLine(fullLine())
 			<-lines
 			if d := time.Since(began); d > 5*time.Millisecond {
 				t.Errorf("it took %s", d)
 			}
+			time.Sleep(time.Second)
+			far.SendRequestLine(fullLine())
+			time.Sleep(gap)
+			began = time.Now()
+			far.SendRequestLine(fullLine())
+			<-lines
+			<-lines
+			if d := time.Since(began); d > linesPause+5*time.Millisecond {
+				t.Errorf("%s behind another it took %s", gap, d)
+			}
+		}
+	})
+}
+
+// Lines that come one by one are few messages, too, and however many wait they do not wait for one another's pauses.
+func TestLinesPauseForOneAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, overPipe, newHandler())
+		far, st := rawAgent(t, h)
+		read := func(n int) (messages int) {
+			for ; n > 0; messages++ {
+				lines, err := decodeLines(nextMessage(t, st))
+				if err != nil {
+					t.Fatal(err)
+				}
+				n -= len(lines)
+			}
+			return messages
+		}
+		far.SendRequestLine(fullLine())
+		read(1)
+		time.Sleep(time.Second)
+		for range 200 {
+			far.SendRequestLine(fullLine())
+			time.Sleep(100 * time.Microsecond)
+		}
+		if n := read(200); n > 12 { // 20 ms
+			t.Errorf("200 lines, one each 100 µs, were %d messages", n)
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		for range cap(far.lines) {
+			far.SendRequestLine(fullLine())
+		}
+		read(cap(far.lines))
+		if d := time.Since(began); d > 5*time.Millisecond+linesPause {
+			t.Errorf("lines that came together took %s", d)
 		}
 	})
 }

@@ -169,14 +169,27 @@ func (s *Session) SendRequestLine(l RequestLine) {
 	}
 }
 
-// sendLines sends the lines that wait. Those that come while it is busy go into one message.
+// linesPause is how long lines wait for others after some were sent: to wake who sends them, and who takes them, costs more than a line.
+const linesPause = 2 * time.Millisecond
+
+// sendLines sends the lines that wait. Those that come while it is busy, or pauses, go into one message.
 func (s *Session) sendLines() {
 	var b []byte
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
+		if len(s.lines) == 0 { // not while many wait
+			select {
+			case <-pause.C:
+			case <-s.done:
+				return
+			}
+		}
 		select {
 		case l := <-s.lines:
 			b = appendLines(b[:0], &l, s.lines)
 			_ = s.overOne(func(l *link) error { return l.sent(l.ctrl.sendLater(b)) }) // a line that is lost is lost; done ends the loop
+			pause.Reset(linesPause)
 		case <-s.done:
 			return
 		}

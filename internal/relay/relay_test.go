@@ -248,6 +248,28 @@ func TestMovingBytesDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// Whoever has sent everything may wait for an answer for long.
+func TestEndOfInputHoldsNoBuffer(t *testing.T) {
+	t.Parallel()
+	client, a := tcpPair(t)
+	defer func() { _, _ = client.Close(), a.Close() }()
+	src := NewSource(a)
+	if !canPoll {
+		t.Skip("this system's sockets cannot be polled")
+	}
+	send(t, client, "x")
+	mustClose(t, client)
+	if b, err := src.Next(); err != nil || string(b) != "x" {
+		t.Fatalf("read %q, %v", b, err)
+	}
+	if b, err := src.Next(); err != io.EOF || len(b) != 0 { //nolint:errorlint // io.EOF itself
+		t.Fatalf("read %q, %v", b, err)
+	}
+	if src.buf != nil {
+		t.Error("holds a buffer")
+	}
+}
+
 func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
 	t.Parallel()
 	client, a := tcpPair(t)

@@ -25,8 +25,10 @@ func (s *Source) pollRead(fd uintptr) bool {
 			return true
 		case errors.Is(err, syscall.EINTR):
 			continue
+		}
+		s.Release()
+		switch {
 		case errors.Is(err, syscall.EAGAIN):
-			s.Release()
 			return false
 		case err == nil:
 			s.err = io.EOF

@@ -63,6 +63,22 @@ func TestHeaderRoundTrip(t *testing.T) {
 	}
 }
 
+// Other versions read these bytes and send them: they may only change together with headerVersion.
+func TestHeaderOnTheWire(t *testing.T) {
+	t.Parallel()
+	h := fullHeader()
+	h.Pod.Annotations, h.Pod.Truncated = map[string]string{"team": "a"}, true
+	got, err := h.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "\x01\x01\x00a\x01\x00\x04ep_1\x02\x00\bapi.demo\x04\x00\x0f[fd00::7]:41234\x05\x00\x03t-1\n\x00\x04http" +
+		"\a\x00\x04demo\b\x00\x04curl\t\x00\adefault\v\x00\t\x00\x04team\x00\x01a\x03\x00\x02\x1f\x90\x06\x00\x04\x00\x00\x13\x88"
+	if string(got) != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 	t.Parallel()
 	h := fullHeader()

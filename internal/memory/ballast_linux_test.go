@@ -8,6 +8,7 @@ package memory
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,4 +50,56 @@ func TestBallastPutsCollectionsOffAndTakesNoMemory(t *testing.T) {
 	if after := next(); after > before+ballast/2 {
 		t.Errorf("after the ballast was dropped, the next collection is at %d bytes", after)
 	}
+}
+
+func TestMemoryIsGivenBackInWholePages(t *testing.T) {
+	const size = 8 << 20
+	page := os.Getpagesize()
+	b := make([]byte, size)
+	fill := func() {
+		for i := range b {
+			b[i] = 1
+		}
+	}
+	fill()
+	full := resident(t)
+	giveBack(b)
+	if has := resident(t); has > full-size/2 {
+		t.Errorf("the process had %d bytes and has %d", full, has)
+	}
+	fill()
+	giveBack(b[1 : size-1])
+	for _, i := range []int{0, size - 1} { // somebody else's
+		if b[i] != 1 {
+			t.Errorf("byte %d is gone", i)
+		}
+	}
+	if b[page] != 0 || b[size-page-1] != 0 {
+		t.Error("the pages between were not given back")
+	}
+	giveBack(nil)
+	giveBack(b[1:2])
+	if b[1] != 1 {
+		t.Error("a part of a page was given back")
+	}
+}
+
+// Go clears what it has used before, and with it the rest.
+func TestBallastOverUsedMemoryTakesNone(t *testing.T) {
+	if Limit() < enough*ballast {
+		t.Skip("this machine has too little memory for a ballast")
+	}
+	used := make([]byte, 2*ballast)
+	for i := range used {
+		used[i] = 1
+	}
+	runtime.KeepAlive(used)
+	runtime.GC()
+	debug.FreeOSMemory() // Go goes on taking it for used
+	had := resident(t)
+	drop := Ballast()
+	if has := resident(t); has > had+ballast/4 {
+		t.Errorf("the process had %d bytes and has %d", had, has)
+	}
+	drop()
 }

@@ -33,6 +33,7 @@ func (f *forwarder) refuse(c connection, to claim, kept *early, why *failure) {
 		reset(c)
 		return
 	}
+	_ = c.SetLinger(-1) // until now a close would have been a reset
 	kept.readHead(c, f.timing.head)
 	if len(kept.buf) == 0 && kept.eof { // nothing was asked
 		_ = c.Close()

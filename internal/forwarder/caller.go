@@ -49,8 +49,8 @@ func (c *caller) relay(ctx context.Context, st *tunnel.Stream) error {
 		}
 		return nil
 	}
+	near.end()
 	_ = c.SetReadDeadline(time.Time{})
-	_ = c.SetLinger(-1)
 	if near.gone {
 		return errClientGone
 	}
@@ -107,6 +107,7 @@ func (t *trial) awaitRoom() error {
 	case eof:
 		return io.EOF
 	case wait:
+		t.source.Release()
 		<-t.settled
 	}
 	t.mu.Lock()
@@ -143,6 +144,13 @@ func (t *trial) Abort() error {
 		return t.SetReadDeadline(time.Unix(1, 0))
 	}
 	return nil
+}
+
+// end makes an abort without effect that is still under way: that of a context may be, when relay.Join has returned.
+func (t *trial) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
 }
 
 // Close ends the client's connection if the stream has been open.

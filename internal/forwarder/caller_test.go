@@ -5,10 +5,13 @@ package forwarder
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -61,14 +64,21 @@ func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
 // It waits once enough is kept, and its bytes are all there in the end.
 func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
 	t.Parallel()
-	const size = 16 << 20
+	const size, kept = 16 << 20, 2 * earlyLimit // at most
 	var arrived int64
 	open, done := make(chan struct{}), make(chan struct{})
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		defer close(done)
 		defer st.Close()
 		n, _ := io.CopyN(io.Discard, st, earlyLimit)
-		close(open) // whatever else comes now is what was under way
+		_ = st.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		more, err := io.CopyN(io.Discard, st, kept-n) // what was under way
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes came, and an end of %v: the client was not made to wait", n+more, err)
+		}
+		n += more
+		close(open)
+		_ = st.SetReadDeadline(time.Time{})
 		_ = st.Accept()
 		rest, _ := io.Copy(io.Discard, st)
 		arrived = n + rest

@@ -12,7 +12,8 @@ import (
 )
 
 // keepAlive makes accepted connections ask whether their clients are still there. They inherit it from the port (tcp(7) of Linux), which spares each of them
-// four system calls. Only a plain TCP socket hands it on, and pods speak no Multipath TCP.
+// four system calls. Only a plain TCP socket hands it on, and pods speak no Multipath TCP. They also inherit that closing them is a reset: if this process
+// is killed while they wait for a session, their clients shall not read an end.
 func keepAlive(config *net.ListenConfig) {
 	config.SetMultipathTCP(false)
 	config.KeepAlive = -1 // Go sets none
@@ -24,6 +25,7 @@ func keepAlive(config *net.ListenConfig) {
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle.Seconds()))
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
 			set(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveProbes)
+			err = cmp.Or(err, unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 		})
 		return cmp.Or(refused, err)
 	}

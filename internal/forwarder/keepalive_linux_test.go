@@ -4,10 +4,15 @@
 package forwarder
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
@@ -47,6 +52,88 @@ func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
 				}
 			})
 		}
-		_, _ = near.Close(), far.Close()
+		// As when the process is killed: a client that waits for a session must not read an end.
+		_ = near.Close()
+		wantReset(t, far)
+		_ = far.Close()
 	}
+}
+
+// A client that waits for its next trial reads no end when this process is killed.
+func TestConnectionStaysTornBetweenTrials(t *testing.T) {
+	t.Parallel()
+	const trials = 4
+	came := make(chan struct{}, trials)
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		_ = st.Refuse(tunnel.RefusedDraining)
+		select {
+		case came <- struct{}{}:
+		default: // enough
+		}
+	})
+	timing := quick()
+	timing.hold, timing.open = patience, patience
+	r := start(t, e, timing)
+	accepted := say(t, r)
+	_ = r.dial(15432)
+	near := await(t, accepted, "a connection")
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for tried := 0; tried < trials; {
+		select {
+		case <-came:
+			tried++
+		case <-tick.C:
+		}
+		if tried > 0 && !torn(t, near) {
+			t.Fatalf("after trial %d an end is what the client would read", tried)
+		}
+	}
+}
+
+// A page may still be on its way when its connection is closed here.
+func TestPageIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	timing := quick()
+	timing.linger = patience
+	r := start(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), timing)
+	accepted := say(t, r)
+	c := r.dial(10080)
+	if res, _ := get(t, c, "/"); res.StatusCode != http.StatusServiceUnavailable {
+		t.Error(res.Status)
+	}
+	if torn(t, await(t, accepted, "a connection")) {
+		t.Error("closing the connection would reset it")
+	}
+}
+
+// say makes the forwarder know its usual world, and returns what it accepts.
+func say(t *testing.T, r *running) <-chan *net.TCPConn {
+	t.Helper()
+	accepted := make(chan *net.TCPConn, 1)
+	r.listeners.serve = func(c connection, to claim, stats *portStats) {
+		accepted <- c.(*net.TCPConn)
+		r.serve(c, to, stats)
+	}
+	r.source.say(world())
+	await(t, r.edge.wasUp, "a session")
+	return accepted
+}
+
+// torn says whether closing c is a reset.
+func torn(t *testing.T, c *net.TCPConn) (yes bool) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if controlled := raw.Control(func(fd uintptr) {
+		var l *unix.Linger
+		if l, err = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER); err == nil {
+			yes = l.Onoff == 1 && l.Linger == 0
+		}
+	}); controlled != nil || err != nil {
+		t.Fatal(controlled, err)
+	}
+	return yes
 }

@@ -46,18 +46,14 @@ func (f *forwarder) carry(c *caller, to claim) *failure {
 	if to.endpointID == "" {
 		return offline(to)
 	}
-	until := c.came.Add(f.timing.open)
 	hold := c.came.Add(min(f.timing.hold, f.timing.open))
 	header := tunnel.OpenHeader{
 		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, hold),
 	}
 	for {
-		header.Deadline = time.Until(until)
-		header.BytesFollow = len(c.kept.buf) > 0 || hasSent(c.connection)
-		st, session, err := f.open(header, hold)
+		st, session, err := f.open(c, header, hold)
 		switch {
 		case err == nil:
-			_ = st.SetReadDeadline(until)
 			err = c.relay(f.connCtx, st)
 		case session == nil:
 			return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", to.url())}
@@ -77,18 +73,22 @@ func (f *forwarder) carry(c *caller, to claim) *failure {
 	}
 }
 
-// open opens a stream on the session that there is, or comes until then. Without one it returns none.
-func (f *forwarder) open(h tunnel.OpenHeader, until time.Time) (*tunnel.Stream, *tunnel.Session, error) {
-	ctx, cancel := context.WithDeadline(f.connCtx, until)
+// open opens a stream on the session that there is, or comes within the hold. Without one it returns none.
+func (f *forwarder) open(c *caller, h tunnel.OpenHeader, hold time.Time) (*tunnel.Stream, *tunnel.Session, error) {
+	ctx, cancel := context.WithDeadline(f.connCtx, hold)
 	defer cancel()
 	session, err := f.edge.Wait(ctx)
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, nil, err
 	}
+	until := c.came.Add(f.timing.open)
+	h.Deadline = time.Until(until) // what the hold has left of it
+	h.BytesFollow = len(c.kept.buf) > 0 || hasSent(c.connection)
 	st, err := session.Open(ctx, h)
 	if err != nil {
 		return nil, session, &notOpenedError{err}
 	}
+	_ = st.SetReadDeadline(until)
 	return st, session, nil
 }
 

@@ -1,0 +1,239 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fairlead-dev/fairlead/internal/relay"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
+)
+
+// The edge gives up before the forwarder does, so that it can say why.
+func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
+	t.Parallel()
+	const held = 200 * time.Millisecond
+	e := startEdge(t, respond)
+	timing := quick()
+	timing.hold, timing.open = patience, 2*patience
+	r := start(t, e, timing)
+	unregistered := world()
+	unregistered.OperatorID = ""
+	r.source.say(unregistered)
+	c := r.dial(10080)
+	_, _ = io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n")
+	eventually(t, "the connection to be accepted", func() bool { return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1 })
+	came := time.Now() // or before
+	eventually(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
+	r.source.say(world())
+	if h := await(t, e.streams, "a stream"); h.Deadline > timing.open-held {
+		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.open, held)
+	}
+	if res, _ := response(t, c); res.StatusCode != http.StatusOK {
+		t.Error(res.Status)
+	}
+}
+
+func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
+	t.Parallel()
+	const trials = 4
+	got, reads := make(chan []byte, 1), make(chan int, trials)
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		if n := <-reads; n >= 0 {
+			_, _ = io.CopyN(io.Discard, st, int64(n))
+			_ = st.Refuse(tunnel.RefusedDraining)
+			return
+		}
+		defer st.Close()
+		_ = st.Accept()
+		b, _ := io.ReadAll(st)
+		got <- b
+	})
+	r := connected(t, e, quick())
+	for _, size := range []int{0, 1, earlyRead, earlyLimit - 1, 2 * earlyLimit, 1 << 20} {
+		sent := make([]byte, size)
+		_, _ = rand.Read(sent)
+		for i := range trials - 1 { // the later, the more has come
+			reads <- min(size, earlyLimit) * i / (trials - 2)
+		}
+		reads <- -1
+		c := r.dial(15432)
+		go func() {
+			for rest := sent; len(rest) > 0; {
+				n := min(len(rest), 7000)
+				_, _ = c.Write(rest[:n])
+				rest = rest[n:]
+			}
+			_ = c.CloseWrite()
+		}()
+		if b := await(t, got, "the bytes"); !bytes.Equal(b, sent) {
+			t.Errorf("got %d bytes that differ from the %d sent", len(b), size)
+		}
+		if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, syscall.ECONNRESET) { // the edge did not end its own direction
+			t.Errorf("read %q, %v", b, err)
+		}
+	}
+}
+
+// Whatever the two ends do in the same moment, nobody reads an end where there was none.
+func TestNoEndWhereThereWasAnAbort(t *testing.T) {
+	t.Parallel()
+	var tried sync.Map
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		defer st.Close()
+		var kind [2]byte // what the client does, and what this edge is to do
+		if _, err := io.ReadFull(st, kind[:]); err != nil {
+			return
+		}
+		_, again := tried.LoadOrStore(st.Header().ClientAddr, true)
+		switch {
+		case kind[1] == 'a':
+			_ = st.Abort()
+		case kind[1] == 'u':
+			_ = st.Refuse(tunnel.RefusedUpstream)
+		case kind[1] == 'd' && !again:
+			_ = st.Refuse(tunnel.RefusedDraining)
+		default:
+			_ = st.Accept()
+			if kind[1] == 'A' {
+				return
+			}
+			b, err := io.ReadAll(st)
+			if kind[0] == 'r' && err == nil {
+				t.Error("the edge read an end of a connection that its client aborted")
+			}
+			if err == nil {
+				_, _ = st.Write(append(kind[:], b...))
+				_ = st.CloseWrite()
+				_, _ = io.Copy(io.Discard, st)
+			}
+		}
+	})
+	r := connected(t, e, quick())
+	call := func(kind string, size int) {
+		c := r.dial(15432)
+		sent := append([]byte(kind), make([]byte, size)...)
+		_, writing := c.Write(sent)
+		if kind[0] == 'r' {
+			reset(c)
+			return
+		}
+		_ = c.CloseWrite()
+		b, err := io.ReadAll(c)
+		switch {
+		case !strings.Contains("od", kind[1:]):
+			if err == nil {
+				t.Errorf("%s: read an end after %d bytes", kind, len(b))
+			}
+		case err != nil || writing != nil || !bytes.Equal(b, sent):
+			t.Errorf("%s: wrote %d bytes, %v; read %d, %v", kind, len(sent), writing, len(b), err)
+		}
+	}
+	var calls sync.WaitGroup
+	for _, client := range []string{"h", "r"} {
+		for _, edge := range []string{"a", "A", "o", "d", "u"} {
+			calls.Go(func() {
+				for _, size := range []int{0, 10, 3 * earlyLimit, 0, 100, 10 * earlyLimit} {
+					call(client+edge, size)
+				}
+			})
+		}
+	}
+	calls.Wait()
+	eventually(t, "all connections to end", func() bool { return testutil.ToFloat64(r.metrics.host("db.demo").active) == 0 })
+}
+
+func TestCutBeforeAStreamIsOpen(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) { // which never answers
+		<-ctx.Done()
+		_ = st.Abort()
+	})
+	timing := quick()
+	timing.open = 2 * patience
+	r := connected(t, e, timing)
+	web, db := r.dial(10080), r.dial(15432)
+	_, _ = io.WriteString(web, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
+	await(t, e.streams, "a stream")
+	await(t, e.streams, "another")
+	r.cutConns()
+	if res, body := response(t, web); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_FL_3004") {
+		t.Errorf("got %s %s", res.Status, body)
+	}
+	wantReset(t, db)
+}
+
+// The context of a relay that has ended may still be at ending it.
+func TestAbortThatComesLateDoesNothing(t *testing.T) {
+	t.Parallel()
+	near, far := tcpPair(t)
+	late := &trial{caller: &caller{connection: near, source: relay.NewSource(near)}, settled: make(chan struct{})}
+	late.end()
+	_ = late.Abort()
+	_, _ = io.WriteString(far, "x")
+	if p, err := late.source.Next(); string(p) != "x" || err != nil {
+		t.Errorf("read %q, %v", p, err)
+	}
+	if late.opened() {
+		t.Error("a trial that is over was opened")
+	}
+}
+
+func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		defer st.Close()
+		_, _ = io.ReadFull(st, make([]byte, 5)) // which are kept by then
+		_ = st.Accept()
+		_ = st.CloseWrite()
+		_, _ = io.Copy(io.Discard, st)
+	})
+	r := connected(t, e, quick())
+	near, far := tcpPair(t)
+	_, _ = io.WriteString(far, "hello")
+	_ = far.CloseWrite()
+	c := &caller{connection: near, source: relay.NewSource(near), stats: &portStats{hostStats: r.metrics.host("db.demo")}, came: time.Now()}
+	st, _, err := r.open(c, tunnel.OpenHeader{EndpointID: "ep-tcp"}, time.Now().Add(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.relay(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	if c.kept.buf != nil || c.kept.first != nil {
+		t.Errorf("%q is kept", c.kept.buf)
+	}
+	if p, err := c.source.Next(); len(p) > 0 || err == nil {
+		t.Errorf("read %q, %v from a connection that has ended", p, err)
+	}
+}
+
+func tcpPair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	far = dial(t, ln.Addr().String())
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn), far
+}

@@ -61,7 +61,7 @@ func (c *caller) relay(ctx context.Context, st *tunnel.Stream) error {
 // relaying only.
 type trial struct {
 	*caller
-	again   []byte // kept from an earlier trial
+	again   []byte // a copy of what is kept from an earlier trial: that memory goes back when the stream is open
 	settled chan struct{}
 
 	mu   sync.Mutex

@@ -199,13 +199,18 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 		defer st.Close()
 		_, _ = io.ReadFull(st, make([]byte, 5)) // which are kept by then
 		_ = st.Accept()
+		_, _ = io.WriteString(st, "220")
 		_ = st.CloseWrite()
 		_, _ = io.Copy(io.Discard, st)
 	})
 	r := connected(t, e, quick())
 	near, far := tcpPair(t)
-	_, _ = io.WriteString(far, "hello")
-	_ = far.CloseWrite()
+	go func() {
+		_, _ = io.WriteString(far, "hello")
+		_, _ = io.ReadFull(far, make([]byte, 3))
+		_, _ = io.WriteString(far, "more") // which need not be kept
+		_ = far.CloseWrite()
+	}()
 	c := &caller{connection: near, source: relay.NewSource(near), stats: &portStats{hostStats: r.metrics.host("db.demo")}, came: time.Now()}
 	st, _, err := r.open(c, tunnel.OpenHeader{EndpointID: "ep-tcp"}, time.Now().Add(patience))
 	if err != nil {
@@ -219,6 +224,90 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 	}
 	if p, err := c.source.Next(); len(p) > 0 || err == nil {
 		t.Errorf("read %q, %v from a connection that has ended", p, err)
+	}
+}
+
+// The time for the edge's answer is over once that is there.
+func TestOpenConnectionOutlivesItsOpening(t *testing.T) {
+	t.Parallel()
+	late := make(chan struct{})
+	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
+		defer st.Close()
+		_ = st.Accept()
+		select {
+		case <-late:
+		case <-ctx.Done():
+		}
+		_, _ = io.WriteString(st, "late")
+		_ = st.CloseWrite()
+		_, _ = io.Copy(io.Discard, st)
+	})
+	for open := 250 * time.Millisecond; ; open *= 4 {
+		timing := quick()
+		timing.open = open
+		r := connected(t, e, timing)
+		c := r.dial(15432)
+		dialled := time.Now()
+		eventually(t, "the time to be over", func() bool { return time.Since(dialled) > open+open/4 })
+		if testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonSilent))) > 0 && open < patience {
+			continue // a slow machine
+		}
+		close(late)
+		_ = c.CloseWrite()
+		if b, err := io.ReadAll(c); string(b) != "late" || err != nil {
+			t.Errorf("read %q, %v", b, err)
+		}
+		return
+	}
+}
+
+// What the edge tells of an http request comes after the success of its connection, and may be a failure.
+func TestSuccessIsWhenHTTPCameAndTCPWasOpened(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan time.Time, 1), make(chan struct{})
+	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		asked <- time.Now()
+		<-answer
+		_ = st.Accept()
+		_ = st.CloseGently(patience)
+	}), quick())
+	for _, port := range []int{10080, 15432} {
+		c := r.dial(port)
+		at := await(t, asked, "a stream")
+		answer <- struct{}{}
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		for _, l := range r.status().Listeners {
+			if l.Port == port && (l.LastSuccess == nil || l.LastSuccess.After(at) != (port == 15432)) {
+				t.Errorf("%s: asked at %v, success at %v", l.URL, at, l.LastSuccess)
+			}
+		}
+	}
+}
+
+func TestAbortsOfOpenStreamsAreCounted(t *testing.T) {
+	t.Parallel()
+	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
+		_ = st.Accept()
+		_, _ = io.WriteString(st, "220")
+		_, _ = io.ReadFull(st, make([]byte, 1))
+		_ = st.Abort()
+	}), quick())
+	for i, abort := range []func(*net.TCPConn){
+		func(c *net.TCPConn) { reset(c) },
+		func(c *net.TCPConn) { _, _ = io.WriteString(c, "x"); wantReset(t, c) },
+	} {
+		c := r.dial(15432)
+		if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		abort(c)
+		eventually(t, "the abort to be counted", func() bool {
+			return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonAborted))) == float64(i+1)
+		})
+	}
+	if out := testutil.ToFloat64(r.metrics.host("db.demo").toClient); out != 6 {
+		t.Errorf("%v bytes counted", out)
 	}
 }
 

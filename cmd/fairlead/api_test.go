@@ -97,7 +97,7 @@ func TestAPICredentialsFromTheCommandLine(t *testing.T) {
 	if changed["expires_at"] != nil || changed["token"] != nil {
 		t.Errorf("changed %v", changed)
 	}
-	if table := a.api(0, "credentials", "list").out; !regexp.MustCompile(`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +\S+ +- +- +alice\n`).MatchString(table) {
+	if table := a.api(0, "credentials", "list").out; !regexp.MustCompile(`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +` + tableTime + ` +- +- +alice\n`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	var one struct{ ID, Metadata string }

@@ -21,7 +21,7 @@ func TestAPIEventsFromTheCommandLine(t *testing.T) {
 	a := newAccountAPI(t)
 	a.api(0, "credentials", "create", "--description", "alice's laptop")
 	table := a.api(0, "events", "list", "--type", "credential.created").out
-	if !regexp.MustCompile(`(?m)^TIME +TYPE +OBJECT +BY +DETAILS\n\S+ +credential\.created +cr-[0-9a-v]+ +ak-[0-9a-v]+ +description=alice's laptop\n`).MatchString(table) {
+	if !regexp.MustCompile(`(?m)^TIME +TYPE +OBJECT +BY +DETAILS\n` + tableTime + ` +credential\.created +cr-[0-9a-v]+ +ak-[0-9a-v]+ +description=alice's laptop\n`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	id := regexp.MustCompile(`cr-[0-9a-v]+`).FindString(table)

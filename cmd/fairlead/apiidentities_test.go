@@ -32,7 +32,7 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	storetest.Must(t, err)
 	a.env[envAPIKey] = secret
 	table := a.api(0, "identities", "list", "--search", "ALICE").out
-	if !regexp.MustCompile(`(?m)^ID +USER +EMAIL +NAME +PROVIDER +PROVIDER ID +LAST ACTIVE\n` + alice + ` +alice +alice@example.com +ALICE +Example ID +sub-alice +\S+\n$`).MatchString(table) {
+	if !regexp.MustCompile(`(?m)^ID +USER +EMAIL +NAME +PROVIDER +PROVIDER ID +LAST ACTIVE\n` + alice + ` +alice +alice@example.com +ALICE +Example ID +sub-alice +` + tableTime + `\n$`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2, "identities list --search nobody": 1, "identities sessions": 4, "identities sessions " + alice: 3,

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -55,9 +56,29 @@ func (r resource) row(raw json.RawMessage) ([]string, error) {
 			inner, _ := v.(map[string]any)
 			v = inner[name]
 		}
-		cells[i] = cell(v)
+		cells[i] = fieldCell(c.field, v)
 	}
 	return cells, nil
+}
+
+// fieldCell is the value of the field with this path. Times are cut to seconds, which is what fits beside other columns.
+func fieldCell(path string, v any) string {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	if text, ok := v.(string); ok && isTime(name) {
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			return at.UTC().Format(time.RFC3339)
+		}
+	}
+	return cell(v)
+}
+
+// isTime says whether the API's fields of this name are points in time.
+func isTime(name string) bool {
+	switch name {
+	case "last_active", "last_login", "first_accessed", "last_accessed", "offline_since":
+		return true
+	}
+	return strings.HasSuffix(name, "_at")
 }
 
 // cell is a value in one line.
@@ -85,7 +106,7 @@ func cell(v any) string {
 		}
 		pairs := []string{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			pairs = append(pairs, screen.Clean(name)+"="+cell(v[name]))
+			pairs = append(pairs, screen.Clean(name)+"="+fieldCell(name, v[name]))
 		}
 		if len(pairs) == 0 {
 			return "-"
@@ -111,7 +132,7 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	t := tabwriter.NewWriter(a.console.out, 0, 0, 3, ' ', 0)
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
-		_, _ = fmt.Fprintf(t, "%s\t%s\n", screen.Clean(name), cell(o[name])) // Flush has the error
+		_, _ = fmt.Fprintf(t, "%s\t%s\n", screen.Clean(name), fieldCell(name, o[name])) // Flush has the error
 	}
 	return t.Flush()
 }

@@ -141,6 +141,7 @@ const (
 	RevokedByLogout      = "logout"              // by the user
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
 	RevokedByRetention   = "retention"           // nobody was there for longer than identities are kept
+	RevokedByLimit       = "session limit"       // at a login of one session more than a user may have; it was the one that was used least recently
 )
 
 // Revocation says what Revoke has done.

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -85,7 +87,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	}
 	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID, AccountID: accountID, Bound: l.Bound,
 		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires())}
-	if err := t.endLeastUsed(live.UserID); err != nil {
+	if err := t.endLeastUsed(accountID, l); err != nil {
 		return nil, err
 	}
 	issuer, subject, providerSession := l.Issuer, l.Subject, l.SessionID
@@ -111,8 +113,24 @@ func endOf(l account.NewLogin, now time.Time) time.Time {
 	return ends
 }
 
-// endLeastUsed makes room for one more session of the user.
-func (t *tx) endLeastUsed(userID string) error {
-	return t.exec(`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3)`,
-		userID, 10*t.s.opt.MaxUserSessions, t.s.opt.MaxUserSessions-1)
+// endLeastUsed makes room for one more session of the user, and tells of each that ends for it. l.Identity.ID is the user's.
+func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
+	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
+	urls := map[string]string{} // of those that end, by id
+	err := t.each(func(from scanner) error {
+		var id, url string
+		err := from.Scan(&id, &url)
+		urls[id] = url
+		return err
+	}, `DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
+		userID, 10*most, most-1)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(urls)) {
+		t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionRevoked, id, map[string]string{
+			"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": urls[id], "provider": providerText(l.Provider.Name),
+			"provider_user_id": providerText(l.Identity.ProviderUserID)})
+	}
+	return nil
 }

@@ -186,12 +186,20 @@ var logins = map[string]func(*testing.T, Open){
 		const most = 3
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxUserSessions = most })
 		f.Login("bob", "other")
+		var all []*account.LiveSession
 		for i := range most + 1 {
 			f.Clock.Step(time.Second)
-			f.Login("alice", fmt.Sprint(i))
+			all = append(all, f.Login("alice", fmt.Sprint(i)))
 		}
 		Equal(t, "sessions", len(f.Sessions(account.AppSessionFilter{UserID: f.Users(account.UserFilter{Query: "alice"})[0].ID})), most)
 		Equal(t, "first, second, last, another's", fmt.Sprint(f.Lives("0"), f.Lives("1"), f.Lives(fmt.Sprint(most)), f.Lives("other")), "false true true true")
+		events := f.audited().Events
+		Equal(t, "ends", strings.Count(fmt.Sprint(events), string(account.AuditAppSessionRevoked)), 1)
+		Equal(t, "told last", fmt.Sprint(events[0].Type, events[0].Object.ID), fmt.Sprint(account.AuditAppSessionCreated, all[most].ID))
+		e := events[1]
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details), fmt.Sprint(account.AuditAppSessionRevoked, all[0].ID, all[0].UserID,
+			map[string]string{"reason": account.RevokedByLimit, "sessions": "1", "user_id": all[0].UserID, "url": "https://app.example.com", "provider": "Example ID",
+				"provider_user_id": "sub-alice"}))
 	},
 	"logins that cannot be": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxUsers = 1 })

@@ -113,6 +113,7 @@ func serverPodEffects() []effect {
 	return []effect{
 		{"drainTimeout", "5m", nil},
 		{"endpointGrace", "24h", nil},
+		{"identityRetention", "2160h", nil},
 		{"logLevel", "debug", nil},
 		{"extraArgs", []any{"--bootstrap-file=/tmp/first $(NAME)"}, nil},
 		{"metrics.enabled", true, values{}.set("networkPolicy.enabled", true)},

@@ -53,6 +53,9 @@
 {{- end }}
 - --drain-timeout={{ .Values.drainTimeout }}
 - --endpoint-grace={{ .Values.endpointGrace }}
+{{- with .Values.identityRetention }}
+- --identity-retention={{ . }}
+{{- end }}
 - --log-format=json
 - --log-level={{ .Values.logLevel }}
 {{- end -}}

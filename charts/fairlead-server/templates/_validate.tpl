@@ -27,6 +27,12 @@
 {{- if lt (include "fairlead-server.seconds" .Values.endpointGrace | int) 1 -}}
 {{- fail (printf "endpointGrace %q is too short: give at least 1s" .Values.endpointGrace) -}}
 {{- end -}}
+{{- with .Values.identityRetention -}}
+{{- include "fairlead-server.validateDuration" (list "identityRetention" . 3153600000 "876000h") -}}
+{{- if lt (include "fairlead-server.seconds" . | int) 86400 -}}
+{{- fail (printf "identityRetention %q is too short: give at least 24h, or leave it empty to keep people for ever" .) -}}
+{{- end -}}
+{{- end -}}
 {{- include "fairlead-server.validateGeoIP" . -}}
 {{- range .Values.extraArgs -}}
 {{- if not (regexMatch "^--[a-z][a-z0-9-]*(=|$)" .) -}}

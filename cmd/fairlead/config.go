@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -206,6 +207,9 @@ func entryPolicy(entry *agentconfig.Entry, e agent.Endpoint) []error {
 	wrong := make([]error, len(mistakes))
 	for i, p := range mistakes {
 		wrong[i] = entry.ErrorAt("traffic_policy", "traffic_policy: "+p.String())
+		if entry.TrafficPolicyFile != "" {
+			wrong[i] = errors.New(mistakeLine(entry.TrafficPolicyFile, strconv.Itoa(p.Line), strconv.Itoa(p.Column), p.Msg))
+		}
 	}
 	return wrong
 }

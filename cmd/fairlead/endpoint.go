@@ -16,8 +16,6 @@ import (
 // endpointFlags say what to bind.
 type endpointFlags struct {
 	endpointSpec
-
-	policyFile string
 }
 
 func (f *endpointFlags) add(cmd *cobra.Command, example string) {

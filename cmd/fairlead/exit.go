@@ -56,6 +56,11 @@ func report(c console, err error) int {
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}
+	var policy *refusedPolicy
+	if errors.As(err, &policy) {
+		policy.print(c)
+		return code
+	}
 	var list *usageErrors
 	if errors.As(err, &list) {
 		for _, e := range list.all {

@@ -114,12 +114,12 @@ func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, 
 		defer live.Close()
 		defer context.AfterFunc(ctx, live.Leave)() // the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
 		o.Observe, o.PingEvery, o.OnPanic = live.Show, pingEvery, live.Leave
-		return withRemedy(agent.Run(ctx, o), settings)
+		return withRemedy(byLine(agent.Run(ctx, o), o.Endpoints), settings)
 	}
 	display := screen.New(f.console.out, options)
 	defer display.Close()
 	o.Observe = display.Show
-	return withRemedy(agent.Run(ctx, o), settings)
+	return withRemedy(byLine(agent.Run(ctx, o), o.Endpoints), settings)
 }
 
 // pingEvery is how often the status screen's latency is measured.

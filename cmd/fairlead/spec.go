@@ -19,6 +19,7 @@ type endpointSpec struct {
 	upstream, protocol                        string
 	hostHeader                                string // http only
 	policy                                    string
+	policyFile                                string // where policy was read; "" = in no file of its own
 	pooling, replacePolicy                    bool
 	labels                                    map[string]string // of a tunnel; not nil
 }
@@ -41,7 +42,7 @@ func (s *endpointSpec) check() (agent.Endpoint, problems) {
 	}
 	e := agent.Endpoint{
 		Binding: s.binding, Name: s.name, Description: s.description, Metadata: s.metadata, HostMode: s.hostHeader,
-		Pooling: s.pooling, TrafficPolicy: s.policy, ReplacePoolPolicy: s.replacePolicy,
+		Pooling: s.pooling, TrafficPolicy: s.policy, PolicyFile: s.policyFile, ReplacePoolPolicy: s.replacePolicy,
 	}
 	e.URL = s.parseURL(&p)
 	scheme := commandOf(e.URL.Scheme)

@@ -142,7 +142,8 @@ func readEntry(entry *agentconfig.Entry) (agent.Endpoint, []error) {
 	spec := endpointSpec{
 		url: entry.URL, binding: entry.Binding, name: entry.Name, description: entry.Description, metadata: entry.Metadata,
 		upstream: entry.Upstream, protocol: entry.UpstreamProtocol, hostHeader: entry.HostHeader, policy: entry.TrafficPolicy,
-		pooling: entry.PoolingEnabled, replacePolicy: entry.ReplacePoolPolicy,
+		policyFile: entry.TrafficPolicyFile,
+		pooling:    entry.PoolingEnabled, replacePolicy: entry.ReplacePoolPolicy,
 	}
 	if spec.binding == "" {
 		spec.binding = account.BindingKubernetes

@@ -37,6 +37,9 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 			continue
 		}
 		f := failureOf(err, a.Server, a.named[i].What(), a.atStart())
+		if f != nil {
+			f.Endpoint = i
+		}
 		if first == nil {
 			first = f
 		}

@@ -22,6 +22,7 @@ type Endpoint struct {
 	HostMode          string // account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
 	Pooling           bool   // share the URL with the account's other agents that do
 	TrafficPolicy     string // YAML or JSON; "" = none
+	PolicyFile        string // where TrafficPolicy was read, for messages; "" = in no file of its own
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
 }

@@ -29,9 +29,10 @@ const (
 
 // Failure is why Run gave up. Msg is a sentence without a full stop that names what was refused; it may hold the server's words.
 type Failure struct {
-	Reason Reason
-	Msg    string
-	Cause  error
+	Reason   Reason
+	Msg      string
+	Endpoint int // of Refused: its index in Options.Endpoints
+	Cause    error
 }
 
 // Error returns the sentence.

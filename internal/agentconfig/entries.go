@@ -28,6 +28,7 @@ type Entry struct {
 	Upstream, UpstreamProtocol          string
 	HostHeader                          string
 	TrafficPolicy                       string
+	TrafficPolicyFile                   string // the path it was read from; "" = inline
 	PoolingEnabled, ReplacePoolPolicy   bool
 	Labels                              map[string]string
 
@@ -225,7 +226,7 @@ func (e *Entry) readPolicy(n *yaml.Node) {
 	if err != nil {
 		e.problem("traffic_policy_file", "traffic_policy_file: %v", err)
 	}
-	e.TrafficPolicy = policy
+	e.TrafficPolicy, e.TrafficPolicyFile = policy, path
 }
 
 // ReadPolicy reads the file of a traffic policy.

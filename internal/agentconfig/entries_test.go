@@ -37,7 +37,7 @@ func entriesOf(t *testing.T, text string) (entries []*Entry, problems []error, p
 
 func TestEntriesSayWhatTheFileSays(t *testing.T) {
 	t.Parallel()
-	got, problems, _ := entriesOf(t, `
+	got, problems, path := entriesOf(t, `
 server_url: https://a
 endpoints:
   - name: web
@@ -65,7 +65,8 @@ tunnels:
 `)
 	want := []*Entry{
 		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2", Description: "d", Metadata: "m",
-			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n"},
+			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n",
+			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")},
 		{Name: "inline", Line: 15, TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
 		{Name: "text", Line: 16, TrafficPolicy: "on_tcp_connect: []\n"},
 		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"}, Upstream: "http://localhost:80", Metadata: "mm"},

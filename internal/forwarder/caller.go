@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/relay"
@@ -23,11 +24,14 @@ var errClientGone = errors.New("client gone")
 // caller is a pod's connection, and what it has sent while it was not certain where to.
 type caller struct {
 	connection
+	to     claim
+	stats  *portStats
 	source *relay.Source
 	kept   early
-	stats  *portStats
-	http   bool
 	came   time.Time
+	hold   time.Time         // until then it waits for a session
+	header tunnel.OpenHeader // of its streams
+	failed *failure          // why it did not get through
 }
 
 // release gives memory back; the connection has ended or is somebody else's.
@@ -36,42 +40,35 @@ func (c *caller) release() {
 	c.kept.forget()
 }
 
-// relay joins the client's connection with a stream that the edge has not opened yet. It returns nil if the edge has, once both have ended. If not, the
-// stream has ended, and the client's connection goes on: whose bytes are kept.
-func (c *caller) relay(ctx context.Context, st *tunnel.Stream) error {
-	near := &trial{caller: c, again: bytes.Clone(c.kept.buf), settled: make(chan struct{})}
-	far := &trialStream{Stream: st, near: near}
-	result, err := relay.Join(ctx, near, far, relay.Options{})
-	if near.open {
-		c.stats.moved(result.AToB, result.BToA)
-		if err != nil {
-			c.stats.fail(reasonAborted)
-		}
-		return nil
-	}
-	near.end()
-	_ = c.SetReadDeadline(time.Time{})
-	if near.gone {
-		return errClientGone
-	}
-	return far.err
-}
-
-// trial is the client's connection in the hands of relay.Join. Until the stream is open, what the client sends is kept, too, and an abort ends the
-// relaying only.
+// trial is the client's connection in the hands of relay.Join, together with a stream that the edge has not opened yet. Until it has, what the client sends
+// is kept, too, and an abort ends the relaying only: the client's connection goes on, to another trial or to an answer of ours.
 type trial struct {
 	*caller
+	far     *trialStream
 	again   []byte // a copy of what is kept from an earlier trial: that memory goes back when the stream is open
 	settled chan struct{}
 
+	open atomic.Bool // set with mu
 	mu   sync.Mutex
-	open bool
 	over bool // before it was open
 	gone bool // the client broke off before it was open
 }
 
-// Next returns what the client has sent, and keeps it.
+func newTrial(c *caller, st *tunnel.Stream) *trial {
+	t := &trial{caller: c, again: bytes.Clone(c.kept.buf), settled: make(chan struct{})}
+	t.far = &trialStream{Stream: st, near: t}
+	return t
+}
+
+// Next returns what the client has sent, and keeps it until the stream is open.
 func (t *trial) Next() ([]byte, error) {
+	if t.open.Load() && t.again == nil {
+		return t.source.Next()
+	}
+	return t.keepNext()
+}
+
+func (t *trial) keepNext() ([]byte, error) {
 	if p := t.again; len(p) > 0 {
 		t.again = nil
 		return p, nil
@@ -82,7 +79,7 @@ func (t *trial) Next() ([]byte, error) {
 	p, err := t.source.Next()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open {
+	if t.open.Load() {
 		return p, err
 	}
 	if len(p) > 0 {
@@ -101,7 +98,7 @@ func (t *trial) Next() ([]byte, error) {
 // awaitRoom waits until more may be read; io.EOF if the client has sent everything.
 func (t *trial) awaitRoom() error {
 	t.mu.Lock()
-	eof, wait := t.kept.eof, !t.open && t.kept.full()
+	eof, wait := t.kept.eof, !t.open.Load() && t.kept.full()
 	t.mu.Unlock()
 	switch {
 	case eof:
@@ -125,7 +122,7 @@ func (t *trial) opened() bool {
 	if t.over {
 		return false
 	}
-	t.open = true
+	t.open.Store(true)
 	close(t.settled)
 	t.kept.forget()
 	return true
@@ -136,7 +133,7 @@ func (t *trial) Abort() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.open:
+	case t.open.Load():
 		reset(t.connection)
 	case !t.over:
 		t.over = true
@@ -146,16 +143,25 @@ func (t *trial) Abort() error {
 	return nil
 }
 
-// end makes an abort without effect that is still under way: that of a context may be, when relay.Join has returned.
-func (t *trial) end() {
+// isOpen says whether the edge has opened the stream.
+func (t *trial) isOpen() bool { return t.open.Load() }
+
+// end leaves the client's connection as it was before a trial that is over, and says why the stream never opened. An abort may still be under way, that of a
+// context when relay.Join has returned: it is without effect from now on.
+func (t *trial) end() error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.over = true
+	t.mu.Unlock()
+	_ = t.SetReadDeadline(time.Time{})
+	if t.gone {
+		return errClientGone
+	}
+	return t.far.err
 }
 
 // Close ends the client's connection if the stream has been open.
 func (t *trial) Close() error {
-	if !t.open { // nobody else is left to change it
+	if !t.isOpen() {
 		return nil
 	}
 	return t.connection.Close()
@@ -176,7 +182,7 @@ func (s *trialStream) Next() ([]byte, error) {
 			return nil, s.err
 		}
 		at := s.near.came // of http, so that it is before whatever the edge tells of its requests
-		if !s.near.http {
+		if s.near.to.scheme != "http" {
 			at = time.Now()
 		}
 		if s.err = net.ErrClosed; !s.near.opened() {
@@ -191,7 +197,7 @@ func (s *trialStream) Next() ([]byte, error) {
 
 // CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end of a client that it has finished with.
 func (s *trialStream) CloseWrite() error {
-	if s.near.http && s.PeerEnded() {
+	if s.near.to.scheme == "http" && s.PeerEnded() {
 		return s.CloseWriteLater()
 	}
 	return s.Stream.CloseWrite()

@@ -4,7 +4,6 @@
 package forwarder
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,71 +24,106 @@ type failure struct {
 	msg    string // a sentence that is safe to show
 }
 
-// serve relays one accepted connection. It owns c.
+// serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are moved: that of an idle connection stays small.
 func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	stack.Small()
 	stats.begin()
 	defer stats.end()
-	cl := &caller{connection: c, source: relay.NewSource(c), stats: stats, http: to.scheme == "http", came: time.Now()}
+	cl := f.newCaller(c, to, stats)
 	defer cl.release()
-	failed := f.carry(cl, to)
-	if failed == nil {
-		return
+	for again := true; again; {
+		t := f.open(cl)
+		if t == nil {
+			break
+		}
+		moved, err := relay.Join(f.connCtx, t, t.far, relay.Options{})
+		again = f.ended(t, moved, err)
 	}
-	stats.failed(failed.reason, failed.msg)
-	f.refuse(c, to, &cl.kept, failed)
+	f.answer(cl)
 }
 
-// carry relays a client's connection over a stream, and returns nil once it has ended, or why the edge has opened none. Without a session it waits for one;
-// what the edge did not act on, because it is about to stop, it sends again to its successor. All of that together is bounded.
-func (f *forwarder) carry(c *caller, to claim) *failure {
-	if to.endpointID == "" {
-		return offline(to)
+func (f *forwarder) newCaller(c connection, to claim, stats *portStats) *caller {
+	cl := &caller{connection: c, to: to, source: relay.NewSource(c), stats: stats, came: time.Now()}
+	cl.hold = cl.came.Add(min(f.timing.hold, f.timing.open))
+	cl.header = tunnel.OpenHeader{
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, cl.hold),
 	}
-	hold := c.came.Add(min(f.timing.hold, f.timing.open))
-	header := tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, hold),
+	return cl
+}
+
+// open opens a stream on the session that there is, or comes within the hold, and on the next one should that break just then. Without one it returns nil.
+func (f *forwarder) open(c *caller) *trial {
+	if c.to.endpointID == "" {
+		c.failed = offline(c.to)
+		return nil
 	}
 	for {
-		st, session, err := f.open(c, header, hold)
+		st, session := f.openOnce(c)
 		switch {
-		case err == nil:
-			err = c.relay(f.connCtx, st)
+		case st != nil:
+			return newTrial(c, st)
 		case session == nil:
-			return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", to.url())}
-		}
-		if err == nil {
+			c.failed = &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", c.to.url())}
 			return nil
 		}
-		if !retriable(err) {
-			return failureOf(err, to)
-		}
-		select { // the session ends, or says that it drains, or takes streams again
-		case <-session.Done():
-		case <-session.PeerDraining():
-		case <-time.After(min(50*time.Millisecond, time.Until(hold))):
-		case <-f.connCtx.Done():
-		}
+		f.pause(c, session)
 	}
 }
 
-// open opens a stream on the session that there is, or comes within the hold. Without one it returns none.
-func (f *forwarder) open(c *caller, h tunnel.OpenHeader, hold time.Time) (*tunnel.Stream, *tunnel.Session, error) {
-	ctx, cancel := context.WithDeadline(f.connCtx, hold)
+func (f *forwarder) openOnce(c *caller) (*tunnel.Stream, *tunnel.Session) {
+	ctx, cancel := context.WithDeadline(f.connCtx, c.hold)
 	defer cancel()
 	session, err := f.edge.Wait(ctx)
-	if err = cmp.Or(err, ctx.Err()); err != nil {
-		return nil, nil, err
+	if err != nil || ctx.Err() != nil {
+		return nil, nil
 	}
 	until := c.came.Add(f.timing.open)
+	h := c.header
 	h.Deadline = time.Until(until) // what the hold has left of it
 	h.BytesFollow = len(c.kept.buf) > 0 || hasSent(c.connection)
 	st, err := session.Open(ctx, h)
 	if err != nil {
-		return nil, session, &notOpenedError{err}
+		return nil, session
 	}
 	_ = st.SetReadDeadline(until)
-	return st, session, nil
+	return st, session
+}
+
+// pause waits until the session that took no stream ends, or says that it drains, or may take streams again.
+func (f *forwarder) pause(c *caller, session *tunnel.Session) {
+	select {
+	case <-session.Done():
+	case <-session.PeerDraining():
+	case <-time.After(min(50*time.Millisecond, time.Until(c.hold))):
+	case <-f.connCtx.Done():
+	}
+}
+
+// ended says whether another trial follows: what the edge did not act on, because it is about to stop, goes to its successor.
+func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) {
+	if t.isOpen() {
+		t.stats.moved(moved.AToB, moved.BToA)
+		if err != nil {
+			t.stats.fail(reasonAborted)
+		}
+		return false
+	}
+	why := t.end()
+	var refused *tunnel.RefusedError
+	if !errors.As(why, &refused) || refused.Code != tunnel.RefusedDraining {
+		t.failed = failureOf(why, t.to)
+		return false
+	}
+	f.pause(t.caller, t.far.Session())
+	return true
+}
+
+// answer tells a client that did not get through.
+func (f *forwarder) answer(c *caller) {
+	if c.failed != nil {
+		c.stats.failed(c.failed.reason, c.failed.msg)
+		f.refuse(c.connection, c.to, &c.kept, c.failed)
+	}
 }
 
 // identify returns the pod that the connection comes from, or nil.
@@ -101,19 +135,6 @@ func (f *forwarder) identify(c connection, until time.Time) *tunnel.PodIdentity 
 	ctx, cancel := context.WithDeadline(f.connCtx, until)
 	defer cancel()
 	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
-}
-
-// notOpenedError: the session took no stream, so nothing was sent.
-type notOpenedError struct{ cause error }
-
-func (e *notOpenedError) Error() string { return "opening stream: " + e.cause.Error() }
-func (e *notOpenedError) Unwrap() error { return e.cause }
-
-// retriable says whether nobody acted on the stream and another session may take it.
-func retriable(err error) bool {
-	var notOpened *notOpenedError
-	var refused *tunnel.RefusedError
-	return errors.As(err, &notOpened) || errors.As(err, &refused) && refused.Code == tunnel.RefusedDraining
 }
 
 func offline(to claim) *failure {

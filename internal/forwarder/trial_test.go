@@ -181,8 +181,8 @@ func TestCutBeforeAStreamIsOpen(t *testing.T) {
 func TestAbortThatComesLateDoesNothing(t *testing.T) {
 	t.Parallel()
 	near, far := tcpPair(t)
-	late := &trial{caller: &caller{connection: near, source: relay.NewSource(near)}, settled: make(chan struct{})}
-	late.end()
+	late := newTrial(&caller{connection: near, source: relay.NewSource(near)}, nil)
+	_ = late.end()
 	_ = late.Abort()
 	_, _ = io.WriteString(far, "x")
 	if p, err := late.source.Next(); string(p) != "x" || err != nil {
@@ -211,12 +211,12 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := &caller{connection: near, source: relay.NewSource(near), stats: &portStats{hostStats: r.metrics.host("db.demo")}, came: time.Now()}
-	st, _, err := r.open(c, tunnel.OpenHeader{EndpointID: "ep-tcp"}, time.Now().Add(patience))
-	if err != nil {
-		t.Fatal(err)
+	c := r.newCaller(near, claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"}, &portStats{hostStats: r.metrics.host("db.demo")})
+	open := r.open(c)
+	if open == nil {
+		t.Fatal(c.failed)
 	}
-	if err := c.relay(t.Context(), st); err != nil {
+	if _, err := relay.Join(t.Context(), open, open.far, relay.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.kept.buf != nil || c.kept.first != nil {

@@ -24,7 +24,7 @@ var errClientGone = errors.New("client gone")
 // caller is a pod's connection, and what it has sent while it was not certain where to.
 type caller struct {
 	connection
-	to     claim
+	to     *claim
 	stats  *portStats
 	source *relay.Source
 	kept   early

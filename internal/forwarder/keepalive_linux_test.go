@@ -111,7 +111,7 @@ func TestPageIsNotCutOff(t *testing.T) {
 func say(t *testing.T, r *running) <-chan *net.TCPConn {
 	t.Helper()
 	accepted := make(chan *net.TCPConn, 1)
-	r.listeners.serve = func(c connection, to claim, stats *portStats) {
+	r.listeners.serve = func(c connection, to *claim, stats *portStats) {
 		accepted <- c.(*net.TCPConn)
 		r.serve(c, to, stats)
 	}

@@ -44,7 +44,7 @@ func listen(ctx context.Context, port int) (net.Listener, error) {
 // listeners are the open ports. All methods are safe for concurrent use.
 type listeners struct {
 	listen func(ctx context.Context, port int) (net.Listener, error)
-	serve  func(c connection, to claim, stats *portStats) // blocks until the connection has ended
+	serve  func(c connection, to *claim, stats *portStats) // blocks until the connection has ended
 	stats  *metrics
 	log    *slog.Logger
 	timing timing
@@ -228,7 +228,7 @@ func (l *listener) take(accepted net.Conn) {
 		reset(c)
 		return
 	}
-	to := *l.claim.Load()
+	to := l.claim.Load()
 	l.set.conns.Go(func() { l.set.serve(c, to, &l.stats) })
 }
 

@@ -56,7 +56,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func newTestListeners(listen func(context.Context, int) (net.Listener, error), serve func(connection, claim, *portStats)) *listeners {
+func newTestListeners(listen func(context.Context, int) (net.Listener, error), serve func(connection, *claim, *portStats)) *listeners {
 	return &listeners{
 		listen: listen, serve: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(), changed: func() {}, byPort: map[int]*listener{},
 	}
@@ -74,7 +74,7 @@ func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
 				}
 				return ln, nil
 			},
-			func(c connection, to claim, _ *portStats) { _ = c.Close(); served <- to })
+			func(c connection, to *claim, _ *portStats) { _ = c.Close(); served <- *to })
 		want := claim{owner{"tcp", "db.demo", 5432}, "ep-1"}
 		set.apply(map[int]claim{15432: want})
 		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" || st[0].URL != "tcp://db.demo:5432" {
@@ -200,7 +200,7 @@ func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipeListener()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
-			func(connection, claim, *portStats) { t.Error("served") })
+			func(connection, *claim, *portStats) { t.Error("served") })
 		set.apply(map[int]claim{15432: {owner{"tcp", "old.demo", 5432}, "ep-old"}})
 		l := set.byPort[15432]
 		a, b := net.Pipe()

@@ -25,7 +25,7 @@ type failure struct {
 }
 
 // serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are moved: that of an idle connection stays small.
-func (f *forwarder) serve(c connection, to claim, stats *portStats) {
+func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
 	stack.Small()
 	stats.begin()
 	defer stats.end()
@@ -42,7 +42,7 @@ func (f *forwarder) serve(c connection, to claim, stats *portStats) {
 	f.answer(cl)
 }
 
-func (f *forwarder) newCaller(c connection, to claim, stats *portStats) *caller {
+func (f *forwarder) newCaller(c connection, to *claim, stats *portStats) *caller {
 	cl := &caller{connection: c, to: to, source: relay.NewSource(c), stats: stats, came: time.Now()}
 	cl.hold = cl.came.Add(min(f.timing.hold, f.timing.open))
 	cl.header = tunnel.OpenHeader{
@@ -54,7 +54,7 @@ func (f *forwarder) newCaller(c connection, to claim, stats *portStats) *caller 
 // open opens a stream on the session that there is, or comes within the hold, and on the next one should that break just then. Without one it returns nil.
 func (f *forwarder) open(c *caller) *trial {
 	if c.to.endpointID == "" {
-		c.failed = offline(c.to)
+		c.failed = offline(*c.to)
 		return nil
 	}
 	for {
@@ -111,7 +111,7 @@ func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) 
 	why := t.end()
 	var refused *tunnel.RefusedError
 	if !errors.As(why, &refused) || refused.Code != tunnel.RefusedDraining {
-		t.failed = failureOf(why, t.to)
+		t.failed = failureOf(why, *t.to)
 		return false
 	}
 	f.pause(t.caller, t.far.Session())
@@ -122,7 +122,7 @@ func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) 
 func (f *forwarder) answer(c *caller) {
 	if c.failed != nil {
 		c.stats.failed(c.failed.reason, c.failed.msg)
-		f.refuse(c.connection, c.to, &c.kept, c.failed)
+		f.refuse(c.connection, *c.to, &c.kept, c.failed)
 	}
 }
 

@@ -55,7 +55,7 @@ func inBubble(t *testing.T, drain time.Duration) *bubble {
 		t.Fatal(err)
 	}
 	b.listeners.listen = func(context.Context, int) (net.Listener, error) { return b.ln, nil }
-	b.listeners.serve = func(c connection, _ claim, _ *portStats) { b.serve(c) }
+	b.listeners.serve = func(c connection, _ *claim, _ *portStats) { b.serve(c) }
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	go func() { b.done <- b.run(ctx) }()

@@ -211,7 +211,7 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := r.newCaller(near, claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"}, &portStats{hostStats: r.metrics.host("db.demo")})
+	c := r.newCaller(near, &claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"}, &portStats{hostStats: r.metrics.host("db.demo")})
 	open := r.open(c)
 	if open == nil {
 		t.Fatal(c.failed)

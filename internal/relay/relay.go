@@ -151,22 +151,27 @@ func pump(from, to HalfCloser, moved *atomic.Int64) error {
 	for {
 		buf, err := src.Next()
 		if len(buf) > 0 {
-			if _, werr := to.Write(buf); werr != nil {
-				return fmt.Errorf("writing: %w", werr)
+			if _, err := to.Write(buf); err != nil {
+				return failed("writing", err)
 			}
 			moved.Add(int64(len(buf)))
 		}
 		switch {
 		case err == nil:
 		case !isEnd(err):
-			return fmt.Errorf("reading: %w", err)
+			return failed("reading", err)
 		default:
-			if err := to.CloseWrite(); err != nil {
-				return fmt.Errorf("closing: %w", err)
-			}
-			return nil
+			return failed("closing", to.CloseWrite())
 		}
 	}
+}
+
+// failed is not part of pump, whose stack is that of every idle connection.
+func failed(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // abort ends c so that its peer sees an error.

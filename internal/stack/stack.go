@@ -16,7 +16,7 @@ func Large() { large(0) }
 
 //go:noinline
 func small(i int) byte {
-	var room [5 << 10]byte
+	var room [4 << 10]byte
 	return room[i]
 }
 

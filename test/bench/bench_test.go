@@ -216,7 +216,7 @@ func (r *bench) http() {
 	for _, keep := range []bool{true, false} {
 		name, n := "http, 64 connections kept", r.size.requests
 		if !keep {
-			name, n = "http, one connection a request", r.size.requests/4
+			name = "http, one connection a request"
 		}
 		r.says(name)
 		for _, c := range r.webs {

@@ -42,3 +42,18 @@ func TestStreamsNameThePodThatCalls(t *testing.T) {
 		t.Errorf("pod %+v", pod)
 	}
 }
+
+// To identify a pod may take a while, and who calls what is offline waits for nothing.
+func TestNobodyIsIdentifiedForAnEndpointThatIsOffline(t *testing.T) {
+	t.Parallel()
+	r := start(t, startEdge(t, respond), quick())
+	r.options.Identify = func(context.Context, netip.Addr) *tunnel.PodIdentity {
+		t.Error("the pod was asked for")
+		return nil
+	}
+	gone := world()
+	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
+	r.source.say(gone)
+	wantPage(t, r.dial(10080), 503, "ERR_FL_3001")
+	wantRefused(r, 15432)
+}

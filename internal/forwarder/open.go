@@ -31,7 +31,7 @@ func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
 	defer stats.end()
 	cl := f.newCaller(c, to, stats)
 	defer cl.release()
-	for again := true; again; {
+	for again := cl.failed == nil; again; {
 		t := f.open(cl)
 		if t == nil {
 			break
@@ -44,6 +44,10 @@ func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
 
 func (f *forwarder) newCaller(c connection, to *claim, stats *portStats) *caller {
 	cl := &caller{connection: c, to: to, source: relay.NewSource(c), stats: stats, came: time.Now()}
+	if to.endpointID == "" { // nobody has to know who calls
+		cl.failed = offline(*to)
+		return cl
+	}
 	cl.hold = cl.came.Add(min(f.timing.hold, f.timing.open))
 	cl.header = tunnel.OpenHeader{
 		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, cl.hold),
@@ -53,10 +57,6 @@ func (f *forwarder) newCaller(c connection, to *claim, stats *portStats) *caller
 
 // open opens a stream on the session that there is, or comes within the hold, and on the next one should that break just then. Without one it returns nil.
 func (f *forwarder) open(c *caller) *trial {
-	if c.to.endpointID == "" {
-		c.failed = offline(*c.to)
-		return nil
-	}
 	for {
 		st, session := f.openOnce(c)
 		switch {

@@ -329,6 +329,12 @@ func connected(t *testing.T, e *fakeEdge, timing timing) *running {
 	return r
 }
 
+// silent never answers.
+func silent(ctx context.Context, st *tunnel.Stream) {
+	<-ctx.Done()
+	_ = st.Abort()
+}
+
 func refuseWith(code tunnel.RefuseCode) func(context.Context, *tunnel.Stream) {
 	return func(_ context.Context, st *tunnel.Stream) { _ = st.Refuse(code) }
 }

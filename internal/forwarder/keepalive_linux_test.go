@@ -29,7 +29,8 @@ func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		far, err := net.Dial("tcp", net.JoinHostPort(host, port))
 		if err != nil && host == "::1" {
-			t.Skip("no IPv6 here:", err)
+			t.Log("no IPv6 here:", err)
+			break
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -292,11 +292,7 @@ func TestEdgeThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	timing := quick()
 	timing.open = 50 * time.Millisecond
-	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
-		<-ctx.Done()
-		_ = st.Abort()
-	})
-	r := connected(t, e, timing)
+	r := connected(t, startEdge(t, silent), timing)
 	wantPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	wantRefused(r, 15432)
 }

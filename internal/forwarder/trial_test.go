@@ -92,38 +92,7 @@ func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
 // Whatever the two ends do in the same moment, nobody reads an end where there was none.
 func TestNoEndWhereThereWasAnAbort(t *testing.T) {
 	t.Parallel()
-	var tried sync.Map
-	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
-		defer st.Close()
-		var kind [2]byte // what the client does, and what this edge is to do
-		if _, err := io.ReadFull(st, kind[:]); err != nil {
-			return
-		}
-		_, again := tried.LoadOrStore(st.Header().ClientAddr, true)
-		switch {
-		case kind[1] == 'a':
-			_ = st.Abort()
-		case kind[1] == 'u':
-			_ = st.Refuse(tunnel.RefusedUpstream)
-		case kind[1] == 'd' && !again:
-			_ = st.Refuse(tunnel.RefusedDraining)
-		default:
-			_ = st.Accept()
-			if kind[1] == 'A' {
-				return
-			}
-			b, err := io.ReadAll(st)
-			if kind[0] == 'r' && err == nil {
-				t.Error("the edge read an end of a connection that its client aborted")
-			}
-			if err == nil {
-				_, _ = st.Write(append(kind[:], b...))
-				_ = st.CloseWrite()
-				_, _ = io.Copy(io.Discard, st)
-			}
-		}
-	})
-	r := connected(t, e, quick())
+	r := connected(t, startEdge(t, asTold(t)), quick())
 	call := func(kind string, size int) {
 		c := r.dial(15432)
 		sent := append([]byte(kind), make([]byte, size)...)
@@ -157,12 +126,44 @@ func TestNoEndWhereThereWasAnAbort(t *testing.T) {
 	eventually(t, "all connections to end", func() bool { return testutil.ToFloat64(r.metrics.host("db.demo").active) == 0 })
 }
 
+// asTold does with a stream what its first two bytes say: what the client does, half-close or reset, and what this edge is to do.
+func asTold(t *testing.T) func(context.Context, *tunnel.Stream) {
+	var tried sync.Map
+	return func(_ context.Context, st *tunnel.Stream) {
+		defer st.Close()
+		var kind [2]byte
+		if _, err := io.ReadFull(st, kind[:]); err != nil {
+			return
+		}
+		_, again := tried.LoadOrStore(st.Header().ClientAddr, true)
+		switch {
+		case kind[1] == 'a':
+			_ = st.Abort()
+		case kind[1] == 'u':
+			_ = st.Refuse(tunnel.RefusedUpstream)
+		case kind[1] == 'd' && !again:
+			_ = st.Refuse(tunnel.RefusedDraining)
+		default:
+			_ = st.Accept()
+			if kind[1] == 'A' {
+				return
+			}
+			b, err := io.ReadAll(st)
+			if kind[0] == 'r' && err == nil {
+				t.Error("the edge read an end of a connection that its client aborted")
+			}
+			if err == nil {
+				_, _ = st.Write(append(kind[:], b...))
+				_ = st.CloseWrite()
+				_, _ = io.Copy(io.Discard, st)
+			}
+		}
+	}
+}
+
 func TestCutBeforeAStreamIsOpen(t *testing.T) {
 	t.Parallel()
-	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) { // which never answers
-		<-ctx.Done()
-		_ = st.Abort()
-	})
+	e := startEdge(t, silent)
 	timing := quick()
 	timing.open = 2 * patience
 	r := connected(t, e, timing)

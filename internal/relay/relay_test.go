@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"syscall"
 	"testing"
@@ -248,15 +249,21 @@ func TestMovingBytesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Whoever has sent everything may wait for an answer for long.
-func TestEndOfInputHoldsNoBuffer(t *testing.T) {
-	t.Parallel()
-	client, a := tcpPair(t)
-	defer func() { _, _ = client.Close(), a.Close() }()
-	src := NewSource(a)
+// polled is a client, and the Source of the connection to it.
+func polled(t *testing.T) (*net.TCPConn, *Source) {
+	t.Helper()
 	if !canPoll {
 		t.Skip("this system's sockets cannot be polled")
 	}
+	client, a := tcpPair(t)
+	t.Cleanup(func() { _, _ = client.Close(), a.Close() })
+	return client, NewSource(a)
+}
+
+// Whoever has sent everything may wait for an answer for long.
+func TestEndOfInputHoldsNoBuffer(t *testing.T) {
+	t.Parallel()
+	client, src := polled(t)
 	send(t, client, "x")
 	mustClose(t, client)
 	if b, err := src.Next(); err != nil || string(b) != "x" {
@@ -272,12 +279,7 @@ func TestEndOfInputHoldsNoBuffer(t *testing.T) {
 
 func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
 	t.Parallel()
-	client, a := tcpPair(t)
-	defer func() { _, _ = client.Close(), a.Close() }()
-	src := NewSource(a)
-	if !canPoll {
-		t.Skip("this system's sockets cannot be polled")
-	}
+	client, src := polled(t)
 	waited := make(chan bool, 8)
 	inner := src.poll
 	src.poll = func(fd uintptr) bool {

@@ -35,9 +35,9 @@ demo-down: ## Remove every trace of the demo
 ##@ Tests
 LOAD_TESTS := TestTheChainUnderLoad|TestAKilledHop
 .PHONY: test
-test: envtest-assets helm idp ## Unit, property and envtest suites, with the race detector; no root
+test: envtest-assets helm idp interop ## Unit, property and envtest suites, with the race detector; no root
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) build --print-dir)" FAIRLEAD_HELM="$$($(CLUSTER) build --only helm --print-dir)/helm" FAIRLEAD_IDP=$(BIN)/idp \
-		go test -race -timeout 20m ./...
+		FAIRLEAD_INTEROP=$(BIN)/interop go test -race -timeout 20m ./...
 	go test -count=1 -run '$(LOAD_TESTS)' ./test/bench # a thousand connections at a time, which the race detector is too slow for
 	CGO_ENABLED=0 go test -C test/cluster $(CLUSTER_PACKAGES)
 	go test -C test/client -count=1 ./...
@@ -46,6 +46,11 @@ test: envtest-assets helm idp ## Unit, property and envtest suites, with the rac
 idp: ## Build the identity providers of the login tests, bin/idp (a few minutes the first time)
 	@mkdir -p $(BIN)
 	@CGO_ENABLED=0 go build -C test/idp -o $(BIN)/idp . # as vet and the linters compile it, whose cache it shares
+
+.PHONY: interop
+interop: ## Build the client and server of gRPC's interoperability tests, bin/interop
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 go build -C test/interop -o $(BIN)/interop . # likewise
 
 .PHONY: e2e
 e2e: build cluster-build ## The suite on a real cluster (root on Linux)
@@ -118,14 +123,17 @@ lint: $(TOOLS)/golangci-lint ## Run the linters
 	cd test/cluster && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 	cd test/client && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 	cd test/idp && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
+	cd test/interop && CGO_ENABLED=0 $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
 verify: generate manifests lint ## Regenerate, vet, lint, check import rules; fails on any difference
 	go vet ./...
 	CGO_ENABLED=0 go vet -C test/cluster $(CLUSTER_PACKAGES)
 	go vet -C test/client ./...
 	CGO_ENABLED=0 go vet -C test/idp ./...
+	CGO_ENABLED=0 go vet -C test/interop ./...
 	go test ./test/repo/...
 	go mod tidy -diff && go mod tidy -C test/client -diff && go mod tidy -C test/idp -diff
+	go mod tidy -C test/interop -diff
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@git diff --exit-code || { echo "make verify: the files above differ from what their sources generate; commit them"; exit 1; }
 

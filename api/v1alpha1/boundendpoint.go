@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -136,6 +137,13 @@ type BoundEndpoint struct {
 
 	Spec   BoundEndpointSpec   `json:"spec"`
 	Status BoundEndpointStatus `json:"status,omitempty"`
+}
+
+// Observed reports whether the manager knows the spec as it is: the condition ServicesReady is of this generation. The
+// manager alone may write the status, so a spec that somebody else wrote is not observed.
+func (b *BoundEndpoint) Observed() bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, ConditionServicesReady)
+	return c != nil && c.ObservedGeneration == b.Generation
 }
 
 // BoundEndpointList is a list of BoundEndpoints.

@@ -17,7 +17,7 @@ const (
 const (
 	// ConditionRegistered: the account knows this installation.
 	ConditionRegistered = "Registered"
-	// ConditionAPIReachable: the account's API answered the last time it was asked.
+	// ConditionAPIReachable: the account's API answered the last time it was asked, and changes of endpoints arrive.
 	ConditionAPIReachable = "APIReachable"
 	// ConditionEdgeReachable: the forwarders have a session with the service's edge.
 	ConditionEdgeReachable = "EdgeReachable"
@@ -42,14 +42,23 @@ const (
 	ReasonQuotaExceeded        = "QuotaExceeded"
 	ReasonClusterIPExhausted   = "ClusterIPExhausted"
 	ReasonAdmissionDenied      = "AdmissionDenied"
+	ReasonAnchorMissing        = "AnchorMissing"
+	ReasonServiceTerminating   = "ServiceTerminating"
 	ReasonAPIError             = "APIError"
 	ReasonOnline               = "Online"
 	ReasonAgentOffline         = "AgentOffline"
+	ReasonEndpointRemoved      = "EndpointRemoved"
 	ReasonListenerFailed       = "ListenerFailed"
 	ReasonServiceUnreachable   = "ServiceUnreachable"
 	ReasonRegistered           = "Registered"
 	ReasonUnauthorized         = "Unauthorized"
 	ReasonUnreachable          = "Unreachable"
+	ReasonBadAnswer            = "BadAnswer"
+	ReasonUnavailable          = "Unavailable"
+	ReasonWatchFailed          = "WatchFailed"
+	ReasonRejected             = "Rejected"
+	ReasonLimitReached         = "LimitReached"
+	ReasonSecondRelease        = "SecondRelease"
 	ReasonAccountRecorded      = "AccountRecorded"
 	ReasonAccountChanged       = "AccountChanged"
 	ReasonStoreChanged         = "StoreChanged"

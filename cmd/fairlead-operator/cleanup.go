@@ -4,18 +4,16 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
 func newCleanup(out io.Writer) *cobra.Command {
 	var o operator.CleanupOptions
-	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	var k kubernetesFlags
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Delete what an installation made in the cluster, fast",
@@ -25,9 +23,9 @@ func newCleanup(out io.Writer) *cobra.Command {
 			"installation did not make are never touched, nor is the release itself, which is helm's.",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kubernetes, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+			kubernetes, err := k.config()
 			if err != nil {
-				return fmt.Errorf("finding the Kubernetes cluster (give --kubeconfig and --context, or run in a pod): %w", err)
+				return err
 			}
 			o.Kubernetes, o.Out = kubernetes, out
 			return operator.Cleanup(cmd.Context(), o)
@@ -38,7 +36,6 @@ func newCleanup(out io.Writer) *cobra.Command {
 	f.StringVar(&o.Release, "release", "fairlead-operator", "`NAME` of the release")
 	f.BoolVar(&o.DryRun, "dry-run", false, "list what would be deleted, and delete nothing")
 	f.BoolVar(&o.Force, "force", false, "delete also while a manager works, which makes again what is deleted")
-	f.StringVar(&rules.ExplicitPath, "kubeconfig", "", "`FILE` with the cluster's address; default as kubectl has it, or the pod's own")
-	f.StringVar(&overrides.CurrentContext, "context", "", "`NAME` of the kubeconfig's context; default the current one")
+	k.add(f)
 	return cmd
 }

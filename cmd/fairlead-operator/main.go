@@ -11,14 +11,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/flagwords"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/interrupt"
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 // Exit codes.
@@ -37,6 +35,8 @@ func main() {
 // errUsage marks errors of the command line.
 var errUsage = errors.New("usage")
 
+func usageMessage(msg string) error { return fmt.Errorf("%w: %s", errUsage, msg) }
+
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, out, errOut io.Writer) int {
 	root := &cobra.Command{
@@ -45,13 +45,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 		Long:          "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\nThe chart fairlead-operator runs both parts; nobody has to run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          none,
+		Args:          cli.KnownCommand(usageMessage),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %s; `%s --help` lists the flags", errUsage, flagwords.Of(err), cmd.CommandPath())
+		return usageMessage(cli.FlagProblem(cmd, err))
 	})
-	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newVersion(out))
+	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newCheck(out))
+	cli.Setup(root, cli.Columns(out, getenv), usageMessage)
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
@@ -71,17 +72,4 @@ func none(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s takes no argument %q; `%s --help` says what there is", errUsage, cmd.CommandPath(), args[0], cmd.CommandPath())
-}
-
-func newVersion(out io.Writer) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  none,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(out, "fairlead-operator %s (revision %s, %s, %s/%s)\n",
-				version.String(), version.Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
 }

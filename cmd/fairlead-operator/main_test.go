@@ -27,6 +27,8 @@ func TestRun(t *testing.T) {
 		{"an argument too many", []string{"forwarder", "x"}, nil, exitUsage, `"x"`},
 		{"cleanup without a namespace", []string{"cleanup", "--kubeconfig=testdata/kubeconfig"}, nil, exitUsage, "--namespace"},
 		{"cleanup without a cluster", []string{"cleanup", "--namespace=x", "--kubeconfig=/nowhere"}, nil, exitOther, "give --kubeconfig"},
+		{"check without a namespace", []string{"check", "--kubeconfig=testdata/kubeconfig"}, nil, exitUsage, "--namespace"},
+		{"check without a cluster", []string{"check", "--namespace=x", "--kubeconfig=/nowhere"}, nil, exitOther, "give --kubeconfig"},
 		{"manager without flags", []string{"manager"}, nil, exitUsage, "--api-url"},
 		{"forwarder without flags", []string{"forwarder"}, nil, exitUsage, "--edge-address"},
 		{"selector of the environment", []string{"manager"}, map[string]string{"FAIRLEAD_ENDPOINT_SELECTOR": "true &&\n\tep.\"ä"}, exitUsage, "--endpoint-selector \"true &&\\n\\tep.\\\"ä\": line 2"},

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/pki"
 	"github.com/fairlead-dev/fairlead/internal/trust"
-	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
 func newCA(c console, at *place) *cobra.Command {
@@ -37,19 +35,6 @@ for --ca-sha256, goes to standard error.`,
 				return err
 			}
 			_, err = fmt.Fprintf(c.err, "ca-sha256 %s\n", trust.Fingerprint(ca))
-			return err
-		},
-	}
-}
-
-func newVersion(c console) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  fairlead-server version",
-		Args:    arguments(),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(c.out, "fairlead-server %s (revision %s, %s, %s/%s)\n", version.String(), version.Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // output is the format that a command answers in.
@@ -21,6 +22,7 @@ type output struct{ format string }
 
 func (o *output) addFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.format, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	cli.OneOf(cmd, "output", "table", "json")
 }
 
 func (o *output) check() error {
@@ -35,12 +37,9 @@ func (o *output) list(w io.Writer, value any, heading string, rows [][]string) e
 	if o.format == "json" {
 		return printJSON(w, value)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(t, heading) // Flush has the error
-	for _, r := range rows {
-		_, _ = fmt.Fprintln(t, strings.Join(r, "\t"))
-	}
-	return t.Flush()
+	all := append([][]string{strings.Split(heading, "\t")}, rows...)
+	_, err := io.WriteString(w, printable.Table(all, 0))
+	return err
 }
 
 func printJSON(w io.Writer, value any) error {

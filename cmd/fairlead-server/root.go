@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
-	"github.com/fairlead-dev/fairlead/internal/flagwords"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const rootHelp = `fairlead-server is the service of Fairlead: the account API, the ingress of agents and forwarders, and the edge that carries their traffic.
@@ -75,9 +75,10 @@ func newRoot(c console) *cobra.Command {
 	root.Flags().AddFlagSet(serve.Flags())
 	at.addFlags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%s; run `%s --help` for the flags", flagwords.Of(err), cmd.CommandPath())
+		return usageMessage(cli.FlagProblem(cmd, err))
 	})
-	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at), newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c), newVersion(c))
+	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at), newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c))
+	cli.Setup(root, cli.Columns(c.out, c.env), usageMessage)
 	return root
 }
 
@@ -103,15 +104,10 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 }
 
 func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
-	}
-	return usagef("unknown command %q; run `%s --help` for those there are", args[0], cmd.CommandPath())
+	return cli.KnownCommand(usageMessage)(cmd, args)
 }
+
+func usageMessage(msg string) error { return &usageError{msg} }
 
 // arguments makes an Args that wants exactly the named ones.
 func arguments(names ...string) cobra.PositionalArgs {

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
@@ -68,7 +69,8 @@ func resources() []resource {
 			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"}, {"CLUSTER", "deployment.cluster_name"},
 				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
 			fields: append(common, text("region", "`TEXT` that says where it runs"), field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true, help: "`UID` of the cluster; with it, create registers again"},
-				field{flag: "feature", path: "enabled_features", kind: kindList, help: "`FEATURE`: bindings; may be repeated"},
+				field{flag: "feature", path: "enabled_features", kind: kindList,
+					help: "`FEATURE`: bindings, ingress or gateway; may be repeated"},
 				field{flag: "deployment-name", path: "deployment.name", kind: kindText, help: "`NAME` of the release"},
 				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText, help: "`NAMESPACE` of the release"},
 				field{flag: "deployment-version", path: "deployment.version", kind: kindText, help: "`VERSION` of the operator"},
@@ -155,6 +157,7 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 		}}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
+	cli.OneOf(cmd, "output", "table", "json", "yaml")
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
 	addSettings(cmd, &a.settings)
 	return cmd
@@ -165,7 +168,8 @@ func (a *apiCall) explained(err error) error {
 	problem := trust.ProblemOf(err)
 	var answer *account.Error
 	if problem == trust.NoProblem && errors.As(err, &answer) && answer.Status != 0 && answer.Code != "" {
-		return fmt.Errorf("%w (%s)", err, answer.Code)
+		code := " (" + string(answer.Code) + ")"
+		return list(fmt.Errorf("%w%s", err, code), "the request"+code, "the traffic policy"+code, "", answer.Fields)
 	}
 	if problem == trust.NoProblem {
 		return err

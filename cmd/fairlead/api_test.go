@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/apiserver"
 	"github.com/fairlead-dev/fairlead/internal/store"
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 // accountAPI is the API of a real store.
@@ -45,7 +46,7 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
 		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
-		CheckPolicy: func(text, _, _ string) (account.PolicyFacts, error) { return account.PolicyFacts{Digest: text}, nil }, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
+		CheckPolicy: checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})
@@ -271,4 +272,12 @@ func TestAPIErrorsCarryTheirCode(t *testing.T) {
 	if got := a.api(exitOther, "endpoints", "get", "ep-none").err; !strings.HasSuffix(got, " (ERR_FL_1050)\n") {
 		t.Errorf("%q", got)
 	}
+}
+
+// checkPolicy takes what is no policy as it is, so that tests see it again.
+func checkPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
+	if !strings.HasPrefix(text, "on_") {
+		return account.PolicyFacts{Digest: text}, nil
+	}
+	return trafficpolicy.FactsOf(text, scheme, binding)
 }

@@ -29,7 +29,8 @@ func TestAPIBackendsAndCloudEndpointsFromTheCommandLine(t *testing.T) {
 	static := id("backends", "static", "create", "--address", "db.example.com:443", "--tls")
 	group := id("backends", "tunnel-group", "create", "--label", "app=api", "--label", "site=a", "--description", "agents")
 	weighted := id("backends", "weighted", "create", "--backend", static+"=3", "--backend", group+"=1")
-	first := id("backends", "failover", "create", "--backend", weighted, "--backend", sorry["id"].(string), "--health-status", "503", "--health-status", "502")
+	first := id("backends", "failover", "create", "--backend", weighted, "--backend", sorry["id"].(string),
+		"--health-status", "503", "--health-status", "502", "--health-clients", "2")
 	for kind, row := range map[string]string{
 		"failover": first + ` +- +` + weighted + `,` + sorry["id"].(string) + ` +\S+ +-`, "weighted": weighted + ` +` + static + `=3,` + group + `=1 +\S+ +-`,
 		"tunnel-group": group + ` +app=api,site=a +- +\S+ +agents`, "static": static + ` +db.example.com:443 +true +\S+ +-`, "http_response": sorry["id"].(string) + ` +503 +\S+ +-`,
@@ -59,6 +60,13 @@ func TestAPIBackendsAndCloudEndpointsFromTheCommandLine(t *testing.T) {
 	a.api(0, "endpoints", "delete", shopID)
 	if r := a.api(exitUsage, "endpoints", "create", "--url", "shop.demo"); !strings.Contains(r.err, `did you mean "http://shop.demo"`) {
 		t.Errorf("a wrong URL: %+v", r)
+	}
+	wrong := filepath.Join(t.TempDir(), "wrong.yml")
+	storetest.Must(t, os.WriteFile(wrong, []byte("on_http_request:\n- actions: [{type: nonsense}, {type: rubbish}]\n"), 0o600))
+	r := a.api(exitUsage, "endpoints", "create", "--url", "http://wrong.demo", "--traffic-policy-file", wrong)
+	if !strings.HasPrefix(r.err, "fairlead: the server refused the traffic policy (ERR_FL_1040):\nline 2, column 20: there is no action \"nonsense\"") ||
+		!strings.Contains(r.err, "\nline 2, column 38: there is no action \"rubbish\"") || strings.Count(r.err, "\n") != 3 {
+		t.Errorf("a wrong policy: %+v", r)
 	}
 	session := a.Session()
 	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "api", "site": "a"},

@@ -21,7 +21,7 @@ import (
 const identitiesHelp = `The people who logged in at endpoints whose traffic policy asks for a login, and their sessions.
 
 An API key with the scope identities may do this, and nothing else. Who is revoked is out when the command returns: the next request asks for a login, open connections
-are cut, and the identity provider asks the person again.`
+are cut, and the identity provider is told to ask the person again. GitHub cannot be told so: a browser that is signed in there comes back.`
 
 func identities() resource {
 	return resource{name: "identities", path: "/app/users", list: "application_users", noun: "identity",
@@ -53,7 +53,7 @@ func apiIdentities(c console) *cobra.Command {
 type searchFlags struct{ text, provider string }
 
 func (f *searchFlags) add(cmd *cobra.Command, of string) {
-	cmd.Flags().StringVar(&f.text, "search", "", "only those with this `TEXT` in "+of+", in any case")
+	cmd.Flags().StringVar(&f.text, "search", "", "only those with each word of `TEXT` in "+of)
 	cmd.Flags().StringVar(&f.provider, "provider", "", "only those whose identity provider has this `TEXT` in its name, in any case")
 }
 
@@ -83,7 +83,7 @@ func apiListIdentities(c console) *cobra.Command {
 		}
 		return a.printList(r, all)
 	})
-	search.add(cmd, "user name, e-mail address, name or an id")
+	search.add(cmd, "user name, e-mail address, name, provider or an id")
 	return cmd
 }
 
@@ -158,23 +158,28 @@ func atMostAnID(of string) cobra.PositionalArgs {
 func apiRevoke(c console) *cobra.Command {
 	a := &apiCall{console: c}
 	var sessionID string
-	var yes bool
+	var sessionsOnly, yes bool
 	cmd := a.command(identities(), "revoke", "Throw an identity out, or end one of their sessions", func(ctx context.Context, api *apiclient.Client, userID string) error {
 		switch {
 		case (userID == "") == (sessionID == ""):
 			return usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
+		case sessionsOnly && sessionID != "":
+			return usagef("--session ends one session, --sessions-only all of an identity: give one of them")
 		case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
 			return usagef("%s is a session: give it as --session %[1]s", screen.Clean(userID))
 		case !yes && c.ask == nil:
 			return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
 		case !yes:
-			if err := c.confirmRevoking(ctx, api, userID, sessionID); err != nil {
+			if err := c.confirmRevoking(ctx, api, userID, sessionID, sessionsOnly); err != nil {
 				return err
 			}
 		}
 		what, revoke, id := "identity", api.RevokeUser, userID
-		if sessionID != "" {
+		switch {
+		case sessionID != "":
 			what, revoke, id = "session", api.RevokeAppSession, sessionID
+		case sessionsOnly:
+			what, revoke = "sessions of identity", api.EndAppSessions
 		}
 		if err := revoke(ctx, id); err != nil {
 			return err
@@ -185,12 +190,14 @@ func apiRevoke(c console) *cobra.Command {
 	cmd.Use = "revoke [ID]"
 	cmd.Args = atMostAnID("of an identity")
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")
+	cmd.Flags().BoolVar(&sessionsOnly, "sessions-only", false, "end all sessions, and keep what is known of the identity")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
 // confirmRevoking asks whether the right one is meant.
-func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, userID, sessionID string) error {
+func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, userID, sessionID string,
+	sessionsOnly bool) error {
 	var question string
 	if sessionID != "" {
 		session, err := api.AppSession(ctx, sessionID)
@@ -204,7 +211,13 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 		if err != nil {
 			return err
 		}
-		question = fmt.Sprintf("Revoke %%s? %s at once, and what they have open is cut.", map[bool]string{true: "Their one session ends", false: fmt.Sprintf("Their %d sessions end", len(sessions))}[len(sessions) == 1])
+		verb := "Revoke"
+		if sessionsOnly {
+			verb = "Sign out"
+		}
+		question = fmt.Sprintf(verb+" %%s? %s at once, and what they have open is cut.",
+			map[bool]string{true: "Their one session ends", false: fmt.Sprintf("Their %d sessions end",
+				len(sessions))}[len(sessions) == 1])
 	}
 	user, err := api.User(ctx, userID)
 	if err != nil {

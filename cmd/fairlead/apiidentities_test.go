@@ -52,6 +52,12 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 		t.Errorf("revoking a session prints %+v", r)
 	}
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s1"), a.Lives("s2")), "false true")
+	a.api(exitUsage, "identities", "revoke", "--session", session, "--sessions-only", "--yes")
+	if r := a.api(0, "identities", "revoke", alice, "--sessions-only", "--yes"); r.out != "" ||
+		!strings.Contains(r.err, "sessions of identity "+alice+" revoked") {
+		t.Errorf("ending all sessions prints %+v", r)
+	}
+	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s2"), a.Lives("s3")), "false true")
 	if r := a.api(0, "identities", "revoke", alice, "--yes"); r.out != "" || !strings.Contains(r.err, alice+" revoked") {
 		t.Errorf("revoking prints %+v", r)
 	}
@@ -92,12 +98,13 @@ func TestRevokingAsksFirst(t *testing.T) {
 	}
 	var prompts []string
 	yes := func(prompt string) (string, error) { prompts = append(prompts, prompt); return " Yes\n", nil }
-	for _, args := range [][]string{{"--session", session}, {alice}} {
+	for _, args := range [][]string{{"--session", session}, {alice, "--sessions-only"}, {alice}} {
 		if code, said := revoke(t.Context(), yes, args...); code != 0 {
 			t.Errorf("%v: %d %s", args, code, said)
 		}
 	}
 	storetest.Equal(t, "asked", strings.Join(prompts, "\n"), `End the session at https://app.example.com of alice <alice@example.com> (Example ID, `+alice+`)? What it has open is cut. Type "yes": `+
-		"\n"+`Revoke alice <alice@example.com> (Example ID, `+alice+`)? Their one session ends at once, and what they have open is cut. Type "yes": `)
+		"\n"+`Sign out alice <alice@example.com> (Example ID, `+alice+`)? Their one session ends at once, and what they have open is cut. Type "yes": `+
+		"\n"+`Revoke alice <alice@example.com> (Example ID, `+alice+`)? Their 0 sessions end at once, and what they have open is cut. Type "yes": `)
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s1"), a.Lives("s2"), a.Lives("s3")), "false false true")
 }

@@ -11,12 +11,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
+	"github.com/fairlead-dev/fairlead/internal/cli"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 // printList prints objects as rows below a heading, or as a list.
@@ -28,20 +29,19 @@ func (a *apiCall) printList(r resource, all []json.RawMessage) error {
 		}
 		return a.printRaw(joined)
 	}
-	t := tabwriter.NewWriter(a.console.out, 0, 0, 3, ' ', 0)
-	headings := make([]string, len(r.columns))
-	for i, c := range r.columns {
-		headings[i] = c.heading
+	rows := make([][]string, 1, len(all)+1)
+	for _, c := range r.columns {
+		rows[0] = append(rows[0], c.heading)
 	}
-	_, _ = fmt.Fprintln(t, strings.Join(headings, "\t")) // Flush has the error
 	for _, raw := range all {
 		cells, err := r.row(raw)
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	return t.Flush()
+	_, err := io.WriteString(a.console.out, printable.Table(rows, cli.Columns(a.console.out, a.console.env)))
+	return err
 }
 
 func (r resource) row(raw json.RawMessage) ([]string, error) {
@@ -129,12 +129,13 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	t := tabwriter.NewWriter(a.console.out, 0, 0, 3, ' ', 0)
+	var rows [][]string
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
-		_, _ = fmt.Fprintf(t, "%s\t%s\n", screen.Clean(name), fieldCell(name, o[name])) // Flush has the error
+		rows = append(rows, []string{screen.Clean(name), fieldCell(name, o[name])})
 	}
-	return t.Flush()
+	_, err = io.WriteString(a.console.out, printable.Table(rows, 0))
+	return err
 }
 
 // printSecret answers the creation of a credential. The secret alone goes to standard output, so that a script can take it.

@@ -23,7 +23,7 @@ func TestTablesShowTimesWithoutFractions(t *testing.T) {
 		{"ODD", "odd_at"}, {"DESCRIPTION", "description"}}}
 	shown := func(format string, print func(a *apiCall) error) string {
 		var out bytes.Buffer
-		storetest.Must(t, print(&apiCall{console: console{out: &out}, output: format}))
+		storetest.Must(t, print(&apiCall{console: console{out: &out, env: func(string) string { return "" }}, output: format}))
 		return out.String()
 	}
 	list := func(a *apiCall) error { return a.printList(r, []json.RawMessage{json.RawMessage(object)}) }

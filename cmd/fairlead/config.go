@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -143,7 +142,7 @@ traffic policies are read, too. Fails when something is missing or wrong. It con
 
 func check(c console, flags agentconfig.Flags) error {
 	s, err := loadSettings(flags, c)
-	if err != nil {
+	if s == nil {
 		return err
 	}
 	show := func(name string, v agentconfig.Value) {
@@ -163,15 +162,8 @@ func check(c console, flags agentconfig.Flags) error {
 	for _, w := range s.Warnings {
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
-	wrong := checkEntries(c, s)
-	_, err = connection(s)
-	switch {
-	case len(wrong) == 0:
-		return err
-	case err != nil:
-		wrong = append([]error{err}, wrong...)
-	}
-	return &usageErrors{wrong}
+	_, missing := connection(s)
+	return allOf(errors.Join(err, missing, errors.Join(checkEntries(c, s)...)))
 }
 
 // checkEntries shows the endpoints and tunnels of the config file, and returns everything that is wrong with them.
@@ -208,7 +200,7 @@ func entryPolicy(entry *agentconfig.Entry, e agent.Endpoint) []error {
 	for i, p := range mistakes {
 		wrong[i] = entry.ErrorAt("traffic_policy", "traffic_policy: "+p.String())
 		if entry.TrafficPolicyFile != "" {
-			wrong[i] = errors.New(mistakeLine(entry.TrafficPolicyFile, strconv.Itoa(p.Line), strconv.Itoa(p.Column), p.Msg))
+			wrong[i] = errors.New(mistakeLine(entry.TrafficPolicyFile, p.Line, p.Column, p.Msg))
 		}
 	}
 	return wrong

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 	"github.com/fairlead-dev/fairlead/internal/apiclient"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/doctor"
 )
 
@@ -70,6 +71,7 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
 	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
+	cli.OneOf(cmd, "output", "table", "json")
 	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
 	addSettings(cmd, &d.settings)
 	return cmd

@@ -56,9 +56,9 @@ func report(c console, err error) int {
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}
-	var policy *refusedPolicy
-	if errors.As(err, &policy) {
-		policy.print(c)
+	var refused *refusedRequest
+	if errors.As(err, &refused) {
+		refused.print(c)
 		return code
 	}
 	var list *usageErrors
@@ -83,9 +83,11 @@ func exitCode(err error) int {
 	case errors.As(err, &failure):
 		return map[agent.Reason]int{agent.Credentials: exitCredentials, agent.URLTaken: exitURLTaken, agent.Stop: exitStopped,
 			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
+	case errors.As(err, &usages): // several
+		return exitUsage
 	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
-	case errors.As(err, &usage), errors.As(err, &usages), errors.Is(err, errInvalidPolicy), account.CodeOf(err) == account.CodeInvalid:
+	case errors.As(err, &usage), errors.Is(err, errInvalidPolicy), account.CodeOf(err) == account.CodeInvalid:
 		return exitUsage
 	case trust.ProblemOf(err) != trust.NoProblem:
 		return exitIdentity

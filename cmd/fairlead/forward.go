@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/agent/screen"
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 	"github.com/fairlead-dev/fairlead/internal/connectproxy"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
@@ -37,6 +39,7 @@ type forward struct {
 
 func addProtocol(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
+	cli.OneOf(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
 }
 
 func (f *forward) addFlags(cmd *cobra.Command) {
@@ -45,6 +48,8 @@ func (f *forward) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, read again for each session; - for standard input")
 	flags.StringVar(&f.format, "log-format", "text", "text, or json: one JSON object a line; given, there is no status screen")
 	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error; given, there is no status screen")
+	cli.OneOf(cmd, "log-format", "text", "json")
+	cli.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
 	flags.BoolVar(&f.noScreen, "no-screen", false, "print lines on a terminal, too, as to a file; default there is a status screen")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		f.linesAsked = cmd.Flags().Changed("log-format") || cmd.Flags().Changed("log-level")
@@ -114,12 +119,12 @@ func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, 
 		defer live.Close()
 		defer context.AfterFunc(ctx, live.Leave)() // the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
 		o.Observe, o.PingEvery, o.OnPanic = live.Show, pingEvery, live.Leave
-		return withRemedy(byLine(agent.Run(ctx, o), o.Endpoints), settings)
+		return withRemedy(listRefusal(agent.Run(ctx, o), o.Endpoints), settings)
 	}
 	display := screen.New(f.console.out, options)
 	defer display.Close()
 	o.Observe = display.Show
-	return withRemedy(byLine(agent.Run(ctx, o), o.Endpoints), settings)
+	return withRemedy(listRefusal(agent.Run(ctx, o), o.Endpoints), settings)
 }
 
 // pingEvery is how often the status screen's latency is measured.
@@ -186,33 +191,65 @@ func (f *forward) warn(level slog.Level, warnings []string) {
 // loadSettings resolves the settings; what is wrong with them is wrong usage.
 func loadSettings(flags agentconfig.Flags, c console) (*agentconfig.Settings, error) {
 	s, err := agentconfig.Load(flags, c.env, c.in)
-	if err != nil && exitCode(err) == exitOther {
-		return nil, &usageError{err.Error()}
-	}
-	return s, err
+	return s, allOf(err)
 }
 
-// connection turns settings into the part of the agent's options that says whom to call, and demands what is missing.
-func connection(s *agentconfig.Settings) (agent.Options, error) {
-	if s.ServerURL.Text == "" {
-		where := ""
-		if s.Path != "" {
-			where = ", or write server_url into " + s.Path
+// allOf makes of an error about settings, perhaps a joined one, a usage error or several; nil of nil.
+func allOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	all := parts(err)
+	for i, e := range all {
+		if exitCode(e) == exitOther {
+			all[i] = &usageError{e.Error()}
 		}
-		return agent.Options{}, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL, where)
 	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return &usageErrors{all}
+}
+
+// parts returns the errors that err joins, or err.
+func parts(err error) (all []error) {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a joined error itself
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, parts(e)...)
+	}
+	return all
+}
+
+// connection turns settings into the part of the agent's options that says whom to call, and demands what is missing. The
+// error names everything that is.
+func connection(s *agentconfig.Settings) (agent.Options, error) {
+	server, noServer := serverOf(s)
+	var noToken error
 	if s.AuthtokenSource() == "" {
-		return agent.Options{}, &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.HowToAuthenticate}
+		noToken = &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.HowToAuthenticate}
 	}
-	server, err := account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text)
-	if err != nil {
-		return agent.Options{}, err
+	tlsConfig, noTrust := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
+	if noTrust != nil {
+		noTrust = usagef("%s: %v", trustSource(s), noTrust)
 	}
-	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
-	if err != nil {
-		return agent.Options{}, usagef("%s: %v", trustSource(s), err)
+	if err := errors.Join(noServer, noToken, noTrust); err != nil {
+		return agent.Options{}, allOf(err)
 	}
 	return agent.Options{Server: server.String(), Address: address(server), TLS: tlsConfig, Token: s.Authtoken}, nil
+}
+
+func serverOf(s *agentconfig.Settings) (*url.URL, error) {
+	if s.ServerURL.Text != "" {
+		return account.ParseServerURL(s.ServerURL.Source, s.ServerURL.Text)
+	}
+	where := ""
+	if s.Path != "" {
+		where = ", or write server_url into " + s.Path
+	}
+	return nil, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL, where)
 }
 
 // address returns host:port of a server's URL.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const httpHelp = `Serve a web server of this machine, or one that this machine reaches, as an http endpoint.
@@ -43,7 +44,9 @@ func newHTTP(c console) *cobra.Command {
 	}
 	f.endpoint.add(cmd, "http://hello.demo")
 	addProtocol(cmd, &f.endpoint.protocol)
-	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough, "the Host that the upstream sees: passthrough (what the caller sent), rewrite (the upstream's\nown host and port), or a `VALUE`")
+	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough, "the Host that the upstream sees: "+
+		"passthrough (what the caller sent), rewrite (the upstream's own host and port), or a `VALUE`")
+	cli.OneOf(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
 	f.addFlags(cmd)
 	return cmd
 }

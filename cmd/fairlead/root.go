@@ -5,13 +5,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
-	"github.com/fairlead-dev/fairlead/internal/flagwords"
+	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
 const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public, unless
@@ -58,22 +57,17 @@ func newRoot(c console) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c), newVersion(c))
+	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c))
+	cli.Setup(root, cli.Columns(c.out, c.env), usageMessage)
 	return root
 }
 
 // knownCommand is the Args of commands that only hold others.
 func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	msg := fmt.Sprintf("unknown command %q; run `%s --help` for those there are", args[0], cmd.CommandPath())
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		msg = fmt.Sprintf("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
-	}
-	return &usageError{msg}
+	return cli.KnownCommand(usageMessage)(cmd, args)
 }
+
+func usageMessage(msg string) error { return &usageError{msg} }
 
 // flagError words what is wrong with a flag; its text comes from the flag library and names flag and value.
 func flagError(cmd *cobra.Command, err error) error {
@@ -81,7 +75,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " + agentconfig.HowToAuthenticate +
 			", or give --authtoken-file"}
 	}
-	return &usageError{fmt.Sprintf("%s; run `%s --help` for the flags", flagwords.Of(err), cmd.CommandPath())}
+	return &usageError{cli.FlagProblem(cmd, err)}
 }
 
 // addSettings adds the flags that say which server to trust. The authtoken's flag is the caller's.
@@ -91,4 +85,11 @@ func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
 	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
 	flags.StringVar(&f.CAFile, "ca-file", "", "PEM `FILE` of the certificate authorities to trust; default the system's")
 	flags.StringVar(&f.CASHA256, "ca-sha256", "", "trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usagef("%s takes no argument, and got %q", cmd.CommandPath(), args[0])
 }

@@ -155,7 +155,7 @@ func TestTheStatusScreenComesAndGoesWithTheTerminalIntact(t *testing.T) {
 	o.until("204")
 
 	resize(t, o.master, 40, 10) // the kernel sends SIGWINCH
-	o.until("\r\nServer    " + svc.url[:20])
+	o.until("\r\n\x1b[KServer    " + svc.url[:20])
 	o.until("…") // what was a whole line
 
 	o.signal(syscall.SIGTSTP) // Ctrl-Z

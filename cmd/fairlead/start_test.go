@@ -158,7 +158,7 @@ func TestConfigCheckShowsTheEntries(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = fairlead(t, nil, "", "config", "check", "--config", configFile(t, nil, "endpoints:\n- {name: a}\ntunnels: x\n"))
-	if r.code != exitUsage || strings.Count(r.err, "\n") != 4 || !strings.Contains(r.err, "no server is configured") || !strings.Contains(r.err, `endpoint "a": url is missing`) {
+	if r.code != exitUsage || strings.Count(r.err, "\n") != 5 || !strings.Contains(r.err, "no server is configured") || !strings.Contains(r.err, "no authtoken is configured") || !strings.Contains(r.err, `endpoint "a": url is missing`) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -121,6 +121,10 @@ func wrongForOthers(empty string) map[string]wrong {
 		"doctor's namespace":      {[]string{"doctor", "http://a.b", "--operator-namespace", "-A"}, `--operator-namespace "-A"`},
 		"doctor's key":            {[]string{"doctor", "http://a.b", "--api-key-file", empty, "--server", "https://s"}, "the file is empty"},
 		"unknown command":         {[]string{"htp"}, "did you mean `fairlead http`?"},
+		"misspelt flag":           {[]string{"http", "8080", "--ulr", "http://a.b"}, "unknown flag: --ulr; did you mean --url?"},
+		"unknown help topic":      {[]string{"help", "htp"}, "unknown help topic \"htp\"; did you mean `fairlead http`?"},
+		"unknown inner topic":     {[]string{"help", "config", "nosuch"}, "unknown help topic \"nosuch\"; run `fairlead config --help`"},
+		"unknown shell":           {[]string{"completion", "bsh"}, "did you mean `fairlead completion bash`?"},
 		"unknown subcommand":      {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
 		"no authtoken to add":     {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
 		"argument of version":     {[]string{"version", "x"}, "takes no argument"},
@@ -153,6 +157,45 @@ func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
 				t.Errorf("wrong usage left %v behind", left)
 			}
 		})
+	}
+}
+
+// TestConfigCheck_NamesEverythingWrong: one run is enough to mend a file.
+func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: a\n  url: http://a\n  upstream: 1\n- url: http://a.b\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := fairlead(t, nil, "", "config", "check", "--config", path)
+	wants := []string{`unknown key "authtokn"`, "is an API key", "the scheme must be https", `ca-sha256 "zz"`, "each entry needs a name", "the hostname must be"}
+	for _, want := range wants {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("%q is not named", want)
+		}
+	}
+	if r.code == 0 || strings.Count(r.err, "\n") != len(wants) {
+		t.Errorf("exit code %d, errors:\n%s", r.code, r.err)
+	}
+}
+
+func TestVersion_IsAFlagToo(t *testing.T) {
+	t.Parallel()
+	want := fairlead(t, nil, "", "version")
+	for _, arg := range []string{"--version", "-v"} {
+		if got := fairlead(t, nil, "", arg); got != want || got.code != 0 || !strings.HasPrefix(got.out, "fairlead ") {
+			t.Errorf("%s: %+v, want %+v", arg, got, want)
+		}
+	}
+}
+
+func TestCompletion_OffersBindings(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]string{"--binding": "kubernetes\ninternal\npublic\n", "--upstream-protocol": "http1\nhttp2\n", "--log-format": "text\njson\n"} {
+		if r := fairlead(t, nil, "", "__complete", "http", "8080", flag, ""); !strings.HasPrefix(r.out, want) {
+			t.Errorf("%s: %q, want %q", flag, r.out, want)
+		}
 	}
 }
 

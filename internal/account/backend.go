@@ -4,6 +4,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -20,6 +21,9 @@ const (
 	MaxResponseHeaders = 64
 	MaxHeaderValue     = 4096 // bytes of the value of a response's header
 	MaxHealthStatuses  = 32
+	MaxHealthWindow    = 300 // seconds
+	MaxHealthAnswers   = 1_000
+	MaxHealthClients   = 100
 )
 
 // BackendKind says what a backend is; it is the last part of its path in the API.
@@ -57,11 +61,33 @@ type Backend struct {
 	UpdatedAt   time.Time
 
 	Children     []string          // failover: ids, in the order of failover
-	HealthStatus []int             // failover: HTTP statuses of a child that count as its failure; empty = none
+	HealthStatus []int             // failover: HTTP statuses of a child that count as bad answers; empty = none
+	HealthRule   HealthRule        // failover: when a child is down by them
 	Weights      map[string]int    // weighted: id of a child -> 0 to MaxWeight
 	Labels       map[string]string // tunnel_group: a tunnel belongs to it that has all of them
 	Response     *HTTPResponse     // http_response
 	Static       *StaticAddress    // static
+}
+
+// HealthRule says when the bad answers of a child take it down. A field that is 0 has its default.
+type HealthRule struct {
+	WindowSeconds  int `json:"window_seconds,omitempty"`  // for how long answers count; default 10
+	MinAnswers     int `json:"min_answers,omitempty"`     // in the window, of any status; default 5
+	FailurePercent int `json:"failure_percent,omitempty"` // of clients, and of a client's answers; default 50
+	MinClients     int `json:"min_clients,omitempty"`     // that got bad answers; default 3
+}
+
+// WithDefaults returns the rule without zeros.
+func (r HealthRule) WithDefaults() HealthRule {
+	return HealthRule{
+		WindowSeconds: cmp.Or(r.WindowSeconds, 10), MinAnswers: cmp.Or(r.MinAnswers, 5),
+		FailurePercent: cmp.Or(r.FailurePercent, 50), MinClients: cmp.Or(r.MinClients, 3),
+	}
+}
+
+// HealthRulePatch changes a HealthRule; nil fields stay, and 0 is the default.
+type HealthRulePatch struct {
+	WindowSeconds, MinAnswers, FailurePercent, MinClients *int
 }
 
 // HTTPResponse is the answer that an http_response backend gives.
@@ -82,6 +108,7 @@ type BackendPatch struct {
 	Description, Metadata *string
 	Children              *[]string
 	HealthStatus          *[]int
+	HealthRule            HealthRulePatch
 	Weights               *map[string]int
 	Labels                *map[string]string
 	StatusCode            *int // of Response

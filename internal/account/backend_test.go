@@ -63,8 +63,11 @@ func TestBackendRules(t *testing.T) {
 		{"an informational status", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(101)}, []string{"status_code"}},
 		{"a body that cannot be", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(204), Body: new("x")}, []string{"body"}},
 		{"a long body", account.BackendHTTPResponse, account.BackendPatch{Body: new(strings.Repeat("x", account.MaxResponseBody+1))}, []string{"body"}},
-		{"bad headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{"": "x", "a b": "x", "X": "1\r\nY: 2", "content-Length": "5", "z": " x", "Fairlead-Error-Code": "x"}},
-			[]string{"headers.", "headers.Fairlead-Error-Code", "headers.X", "headers.a b", "headers.content-Length", "headers.z"}},
+		{"bad headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{
+			"": "x", "a b": "x", "X": "1\r\nY: 2", "content-Length": "5", "z": " x",
+			"Fairlead-Error-Code": "x", "fairlead_x": "x",
+		}}, []string{"headers.", "headers.Fairlead-Error-Code", "headers.X", "headers.a b",
+			"headers.content-Length", "headers.fairlead_x", "headers.z"}},
 		{"one header twice", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{"X-A": "1", "x-a": "2"}}, []string{"headers.x-a"}},
 		{"many headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &tooManyHeaders}, []string{"headers"}},
 		{"texts", account.BackendStatic, account.BackendPatch{Address: new("a:1"), Description: new(strings.Repeat("x", 256)), Metadata: new("\x00")}, []string{"description", "metadata"}},

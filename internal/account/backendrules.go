@@ -57,6 +57,27 @@ func (p BackendPatch) applyFailover(b *Backend, r *rules) {
 		}
 	}
 	b.HealthStatus = slices.Compact(slices.Sorted(slices.Values(b.HealthStatus)))
+	p.HealthRule.apply(&b.HealthRule, r)
+}
+
+func (p HealthRulePatch) apply(h *HealthRule, r *rules) {
+	for _, f := range []struct {
+		name string
+		to   *int
+		from *int
+		most int
+	}{
+		{"window_seconds", &h.WindowSeconds, p.WindowSeconds, MaxHealthWindow},
+		{"min_answers", &h.MinAnswers, p.MinAnswers, MaxHealthAnswers},
+		{"failure_percent", &h.FailurePercent, p.FailurePercent, 100},
+		{"min_clients", &h.MinClients, p.MinClients, MaxHealthClients},
+	} {
+		set(f.to, f.from)
+		if *f.to < 0 || *f.to > f.most {
+			rule := fmt.Sprintf("must be a number from 1 to %d; 0 is the default", f.most)
+			r.add("health."+f.name, strconv.Itoa(*f.to), rule)
+		}
+	}
 }
 
 func (p BackendPatch) applyWeighted(b *Backend, r *rules) {
@@ -115,7 +136,9 @@ func (p BackendPatch) applyResponse(b *Backend, r *rules) {
 }
 
 // framing are the headers that say how an answer travels; the edge sets them itself.
-var framing = []string{"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", strings.ToLower(CodeHeader)}
+var framing = []string{
+	"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
 
 func brokenHeader(name, value string, seen map[string]bool) string {
 	lower := strings.ToLower(name)
@@ -124,7 +147,7 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 	switch {
 	case name == "" || len(name) > MaxName || strings.ContainsFunc(name, notToken):
 		return fmt.Sprintf("the name must have 1 to %d letters, digits or characters of !#$%%&'*+-.^_`|~", MaxName)
-	case slices.Contains(framing, lower):
+	case slices.Contains(framing, lower) || IsReservedHeader(name):
 		return "the edge sets this header itself; leave it out"
 	case twice:
 		return "is given twice; the case of the letters does not tell headers apart"

@@ -52,6 +52,7 @@ const (
 	CodeLoginAgain          Code = "ERR_FL_3014"
 	CodeLoginFailed         Code = "ERR_FL_3015"
 	CodeProviderFailed      Code = "ERR_FL_3016"
+	CodePolicyCost          Code = "ERR_FL_3017"
 	CodeNoTarget            Code = "ERR_FL_3020"
 	CodeNoChild             Code = "ERR_FL_3021"
 	CodeNoInternal          Code = "ERR_FL_3022"
@@ -60,9 +61,6 @@ const (
 	CodeMisdirected         Code = "ERR_FL_3030"
 	CodeBadRequest          Code = "ERR_FL_3031"
 )
-
-// CodeHeader is the response header by which programs tell a page of Fairlead's from an answer of the upstream: it carries the Code.
-const CodeHeader = "Fairlead-Error-Code"
 
 // CodeInfo is one row of the table of codes.
 type CodeInfo struct {
@@ -110,6 +108,7 @@ func Codes() []CodeInfo {
 		{CodeLoginAgain, 401, "login older than a revocation"},
 		{CodeLoginFailed, 403, "login refused"},
 		{CodeProviderFailed, 502, "identity provider does not answer"},
+		{CodePolicyCost, 500, "traffic policy takes too much work"},
 		{CodeNoTarget, 503, "cloud endpoint without a target"},
 		{CodeNoChild, 503, "no child of the backend is up"},
 		{CodeNoInternal, 503, "internal endpoint missing"},
@@ -130,11 +129,15 @@ func (c Code) Status() int {
 	return 500
 }
 
-// FieldError is one broken rule of a request: the field, the value as it was given and the rule with its remedy.
+// FieldError is one broken rule of a request: the field, the value as it was given and the rule with its
+// remedy. For a mistake in a document, such as a traffic policy, it has the place, from 1 and in characters,
+// with which the rule begins, too.
 type FieldError struct {
-	Field string `json:"field"`
-	Value string `json:"value"`
-	Rule  string `json:"rule"`
+	Field  string `json:"field"`
+	Value  string `json:"value"`
+	Rule   string `json:"rule"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 }
 
 // Error is the domain error: a code, a message that is safe to show to the caller, and the cause, which is only logged.

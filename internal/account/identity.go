@@ -36,7 +36,7 @@ type UserAgent struct {
 	Raw            string `json:"raw"`
 	BrowserName    string `json:"browser_name"`
 	BrowserVersion string `json:"browser_version"`
-	DeviceType     string `json:"device_type"` // Desktop, Mobile, Tablet, Bot; "" = not known
+	DeviceType     string `json:"device_type"` // Desktop, Mobile, Tablet, Bot, Unknown
 	OSName         string `json:"os_name"`
 	OSVersion      string `json:"os_version"`
 }
@@ -89,16 +89,25 @@ type Accessed struct {
 
 // UserFilter narrows a list of users; empty fields match everything.
 type UserFilter struct {
-	Query    string // a part of user name, e-mail, name, provider's user id or id, in any case
-	Provider string // the provider's name, or a part of it, in any case
+	// Query holds words. Each is a part of user name, e-mail, name, the provider's name, its id of the
+	// user, or id, whatever their case and accents.
+	Query    string
+	Provider string // the provider's name, or a part of it, likewise
 	UserID   string
+	// AccessFilter selects users by a live session; with Endpoint alone, by every endpoint that they
+	// have accessed.
+	AccessFilter
+
+	ByActivity   bool      // the most recently active first, and not the newest
+	ActiveBefore time.Time // with ByActivity: LastActive of the user Page.BeforeID, after which the page begins
 }
 
 // AppSessionFilter narrows a list of sessions; empty fields match everything.
 type AppSessionFilter struct {
-	Query    string // as UserFilter.Query, of the user; or a part of the URL or the IP address
+	Query    string // words as in UserFilter.Query; each is of the user, or a part of the URL or the IP address
 	Provider string
 	UserID   string
+	AccessFilter
 }
 
 // MaxSearch bounds what is searched for, in bytes.
@@ -109,6 +118,7 @@ func (f UserFilter) Validate() error {
 	var r rules
 	r.text("q", f.Query, MaxSearch)
 	r.text("provider", f.Provider, MaxSearch)
+	f.AccessFilter.validate(&r)
 	return r.err()
 }
 
@@ -120,15 +130,19 @@ type Identities interface {
 	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool, err error)
 	Accessed(ctx context.Context, accountID, userID string) ([]Accessed, error)
 	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error) // of the users that there are, by name
+	// AccessChoices returns what an AccessFilter can select now.
+	AccessChoices(ctx context.Context, accountID string) (*AccessChoices, error)
 }
 
-// RevokeSelector says whose sessions end. Exactly one of UserID, SessionID and Issuer is set.
+// RevokeSelector says whose sessions end. Exactly one of UserID, SessionsOf, SessionID and Issuer
+// is set.
 type RevokeSelector struct {
-	UserID    string // the user goes too, with all that is known of them
-	SessionID string
+	UserID     string // the user goes too, with all that is known of them
+	SessionsOf string // all sessions of the user with this id, who stays
+	SessionID  string
 
-	// Of a back-channel logout: the sessions of the issuer's sid, or of its sub.
-	Issuer, ProviderSession, Subject string
+	// Of a back-channel logout: the sessions of the issuer's client with its sid, or its sub.
+	Issuer, Client, ProviderSession, Subject string
 	// Once names the issuer's word, which counts until OnceUntil and one time only: CodeLoginFailed when it was used, or is too old. It is used when the
 	// sessions have ended, and not before: who asks again after a failure is heard. "" = there is nothing to count.
 	Once      string
@@ -141,6 +155,7 @@ const (
 	RevokedByLogout      = "logout"              // by the user
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
 	RevokedByRetention   = "retention"           // nobody was there for longer than identities are kept
+	RevokedByNewLogin    = "new login"           // in the same browser at the same endpoint
 	RevokedByLimit       = "session limit"       // at a login of one session more than a user may have; it was the one that was used least recently
 )
 

@@ -25,6 +25,7 @@ type NewLogin struct {
 	Provider  IdentityProvider
 	Identity  LoginIdentity // ID is ignored
 	Issuer    string        // of the provider, for back-channel logout; "" = none
+	Client    string        // of the provider, whose logouts alone end the session
 	Subject   string
 	SessionID string // the provider's sid; "" = none
 
@@ -35,6 +36,7 @@ type NewLogin struct {
 	EndpointID, URL string
 	Bound           string // what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
 	TokenHash       []byte // SHA-256 of the browser's secret
+	Replaces        []byte // TokenHash of the browser's session until now, which ends if Bound is the same; nil = none
 	Device          Device
 	MaxDuration     time.Duration // of the session's life
 	Idle            time.Duration // 0 = none
@@ -48,6 +50,7 @@ type LiveSession struct {
 	Identity              LoginIdentity
 	Provider              IdentityProvider
 	ExpiresAt             time.Time
+	Replaced              string // id of the session that a login has ended, of Login only; "" = none
 }
 
 // Logins is what login actions need of the store. Times of sessions that count as over are the store's clock.

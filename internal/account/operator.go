@@ -5,6 +5,7 @@ package account
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -27,8 +28,16 @@ type Operator struct {
 	AccountID string `json:"-"`
 }
 
-// FeatureBindings is the feature of an operator that projects kubernetes-bound endpoints.
-const FeatureBindings = "bindings"
+// Features of an operator. Only FeatureBindings, which projects kubernetes-bound endpoints, means
+// anything here; the others are those that operators of the public API report.
+const (
+	FeatureBindings = "bindings"
+	FeatureIngress  = "ingress"
+	FeatureGateway  = "gateway"
+)
+
+// Features returns every feature that an operator may report.
+func Features() []string { return []string{FeatureBindings, FeatureIngress, FeatureGateway} }
 
 // OperatorDeployment says where an operator runs.
 type OperatorDeployment struct {
@@ -92,7 +101,12 @@ func (p OperatorPatch) ApplyNew(o Operator) (Operator, error) {
 func (p OperatorPatch) apply(o *Operator) {
 	set(&o.Description, p.Description)
 	set(&o.Metadata, p.Metadata)
-	set(&o.EnabledFeatures, p.EnabledFeatures)
+	if p.EnabledFeatures != nil {
+		o.EnabledFeatures = make([]string, len(*p.EnabledFeatures))
+		for i, feature := range *p.EnabledFeatures {
+			o.EnabledFeatures[i] = strings.ToLower(feature)
+		}
+	}
 	set(&o.Region, p.Region)
 	set(&o.Deployment.Name, p.Deployment.Name)
 	set(&o.Deployment.Namespace, p.Deployment.Namespace)

@@ -134,8 +134,9 @@ func (o *Operator) Validate() error {
 		}
 	}
 	for i, feature := range o.EnabledFeatures {
-		if feature != FeatureBindings || i > 0 {
-			r.add("enabled_features["+strconv.Itoa(i)+"]", feature, `the only feature is "bindings", once`)
+		if !slices.Contains(Features(), feature) || slices.Contains(o.EnabledFeatures[:i], feature) {
+			r.add("enabled_features["+strconv.Itoa(i)+"]", feature,
+				"must be one of "+strings.Join(Features(), ", ")+", each at most once")
 		}
 	}
 	o.validateBinding(&r)

@@ -31,6 +31,7 @@ type Endpoint struct {
 type Target struct {
 	Index    int    // in Options.Endpoints
 	URL      string // "" for a labelled tunnel
+	Name     string // --name; "" = none was given
 	Labels   string // of a labelled tunnel, as in "app=api site=a"
 	Upstream string
 }
@@ -44,7 +45,7 @@ func (t Target) What() string {
 }
 
 func (e *Endpoint) target(index int) Target {
-	t := Target{Index: index, Upstream: e.Upstream.String()}
+	t := Target{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
 	if len(e.Labels) == 0 {
 		t.URL = e.URL.String()
 		return t

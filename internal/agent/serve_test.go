@@ -84,7 +84,7 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 
 // hello is the usual endpoint, as events name it.
 func hello(upstream string) agent.Target {
-	return agent.Target{URL: "http://hello.demo", Upstream: upstream}
+	return agent.Target{URL: "http://hello.demo", Name: "n", Upstream: upstream}
 }
 
 func TestRequestLinesReachTheScreen(t *testing.T) {

@@ -63,7 +63,7 @@ func readFile(path string, mustExist bool) (*file, error) {
 	if data, err = asUTF8(data); err != nil {
 		return nil, fmt.Errorf("config file %q: %w", path, err)
 	}
-	return f, f.parse(data)
+	return f.parse(data)
 }
 
 // asUTF8 returns text in UTF-8, which is what Save writes: some editors and shells of Windows write UTF-16, with the mark by which it is known.
@@ -103,37 +103,33 @@ func readLimited(path string) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// parse accepts one mapping of known keys to scalars, or an empty document.
-func (f *file) parse(data []byte) error {
+// parse accepts one mapping of known keys to scalars, or an empty document. It returns f with all that is right beside an
+// error that joins all that is wrong, and nil where nothing could be read.
+func (f *file) parse(data []byte) (*file, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		f.lead = data
-		return nil
+		return f, nil
 	} else if err != nil {
-		return fmt.Errorf("config file %q is not valid YAML: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("config file %q is not valid YAML: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("config file %q holds more than one document; keep one", f.path)
+		return nil, fmt.Errorf("config file %q holds more than one document; keep one", f.path)
 	}
 	f.doc = &doc
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-		return nil
+		return f, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return f.errorAt(root, "the file must be a list of lines like %q", KeyServerURL+": https://fairlead.example.com:8443")
+		return nil, f.errorAt(root, "the file must be a list of lines like %q", KeyServerURL+": https://fairlead.example.com:8443")
 	}
-	var problems []string // all of them, in one line
+	var problems []error
 	for i := 0; i < len(root.Content); i += 2 {
-		if err := f.take(root.Content[i], root.Content[i+1]); err != nil {
-			problems = append(problems, err.Error())
-		}
+		problems = append(problems, f.take(root.Content[i], root.Content[i+1]))
 	}
-	if len(problems) > 0 {
-		return errors.New(strings.Join(problems, "; "))
-	}
-	return nil
+	return f, errors.Join(problems...)
 }
 
 func (f *file) take(key, value *yaml.Node) error {

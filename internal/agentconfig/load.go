@@ -4,6 +4,7 @@
 package agentconfig
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -41,7 +42,8 @@ type Settings struct {
 }
 
 // Load resolves the settings: flags, then environment, then the config file. The two ways to name the trusted authority are one
-// setting, so that a flag of the one kind replaces a line of the other kind. stdin is read only for AuthtokenFile "-".
+// setting, so that a flag of the one kind replaces a line of the other kind. stdin is read only for AuthtokenFile "-". The
+// error joins everything that is wrong (errors.Join); the Settings, where there are any, are what could be read.
 func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	path, explicit, err := Path(flags.Config, env)
 	if err != nil && flags.missesNothing(env) {
@@ -52,7 +54,7 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	}
 	f := newFile("")
 	if path != "" {
-		if f, err = readFile(path, explicit); err != nil {
+		if f, err = readFile(path, explicit); f == nil {
 			return nil, err
 		}
 	}
@@ -60,13 +62,11 @@ func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 		Value{flags.ServerURL, "--server"},
 		Value{env(EnvServerURL), EnvServerURL},
 		Value{f.values[KeyServerURL], f.source(KeyServerURL)})}
-	if err := s.resolveTrust(flags, env, f); err != nil {
-		return nil, err
-	}
+	err = errors.Join(err, s.resolveTrust(flags, env, f), s.resolveToken(flags, env, f, stdin))
 	if f.exposed() {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("others can read the authtoken in %s; run: chmod 600 %s", path, path))
 	}
-	return s, s.resolveToken(flags, env, f, stdin)
+	return s, err
 }
 
 // missesNothing says that server and authtoken do not depend on a config file.

@@ -25,6 +25,11 @@ func (c *Client) RevokeUser(ctx context.Context, id string) error {
 	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(id))
 }
 
+// EndAppSessions ends all sessions of a person, who stays known. When it returns, they are dead.
+func (c *Client) EndAppSessions(ctx context.Context, userID string) error {
+	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(userID)+"/sessions")
+}
+
 // RevokeAppSession ends one session. When it returns, it is dead.
 func (c *Client) RevokeAppSession(ctx context.Context, id string) error {
 	return c.DeleteObject(ctx, "/app/sessions/"+url.PathEscape(id))

@@ -21,7 +21,7 @@ func (s *server) listAPIKeys(c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	found, err := s.opt.APIKeys.PageOfAPIKeys(c.r.Context(), c.accountID(), page)
+	found, err := s.apiKeyPage(c, page)
 	if err != nil {
 		return err
 	}
@@ -35,11 +35,27 @@ func (s *server) listAPIKeys(c *call) error {
 	return c.writeJSON(http.StatusOK, list)
 }
 
+// apiKeyPage reads a page of the keys that the calling key may see: all of the account, or itself.
+func (s *server) apiKeyPage(c *call, page account.Page) (*account.APIKeyPage, error) {
+	if c.key.Has(account.ScopeRead) {
+		return s.opt.APIKeys.PageOfAPIKeys(c.r.Context(), c.accountID(), page)
+	}
+	own := &account.APIKeyPage{Keys: []account.APIKey{}}
+	if page.BeforeID == "" || c.key.ID < page.BeforeID {
+		own.Keys = append(own.Keys, *c.key)
+	}
+	return own, nil
+}
+
 func (s *server) getAPIKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	found, err := s.opt.APIKeys.APIKey(c.r.Context(), c.accountID(), c.r.PathValue("id"))
+	id := c.r.PathValue("id")
+	if !c.key.Has(account.ScopeRead) && id != c.key.ID {
+		return account.Errorf(account.CodeNotFound, "there is no API key %q in this account", account.Shorten(id))
+	}
+	found, err := s.opt.APIKeys.APIKey(c.r.Context(), c.accountID(), id)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,11 @@ type failoverBackend struct {
 }
 
 type backendHealth struct {
-	HTTPStatus []int `json:"http_status"`
+	HTTPStatus     []int `json:"http_status"`
+	WindowSeconds  int   `json:"window_seconds,omitempty"` // as the other numbers: left out while it is the default
+	MinAnswers     int   `json:"min_answers,omitempty"`
+	FailurePercent int   `json:"failure_percent,omitempty"`
+	MinClients     int   `json:"min_clients,omitempty"`
 }
 
 type weightedBackend struct {

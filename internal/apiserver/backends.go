@@ -127,9 +127,15 @@ func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
 		p.Children = o.texts("backends")
 		if health, null := o.object("health"); health != nil {
 			p.HealthStatus = health.integers("http_status")
+			p.HealthRule = account.HealthRulePatch{
+				WindowSeconds: health.integerOr("window_seconds", 0), MinAnswers: health.integerOr("min_answers", 0),
+				FailurePercent: health.integerOr("failure_percent", 0), MinClients: health.integerOr("min_clients", 0),
+			}
 			health.done()
 		} else if null {
-			p.HealthStatus = new([]int{})
+			p.HealthStatus, p.HealthRule = new([]int{}), account.HealthRulePatch{
+				WindowSeconds: new(0), MinAnswers: new(0), FailurePercent: new(0), MinClients: new(0),
+			}
 		}
 	case account.BackendWeighted:
 		p.Weights = mapOf(o, "backends", "must be an object of numbers, by id", (*object).integer)
@@ -139,7 +145,9 @@ func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
 		p.StatusCode, p.Body = o.integerOr("status_code", http.StatusOK), o.text("body")
 		p.Headers = mapOf(o, "headers", "must be an object of strings, by name", (*object).text)
 	case account.BackendStatic:
-		p.Address = o.text("address")
+		if p.Address = o.text("address"); p.Address != nil && k.opt.CheckStatic != nil {
+			b.broken = append(b.broken, account.FieldsOf(k.opt.CheckStatic(*p.Address))...)
+		}
 		if tls, null := o.object("tls"); tls != nil {
 			p.TLS = tls.boolean("enabled")
 			tls.done()
@@ -149,6 +157,14 @@ func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
 	}
 	o.done()
 	return b, p, nil
+}
+
+func healthOf(b *account.Backend) backendHealth {
+	rule := b.HealthRule
+	return backendHealth{
+		HTTPStatus: append([]int{}, b.HealthStatus...), WindowSeconds: rule.WindowSeconds, MinAnswers: rule.MinAnswers,
+		FailurePercent: rule.FailurePercent, MinClients: rule.MinClients,
+	}
 }
 
 func (k backendsOf) answer(c *call, status int, b *account.Backend) error {
@@ -173,7 +189,7 @@ func (k backendsOf) shower(c *call) (func(b *account.Backend) any, error) {
 		switch k.kind {
 		case account.BackendFailover:
 			shown := failoverBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata,
-				Backends: b.Children, Health: backendHealth{HTTPStatus: append([]int{}, b.HealthStatus...)}}
+				Backends: b.Children, Health: healthOf(b)}
 			if k.opt.Active != nil {
 				shown.ActiveBackend = k.opt.Active.Active(b.AccountID, b.ID)
 			}

@@ -86,12 +86,16 @@ func TestBackendPatches(t *testing.T) {
 	a := newAPI(t)
 	ids := a.backendOfEachKind()
 	a.Clock.Step(time.Hour)
+	const rule = `"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2`
 	for _, c := range []struct {
 		kind        account.BackendKind
 		patch, want string // what the answer has afterwards
 	}{
 		{account.BackendFailover, `{"health":{"http_status":[503,502]}}`, `"health":{"http_status":[502,503]}`},
 		{account.BackendFailover, `{"health":{}}`, `"health":{"http_status":[502,503]}`},
+		{account.BackendFailover, `{"health":{` + rule + `}}`, `"health":{"http_status":[502,503],` + rule + `}`},
+		{account.BackendFailover, `{"health":{"min_answers":null,"min_clients":0}}`,
+			`"health":{"http_status":[502,503],"window_seconds":30,"failure_percent":60}`},
 		{account.BackendFailover, `{"health":null}`, `"health":{"http_status":[]}`},
 		{account.BackendStatic, `{"tls":{}}`, `"tls":{"enabled":true}`},
 		{account.BackendStatic, `{"tls":null,"address":"Other.example.com:1"}`, `"address":"other.example.com:1","tls":{"enabled":false}`},
@@ -123,6 +127,9 @@ func TestBackendsRefuseWhatIsWrong(t *testing.T) {
 		{"failover", `{"backends":null,"health":7,"metadata":7}`, []string{"backends", "health", "metadata"}},
 		{"failover", `{"backends":["x",7],"health":{"http_status":[1,"x",null],"y":1}}`, []string{"backends[1]", "health.http_status[0]", "health.http_status[1]", "health.http_status[2]", "health.y"}},
 		{"failover", `{"backends":["x"]}`, []string{"backends"}},
+		{"failover", `{"backends":["` + ids[account.BackendStatic] + `"],` +
+			`"health":{"window_seconds":301,"min_answers":-1,"failure_percent":101,"min_clients":1.5}}`,
+			[]string{"health.min_clients", "health.window_seconds", "health.min_answers", "health.failure_percent"}},
 		{"weighted", `{"backends":["x"]}`, []string{"backends"}},
 		{"weighted", `{"backends":{"x":"y","z":null,"a":-1,"a":1.5}}`, []string{"backends.x", "backends.z", "backends.a"}},
 		{"tunnel_group", `{"labels":{"a":7,"":"x"}}`, []string{"labels.a", "labels"}},

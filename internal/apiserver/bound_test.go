@@ -20,8 +20,8 @@ import (
 // admitParts admits endpoints whose URL holds one of the selectors' texts.
 func admitParts(o *apiserver.Options) {
 	o.Admits = func(selectors []string) (func(*account.Endpoint) bool, error) {
-		if slices.Contains(selectors, "(") {
-			return nil, account.Invalid("binding.endpoint_selectors[0]", "(", "does not compile")
+		if i := slices.Index(selectors, "("); i >= 0 {
+			return nil, account.Invalid(fmt.Sprintf("binding.endpoint_selectors[%d]", i), "(", "does not compile")
 		}
 		return func(e *account.Endpoint) bool {
 			return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s string) bool { return strings.Contains(e.URL, s) })
@@ -55,7 +55,7 @@ func (a *api) bound(key, operator, query string) (urls []string) {
 
 func TestBoundEndpointsAreThoseThatTheSelectorsAdmit(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts)
+	a := newAPI(t)
 	session := a.Session()
 	for i := range 7 {
 		a.Clock.Step(time.Millisecond)
@@ -70,15 +70,13 @@ func TestBoundEndpointsAreThoseThatTheSelectorsAdmit(t *testing.T) {
 	storetest.Equal(t, "without a binding", len(a.bound(a.admin, a.operatorWith(a.admin, `null`), "")), 0)
 	idle := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, `{"binding":{}}`).want(201)).ID
 	storetest.Equal(t, "without the feature", len(a.bound(a.admin, idle, "")), 0)
-	broken := a.operatorWith(a.admin, `{"endpoint_selectors":["("]}`)
-	a.get("/kubernetes_operators/"+broken+"/bound_endpoints").want(400, account.CodeInvalid)
 	a.get("/kubernetes_operators/"+odd+"/bound_endpoints?binding=kubernetes").want(400, account.CodeInvalid)
 	a.get("/kubernetes_operators/op-none/bound_endpoints").want(404, account.CodeNotFound)
 }
 
 func TestBoundEndpointsOfOthersAreUnknown(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts)
+	a := newAPI(t)
 	other, _ := a.NewAccount("other")
 	a.Bind(a.Session(), "http://mine.demo")
 	mine, stranger := a.key(a.AccountID, account.ScopeOperator), a.key(a.AccountID, account.ScopeOperator)
@@ -121,6 +119,38 @@ func TestASlowSelectorGivesShortPages(t *testing.T) {
 
 func TestBoundEndpointsOfAStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Endpoints = brokenEndpoints{err: errors.New("secret")} })
+	a := newAPI(t, func(o *apiserver.Options) { o.Endpoints = brokenEndpoints{err: errors.New("secret")} })
 	a.get("/kubernetes_operators/"+a.operatorWith(a.admin, `{}`)+"/bound_endpoints").want(500, account.CodeInternal)
+}
+
+func TestOperators_RefuseSelectorsThatDoNotCompile(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	good := a.operatorWith(a.admin, `{"endpoint_selectors":["demo"]}`)
+	for _, r := range [][2]string{{"POST", ""}, {"PATCH", "/" + good}} {
+		send := func(body string) *answer { return a.do(r[0], "/kubernetes_operators"+r[1], a.admin, body) }
+		got := send(`{"binding":{"endpoint_selectors":["demo","("]}}`).want(400, account.CodeInvalid).rules()
+		storetest.Equal(t, r[0]+" rule", got["binding.endpoint_selectors[1]"], "does not compile")
+		long := strings.Repeat("x", account.MaxRegion+1)
+		got = send(`{"colour":1,"region":"` + long + `","binding":{"endpoint_selectors":["("]}}`).want(400).rules()
+		if len(got) != 3 || got["binding.endpoint_selectors[0]"] == "" || got["region"] == "" || got["colour"] == "" {
+			t.Errorf("%s: rules %v, want three", r[0], got)
+		}
+		send(`{"binding":{"endpoint_selectors":[`+strings.Repeat(`"(",`, 16)+`"("]}}`).want(400, account.CodeInvalid)
+	}
+	kept := into[account.Operator](a.get("/kubernetes_operators/" + good).want(200))
+	storetest.Equal(t, "selectors after refused patches", fmt.Sprint(kept.Binding.EndpointSelectors), "[demo]")
+}
+
+func TestOperators_TakeFeaturesOfThePublicAPI(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.Bind(a.Session(), "http://api.demo")
+	made := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin,
+		`{"enabled_features":["Ingress","gateway","Bindings"],"binding":{"csr":"x"}}`).want(201))
+	storetest.Equal(t, "features", fmt.Sprint(made.EnabledFeatures), "[ingress gateway bindings]")
+	storetest.Equal(t, "bound", fmt.Sprint(a.bound(a.admin, made.ID, "")), "[http://api.demo]")
+	patched := into[account.Operator](a.do("PATCH", "/kubernetes_operators/"+made.ID, a.admin,
+		`{"enabled_features":["INGRESS"]}`).want(200))
+	storetest.Equal(t, "patched", fmt.Sprint(patched.EnabledFeatures), "[ingress]")
 }

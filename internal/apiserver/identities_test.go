@@ -151,3 +151,69 @@ func TestIdentitiesThatAreRefused(t *testing.T) {
 	}
 	storetest.Equal(t, "still there", a.Lives("secret of alice"), true)
 }
+
+func TestIdentities_EndAllSessionsOfAUser(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	user, session := a.login("alice")
+	a.Login("alice", "second")
+	a.Login("bob", "third")
+	path := "/app/users/" + user + "/sessions"
+	a.do("DELETE", path, a.key(a.AccountID, account.ScopeRead), "").want(403, account.CodeScope)
+	a.do("DELETE", path+"?x=1", a.admin, "").want(400, account.CodeInvalid)
+	storetest.Equal(t, "live before", fmt.Sprint(a.Lives("secret of alice"), a.Lives("second")), "true true")
+	for range 2 { // who asks again gets the same answer
+		if got := a.do("DELETE", path, a.key(a.AccountID, account.ScopeIdentities), "").want(204); got.text != "" {
+			t.Errorf("the answer has a body: %q", got.text)
+		}
+	}
+	storetest.Equal(t, "live", fmt.Sprint(a.Lives("secret of alice"), a.Lives("second"), a.Lives("third")),
+		"false false true")
+	a.get("/app/users/" + user).want(200)
+	a.get("/app/sessions/"+session).want(404, account.CodeNotFound)
+	a.do("DELETE", "/app/users/au-none/sessions", a.admin, "").want(404, account.CodeNotFound)
+	a.do("DELETE", "/app/users/"+session+"/sessions", a.admin, "").want(404, account.CodeNotFound)
+}
+
+func TestIdentities_FiltersAndOrder(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	alice, _ := a.login("alice")
+	a.Clock.Step(time.Second)
+	bob := a.Login("bob", "s2").UserID
+	a.Clock.Step(time.Minute)
+	a.Login("alice", "s3")
+	for query, want := range map[string]string{
+		"": bob + alice, "sort=created_at": bob + alice, "sort=last_active": alice + bob, "country=us": alice,
+		"country=DE": "", "country=": bob + alice,
+		"ip=203.0.113.9": bob + alice, "ip=203.0.114": "", "endpoint=APP.example": bob + alice,
+		"endpoint=ep-1&country=US&ip=203.": alice,
+	} {
+		got := ""
+		for next := "/app/users?limit=1&" + query; next != ""; { // the next page keeps filters and order
+			page := a.get(next).want(200)
+			for _, u := range page.body["application_users"].([]any) {
+				got += fmt.Sprint(u.(map[string]any)["id"])
+			}
+			next = ""
+			if uri, more := page.body["next_page_uri"].(string); more {
+				at, err := url.Parse(uri)
+				storetest.Must(t, err)
+				next = at.RequestURI()
+			}
+		}
+		storetest.Equal(t, query, got, want)
+	}
+	storetest.Equal(t, "sessions", len(a.get("/app/sessions?country=us&endpoint=app").want(200).body["application_sessions"].([]any)), 1)
+	for query, field := range map[string]string{
+		"sort=name": "sort", "country=Germany": "country", "country=1x": "country", "ip=x": "ip", "ip=%25": "ip",
+		"endpoint=%00":                    "endpoint",
+		"sort=last_active&before_id=au-1": "before_active", "before_active=2026-11-20T08:00:00Z": "before_active",
+		"sort=last_active&before_id=au-1&before_active=now": "before_active",
+	} {
+		if rules := a.get("/app/users?"+query).want(400, account.CodeInvalid).rules(); rules[field] == "" {
+			t.Errorf("%s is refused for %v", query, rules)
+		}
+	}
+	a.get("/app/sessions?sort=last_active").want(400, account.CodeInvalid)
+}

@@ -164,10 +164,26 @@ func parameters(versionHeader string) schema {
 		"url":       query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
 		"type":      query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
 		"object_id": query("object_id", "only events about this object", schema{"type": "string", "pattern": positionPattern.String()}),
-		"q":         query("q", "only what has this part: of a user, the user name, e-mail address, name, provider_user_id or id; of a session, these of its user, the URL or the IP address; in any case", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"provider":  query("provider", "only users, and sessions of users, whose identity provider's name has this part, in any case", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"user_id":   query("user_id", "only the user with this id, or the user's sessions", schema{"type": "string", "pattern": positionPattern.String()}),
-		"watch":     query("watch", "true keeps the answer open and sends each change as a line", schema{"type": "boolean", "default": false}),
+		"q": query("q", "only what has each of these words: of a user, in the user name, e-mail address, "+
+			"name, provider's name, provider_user_id or id; of a session, in these of its user, the URL or the IP address; "+
+			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
+		"provider": query("provider", "only users, and sessions of users, whose identity provider's name has this part; "+
+			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
+		"user_id": query("user_id", "only the user with this id, or the user's sessions", schema{"type": "string", "pattern": positionPattern.String()}),
+		"endpoint": query("endpoint", "only sessions at endpoints with this part in their URL, in any case, or with this id; "+
+			"of users those with such a session, and without ip and country those who have ever accessed one",
+			schema{"type": "string", "maxLength": account.MaxSearch}),
+		"ip": query("ip", "only sessions that logged in from this IP address, or from addresses that begin with this; of users those with one",
+			schema{"type": "string", "pattern": "^[0-9A-Fa-f:.]{0,45}$"}),
+		"country": query("country", "only sessions that logged in from this country, by its code of ISO 3166-1; of users those with one",
+			schema{"type": "string", "pattern": "^([A-Za-z]{2})?$"}),
+		"sort": query("sort", "the order of users: the newest first, or the most recently active first",
+			schema{"enum": []string{"created_at", "last_active"}, "default": "created_at"}),
+		"before_active": query("before_active",
+			"with before_id and sort=last_active: the position in the list; it is part of next_page_uri",
+			schema{"type": "string", "format": "date-time"}),
+		"watch": query("watch", "true keeps the answer open and sends each change as a line",
+			schema{"type": "boolean", "default": false}),
 		"resource_version": query("resource_version", "the version from a list's first page, or of a watch's last line; required with watch=true",
 			schema{"type": "string"}),
 	}

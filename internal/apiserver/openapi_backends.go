@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -52,7 +53,19 @@ func backendBody(kind account.BackendKind) schema {
 	switch kind {
 	case account.BackendFailover:
 		all["backends"] = texts(schema{"type": "string"}, account.MaxBackendChildren)
-		all["health"] = inner(schema{"http_status": texts(schema{"type": "integer", "minimum": 200, "maximum": 599}, account.MaxHealthStatuses)})
+		upTo := func(most, def int) schema {
+			text := fmt.Sprintf("0 is the default: %d", def)
+			return schema{"type": []string{"integer", "null"}, "minimum": 0, "maximum": most, "description": text}
+		}
+		def := account.HealthRule{}.WithDefaults()
+		status := schema{"type": "integer", "minimum": 200, "maximum": 599}
+		all["health"] = inner(schema{
+			"http_status":     texts(status, account.MaxHealthStatuses),
+			"window_seconds":  upTo(account.MaxHealthWindow, def.WindowSeconds),
+			"min_answers":     upTo(account.MaxHealthAnswers, def.MinAnswers),
+			"failure_percent": upTo(100, def.FailurePercent),
+			"min_clients":     upTo(account.MaxHealthClients, def.MinClients),
+		})
 	case account.BackendWeighted:
 		all["backends"] = mapSchema(schema{"type": "integer", "minimum": 0, "maximum": account.MaxWeight}, account.MaxBackendChildren)
 	case account.BackendTunnelGroup:

@@ -23,9 +23,11 @@ var operations = withBackends(map[string]operation{
 		answers: map[int]any{200: account.Endpoint{}}},
 	"DELETE /endpoints/{id}": {id: "deleteEndpoint", summary: "Delete an endpoint of type cloud; its id stays reserved for its URL", answers: map[int]any{204: nil}},
 
-	"GET /app/users":                {id: "listApplicationUsers", summary: "List the people who logged in at endpoints", query: searching, answers: map[int]any{200: appUserList{}}},
-	"GET /app/users/{id}":           {id: "getApplicationUser", summary: "Read a user", answers: map[int]any{200: account.User{}}},
-	"DELETE /app/users/{id}":        {id: "revokeApplicationUser", summary: "Delete a user and end all their sessions, with what they have open", answers: map[int]any{204: nil}},
+	"GET /app/users":         {id: "listApplicationUsers", summary: "List the people who logged in at endpoints", query: usersQuery, answers: map[int]any{200: appUserList{}}},
+	"GET /app/users/{id}":    {id: "getApplicationUser", summary: "Read a user", answers: map[int]any{200: account.User{}}},
+	"DELETE /app/users/{id}": {id: "revokeApplicationUser", summary: "Delete a user and end all their sessions, with what they have open", answers: map[int]any{204: nil}},
+	"DELETE /app/users/{id}/sessions": {id: "endApplicationUserSessions", summary: "End all sessions of a user, with what they have open, and keep the user",
+		answers: map[int]any{204: nil}},
 	"GET /app/users/{id}/endpoints": {id: "listAccessedEndpoints", summary: "List where a user has been", answers: map[int]any{200: accessedList{}}},
 	"GET /app/sessions":             {id: "listApplicationSessions", summary: "List the sessions of users", query: searching, answers: map[int]any{200: appSessionList{}}},
 	"GET /app/sessions/{id}":        {id: "getApplicationSession", summary: "Read a session of a user", answers: map[int]any{200: account.AppSession{}}},
@@ -94,7 +96,7 @@ func moment() schema { return schema{"type": []string{"string", "null"}, "format
 func operatorFields(create bool) schema {
 	all := schema{
 		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata), "region": text(account.MaxRegion),
-		"enabled_features": texts(schema{"const": account.FeatureBindings}, 1),
+		"enabled_features": texts(schema{"type": "string", "enum": account.Features()}, len(account.Features())),
 		"deployment": inner(schema{"name": text(account.MaxShortText), "namespace": text(account.MaxShortText), "version": text(account.MaxShortText),
 			"cluster_name": text(account.MaxShortText)}),
 		"binding": inner(schema{"endpoint_selectors": texts(schema{"type": "string", "maxLength": account.MaxSelector}, account.MaxSelectors),

@@ -197,9 +197,11 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""}, {"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
 		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
 		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""}, {"GET", "/app/sessions", "", ""},
-		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/users/{id}", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
+		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
 		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
 	}
+	cases = append(cases, operationCase{"PATCH", "/backends/failover/{id}", unused[account.BackendFailover],
+		`{"health":{"http_status":[503],"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2}}`})
 	for kind, id := range unused {
 		at := "/backends/" + string(kind)
 		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""}, operationCase{"POST", at, "", backendBodies(leaf)[kind]},
@@ -243,7 +245,7 @@ func (a *api) linesAreAs(d description) {
 // described for it are known there, and the others are not.
 func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 10_000 })
 	d := a.description()
 	o := a.operatorWith(a.admin, "{}")
 	ids := map[string]string{"/kubernetes_operators": o, "/api_keys": into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,

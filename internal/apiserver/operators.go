@@ -111,7 +111,7 @@ func (s *server) upsertOperator(c *call) error {
 		o.ClusterUID = *clusterUID
 	}
 	o, err = patch.ApplyNew(o)
-	if err := b.err(err); err != nil {
+	if err := b.err(s.checkSelectors(patch, err)); err != nil {
 		return err
 	}
 	made, created, err := s.opt.Operators.UpsertOperator(c.r.Context(), o)
@@ -140,9 +140,9 @@ func (s *server) patchOperator(c *call) error {
 	}
 	b.top.ownID(c)
 	patch := readOperatorPatch(b.top)
-	if len(b.broken) > 0 {
-		_, err = patch.Apply(*existing) // to list all rules at once
-		return b.err(err)
+	_, err = patch.Apply(*existing) // to list all rules at once
+	if err := b.err(s.checkSelectors(patch, err)); err != nil {
+		return err
 	}
 	patched, err := s.opt.Operators.PatchOperator(c.r.Context(), c.caller(), existing.ID, patch)
 	if err != nil {
@@ -165,6 +165,23 @@ func (s *server) deleteOperator(c *call) error {
 	}
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// checkSelectors adds the patch's selectors that do not compile to the broken rules of err, which
+// may be nil.
+func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
+	selectors := p.Binding.EndpointSelectors
+	if selectors == nil || len(*selectors) > account.MaxSelectors {
+		return err
+	}
+	_, broken := s.opt.Admits(*selectors)
+	switch {
+	case err == nil:
+		return broken
+	case account.CodeOf(err) == account.CodeInvalid && account.CodeOf(broken) == account.CodeInvalid:
+		return account.InvalidAll(append(account.FieldsOf(err), account.FieldsOf(broken)...))
+	}
+	return err
 }
 
 // readOperatorPatch takes the fields of an operator. binding.csr has no meaning here: forwarders authenticate by authtoken.

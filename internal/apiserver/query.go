@@ -146,7 +146,8 @@ func (c *call) nextPage(more bool, uri, lastID string, q *query, extra url.Value
 		return nil
 	}
 	values := url.Values{"before_id": {lastID}}
-	for _, name := range []string{"limit", "binding", "url", "type", "object_id", "q", "provider", "user_id"} {
+	for _, name := range []string{"limit", "binding", "url", "type", "object_id", "q", "provider", "user_id",
+		"endpoint", "ip", "country", "sort"} {
 		if q.values.Has(name) {
 			values.Set(name, q.values.Get(name))
 		}

@@ -334,8 +334,11 @@ func TestBadBodies(t *testing.T) {
 		`{"binding":{}}`, `{"binding":{"endpoint_selectors":null,"csr":null}}`} {
 		post(fine).want(201)
 	}
-	if got := post(`{"enabled_features":["ingress"]}`).want(400).rules(); !strings.Contains(got["enabled_features[0]"], "bindings") {
-		t.Errorf("rules %v", got)
+	for _, wrong := range []string{`["tunnels"]`, `["ingress","Ingress"]`} {
+		got := post(`{"enabled_features":` + wrong + `}`).want(400).rules()
+		if len(got) != 1 || !strings.Contains(fmt.Sprint(got), "bindings, ingress, gateway") {
+			t.Errorf("%s: rules %v", wrong, got)
+		}
 	}
 	post(`{"metadata":"`+strings.Repeat("x", 4097)+`"}`).want(400, account.CodeInvalid)
 	post(`{"metadata":"`+strings.Repeat("x", 1<<20)+`"}`).want(413, account.CodeTooLarge)

@@ -59,6 +59,9 @@ type Options struct {
 	Mark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is kept; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
+	// CheckStatic returns CodeInvalid for the address of a static backend to which the server would not
+	// connect; nil admits all.
+	CheckStatic func(address string) error
 	Active      ActiveBackends // nil = not known
 	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with none of them every one is. CodeInvalid for
 	// a selector that does not compile.
@@ -173,11 +176,11 @@ func (s *server) routes() map[string]map[string]method {
 		"/tunnel_sessions/{id}/stop":                 {http.MethodPost: {only, s.stopSession}},
 		"/tunnel_sessions/{id}/restart":              {http.MethodPost: {only, s.restartSession}},
 		"/api_keys": {
-			http.MethodGet:  {reading, s.listAPIKeys},
+			http.MethodGet:  {watching, s.listAPIKeys},
 			http.MethodPost: {only, s.createAPIKey},
 		},
 		"/api_keys/{id}": {
-			http.MethodGet:    {reading, s.getAPIKey},
+			http.MethodGet:    {watching, s.getAPIKey},
 			http.MethodPatch:  {only, s.patchAPIKey},
 			http.MethodDelete: {only, s.deleteAPIKey},
 		},

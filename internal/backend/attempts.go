@@ -23,6 +23,7 @@ const (
 type Attempts struct {
 	r         *Resolver
 	accountID string
+	client    voter
 	deadline  time.Time
 
 	mu      sync.Mutex
@@ -52,13 +53,16 @@ const (
 )
 
 // Attempts begins a connection or request to the backend. CodeNotFound when the account has no such backend.
-func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string) (*Attempts, error) {
+func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, client Client) (*Attempts, error) {
 	root, err := r.tree(ctx, accountID, backendID)
 	if err != nil {
 		return nil, err
 	}
 	top := &node{branches: []branch{{node: root}}}
-	return &Attempts{r: r, accountID: accountID, deadline: r.opt.Clock().Add(maxDuration), frames: []*frame{newFrame(top)}, left: maxAttempts}, nil
+	return &Attempts{
+		r: r, accountID: accountID, client: client.voter(), deadline: r.opt.Clock().Add(maxDuration),
+		frames: []*frame{newFrame(top)}, left: maxAttempts,
+	}, nil
 }
 
 // Deadline is when no further attempt begins. The caller ends the ones under way by it too.
@@ -84,7 +88,7 @@ func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 			a.pop()
 			continue
 		}
-		f.tried[child], f.chosen, f.probe, f.started = true, child, probe, now
+		f.tried[child], f.chosen, f.probe, f.probed, f.started = true, child, probe, probe, now
 		n := f.branch().node
 		if n.isGroup() {
 			a.frames = append(a.frames, newFrame(n))
@@ -181,8 +185,10 @@ func (t *Attempt) Down(err error) {
 	a.fail(len(a.frames) - 1)
 }
 
-// Status tells the status of the leaf's HTTP answer. Where a failover on the way counts it as a failure of its child, the child is down, and
-// retry says that another child may be tried: Next gives it, once the caller has found that the request can be repeated.
+// Status tells the status of the leaf's HTTP answer. Where a failover on the way lists it, retry
+// says that another child may be tried: Next gives it, once the caller has found that the request
+// can be repeated. Whether the child is down by it the failover's rule says, and what other clients
+// were answered.
 func (t *Attempt) Status(code int) (retry bool) {
 	a := t.in
 	a.mu.Lock()
@@ -190,12 +196,25 @@ func (t *Attempt) Status(code int) (retry bool) {
 	if a.current != t || t.outcome == wentDown {
 		return false
 	}
+	now := a.r.opt.Clock()
 	for i, f := range slices.Backward(a.frames) {
-		if slices.Contains(f.node.backend.HealthStatus, code) {
-			t.outcome = wentDown
-			a.fail(i)
-			return a.more()
+		listed := f.node.backend.HealthStatus
+		if len(listed) == 0 {
+			continue
 		}
+		bad, h := slices.Contains(listed, code), f.branch().health
+		down := h != nil && h.answer(now, f.node.backend.HealthRule.WithDefaults(), a.client, bad, f.probed)
+		if !bad {
+			continue
+		}
+		t.outcome = wentDown
+		if down {
+			a.fail(i)
+		} else {
+			a.frames = a.frames[:i+1]
+			a.release()
+		}
+		return a.more()
 	}
 	return false
 }

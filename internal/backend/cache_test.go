@@ -49,7 +49,7 @@ func TestStoreUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a"), static("a"))
 		w.broken = errors.New("database is gone")
-		if _, err := w.Attempts(t.Context(), acme, "f"); !errors.Is(err, w.broken) {
+		if _, err := w.Attempts(t.Context(), acme, "f", Client{}); !errors.Is(err, w.broken) {
 			t.Errorf("without a tree: %v", err)
 		}
 		w.change(func() { w.broken = nil })
@@ -62,7 +62,7 @@ func TestStoreUnavailable(t *testing.T) {
 		}
 		w.change(func() { w.broken = nil; delete(w.all, "f") })
 		w.notify()
-		if _, err := w.Attempts(t.Context(), acme, "f"); account.CodeOf(err) != account.CodeNotFound {
+		if _, err := w.Attempts(t.Context(), acme, "f", Client{}); account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("a deleted backend: %v", err)
 		}
 	})
@@ -113,7 +113,7 @@ func TestStateDoesNotLeak(t *testing.T) {
 			}
 			w.change(func() { delete(w.all, id) })
 			w.notify()
-			if _, err := w.Attempts(t.Context(), acme, id); account.CodeOf(err) != account.CodeNotFound {
+			if _, err := w.Attempts(t.Context(), acme, id, Client{}); account.CodeOf(err) != account.CodeNotFound {
 				t.Fatal(err)
 			}
 			w.change(func() { delete(w.all, fmt.Sprintf("f%d", i-1)) })
@@ -127,7 +127,7 @@ func TestStateDoesNotLeak(t *testing.T) {
 			t.Errorf("%d trees, %d groups are left", len(a.trees), len(a.groups))
 		}
 		time.Sleep(treeIdle)
-		if _, err := w.Attempts(t.Context(), "ac-other", "b"); err != nil {
+		if _, err := w.Attempts(t.Context(), "ac-other", "b", Client{}); err != nil {
 			t.Fatal(err)
 		}
 		if len(w.accounts) != 1 || w.live != 1 {
@@ -146,7 +146,7 @@ func TestBrokenTrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "g"), failover("g", "f"), failover("h", "missing"))
 		for _, id := range []string{"f", "h"} {
-			if _, err := w.Attempts(t.Context(), acme, id); account.CodeOf(err) != account.CodeInternal {
+			if _, err := w.Attempts(t.Context(), acme, id, Client{}); account.CodeOf(err) != account.CodeInternal {
 				t.Errorf("%s: %v", id, err)
 			}
 		}

@@ -45,7 +45,7 @@ func TestLeafAlone(t *testing.T) {
 			w.expect(t, "a", "a!")
 			w.expect(t, "tg", "tg!")
 		}
-		attempts, err := w.Attempts(t.Context(), acme, "page")
+		attempts, err := w.Attempts(t.Context(), acme, "page", Client{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestLeafAlone(t *testing.T) {
 		if !ok || at.Response == nil || at.Response.Body != "page" || at.Static != nil || at.Labels != nil {
 			t.Errorf("attempt %+v", at)
 		}
-		if _, err := w.Attempts(t.Context(), acme, "nobody"); account.CodeOf(err) != account.CodeNotFound {
+		if _, err := w.Attempts(t.Context(), acme, "nobody", Client{}); account.CodeOf(err) != account.CodeNotFound {
 			t.Errorf("an unknown backend: %v", err)
 		}
 	})
@@ -162,7 +162,7 @@ func TestBudget(t *testing.T) {
 			t.Errorf("the way with slow failures %q", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		attempts, err := w.Attempts(ctx, acme, "f")
+		attempts, err := w.Attempts(ctx, acme, "f", Client{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,26 +209,10 @@ func TestHTTPStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := failover("f", "site", "c")
-		f.HealthStatus = []int{502, 503}
+		f.HealthStatus, f.HealthRule = []int{502, 503}, account.HealthRule{MinAnswers: 1, FailurePercent: 1} // of pods
 		w := newWorld(t, f, failover("site", "a", "b"), static("a"), static("b"), static("c"))
 		ask := func(statuses map[string]int) string {
-			attempts, err := w.Attempts(t.Context(), acme, "f")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var way []string
-			for {
-				at, ok := attempts.Next(t.Context())
-				if !ok {
-					t.Fatalf("nobody after %v", way)
-				}
-				way = append(way, at.BackendID)
-				time.Sleep(10 * time.Millisecond)
-				at.Up()
-				if !at.Status(statuses[at.BackendID]) {
-					return strings.Join(way, " ")
-				}
-			}
+			return w.answered(t, "f", Client{Own: true}, statuses)
 		}
 		if got := ask(map[string]int{"a": 500}); got != "a" { // not one that counts
 			t.Errorf("the way with 500 was %q", got)
@@ -262,7 +246,7 @@ func TestClientGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, failover("f", "a", "b"), static("a"), static("b"))
 		next := func() *Attempt {
-			attempts, err := w.Attempts(t.Context(), acme, "f")
+			attempts, err := w.Attempts(t.Context(), acme, "f", Client{})
 			if err != nil {
 				t.Fatal(err)
 			}

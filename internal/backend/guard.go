@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // ErrForbidden says that an address is not one that tenants may have the service connect to. Its text names the address: it is for logs, not for tenants.
@@ -26,7 +24,7 @@ const connectTimeout = 5 * time.Second
 // Guard connects to addresses that tenants name. Every address is judged when it is about to be connected to, after names are resolved, so
 // what a name meant a moment ago is no way around it. It is safe for concurrent use.
 type Guard struct {
-	Allow    []netip.Prefix // addresses that are allowed although they would not be
+	Allow    []Allowed      // addresses that are allowed although they would not be
 	Never    []netip.Prefix // addresses that are not allowed although Allow has them
 	Flag     string         // that sets Allow, for the message; default --static-allow
 	Timeout  time.Duration  // of a connect with the look-up of the name; default 5 s
@@ -62,40 +60,25 @@ func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("%w: %q is none", ErrForbidden, address)
 	}
-	return g.Check(at.Addr())
+	return g.Check(at)
 }
 
-// Check says whether an address may be connected to: ErrForbidden, with the reason, when not.
-func (g *Guard) Check(addr netip.Addr) error {
-	addr = addr.Unmap()
+// Check returns ErrForbidden, with the reason, for an address that must not be connected to.
+func (g *Guard) Check(at netip.AddrPort) error {
+	addr := at.Addr().Unmap()
 	for _, p := range g.Never {
 		if p.Contains(addr.WithZone("")) || p.Contains(within(addr)) {
 			return fmt.Errorf("%w: %s is never connected to", ErrForbidden, addr)
 		}
 	}
-	for _, p := range g.Allow {
-		if p.Contains(addr.WithZone("")) {
+	for _, a := range g.Allow {
+		if a.contains(addr.WithZone(""), at.Port()) {
 			return nil
 		}
 	}
 	if what := forbidden(addr); what != "" {
-		return fmt.Errorf("%w: %s is %s; %s can permit it", ErrForbidden, addr, what, cmp.Or(g.Flag, "--static-allow"))
+		return fmt.Errorf("%w: %s is %s; %s can permit it",
+			ErrForbidden, netip.AddrPortFrom(addr, at.Port()), what, cmp.Or(g.Flag, "--static-allow"))
 	}
 	return nil
-}
-
-// ParseAllow parses CIDRs, and addresses, for Guard.Allow. CodeInvalid with the field, which is the flag's name, for what is neither.
-func ParseAllow(field string, list []string) ([]netip.Prefix, error) {
-	var allow []netip.Prefix
-	for _, text := range list {
-		p, err := netip.ParsePrefix(text)
-		if addr, addrErr := netip.ParseAddr(text); err != nil && addrErr == nil && addr.Zone() == "" {
-			p, err = netip.PrefixFrom(addr, addr.BitLen()), nil
-		}
-		if err != nil || p.Addr().Is4In6() {
-			return nil, account.Invalid(field, text, "must be an address or a range of addresses, such as 10.1.2.0/24 or fd00:1::/64")
-		}
-		allow = append(allow, p.Masked())
-	}
-	return allow, nil
 }

@@ -32,11 +32,11 @@ func TestGuardRefuses(t *testing.T) {
 		"100::1", "5f00::1", "4000::1", "e000::1",
 	} {
 		g := Guard{}
-		if err := g.Check(netip.MustParseAddr(text)); !errors.Is(err, ErrForbidden) {
+		if err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(text), 443)); !errors.Is(err, ErrForbidden) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := (&Guard{}).Check(netip.Addr{}); !errors.Is(err, ErrForbidden) {
+	if err := (&Guard{}).Check(netip.AddrPort{}); !errors.Is(err, ErrForbidden) {
 		t.Errorf("no address at all: %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func TestGuardPermits(t *testing.T) {
 		"::ffff:8.8.8.8", "2606:4700:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::1",
 	} {
 		g := Guard{}
-		if err := g.Check(netip.MustParseAddr(text)); err != nil {
+		if err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(text), 443)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestGuardAllows(t *testing.T) {
 		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "127.0.0.1": true, "127.0.0.2": false, "fd00:1::99": true, "fd00:2::1": false,
 		"64:ff9b::10.1.2.3": false, "169.254.169.254": false,
 	} {
-		if err := g.Check(netip.MustParseAddr(text)); (err == nil) != want {
+		if err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(text), 443)); (err == nil) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestGuardUsesWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
 	g := Guard{
-		Allow:    []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		Allow:    []Allowed{{Prefix: netip.MustParsePrefix("127.0.0.1/32")}},
 		Resolver: names(t, map[string][]string{"api.example.": {"169.254.169.254", "10.0.0.1", "fd00:ec2::254", "::1", "127.0.0.1"}}),
 	}
 	c, err := g.Dial(t.Context(), "tcp", "api.example:"+port)
@@ -156,7 +156,7 @@ func TestGuardAgainstRebinding(t *testing.T) {
 	answers <- "127.0.0.1" // allowed, nobody listens there on that port
 	answers <- "127.0.0.2" // not allowed
 	g := Guard{
-		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		Allow: []Allowed{{Prefix: netip.MustParsePrefix("127.0.0.1/32")}},
 		Resolver: dns(t, func(_ string, _ dnsmessage.Type) []string {
 			select {
 			case a := <-answers:

@@ -133,7 +133,7 @@ func (w *world) connect(t testing.TB, id string) string {
 
 func (w *world) connectFor(t testing.TB, id string, connecting time.Duration) string {
 	t.Helper()
-	attempts, err := w.Attempts(t.Context(), acme, id)
+	attempts, err := w.Attempts(t.Context(), acme, id, Client{})
 	if err != nil {
 		t.Error(err)
 		return err.Error()
@@ -153,6 +153,29 @@ func (w *world) connectFor(t testing.TB, id string, connecting time.Duration) st
 			return strings.Join(way, " ")
 		}
 		at.Down(errRefused)
+	}
+}
+
+// answered makes one request of a client that may be repeated, and returns the leaves that answered
+// it, in order; each with the status that it has in statuses.
+func (w *world) answered(t testing.TB, id string, by Client, statuses map[string]int) string {
+	t.Helper()
+	attempts, err := w.Attempts(t.Context(), acme, id, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var way []string
+	for {
+		at, ok := attempts.Next(t.Context())
+		if !ok {
+			t.Fatalf("nobody after %v", way)
+		}
+		way = append(way, at.BackendID)
+		time.Sleep(10 * time.Millisecond) // of a synctest bubble
+		at.Up()
+		if !at.Status(statuses[at.BackendID]) {
+			return strings.Join(way, " ")
+		}
 	}
 }
 

@@ -22,12 +22,14 @@ const (
 // health is what live connections have taught of one child of one backend. The zero value is up. It is safe for concurrent use.
 type health struct {
 	mu        sync.Mutex
-	down      bool          // not fully up
-	successes int           // since it went down; more than 0 = it recovers
-	since     time.Time     // when it went down, began to recover or was back; outcomes of older attempts are out of date
-	delay     time.Duration // between the last failure and the next try
-	next      time.Time     // when the next live connection may try it
-	lease     time.Time     // until then one does
+	down      bool                // not fully up
+	successes int                 // since it went down; more than 0 = it recovers
+	since     time.Time           // when it went down, began to recover or was back; outcomes of older attempts are out of date
+	delay     time.Duration       // between the last failure and the next try
+	next      time.Time           // when the next live connection may try it
+	lease     time.Time           // until then one does
+	votes     votes               // while it is up
+	barred    map[voter]time.Time // who may not try it until then; since it went down
 }
 
 // level is how far a child can be relied on.
@@ -67,10 +69,10 @@ func (h *health) dueLocked(now time.Time) bool {
 }
 
 // take makes the caller the one live connection that tries the child, and says whether it is.
-func (h *health) take(now time.Time) bool {
+func (h *health) take(now time.Time, by voter) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.dueLocked(now) {
+	if !h.dueLocked(now) || now.Before(h.barred[by]) {
 		return false
 	}
 	h.lease = now.Add(probeLease)
@@ -99,6 +101,7 @@ func (h *health) success(now, started time.Time, probe bool) bool {
 	h.lease, h.next = time.Time{}, now.Add(recoveryPace)
 	if h.successes >= recoveryCount && now.Sub(h.since) >= recoverySpan {
 		h.down, h.successes, h.delay, h.since = false, 0, 0, now
+		h.votes, h.barred = votes{}, nil
 	}
 	return h.levelLocked() != before
 }

@@ -13,6 +13,7 @@ type frame struct {
 	failed  bool // the last of which something was told did not get through
 
 	chosen  int       // the child on the way
+	probed  bool      // probe, also after its outcome
 	probe   bool      // the way there is the one live connection that tries the child
 	started time.Time // when the child was chosen
 }
@@ -54,7 +55,7 @@ func (a *Attempts) pickFit(f *frame, now time.Time, dry bool) (child int, probe 
 			a.r.notice(a.accountID, f.node, b.node.id)
 			return child, false
 		}
-		if b.health.take(now) {
+		if b.health.take(now, a.client) {
 			return child, true
 		}
 		unfit[child] = true // another connection's turn

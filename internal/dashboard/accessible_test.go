@@ -29,7 +29,7 @@ func TestInTheBrowser(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *tab, *fake, *httptest.Server){
 		"every page is accessible": everyPageIsAccessible, "searching while one types": searching, "revoking with the keyboard": revokingWithTheKeyboard,
 		"live updates leave people alone": liveUpdates, "the key is deleted": theKeyIsDeleted, "signing in": signingIn, "without scripts": withoutScripts, "focus can be seen": focusCanBeSeen,
-		"the server stops answering": theServerStopsAnswering,
+		"the server stops answering": theServerStopsAnswering, "a phone": aPhone, "filters without scripts": filtersWithoutScripts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())

@@ -5,6 +5,7 @@ package dashboard
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -153,7 +154,7 @@ func TestOnlyFormsOfThisOriginChangeThings(t *testing.T) {
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
 	forms := []string{"/ui/sign-in", "/ui/sign-out", "/ui/agents/" + f.agents[0].ID + "/stop", "/ui/agents/" + f.agents[0].ID + "/restart", "/ui/api-keys/new", "/ui/authtokens/new",
-		"/ui/api-keys/" + f.keys[1].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/traffic-policy/identities/" + f.users[0].ID + "/revoke",
+		"/ui/api-keys/" + f.keys[1].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/traffic-policy/identities/" + f.users[0].ID + "/revoke", "/ui/traffic-policy/identities/" + f.users[0].ID + "/sign-out",
 		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke"}
 	for _, path := range forms {
 		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "", "Origin": "https://evil.example"}} {
@@ -176,6 +177,31 @@ func TestOnlyFormsOfThisOriginChangeThings(t *testing.T) {
 	}
 	if a := b.post("/ui/events", ""); a.status != http.StatusMethodNotAllowed {
 		t.Errorf("a form for a page without one: %d", a.status)
+	}
+}
+
+// TestForms_RefuseThePlainHTTPOrigin holds for browsers that send no Sec-Fetch-Site: whoever can
+// answer for the host over http is another origin.
+func TestForms_RefuseThePlainHTTPOrigin(t *testing.T) {
+	t.Parallel()
+	f := newFake(testTime())
+	srv := dashboardOf(t, f, nil)
+	b := signedInAs(t, srv, "flk_admin")
+	for origin, want := range map[string]int{"https://fairlead.example.com": http.StatusSeeOther,
+		"http://fairlead.example.com": http.StatusForbidden,
+		"HTTP://fairlead.example.com": http.StatusForbidden, "https://evil.example": http.StatusForbidden,
+		"null": http.StatusForbidden, "": http.StatusSeeOther} {
+		r := httptest.NewRequest(http.MethodPost, "https://fairlead.example.com/ui/sign-out", nil)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		r.AddCookie(&http.Cookie{Name: CookieName, Value: b.cookie[CookieName]})
+		w := httptest.NewRecorder()
+		srv.Config.Handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("a form of %q: %d, want %d", origin, w.Code, want)
+		}
 	}
 }
 

@@ -44,6 +44,15 @@ type backendRow struct {
 	Active string
 }
 
+// backendCommands make a backend of each kind.
+var backendCommands = map[account.BackendKind]string{
+	account.BackendFailover:     "fairlead api backends failover create --backend bkdtg-… --backend bkdhr-…",
+	account.BackendTunnelGroup:  "fairlead api backends tunnel-group create --label app=api",
+	account.BackendHTTPResponse: `fairlead api backends http-response create --status-code 503 --body "back soon"`,
+	account.BackendStatic:       "fairlead api backends static create --address api.example.com:443 --tls",
+	account.BackendWeighted:     "fairlead api backends weighted create --backend bkdtg-…=95 --backend bkdst-…=5",
+}
+
 // Does says in a few words what the backend does.
 func (b backendRow) Does() string {
 	switch b.Kind {

@@ -29,7 +29,9 @@ func chromium(t *testing.T) context.Context {
 	}
 	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun,
 		chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience)}
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience),
+		// Without a mouse it is a touch device; a test that wants one says so.
+		chromedp.Flag("blink-settings", "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4")}
 	allocator, stop := chromedp.NewExecAllocator(t.Context(), flags...)
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)

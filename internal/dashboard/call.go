@@ -29,6 +29,7 @@ type call struct {
 	r       *http.Request
 	signIn  *account.DashboardSession // nil on pages without one
 	op      string                    // operation id
+	gone    *gone                     // what a page that is not found says, nil for the error's own words
 	started time.Time
 }
 
@@ -89,7 +90,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (rt *route) serve(c *call) error {
 	s, writes := rt.server, c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
-	if err := s.origins.Check(c.r); err != nil {
+	if err := s.origins.Check(c.r); err != nil || c.r.TLS != nil && overPlainHTTP(c.r) {
 		return account.Errorf(account.CodeScope, "the form was not sent from a page of this dashboard; open the page again and send it from there")
 	}
 	if !rt.open {
@@ -119,6 +120,13 @@ func (rt *route) serve(c *call) error {
 		}
 	}
 	return handle(c)
+}
+
+// overPlainHTTP reports whether a form's page was loaded over plain http, on which anybody on the
+// way can write it. http.CrossOriginProtection compares the hosts only, for browsers that send no
+// Sec-Fetch-Site.
+func overPlainHTTP(r *http.Request) bool {
+	return strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "http:")
 }
 
 func (rt *route) allowed() string {

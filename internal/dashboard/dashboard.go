@@ -34,6 +34,7 @@ type Options struct {
 	SignIns    account.DashboardSessions
 
 	Active ActiveBackends // nil = not known
+	GeoIP  bool           // the server has a database that knows where addresses are
 	// Mark makes what stands for a secret of a policy, as in the API.
 	Mark func(accountID, secret string) string
 	// Admits makes of an operator's selectors what says whether an endpoint is one of its own, as in the API.
@@ -101,6 +102,7 @@ type server struct {
 	pages     pages
 	assets    assets
 	origins   *http.CrossOriginProtection
+	countries map[string]string // names by code
 	attempts  attempts
 	streams   streamCounts
 	summaries summaries
@@ -110,7 +112,7 @@ type server struct {
 // does: cancel the http.Server's BaseContext to end them at shutdown.
 func New(opt Options) http.Handler {
 	opt.setDefaults()
-	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection()}
+	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
 	s.attempts = attempts{every: opt.Limits.SignInEvery, burst: opt.Limits.SignInBurst}
 	s.streams = streamCounts{most: opt.Limits.Streams}
 	s.assets = loadAssets()
@@ -152,20 +154,23 @@ func (s *server) routes() map[string]route {
 		Path + "sign-out": {open: true, post: s.signOut},
 		Path + "live":     {get: s.live, scopes: identities, stream: true},
 
-		Path + "{$}":                                   {get: s.overview, scopes: identities},
-		Path + "endpoints":                             {get: s.endpoints, scopes: reading},
-		Path + "endpoints/{id}":                        {get: s.endpoint, scopes: reading},
-		Path + "kubernetes-operators":                  {get: s.operators, scopes: reading},
-		Path + "kubernetes-operators/{id}":             {get: s.operator, scopes: reading},
-		Path + "backends":                              {get: s.backends, scopes: reading},
-		Path + "backends/{id}":                         {get: s.backend, scopes: reading},
-		Path + "agents":                                {get: s.agents, scopes: reading},
-		Path + "agents/{id}":                           {get: s.agent, scopes: reading},
-		Path + "agents/{id}/stop":                      {get: s.confirmStop, post: s.stopAgent},
-		Path + "agents/{id}/restart":                   {get: s.confirmRestart, post: s.restartAgent},
-		Path + "events":                                {get: s.events, scopes: reading},
-		users:                                          {get: s.users, scopes: identities},
-		users + "/{id}":                                {get: s.user, scopes: identities},
+		Path + "{$}":                       {get: s.overview, scopes: identities},
+		Path + "endpoints":                 {get: s.endpoints, scopes: reading},
+		Path + "endpoints/{id}":            {get: s.endpoint, scopes: reading},
+		Path + "kubernetes-operators":      {get: s.operators, scopes: reading},
+		Path + "kubernetes-operators/{id}": {get: s.operator, scopes: reading},
+		Path + "backends":                  {get: s.backends, scopes: reading},
+		Path + "backends/{id}":             {get: s.backend, scopes: reading},
+		Path + "agents":                    {get: s.agents, scopes: reading},
+		Path + "agents/{id}":               {get: s.agent, scopes: reading},
+		Path + "agents/{id}/stop":          {get: s.confirmStop, post: s.stopAgent},
+		Path + "agents/{id}/restart":       {get: s.confirmRestart, post: s.restartAgent},
+		Path + "events":                    {get: s.events, scopes: reading},
+		users:                              {get: s.users, scopes: identities},
+		users + "/{id}":                    {get: s.user, scopes: identities},
+		users + "/{id}/endpoint":           {get: s.access, scopes: identities},
+		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revoking,
+			writes: revoking},
 		users + "/{id}/revoke":                         {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revoking, writes: revoking},
 		sessions:                                       {get: s.session, scopes: identities},
 		sessions + "/revoke":                           {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revoking, writes: revoking},

@@ -25,8 +25,44 @@ func (f *fake) User(_ context.Context, accountID, id string) (*account.User, err
 }
 
 func (f *fake) matches(u *account.User, filter account.UserFilter) bool {
-	return (filter.Query == "" || contains(filter.Query, u.ID, u.Username, u.Email, u.Name, u.ProviderUserID)) &&
-		(filter.Provider == "" || contains(filter.Provider, u.Provider.Name)) && (filter.UserID == "" || filter.UserID == u.ID)
+	return (filter.Query == "" || contains(filter.Query, u.ID, u.Username, u.Email, u.Name, u.ProviderUserID, u.Provider.Name)) &&
+		(filter.Provider == "" || contains(filter.Provider, u.Provider.Name)) &&
+		(filter.UserID == "" || filter.UserID == u.ID) &&
+		f.accessed(u.ID, filter.AccessFilter)
+}
+
+// accessed reports whether a session of the user, or with an endpoint alone an access, matches.
+func (f *fake) accessed(userID string, filter account.AccessFilter) bool {
+	if filter == (account.AccessFilter{Endpoint: filter.Endpoint}) {
+		return filter.Endpoint == "" || slices.ContainsFunc(f.visited[userID],
+			func(a account.Accessed) bool { return contains(filter.Endpoint, a.URL) })
+	}
+	return slices.ContainsFunc(f.sessions, func(s account.AppSession) bool {
+		return s.User.ID == userID && contains(filter.Endpoint, s.PublicURL) &&
+			strings.HasPrefix(s.Device.IPAddress, filter.IP) &&
+			(filter.Country == "" || s.Device.Location != nil && *s.Device.Location.CountryCode == filter.Country)
+	})
+}
+
+func (f *fake) AccessChoices(_ context.Context, accountID string) (*account.AccessChoices, error) {
+	leave, err := f.enter()
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	choices := &account.AccessChoices{}
+	for _, s := range f.sessions {
+		if f.owner[s.ID] == accountID && s.Device.Location != nil &&
+			!slices.Contains(choices.Countries, *s.Device.Location.CountryCode) {
+			choices.Countries = append(choices.Countries, *s.Device.Location.CountryCode)
+		}
+		if f.owner[s.ID] == accountID && !slices.Contains(choices.Endpoints, s.PublicURL) {
+			choices.Endpoints = append(choices.Endpoints, s.PublicURL)
+		}
+	}
+	slices.Sort(choices.Countries)
+	slices.Sort(choices.Endpoints)
+	return choices, nil
 }
 
 func (f *fake) Users(_ context.Context, accountID string, filter account.UserFilter, p account.Page) ([]account.User, bool, error) {
@@ -35,8 +71,18 @@ func (f *fake) Users(_ context.Context, accountID string, filter account.UserFil
 	if err != nil {
 		return nil, false, err
 	}
-	page, more := pageOf(f, f.users, userID, accountID, p, func(u *account.User) bool { return f.matches(u, filter) })
-	return page, more, nil
+	passes := func(u *account.User) bool { return f.matches(u, filter) }
+	if !filter.ByActivity {
+		page, more := pageOf(f, f.users, userID, accountID, p, passes)
+		return page, more, nil
+	}
+	page, _ := pageOf(f, f.users, userID, accountID, account.Page{Limit: len(f.users)}, passes)
+	slices.SortStableFunc(page, func(a, b account.User) int { return b.LastActive.Compare(a.LastActive) })
+	page = slices.DeleteFunc(page, func(u account.User) bool {
+		return p.BeforeID != "" &&
+			!u.LastActive.Before(filter.ActiveBefore)
+	})
+	return page[:min(p.Limit, len(page))], len(page) > p.Limit, nil
 }
 
 func (f *fake) AppSession(_ context.Context, accountID, id string) (*account.AppSession, error) {
@@ -97,11 +143,15 @@ func (f *fake) Revoke(_ context.Context, by account.Caller, sel account.RevokeSe
 		}
 		f.users = slices.DeleteFunc(f.users, func(u account.User) bool { return u.ID == sel.UserID })
 		done.UserIDs = []string{sel.UserID}
+	} else if sel.SessionsOf != "" {
+		if _, err := find(f, f.users, userID, by.AccountID, sel.SessionsOf); err != nil {
+			return nil, err
+		}
 	} else if _, err := find(f, f.sessions, sessionID, by.AccountID, sel.SessionID); err != nil {
 		return nil, err
 	}
 	f.sessions = slices.DeleteFunc(f.sessions, func(s account.AppSession) bool {
-		gone := s.User.ID == sel.UserID || s.ID == sel.SessionID
+		gone := s.User.ID == sel.UserID || s.User.ID == sel.SessionsOf || s.ID == sel.SessionID
 		if gone {
 			done.SessionIDs = append(done.SessionIDs, s.ID)
 		}

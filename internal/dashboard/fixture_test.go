@@ -152,6 +152,9 @@ func (f *fake) addOperators() {
 	}
 }
 
+// revokedBefore is the id of an identity that is not there any more.
+func (f *fake) revokedBefore() string { return f.id(account.PrefixUser, 100*time.Hour, 99) }
+
 func (f *fake) addEvents() {
 	add := func(n int, age time.Duration, what account.AuditType, by, object string, details map[string]string) {
 		e := account.AuditEvent{ID: f.id(account.PrefixEvent, age, n), Type: what, OccurredAt: ago(f, age), Object: &account.Ref{ID: object}, Details: details}
@@ -165,6 +168,8 @@ func (f *fake) addEvents() {
 	add(3, time.Hour, account.AuditSessionStarted, f.tokens[0].ID, f.agents[0].ID, map[string]string{"ip": "203.0.113.24", "agent_version": "0.5.0", "os": "linux/amd64"})
 	add(4, 2*time.Hour, account.AuditEndpointCreated, f.tokens[0].ID, f.endpoints[0].ID, map[string]string{"url": "http://hello.demo"})
 	add(5, 26*time.Hour, account.AuditAPIKeyCreated, f.keys[0].ID, f.keys[4].ID, nil)
+	add(6, 96*time.Hour, account.AuditAppUserRevoked, f.keys[2].ID, f.revokedBefore(),
+		map[string]string{"reason": account.RevokedByAdmin, "sessions": "2", "provider": "Google"})
 	for i := range 60 {
 		add(10+i, time.Duration(30+i)*time.Hour, account.AuditEndpointUpdated, f.keys[0].ID, f.endpoints[i%len(f.endpoints)].ID, map[string]string{"url": f.endpoints[i%len(f.endpoints)].URL})
 	}

@@ -4,6 +4,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -29,11 +30,16 @@ func (s *server) functions() template.FuncMap {
 		"path":     func(parts ...string) string { return Path + strings.Join(parts, "/") },
 		"list":     func(values ...any) []any { return values },
 		"kindName": kindName,
+		"makes":    func(k account.BackendKind) string { return backendCommands[k] },
 		"kindOf":   func(id string) account.BackendKind { return backendKindOf(id) },
 		"person":   personName,
 		"browser":  browserName,
 		"system":   systemName,
 		"coords":   coordinates,
+		"country":  s.countryOf,
+		"map":      mapLink,
+		"device":   deviceName,
+		"session":  func(one account.AppSession) string { return sessionName(&one) },
 	}
 }
 
@@ -119,12 +125,15 @@ func personName(u account.User) string {
 }
 
 func browserName(a account.UserAgent) string {
-	return orDash(strings.TrimSpace(a.BrowserName + " " + a.BrowserVersion))
+	return cmp.Or(strings.TrimSpace(a.BrowserName+" "+a.BrowserVersion), "Unknown browser")
 }
 
 func systemName(a account.UserAgent) string {
 	return orDash(strings.TrimSpace(a.OSName + " " + a.OSVersion))
 }
+
+// deviceName returns the kind of device. Sessions of older versions have "" where it is not known.
+func deviceName(a account.UserAgent) string { return cmp.Or(a.DeviceType, "Unknown") }
 
 func coordinates(l *account.Location) string {
 	if l == nil || l.Latitude == nil || l.Longitude == nil {

@@ -6,28 +6,51 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
-	"strings"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 const identitiesPath = Path + "traffic-policy/identities"
 
+// sortLastActive is the value of sort with which the most recently active identities come first.
+const sortLastActive = "last_active"
+
 type usersPage struct {
 	Query, Provider string
-	Guessed         bool // what was typed is a provider, and no user has it
 	Providers       []account.IdentityProvider
 	Known           bool // the provider is one of Providers
 	Rows            []account.User
 	Pager           pager
+
+	account.AccessFilter
+	Endpoints  []string // that people have accessed
+	Countries  []choice // of live sessions, and that which is selected
+	ByActivity bool     // the most recently active first
+	Problem    string   // why the filter is not one; "" = it is
 }
 
-// Filtered says whether not all are asked for.
-func (p usersPage) Filtered() bool { return p.Query != "" || p.Provider != "" }
+// choice is an option of a select.
+type choice struct{ Value, Text string }
 
-// users lists identities. What is typed is looked for in the users and, when none has it, in the names of providers.
+// Filtered reports whether not all identities are asked for.
+func (p usersPage) Filtered() bool { return p.Query != "" || p.Provider != "" || p.FilteredByAccess() }
+
+// FilteredByAccess reports whether one of the filters is set that the page shows on demand.
+func (p usersPage) FilteredByAccess() bool { return p.AccessFilter != account.AccessFilter{} }
+
+// Count returns how many identities are shown, in words.
+func (p usersPage) Count() string {
+	if p.ByActivity && p.Pager.More && p.Pager.First == "" {
+		return "The " + count(p.Pager.Shown, "identity", "identities") + " that were active last"
+	}
+	return p.Pager.Count("identity", "identities")
+}
+
+// users lists identities: those whose user, provider and ids hold every word that is typed.
 func (s *server) users(c *call) error {
-	p := usersPage{Query: c.asked("q"), Provider: c.asked("provider")}
+	p := usersPage{Query: c.asked("q"), Provider: c.asked("provider"), ByActivity: c.oneOf("sort", sortLastActive) != "",
+		AccessFilter: account.AccessFilter{Endpoint: c.asked("endpoint"), IP: c.asked("ip"), Country: c.asked("country")}}
 	var err error
 	if p.Providers, err = s.opt.Identities.IdentityProviders(c.ctx(), c.accountID()); err != nil {
 		return err
@@ -35,161 +58,70 @@ func (s *server) users(c *call) error {
 	for _, known := range p.Providers {
 		p.Known = p.Known || known.Name == p.Provider
 	}
-	filter := account.UserFilter{Query: p.Query, Provider: p.Provider}
-	rows, more, err := s.opt.Identities.Users(c.ctx(), c.accountID(), filter, c.page())
-	if err != nil {
+	if err := s.addChoices(c, &p); err != nil {
 		return err
 	}
-	if len(rows) == 0 && p.Query != "" && p.Provider == "" {
-		filter = account.UserFilter{Provider: p.Query}
-		if rows, more, err = s.opt.Identities.Users(c.ctx(), c.accountID(), filter, c.page()); err != nil {
-			return err
+	filter, page := account.UserFilter{Query: p.Query, Provider: p.Provider, AccessFilter: p.AccessFilter,
+		ByActivity: p.ByActivity}, c.page()
+	if p.ByActivity {
+		if filter.ActiveBefore, err = time.Parse(time.RFC3339Nano, c.r.URL.Query().Get("before_active")); err != nil {
+			page.BeforeID = "" // a position is both
 		}
-		p.Guessed = len(rows) > 0
 	}
-	last := ""
-	if n := len(rows); n > 0 {
-		last = rows[n-1].ID
+	view := view{Page: "identities", Title: "Identities", Nav: "traffic-policy/identities", Live: "audit", Poll: true}
+	if err := filter.Validate(); err != nil {
+		labels := map[string]string{"endpoint": "The endpoint", "ip": "The IP address", "country": "The country"}
+		p.Problem = labels[account.FieldsOf(err)[0].Field] + " " + account.CodeInvalidRule(err) + "."
+		view.Data = p
+		return c.show(http.StatusOK, view)
 	}
-	p.Rows, p.Pager = rows, c.pagerOf(len(rows), more, last, url.Values{"q": {p.Query}, "provider": {p.Provider}})
-	return c.show(http.StatusOK, view{Page: "identities", Title: "Identities", Nav: "traffic-policy/identities", Live: "audit", Poll: true, Data: p})
-}
-
-// visited is an endpoint that a user has been to, with the sessions there that live.
-type visited struct {
-	account.Accessed
-	Sessions []account.AppSession
-}
-
-type userPage struct {
-	account.User
-	Visited []visited
-	More    bool // there are more sessions than are shown
-}
-
-const sessionsShown = 200
-
-func (s *server) user(c *call) error {
-	u, err := s.opt.Identities.User(c.ctx(), c.accountID(), c.id())
+	rows, more, err := s.opt.Identities.Users(c.ctx(), c.accountID(), filter, page)
 	if err != nil {
 		return err
 	}
-	p := userPage{User: *u}
-	accessed, err := s.opt.Identities.Accessed(c.ctx(), c.accountID(), u.ID)
+	p.Rows = rows
+	p.addPager(c, more)
+	view.Data = p
+	return c.show(http.StatusOK, view)
+}
+
+// addChoices adds what the filters offer. A script that reads the page again leaves the form alone,
+// and needs none.
+func (s *server) addChoices(c *call, p *usersPage) error {
+	if c.refresh() {
+		return nil
+	}
+	choices, err := s.opt.Identities.AccessChoices(c.ctx(), c.accountID())
 	if err != nil {
 		return err
 	}
-	sessions, more, err := s.opt.Identities.AppSessions(c.ctx(), c.accountID(), account.AppSessionFilter{UserID: u.ID}, account.Page{Limit: sessionsShown})
-	if err != nil {
-		return err
+	p.Endpoints = choices.Endpoints
+	known := p.Country == ""
+	for _, code := range choices.Countries {
+		p.Countries = append(p.Countries, choice{code, s.country(code)})
+		known = known || code == p.Country
 	}
-	p.More = more
-	byURL := map[string]int{}
-	for i, a := range accessed {
-		byURL[a.URL] = i
-		p.Visited = append(p.Visited, visited{Accessed: a})
+	if !known {
+		p.Countries = append(p.Countries, choice{p.Country, s.country(p.Country)})
 	}
-	for _, one := range sessions {
-		i, known := byURL[one.PublicURL]
-		if !known {
-			i = len(p.Visited)
-			byURL[one.PublicURL] = i
-			p.Visited = append(p.Visited, visited{Accessed: account.Accessed{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt, Last: one.LastActive}})
-		}
-		p.Visited[i].Sessions = append(p.Visited[i].Sessions, one)
-	}
-	return c.show(http.StatusOK, view{Page: "identity", Title: personName(*u), Nav: "traffic-policy/identities", Crumb: &link{"Identities", identitiesPath},
-		Live: "audit", Poll: true, Data: p})
+	return nil
 }
 
-type sessionPage struct {
-	account.AppSession
-	Person account.User
-}
-
-func (s *server) session(c *call) error {
-	one, user, err := s.sessionAndUser(c)
-	if err != nil {
-		return err
+func (p *usersPage) addPager(c *call, more bool) {
+	filters := url.Values{"q": {p.Query}, "provider": {p.Provider}, "endpoint": {p.Endpoint}, "ip": {p.IP},
+		"country": {p.Country}}
+	var last account.User
+	if n := len(p.Rows); n > 0 {
+		last = p.Rows[n-1]
 	}
-	return c.show(http.StatusOK, view{Page: "session", Title: "Session", Nav: "traffic-policy/identities",
-		Crumb: &link{personName(*user), identitiesPath + "/" + user.ID}, Live: "audit", Poll: true, Data: sessionPage{*one, *user}})
-}
-
-func (s *server) sessionAndUser(c *call) (*account.AppSession, *account.User, error) {
-	one, err := s.opt.Identities.AppSession(c.ctx(), c.accountID(), c.id())
-	if err != nil {
-		return nil, nil, err
+	if p.ByActivity {
+		filters.Set("sort", sortLastActive)
 	}
-	user, err := s.opt.Identities.User(c.ctx(), c.accountID(), one.User.ID)
-	return one, user, err
-}
-
-func personFacts(u *account.User) []fact {
-	facts := []fact{{"User", personName(*u)}}
-	if u.Email != "" && u.Email != personName(*u) {
-		facts = append(facts, fact{"Email", u.Email})
+	p.Pager = c.pagerOf(len(p.Rows), more, last.ID, filters)
+	if p.ByActivity {
+		p.Pager.FirstText, p.Pager.NextText = "Last active", "Active before"
 	}
-	return append(facts, fact{"Provider", u.Provider.Name})
-}
-
-func (s *server) confirmRevokeUser(c *call) error {
-	u, err := s.opt.Identities.User(c.ctx(), c.accountID(), c.id())
-	if err != nil {
-		return err
+	if p.ByActivity && p.Pager.Next != "" {
+		p.Pager.Next += "&" + url.Values{"before_active": {last.LastActive.UTC().Format(time.RFC3339Nano)}}.Encode()
 	}
-	effect := "There is no live session. What is known of the identity is deleted."
-	if u.Sessions > 0 {
-		these := "These sessions end"
-		if u.Sessions == 1 {
-			these = "The session ends"
-		}
-		effect = these + " at once, open connections included, and what is known of the identity is deleted."
-	}
-	return c.confirm("traffic-policy/identities", link{personName(*u), identitiesPath + "/" + u.ID}, confirmation{
-		Question: "Revoke " + personName(*u) + "?", Facts: append(personFacts(u), fact{"Sessions", count(u.Sessions, "live session", "live sessions")}),
-		Effect: effect + " To come back, they have to log in at the identity provider again.",
-		Verb:   "Revoke identity", Busy: "Revoking", Back: identitiesPath + "/" + u.ID, Danger: true,
-	})
-}
-
-func (s *server) revokeUser(c *call) error {
-	done, err := s.opt.Revoker.Revoke(c.ctx(), c.caller(), account.RevokeSelector{UserID: c.id()}, account.RevokedByAdmin)
-	if err != nil {
-		return err
-	}
-	to := c.after(identitiesPath)
-	if strings.HasPrefix(to, identitiesPath+"/"+c.id()) { // it is gone
-		to = identitiesPath
-	}
-	return c.redirect(to, notice{Code: noticeRevokedUser, Count: len(done.SessionIDs)})
-}
-
-func (s *server) confirmRevokeSession(c *call) error {
-	one, user, err := s.sessionAndUser(c)
-	if err != nil {
-		return err
-	}
-	device := browserName(one.Device.UserAgent) + " on " + systemName(one.Device.UserAgent)
-	facts := append(personFacts(user), fact{"Endpoint", one.PublicURL}, fact{"Device", device}, fact{"IP address", orDash(one.Device.IPAddress)})
-	return c.confirm("traffic-policy/identities", link{personName(*user), identitiesPath + "/" + user.ID}, confirmation{
-		Question: "Revoke 1 session of " + personName(*user) + "?", Facts: facts,
-		Effect: "It ends at once, open connections included. Other sessions of the user go on.",
-		Verb:   "Revoke session", Busy: "Revoking", Back: identitiesPath + "/" + user.ID, Danger: true,
-	})
-}
-
-func (s *server) revokeSession(c *call) error {
-	one, err := s.opt.Identities.AppSession(c.ctx(), c.accountID(), c.id())
-	if err != nil {
-		return err
-	}
-	if _, err := s.opt.Revoker.Revoke(c.ctx(), c.caller(), account.RevokeSelector{SessionID: one.ID}, account.RevokedByAdmin); err != nil {
-		return err
-	}
-	to := c.after(identitiesPath + "/" + one.User.ID)
-	if strings.HasPrefix(to, Path+"traffic-policy/sessions/") { // it is gone
-		to = identitiesPath + "/" + one.User.ID
-	}
-	return c.redirect(to, notice{Code: noticeRevoked})
 }

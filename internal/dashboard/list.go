@@ -60,6 +60,8 @@ type pager struct {
 	Next  string // link to the next page; "" on the last
 	Shown int
 	More  bool
+
+	FirstText, NextText string // of the links
 }
 
 // pagerOf keeps the filters of the page in its links.
@@ -79,7 +81,7 @@ func (c *call) pagerOf(shown int, more bool, last string, filters url.Values) pa
 		}
 		return c.r.URL.Path + "?" + q.Encode()
 	}
-	p := pager{Shown: shown, More: more}
+	p := pager{Shown: shown, More: more, FirstText: "Newest", NextText: "Older"}
 	if c.page().BeforeID != "" {
 		p.First = at("")
 	}

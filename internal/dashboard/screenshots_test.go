@@ -12,6 +12,7 @@ import (
 	"image/color"
 	"image/png"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,13 @@ func shownPages(f *fake) []shownPage {
 		{"agent", "/ui/agents/" + f.agents[0].ID, ""},
 		{"identities", policy + "identities", ""},
 		{"identities-none", policy + "identities?q=nobody-at-all", ""},
+		{"identities-filtered", policy + "identities?sort=last_active&endpoint=app&ip=203.0.113.&country=DE", ""},
 		{"identity", policy + "identities/" + f.users[0].ID, ""},
+		{"identity-endpoint", policy + "identities/" + f.users[0].ID + "/endpoint?url=" +
+			url.QueryEscape(f.endpoints[4].URL), ""},
+		{"identity-revoked", policy + "identities/" + f.revokedBefore(), ""},
+		{"sign-out-everywhere", policy + "identities/" + f.users[0].ID + "/sign-out", ""},
+		{"revoke-github", policy + "identities/" + f.users[4].ID + "/revoke", ""},
 		{"session", policy + "sessions/" + f.sessions[0].ID, ""},
 		{"revoke", policy + "identities/" + f.users[0].ID + "/revoke", ""},
 		{"revoke-dialog", policy + "identities", "a[href*='" + f.users[0].ID + "/revoke']"},

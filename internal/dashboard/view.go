@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 //go:embed templates/*.html
@@ -64,11 +65,13 @@ type frame struct {
 	Notice       string
 	Version      string
 	Host         string
+	BaseURL      string
 	Style, Icon  string
 	Script       string
 	MayWrite     bool // what an admin may
 	MayRevoke    bool
 	MayRead      bool // more than identities
+	GeoIP        bool
 	Here         string
 	SignInPage   bool
 	SignInReturn string
@@ -101,11 +104,13 @@ func (c *call) menu(current string) []menuGroup {
 	}
 }
 
-// show answers with a page. It is made as a whole first, so that nobody gets half of one.
+// show answers with a page. It is made as a whole first, so that no browser gets half of one, and
+// so that what other people chose shows everything that is in it, wherever it stands.
 func (c *call) show(status int, v view) error {
 	s := c.server
 	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"), Here: c.r.URL.RequestURI(),
-		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg")}
+		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"), GeoIP: s.opt.GeoIP,
+		BaseURL: s.opt.BaseURL}
 	if c.signIn != nil {
 		f.SignedIn, f.Key, f.Menu = true, c.signIn.Key, c.menu(v.Nav)
 		f.MayWrite, f.MayRevoke, f.MayRead = c.may(), c.may(revoking...), c.may(reading...)
@@ -122,7 +127,7 @@ func (c *call) show(status int, v view) error {
 	}
 	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(page.Bytes()) // a browser that is gone needs no page
+	_, _ = c.w.Write([]byte(printable.Visible(page.String()))) // a browser that is gone needs no page
 	return nil
 }
 
@@ -135,6 +140,7 @@ type failure struct {
 	Operation string
 	Fields    []account.FieldError
 	Retry     bool // trying again may help
+	Gone      *gone
 }
 
 // showError answers with a page that says what happened and what to do. The cause of a domain error, and every other error, stays in the log.
@@ -145,6 +151,9 @@ func (c *call) showError(err error) {
 	switch f.Status {
 	case http.StatusNotFound:
 		f.Title = "Not found"
+		if c.gone != nil {
+			f.Title, f.Text, f.Gone = c.gone.Title, c.gone.Text, c.gone
+		}
 	case http.StatusForbidden:
 		f.Title = "Not allowed"
 	case http.StatusMethodNotAllowed:
@@ -161,7 +170,10 @@ func (c *call) showError(err error) {
 	default:
 		f.Title = "Not accepted"
 	}
-	v := view{Page: "error", Title: f.Title, Data: f}
+	v := view{Page: "error", Title: f.Title, Nav: "none", Data: f}
+	if f.Gone != nil {
+		v.Nav = "traffic-policy/identities"
+	}
 	if err := c.show(f.Status, v); err != nil { // the templates are tested; this is for the one that is not
 		http.Error(c.w, f.Title, f.Status)
 	}
@@ -175,16 +187,17 @@ type notice struct {
 
 // The codes of notices. Their texts are ours, whatever the cookie holds.
 const (
-	noticeSignedOut    = "signed-out"
-	noticeRevokedUser  = "revoked-user"
-	noticeRevoked      = "revoked-session"
-	noticeStopped      = "stopped"
-	noticeRestarted    = "restarted"
-	noticeKeyGone      = "key-deleted"
-	noticeTokenGone    = "authtoken-deleted"
-	noticeLifetime     = 60 // seconds
-	maxNoticeInCookie  = 1_000_000
-	noticeNothingToEnd = 0
+	noticeSignedOut     = "signed-out"
+	noticeRevokedUser   = "revoked-user"
+	noticeRevoked       = "revoked-session"
+	noticeSignedOutUser = "signed-out-user"
+	noticeStopped       = "stopped"
+	noticeRestarted     = "restarted"
+	noticeKeyGone       = "key-deleted"
+	noticeTokenGone     = "authtoken-deleted"
+	noticeLifetime      = 60 // seconds
+	maxNoticeInCookie   = 1_000_000
+	noticeNothingToEnd  = 0
 )
 
 func (n notice) text() string {
@@ -196,6 +209,11 @@ func (n notice) text() string {
 			return "The identity is revoked. It had no session."
 		}
 		return "The identity is revoked, and " + count(n.Count, "session has", "sessions have") + " ended."
+	case noticeSignedOutUser:
+		if n.Count == noticeNothingToEnd {
+			return "There was no session to end. The identity stays."
+		}
+		return count(n.Count, "session has", "sessions have") + " ended. The identity stays."
 	case noticeRevoked:
 		return "The session has ended."
 	case noticeStopped:

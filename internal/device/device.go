@@ -10,6 +10,7 @@ package device
 import (
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/mileusna/useragent"
@@ -43,14 +44,22 @@ func Of(r *http.Request, ip netip.Addr, where geo.Place) account.Device {
 	return d
 }
 
-// agent reads what a browser says of itself.
+// A program names itself as a product with a version; the parser takes any other text for a name,
+// too.
+var (
+	productName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9 ._-]*$`)
+	productVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9._-]*$`)
+)
+
+// agent reads what a browser says of itself. What it does not say in a form that is known stays
+// empty; Raw has all of it.
 func agent(said string) account.UserAgent {
 	said = printable.Text(strings.TrimSpace(said), maxAgent)
-	if said == "" {
-		return account.UserAgent{}
-	}
 	ua := useragent.Parse(said)
-	a := account.UserAgent{Raw: said, BrowserName: field(ua.Name), BrowserVersion: field(ua.Version), OSName: field(ua.OS), OSVersion: field(ua.OSVersion)}
+	a := account.UserAgent{Raw: said, OSName: field(ua.OS), OSVersion: field(ua.OSVersion), DeviceType: "Unknown"}
+	if productName.MatchString(ua.Name) && productVersion.MatchString(ua.Version) {
+		a.BrowserName, a.BrowserVersion = field(ua.Name), field(ua.Version)
+	}
 	switch a.OSVersion {
 	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // the machine's, and no version
 		a.OSVersion = ""

@@ -31,8 +31,15 @@ func TestBrowsers(t *testing.T) {
 			BrowserName: "Chrome", BrowserVersion: "142.0.0.0", DeviceType: "Mobile", OSName: "Android", OSVersion: "15"},
 		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 Safari/604.1": {
 			BrowserName: "Safari", BrowserVersion: "17.0", DeviceType: "Tablet", OSName: "iOS", OSVersion: "17.0"},
-		"curl/8.5.0": {BrowserName: "curl", BrowserVersion: "8.5.0"},
-		"":           {},
+		"curl/8.5.0":                  {BrowserName: "curl", BrowserVersion: "8.5.0", DeviceType: "Unknown"},
+		"Go-http-client/2.0":          {BrowserName: "Go-http-client", BrowserVersion: "2.0", DeviceType: "Unknown"},
+		"":                            {DeviceType: "Unknown"},
+		"junk":                        {DeviceType: "Unknown"},
+		"the administrator's browser": {DeviceType: "Unknown"},
+		"Mozilla/5.0 (compatible)":    {DeviceType: "Unknown"},
+		"<script>alert(1)</script>":   {DeviceType: "Unknown"},
+		"Chrome/x":                    {DeviceType: "Unknown"},
+		"((((":                        {DeviceType: "Unknown"},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", said)

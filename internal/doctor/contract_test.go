@@ -113,6 +113,7 @@ func TestRemediesAreForReasonsThatExist(t *testing.T) {
 		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden, v1alpha1.ReasonNamespaceNotAllowed,
 		v1alpha1.ReasonConflict, v1alpha1.ReasonPortsExhausted, v1alpha1.ReasonInvalidEndpoint, v1alpha1.ReasonClusterIPExhausted,
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied,
+		v1alpha1.ReasonAnchorMissing, v1alpha1.ReasonServiceTerminating,
 	} {
 		if remedy(reason) == remedy("") {
 			t.Errorf("%s has no remedy of its own", reason)

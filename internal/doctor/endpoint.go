@@ -144,7 +144,7 @@ func (w *walk) lookAtAgent(context.Context) Hop {
 		return unknown("the operator cannot read the account now; its last word was: %s", c.Message).with(says...)
 	case c.Reason == "AgentOffline" && w.concerned(c.Message):
 		return w.offline("").with(says...)
-	case c.Status == "True", c.Reason == "AgentOffline":
+	case c.Status == "True", c.Reason == "AgentOffline", c.Reason == "EndpointRemoved":
 		return ok("an agent is connected, as the operator has read it").with(says...)
 	}
 	return unknown("%s", joined(": ", c.Message, c.Reason)).with(says...)

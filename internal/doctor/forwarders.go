@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 // healthPort is where forwarders answer /status; the chart gives them --health-addr=:8081.
@@ -135,12 +137,21 @@ func (w *walk) ask(ctx context.Context, ready []pod) {
 		wg.Go(func() {
 			var s forwarderStatus
 			path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy/status", w.home, f.pod.Metadata.Name, healthPort)
-			if f.err = w.k.raw(ctx, &s, path); f.err == nil {
+			if f.err = w.k.raw(ctx, &s, path+w.statusToken(f.pod)); f.err == nil {
 				f.status = &s
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// statusToken returns the query with the token of the pod's status. It is empty without the
+// KubernetesOperator; the forwarder then says what is missing.
+func (w *walk) statusToken(p pod) string {
+	if w.operator == nil {
+		return ""
+	}
+	return "?" + statustoken.Parameter + "=" + statustoken.Of(w.operator.Metadata.UID, p.Metadata.Name)
 }
 
 // asked returns the forwarders that said how they are and get connections, and why others did not say.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -32,8 +33,6 @@ const (
 	askDNS      = "get endpointslices.discovery.k8s.io --namespace kube-system -l k8s-app=kube-dns"
 	askPods     = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-forwarder,app.kubernetes.io/instance=fairlead-operator"
 	askSlices   = "get endpointslices.discovery.k8s.io --namespace fairlead -l kubernetes.io/service-name=ep-06gvigq0knnbvqpcfa72pab358"
-	askOne      = "get --raw /api/v1/namespaces/fairlead/pods/fairlead-operator-forwarder-one:8081/proxy/status"
-	askTwo      = "get --raw /api/v1/namespaces/fairlead/pods/fairlead-operator-forwarder-two:8081/proxy/status"
 	askManagers = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=fairlead-operator"
 
 	askAnyPods = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-forwarder"
@@ -44,6 +43,15 @@ const (
 	execPython = "exec --namespace demo web-0 -- python3 -c import socket; print(socket.getaddrinfo('api.demo', None)[0][4][0])"
 	execBox    = "exec --namespace demo web-0 -- busybox nslookup api.demo.svc.cluster.local."
 )
+
+// operatorUID is that of the recorded KubernetesOperator, and askOne and askTwo ask its forwarders for their status.
+const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
+
+var askOne, askTwo = askStatus("fairlead-operator-forwarder-one"), askStatus("fairlead-operator-forwarder-two")
+
+func askStatus(pod string) string {
+	return "get --raw /api/v1/namespaces/fairlead/pods/" + pod + ":8081/proxy/status?token=" + statustoken.Of(operatorUID, pod)
+}
 
 // now is twelve seconds after the last connection of the recording.
 var now = time.Date(2026, 11, 20, 14, 5, 12, 0, time.UTC)
@@ -77,6 +85,13 @@ func recorded(t *testing.T) *fake {
 			t.Fatal(err)
 		}
 		f.answers[ask] = &answer{out: string(out)}
+	}
+	for _, ask := range []string{askOne, askTwo} { // as one asks who may not read the KubernetesOperator
+		path, _, _ := strings.Cut(ask, "?")
+		f.answers[path] = &answer{
+			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; fairlead doctor asks for them",
+			err:    errors.New("exit status 1"),
+		}
 	}
 	f.o = Options{URL: parse(t, "http://api.demo"), Kubectl: f.run, Now: func() time.Time { return now }}
 	return f

@@ -22,6 +22,7 @@ const (
 // The parts of Kubernetes objects that the walk reads. Everything is optional: what came may be of any version, or damaged.
 type meta struct {
 	Name              string            `json:"name"`
+	UID               string            `json:"uid"`
 	Namespace         string            `json:"namespace"`
 	Labels            map[string]string `json:"labels"`
 	Annotations       map[string]string `json:"annotations"`

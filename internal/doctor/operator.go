@@ -26,9 +26,18 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 	o, place := w.operator, w.operator.Metadata.place()
 	conditions := o.Status.Conditions
 	h := ok("%s is registered and reads the account", place)
+	registered := "give the release an API key of the account that may register operators (credentials.apiKey)"
+	switch conditions.of("Registered").Reason {
+	case "SecondRelease":
+		registered = "install each release in a namespace of its own"
+	case "LimitReached":
+		registered = "delete the account's operators that are gone: fairlead api kubernetes-operators"
+	case "Rejected":
+		registered = "change the chart's value that the message names"
+	}
 	for _, c := range []struct{ typ, bad, fix string }{
 		{"AccountChanged", "True", "set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
-		{"Registered", "False", "give the release an API key of the account that may register operators (credentials.apiKey)"},
+		{"Registered", "False", registered},
 		{"APIReachable", "False", "see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
 		if found := conditions.of(c.typ); found.Status == c.bad {

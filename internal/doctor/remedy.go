@@ -16,6 +16,10 @@ func remedy(reason string) string {
 		return "choose another URL, or allow the namespace in the chart's values"
 	case "Conflict":
 		return "delete or rename the other Service, or choose another URL; the name is taken over once it has been free for a minute"
+	case "AnchorMissing":
+		return "run helm upgrade for the release: it puts back the Role or ClusterRole that the message names"
+	case "ServiceTerminating":
+		return "remove what holds the Service that the message names, such as a finalizer"
 	case "PortsExhausted":
 		return "remove endpoints, or widen the forwarders' port range"
 	case "InvalidEndpoint":

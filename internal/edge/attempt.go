@@ -14,7 +14,7 @@ import (
 // anything of it; and once more where it only asks, and no answer has begun.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	var failed error
-	repeated := r.Body != nil || r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+	repeated := !onlyAsks(r)
 	t, end := x.route.next(r.Context())
 	for end == nil {
 		x.take(t)
@@ -46,6 +46,15 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		t = next
 	}
 	return nil, x.route.sum(end, failed)
+}
+
+// onlyAsks reports whether the request may be sent twice.
+func onlyAsks(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return r.Body == nil
+	}
+	return false
 }
 
 // take makes t the target that serves the request.

@@ -36,7 +36,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 		defer b.mu.Unlock()
 		if err == io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
 			b.ended = true
-			dropIdentity(b.trailer)
+			dropFromTrailer(b.trailer)
 		} else {
 			b.err = err
 		}

@@ -56,7 +56,8 @@ type Origin struct {
 type Agent interface {
 	// Endpoint is the endpoint with the attributes that the agent bound it with. In a pool it may be another than the one that was asked for.
 	Endpoint() *account.Endpoint
-	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the agent is gone.
+	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the
+	// agent is gone, an error that is tunnel.ErrUnresponsive when it does not respond.
 	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
 	// Report shows a request on the agent's screen; it does not block.
 	Report(tunnel.RequestLine)
@@ -80,13 +81,16 @@ type Meter interface {
 
 // Options are what an Edge needs.
 type Options struct {
-	// Agent chooses who serves a connection, or a request, to the endpoint's URL; CodeEndpointOffline when no agent holds it.
-	// It may wait for an agent that is on its way back, but not for one other than those that were tried.
+	// Agent chooses who serves a connection, or a request, to the endpoint's URL;
+	// CodeEndpointOffline when no agent holds it, CodeAgentSilent when none of those that do
+	// responds. It may wait for an agent that is on its way back or has just become unresponsive,
+	// but not for one other than those that were tried.
 	Agent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
 	// Labelled chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
 	Labelled func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
-	// Backend begins a connection or request to a backend; CodeNotFound when the account has none of the id. nil = there are none.
-	Backend func(ctx context.Context, accountID, backendID string) (Attempts, error)
+	// Backend begins a connection or request of a client to a backend; CodeNotFound when the
+	// account has none of the id. nil = there are none.
+	Backend func(ctx context.Context, accountID, backendID string, o *Origin) (Attempts, error)
 	// Endpoint reads an endpoint that no agent holds, with its policy and backend, as it is now. nil = those that connections come with do not change.
 	Endpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
 	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil = there are none.

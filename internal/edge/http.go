@@ -7,21 +7,21 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // Limits of what is read from clients.
 const (
-	headerTimeout    = time.Minute
-	clientIdle       = 5 * time.Minute
-	maxRequestHeader = 64 << 10
-	maxHTTP2Streams  = 250
+	clientIdle      = 5 * time.Minute
+	maxHTTP2Streams = 250
 	// What an HTTP/2 stream and its connection take of uploads that nobody reads yet; so one that stalls holds up no other.
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
@@ -38,26 +38,40 @@ func (e *Edge) newHTTPServer() *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:                      http.HandlerFunc(e.handle),
-		ReadHeaderTimeout:            headerTimeout,
+		ReadHeaderTimeout:            clientIdle, // a head that has begun has framing.HeadTimeout
 		IdleTimeout:                  clientIdle,
-		MaxHeaderBytes:               maxRequestHeader,
+		MaxHeaderBytes:               framing.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
 		Protocols:                    protocols,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer},
-		ErrorLog:                     slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxHTTP2Streams, MaxReadFrameSize: framing.MaxFrameSize,
+			MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
+		},
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			cc, ok := c.(*clientConn)
-			if !ok {
+			cc, _ := clientConnOf(c)
+			if cc == nil {
 				return ctx
 			}
 			return &connContext{Context: cc.ctx, server: ctx, conn: cc}
 		},
 		ConnState: func(c net.Conn, st http.ConnState) {
-			if cc, ok := c.(*clientConn); ok {
+			if cc, framed := clientConnOf(c); cc != nil {
+				framed.SetState(st)
 				cc.state(st)
 			}
 		},
 	}
+}
+
+// clientConnOf returns the client's connection below one that the HTTP server has; nil when there is none.
+func clientConnOf(c net.Conn) (*clientConn, *framing.Conn) {
+	framed, ok := c.(*framing.Conn)
+	if !ok {
+		return nil, nil
+	}
+	cc, _ := framed.Conn.(*clientConn)
+	return cc, framed
 }
 
 // connContext is what the requests of a connection begin with: it is done when the connection's is, and knows what the HTTP server's does.
@@ -87,7 +101,10 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o 
 		_ = c.Close()
 		return
 	}
-	if !e.in.give(cc) {
+	framed := framing.New(cc, framing.Options{
+		Protocol: framing.HTTP1OrHTTP2, StartTimeout: clientIdle, HeadTimeout: framing.HeadTimeout,
+	})
+	if !e.in.give(framed) {
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}
@@ -158,18 +175,29 @@ func (x *exchange) serve() {
 		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
 		x.r.Body = x.body
 	}
-	if x.r.Method == http.MethodConnect {
-		x.page(account.CodeMethod, "CONNECT is not a request to an endpoint")
-		return
+	if x.conn != nil {
+		if problem := framing.CheckRequest(x.r); problem != "" {
+			x.refuse(problem)
+			return
+		}
 	}
 	if x.r.ProtoMajor == 1 {
 		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
 		dropUpgradeToHTTP2(x.r.Header)
 	}
-	dropIdentity(x.r.Header)
-	dropIdentity(x.r.Trailer)
+	maps.DeleteFunc(x.r.Header, isReserved)
+	dropFromTrailer(x.r.Trailer)
+	x.stateClient()
 	defer func() { x.target.release() }()
 	x.visit(x.w, x.r, x.endpoint, 0)
+}
+
+// refuse answers a malformed request. What follows it on an HTTP/1 connection is not taken for another request.
+func (x *exchange) refuse(problem string) {
+	if x.r.ProtoMajor == 1 {
+		x.w.Header().Set("Connection", "close")
+	}
+	x.page(account.CodeBadRequest, problem)
 }
 
 // proxy lets the request have what answers at the end of its route.
@@ -190,6 +218,8 @@ func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) response(res *http.Response) error {
 	x.status = res.StatusCode
 	dropLoginCookies(res.Header)
+	maps.DeleteFunc(res.Header, isReserved)
+	maps.DeleteFunc(res.Trailer, isReserved) // the names; values come with its end
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.report() // its end may be far away
 		x.tell()
@@ -246,7 +276,7 @@ func (x *exchange) tell() {
 		return
 	}
 	switch x.code {
-	case account.CodeMethod, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited: // nothing is wrong with the way
+	case account.CodeBadRequest, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited: // nothing is wrong with the way
 		return
 	}
 	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {

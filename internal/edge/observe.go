@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -126,6 +128,10 @@ type seenWriter struct {
 
 // WriteHeader notes the status that the client gets.
 func (w *seenWriter) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		dropLoginCookies(w.Header()) // of an interim response of the upstream
+		maps.DeleteFunc(w.Header(), isReserved)
+	}
 	if w.seen.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.seen.Status = status
 	}
@@ -143,11 +149,16 @@ func (w *seenWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find what else the writer can do.
 func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack hands over the connection of an upgraded request; its bytes go on being counted.
+// Hijack hands over the connection of an upgraded request; its bytes go on being counted. Those
+// that the HTTP server has read ahead come first: the proxy reads the connection, not the buffer.
 func (w *seenWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if half, ok := c.(halfCloser); ok && err == nil {
-		return &seenUpgrade{half, w.seen}, buffered, nil
+		early := make([]byte, buffered.Reader.Buffered())
+		_, _ = io.ReadFull(buffered, early)
+		up := &seenUpgrade{halfCloser: half, seen: w.seen, early: early}
+		buffered.Reader.Reset(up)
+		return up, buffered, nil
 	}
 	return c, buffered, err
 }
@@ -160,12 +171,16 @@ type halfCloser interface {
 // seenUpgrade is the client's connection after an upgrade.
 type seenUpgrade struct {
 	halfCloser
-	seen *Seen
+	seen  *Seen
+	early []byte // read already, not handed out yet
 }
 
 // Read reads from the client.
 func (c *seenUpgrade) Read(p []byte) (int, error) {
-	n, err := c.halfCloser.Read(p)
+	n, err := copy(p, c.early), error(nil)
+	if c.early = c.early[n:]; n == 0 {
+		n, err = c.halfCloser.Read(p)
+	}
 	c.seen.moved(n, 0)
 	return n, err
 }

@@ -4,6 +4,8 @@
 package edge
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +40,8 @@ func errorCode(err error) account.Code {
 		return code
 	}
 	switch {
+	case errors.Is(err, tunnel.ErrUnresponsive):
+		return account.CodeAgentSilent
 	case errors.As(err, &refused):
 		switch refused.Code {
 		case tunnel.RefusedUpstream:
@@ -106,6 +110,7 @@ func Page(w http.ResponseWriter, r *http.Request, status int, code account.Code,
 	h.Set(account.CodeHeader, string(code))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", pagePolicy)
 	var body []byte
 	if wantsHTML(r.Header) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
@@ -148,16 +153,25 @@ func jsonPage(status int, code account.Code, msg string) []byte {
 	return append(b, '\n')
 }
 
+const pageStyle = `
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+main { max-width: 40rem; margin: 15vh auto; padding: 0 1.5rem }
+code { opacity: .75 }
+`
+
+// pagePolicy lets a page have its own style and nothing else, and no site frame it.
+var pagePolicy = func() string {
+	digest := sha256.Sum256([]byte(pageStyle))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
 var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{{.Status}} {{.Text}}</title>
-<style>
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-main { max-width: 40rem; margin: 15vh auto; padding: 0 1.5rem }
-code { opacity: .75 }
-</style>
+<style>` + pageStyle + `</style>
 <main>
 <h1>{{.Status}} {{.Text}}</h1>
 <p>{{.Msg}}{{if .Link}}<a href="{{.Link}}">{{.Link}}</a>{{.More}}{{end}}</p>

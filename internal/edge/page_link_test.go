@@ -4,6 +4,8 @@
 package edge
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -32,6 +34,34 @@ func TestPageLinks(t *testing.T) {
 		w = httptest.NewRecorder()
 		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(w.Body.String(), `"msg":"Open https://a now."`) {
 			t.Errorf("JSON: %s", w.Body)
+		}
+	}
+}
+
+// Browsers apply the page's own style, by its hash, and nothing else; they show it in no frame.
+func TestPage_HasAStrictContentSecurityPolicy(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []string{"text/html", "application/json"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		Page(w, r, http.StatusBadGateway, account.CodeEndpointOffline, "It is offline.")
+		policy := w.Header().Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
+			"frame-ancestors 'none'"} {
+			if !strings.Contains(policy, part) {
+				t.Errorf("%s: the policy %q lacks %s", accept, policy, part)
+			}
+		}
+		if strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: %s", accept, policy)
+		}
+		if _, rest, found := strings.Cut(w.Body.String(), "<style>"); found {
+			style, _, _ := strings.Cut(rest, "</style>")
+			digest := sha256.Sum256([]byte(style))
+			if !strings.Contains(policy, "style-src 'sha256-"+base64.StdEncoding.EncodeToString(digest[:])+"'") {
+				t.Errorf("the policy %q refuses the style", policy)
+			}
 		}
 	}
 }

@@ -59,7 +59,13 @@ func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 	if slices.Contains(o.texts, ep.TrafficPolicy) {
 		return o.policy, o.err
 	}
-	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{Scheme: ep.Scheme, Binding: ep.Bindings[0], Page: policyPage, Logins: p.logins})
+	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{
+		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: policyPage, Logins: p.logins,
+		CostExceeded: func(rule string) {
+			p.log.Warn("a traffic policy takes too much work; requests are refused",
+				"endpoint", ep.ID, "url", ep.URL, "rule", rule)
+		},
+	})
 	switch {
 	case err != nil:
 		p.log.Error("a traffic policy does not compile; nothing passes", "endpoint", ep.ID, "url", ep.URL, "err", err)

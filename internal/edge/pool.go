@@ -5,6 +5,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -105,30 +106,58 @@ func traced(t *http.Transport, r *http.Request, body *attempt) (*http.Response, 
 	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
-// roundTrip sends a request, and its body if it has one, over a stream of the pool. On HTTP/1 it keeps count of who uses a stream, so that the
-// stream's Close knows an idle one from one that is cut, and returns the stream.
+// roundTrip is send, but leaves an agent that becomes unresponsive while the request, which may be
+// sent twice, waits for the answer: with tunnel.ErrUnresponsive.
 func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, *upstream, error) {
-	if p.http2 {
-		res, err := traced(p.transport, r, body)
-		return res, nil, err
+	if !onlyAsks(r) {
+		return p.send(r.Context(), r, body, func(pooled) {})
 	}
+	ctx, cancel := context.WithCancelCause(r.Context()) // which ends with the request: the answer's body needs it
+	stop := func() {}
+	defer func() { stop() }()
+	res, stream, err := p.send(ctx, r, body, func(conn pooled) {
+		stop() // the transport may try another stream
+		if conn.upstream != nil {
+			stop = conn.OnUnresponsive(func() { cancel(tunnel.ErrUnresponsive) })
+		}
+	})
+	if err != nil && errors.Is(context.Cause(ctx), tunnel.ErrUnresponsive) {
+		err = tunnel.ErrUnresponsive
+	}
+	return res, stream, err
+}
+
+// send sends a request, and its body if it has one, over a stream of the pool, of which got is
+// told. On HTTP/1 it keeps count of who uses a stream, so that the stream's Close knows an idle one
+// from one that is cut, and returns the stream.
+func (p *pool) send(
+	ctx context.Context, r *http.Request, body *attempt, got func(pooled),
+) (*http.Response, *upstream, error) {
 	var conn pooled
-	trace := &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			conn, _ = info.Conn.(pooled)
-			conn.busy.Add(1)
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		c, _ := info.Conn.(pooled)
+		got(c)
+		if p.http2 { // which is open, and many requests' at a time
 			if body != nil {
-				conn.carry(body)
+				body.settle(nil)
 			}
-		},
-		PutIdleConn: func(err error) {
+			return
+		}
+		conn = c
+		conn.busy.Add(1)
+		if body != nil {
+			conn.carry(body)
+		}
+	}}
+	if !p.http2 {
+		trace.PutIdleConn = func(err error) {
 			if err == nil {
 				conn.before.set(nil)
 				conn.busy.Add(-1)
 			}
-		},
+		}
 	}
-	res, err := p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	res, err := p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	return res, conn.upstream, err
 }
 

@@ -4,6 +4,8 @@
 package edge
 
 import (
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -14,34 +16,49 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// rewrite makes the request to an upstream of the client's. Where it goes, and with which Host, each attempt says.
+// rewrite makes the request to an upstream of the client's. Where it goes, and with which Host,
+// each attempt says.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	x.host = p.In.Host
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came, also where Go cannot parse it
 	p.Out.Trailer = p.In.Trailer           // filled in while the body is read
 	// Also where no login action has done so: its rule does not hold, or it is gone.
 	trafficpolicy.DropLoginCookies(p.Out.Header)
-	x.setForwarded(p)
+	for name, values := range p.In.Header {
+		if account.IsForwardingHeader(name) {
+			p.Out.Header[name] = values // the proxy has left out some
+		}
+	}
 }
 
-// setForwarded says to the upstream where the request comes from. What the client says is believed only where a trusted proxy has said it.
-func (x *exchange) setForwarded(p *httputil.ProxyRequest) {
+// stateClient makes the request's header say where it comes from, before policies read and change
+// it. What the client says goes; a listener that has done so is believed.
+func (x *exchange) stateClient() {
 	if x.origin.Forwarded {
-		for name, values := range p.In.Header {
-			if forwarded(name) {
-				p.Out.Header[name] = values // the proxy has left out some
-			}
-		}
 		return
 	}
-	dropForwarded(p.Out.Header)
-	p.SetXForwarded()
+	h := x.r.Header
+	maps.DeleteFunc(h, isForwarding)
 	if ip := x.origin.ClientIP; ip.IsValid() {
-		p.Out.Header.Set("X-Forwarded-For", ip.String())
+		h.Set("X-Forwarded-For", ip.String())
+	} else if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
+		h.Set("X-Forwarded-For", host)
 	}
+	h.Set("X-Forwarded-Host", x.r.Host)
+	h.Set("X-Forwarded-Proto", "http")
 	if x.origin.TLS {
-		p.Out.Header.Set("X-Forwarded-Proto", "https")
+		h.Set("X-Forwarded-Proto", "https")
 	}
+}
+
+func isForwarding(name string, _ []string) bool { return account.IsForwardingHeader(name) }
+
+func isReserved(name string, _ []string) bool { return account.IsReservedHeader(name) }
+
+// dropFromTrailer removes from a request's trailers what only a header of ours may say.
+func dropFromTrailer(trailer http.Header) {
+	maps.DeleteFunc(trailer, isReserved)
+	maps.DeleteFunc(trailer, isForwarding)
 }
 
 // upstreamHost is the Host that the upstream sees.
@@ -61,51 +78,8 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 	return ep.HostMode
 }
 
-// dropForwarded removes what clients say about hops before us, however they spell it: servers that turn header names into variables do not
-// tell "-" from "_", or from any other sign.
-func dropForwarded(h http.Header) {
-	for name := range h {
-		if forwarded(name) {
-			delete(h, name)
-		}
-	}
-}
-
-func forwarded(name string) bool {
-	plain := strings.Map(plainly, name)
-	return plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-")
-}
-
-// plainly makes "-" of what is no letter and no digit, and small letters of the others.
-func plainly(r rune) rune {
-	switch {
-	case 'A' <= r && r <= 'Z':
-		return r + 'a' - 'A'
-	case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
-		return r
-	}
-	return '-'
-}
-
-// identityPrefix begins the names of headers that say to an upstream who the caller is. Only the edge sets them.
-const identityPrefix = "fairlead"
-
-// dropIdentity removes them from what a client sends, however it spells them: some servers make one and the same of "-", "_", "." and whatever else is no
-// letter and no digit.
-func dropIdentity(h http.Header) {
-	for name := range h {
-		n := len(identityPrefix)
-		if len(name) <= n || !strings.EqualFold(name[:n], identityPrefix) {
-			continue
-		}
-		letter, digit := 'a' <= name[n]|0x20 && name[n]|0x20 <= 'z', '0' <= name[n] && name[n] <= '9'
-		if !letter && !digit {
-			delete(h, name)
-		}
-	}
-}
-
-// dropLoginCookies removes cookies of login actions from an upstream's answer: they are the edge's to set.
+// dropLoginCookies removes cookies of login actions from an upstream's answer: they are the edge's
+// to set.
 func dropLoginCookies(h http.Header) {
 	all := h["Set-Cookie"]
 	if !slices.ContainsFunc(all, trafficpolicy.IsLoginCookie) {
@@ -117,8 +91,9 @@ func dropLoginCookies(h http.Header) {
 	}
 }
 
-// dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry requests that nobody parses. RFC 9113 has
-// dropped that upgrade; clients that offer it go on in HTTP/1.1.
+// dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry
+// requests that nobody parses. RFC 9113 has dropped that upgrade; clients that offer it go on in
+// HTTP/1.1.
 func dropUpgradeToHTTP2(h http.Header) {
 	for _, v := range h.Values("Upgrade") {
 		for token := range strings.SplitSeq(v, ",") {

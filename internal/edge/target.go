@@ -73,6 +73,7 @@ type route struct {
 	group    *Attempt // a tunnel group of which another tunnel may be tried
 	down     error    // why the group's last tunnel did not serve
 	tried    []Agent
+	mute     *Attempt // of an agent that does not respond, and may again: zero for one of the endpoint itself
 	count    int
 	began    time.Time // of the second attempt
 }
@@ -87,7 +88,10 @@ func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *Origin) (ro
 	}
 	r, err := e.routeToBackend(ctx, ep, ep.BackendID, o)
 	if others := e.shares.backends(ep); err == nil && len(others) > 0 {
-		r.attempts = &turns{r.attempts, others, func(ctx context.Context, id string) (Attempts, error) { return e.opt.Backend(ctx, ep.AccountID, id) }}
+		begin := func(ctx context.Context, id string) (Attempts, error) {
+			return e.opt.Backend(ctx, ep.AccountID, id, o)
+		}
+		r.attempts = &turns{r.attempts, others, begin}
 	}
 	return r, err
 }
@@ -96,7 +100,7 @@ func (e *Edge) routeToBackend(ctx context.Context, ep *account.Endpoint, backend
 	if e.opt.Backend == nil {
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL, backendID)
 	}
-	a, err := e.opt.Backend(ctx, ep.AccountID, backendID)
+	a, err := e.opt.Backend(ctx, ep.AccountID, backendID, o)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL, backendID)
@@ -123,6 +127,10 @@ func (r *route) next(ctx context.Context) (target, error) {
 		return target{agent: agent, first: true}, nil
 	}
 	agent, err := r.edge.agent(ctx, r.endpoint, r.origin, r.tried)
+	if err != nil && r.mute != nil { // there is no other: it is waited for
+		r.mute, r.tried = nil, nil
+		agent, err = r.edge.agent(ctx, r.endpoint, r.origin, nil)
+	}
 	if err != nil {
 		return target{}, err
 	}
@@ -137,8 +145,11 @@ func (r *route) nextLeaf(ctx context.Context) (target, error) {
 	for {
 		if r.group == nil {
 			leaf, ok := r.attempts.Next(ctx)
-			if !ok {
+			switch {
+			case !ok && r.mute == nil:
 				return target{}, errNobodyLeft
+			case !ok:
+				leaf, r.mute, r.tried = *r.mute, nil, nil
 			}
 			if leaf.Labels == nil {
 				return target{leaf: leaf}, nil
@@ -166,6 +177,10 @@ func (r *route) failed(t *target, err error) (again bool) {
 	case t.agent != nil:
 		r.tried = append(r.tried, t.agent)
 		r.down = err
+		if errors.Is(err, tunnel.ErrUnresponsive) {
+			leaf := t.leaf // which is another's after the next attempt
+			r.mute = &leaf
+		}
 	case t.leaf.Outcome != nil:
 		t.leaf.Outcome.Down(err)
 	}
@@ -197,9 +212,11 @@ type notConnected struct{ cause error }
 func (n *notConnected) Error() string { return "connecting to a static address: " + n.cause.Error() }
 func (n *notConnected) Unwrap() error { return n.cause }
 
-// unopened says of an error that it came before the upstream had anything: what was sent may be sent elsewhere.
+// unopened says of an error that what was sent may be sent elsewhere: the upstream has nothing of
+// it, or may have it twice, and does not respond.
 func unopened(err error) bool {
 	var refused *tunnel.RefusedError
 	var static *notConnected
-	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, errSilent) || account.CodeOf(err) == account.CodeEndpointOffline
+	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, errSilent) ||
+		errors.Is(err, tunnel.ErrUnresponsive) || account.CodeOf(err) == account.CodeEndpointOffline
 }

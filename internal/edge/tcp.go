@@ -104,7 +104,7 @@ func refuseCode(err error) tunnel.RefuseCode {
 		return refused.Code
 	case account.CodeOf(err) == account.CodeEndpointOffline:
 		return tunnel.RefusedOffline
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errSilent), errors.Is(err, tunnel.ErrUnresponsive):
 		return tunnel.RefusedUpstream
 	}
 	return tunnel.RefusedInternal

@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// errSilent says that the agent did not answer an opened stream in time.
+// errSilent says that the agent, which responds, did not answer an opened stream in time.
 var errSilent = errors.New("the agent did not answer in time")
 
 // goodbye is how long a stream that is closed while idle waits for the agent's side to end too.
@@ -48,13 +48,17 @@ func (e *Edge) newUpstream(st *tunnel.Stream) *upstream {
 // opened waits for the agent's answer; every call returns the same.
 func (u *upstream) opened() error {
 	u.answer.Do(func() {
-		ctx, cancel := context.WithDeadline(context.Background(), u.deadline)
+		ctx, cancel := context.WithDeadlineCause(context.Background(), u.deadline, errSilent)
 		defer cancel()
+		ctx, cut := context.WithCancelCause(ctx)
+		defer cut(nil)
+		stop := u.Stream.OnUnresponsive(func() { cut(tunnel.ErrUnresponsive) })
 		err := u.Stream.WaitOpened(ctx)
+		stop()
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
-			err = errSilent
+			err = context.Cause(ctx)
 			_ = u.Stream.Reset(tunnel.Aborted)
 		case connectionLost(err): // with the agent, before it had acted
 			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
@@ -100,7 +104,7 @@ func outcome(err error) string {
 		return "opened"
 	case errors.As(err, &refused):
 		return refused.Code.String()
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errSilent), errors.Is(err, tunnel.ErrUnresponsive):
 		return "silent"
 	case account.CodeOf(err) == account.CodeEndpointOffline:
 		return "offline"

@@ -22,7 +22,12 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*ac
 		switch {
 		case err == nil:
 			return agent.Endpoint(), agent, nil
-		case ep.TrafficPolicy == "" || account.CodeOf(err) != account.CodeEndpointOffline:
+		case ep.TrafficPolicy == "":
+			return nil, nil, err
+		}
+		switch account.CodeOf(err) {
+		case account.CodeEndpointOffline, account.CodeAgentSilent: // the policy may still answer
+		default:
 			return nil, nil, err
 		}
 	}

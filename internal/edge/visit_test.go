@@ -86,7 +86,7 @@ func cloudEndpoint(policy, backendID string) *account.Endpoint {
 func dialing(l *leaves) func(*Options) {
 	return func(o *Options) {
 		o.Dial = (&net.Dialer{}).DialContext
-		o.Backend = func(_ context.Context, _, id string) (Attempts, error) {
+		o.Backend = func(_ context.Context, _, id string, _ *Origin) (Attempts, error) {
 			if id == "none" {
 				return nil, &account.Error{Code: account.CodeNotFound}
 			}

@@ -109,7 +109,9 @@ func page(head []byte, why *failure) []byte {
 		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
+		"Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"+
+		"X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
 		status, http.StatusText(status), account.CodeHeader, why.code, contentType, len(body))
 	if method != http.MethodHead {
 		b.Write(body)

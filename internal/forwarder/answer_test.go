@@ -44,6 +44,9 @@ func TestPage(t *testing.T) {
 			if res.StatusCode != 503 || !res.Close || res.Header.Get(account.CodeHeader) != "ERR_FL_3004" || res.Header.Get("Content-Type") != tt.contentType {
 				t.Errorf("got %s, close %v, %s", res.Status, res.Close, res.Header.Get("Content-Type"))
 			}
+			if policy := res.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") {
+				t.Errorf("Content-Security-Policy %q", policy)
+			}
 			switch {
 			case tt.method == "HEAD":
 				if len(body) != 0 || res.ContentLength <= 0 {

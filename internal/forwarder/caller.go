@@ -45,6 +45,7 @@ func (c *caller) release() {
 type trial struct {
 	*caller
 	far     *trialStream
+	wait    unanswered
 	again   []byte // a copy of what is kept from an earlier trial: that memory goes back when the stream is open
 	settled chan struct{}
 
@@ -62,10 +63,15 @@ func newTrial(c *caller, st *tunnel.Stream) *trial {
 
 // Next returns what the client has sent, and keeps it until the stream is open.
 func (t *trial) Next() ([]byte, error) {
-	if t.open.Load() && t.again == nil {
-		return t.source.Next()
+	next := t.source.Next
+	if !t.open.Load() || t.again != nil {
+		next = t.keepNext
 	}
-	return t.keepNext()
+	p, err := next()
+	if len(p) > 0 && t.to.scheme == "http" && t.open.Load() { // the client waits for an answer
+		t.wait.asked()
+	}
+	return p, err
 }
 
 func (t *trial) keepNext() ([]byte, error) {
@@ -118,13 +124,29 @@ func (t *trial) awaitRoom() error {
 // opened makes the trial the client's only one. It returns false if the trial is over.
 func (t *trial) opened() bool {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.over {
+		t.mu.Unlock()
 		return false
 	}
+	asks := t.to.scheme == "http" && len(t.kept.buf) > 0
 	t.open.Store(true)
 	close(t.settled)
 	t.kept.forget()
+	t.mu.Unlock()
+	if !asks {
+		t.wait.answered()
+	}
+	return true
+}
+
+// waitUntil bounds the wait for the edge to open the stream. It returns false if the edge has.
+func (t *trial) waitUntil(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open.Load() {
+		return false
+	}
+	_ = t.far.SetReadDeadline(at)
 	return true
 }
 
@@ -192,7 +214,11 @@ func (s *trialStream) Next() ([]byte, error) {
 		s.near.stats.opened(at)
 		_ = s.SetReadDeadline(time.Time{})
 	}
-	return s.Stream.Next()
+	p, err := s.Stream.Next()
+	if len(p) > 0 {
+		s.near.wait.answered()
+	}
+	return p, err
 }
 
 // CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end of a client that it has finished with.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
@@ -32,6 +33,9 @@ type clusterSource struct {
 	namespace  string
 	release    string
 	owns       func(metav1.Object) bool
+
+	// observed are the BoundEndpoints by UID as the manager last observed them. Watch alone uses it.
+	observed map[types.UID]*v1alpha1.BoundEndpoint
 }
 
 func newClusterSource(config *rest.Config, namespace, release string, owns func(metav1.Object) bool) (*clusterSource, error) {
@@ -110,23 +114,42 @@ func (s *clusterSource) informer(resource string, which fields.Selector, kind ru
 	return informer, nil
 }
 
-// trim drops what nobody here reads.
+// trim drops what is not read here: of the status it keeps that the manager observed the spec.
 func trim(object any) (any, error) {
 	if o, ok := object.(*v1alpha1.BoundEndpoint); ok {
-		o.ManagedFields, o.Status = nil, v1alpha1.BoundEndpointStatus{}
+		status := v1alpha1.BoundEndpointStatus{}
+		if o.Observed() {
+			status.Conditions = []metav1.Condition{
+				{Type: v1alpha1.ConditionServicesReady, ObservedGeneration: o.Generation},
+			}
+		}
+		o.ManagedFields, o.Status = nil, status
 	}
 	return object, nil
 }
 
+// objects returns the BoundEndpoints as the manager observed them, so that what another wrote opens no port. One whose
+// spec has changed since is taken as it was.
 func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	var result Objects
+	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
 	for _, object := range endpoints.List() {
-		if bep := object.(*v1alpha1.BoundEndpoint); s.owns(bep) {
+		bep := object.(*v1alpha1.BoundEndpoint)
+		if !s.owns(bep) {
+			continue
+		}
+		if !bep.Observed() {
+			bep = s.observed[bep.UID]
+		}
+		if bep != nil {
+			observed[bep.UID] = bep
 			result.BoundEndpoints = append(result.BoundEndpoints, bep)
 		}
 	}
+	s.observed = observed
 	if object, ok, _ := operators.GetByKey(s.namespace + "/" + s.release); ok {
-		result.OperatorID = object.(*v1alpha1.KubernetesOperator).Status.OperatorID
+		operator := object.(*v1alpha1.KubernetesOperator)
+		result.OperatorID, result.OperatorUID = operator.Status.OperatorID, string(operator.UID)
 	}
 	return result
 }

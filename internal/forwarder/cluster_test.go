@@ -85,6 +85,20 @@ func (k *cluster) bep(namespace, name string, labels map[string]string) *v1alpha
 	return b
 }
 
+// observe writes what the manager does when it has seen an object's spec.
+func (k *cluster) observe(b *v1alpha1.BoundEndpoint) {
+	k.t.Helper()
+	b.Status.Conditions = []metav1.Condition{servicesReady(b.Generation)}
+	if err := k.Status().Update(context.Background(), b); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func servicesReady(generation int64) metav1.Condition {
+	return metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: v1alpha1.ReasonProjected, LastTransitionTime: metav1.Now()}
+}
+
 func TestRealWatch(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)
@@ -99,6 +113,11 @@ func TestRealWatch(t *testing.T) {
 	k.bep("fairlead", "foreign", nil)
 	k.bep("fairlead-other", "elsewhere", ours)
 	api := k.bep("fairlead", "api", ours)
+	forged := bep("forged", "demo", "http", 80, 10081, "ep-forged")
+	forged.ObjectMeta = metav1.ObjectMeta{Namespace: "fairlead", Name: forged.Name, Labels: ours}
+	forged.Status.Conditions = []metav1.Condition{servicesReady(1)}
+	k.create(forged) // what creates an object does not write its status
+	k.observe(api)
 	k.until("the BoundEndpoint", func(o Objects) bool { return len(o.BoundEndpoints) == 1 })
 	if got := claims(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
 		t.Errorf("claim %+v", got)
@@ -114,14 +133,23 @@ func TestRealWatch(t *testing.T) {
 		}
 	}
 	k.until("the operator's id", func(o Objects) bool { return o.OperatorID != "" })
-	if k.last.OperatorID != "ko-1" {
-		t.Errorf("operator id %s", k.last.OperatorID)
+	if k.last.OperatorID != "ko-1" || k.last.OperatorUID != string(operator.UID) {
+		t.Errorf("operator %s with UID %s", k.last.OperatorID, k.last.OperatorUID)
 	}
 
 	api.Spec.State = v1alpha1.StateReleased
 	if err := k.Update(ctx, api); err != nil {
 		t.Fatal(err)
 	}
+	forged.Spec.Ports[0].TargetPort = 10082
+	if err := k.Update(ctx, forged); err != nil {
+		t.Fatal(err)
+	}
+	k.last = await(t, k.updates, "a changed spec")
+	if len(k.last.BoundEndpoints) != 1 || k.last.BoundEndpoints[0].Spec.State == v1alpha1.StateReleased {
+		t.Errorf("before the manager observed the change: %+v", k.last.BoundEndpoints)
+	}
+	k.observe(api)
 	k.until("the release", func(o Objects) bool {
 		return len(o.BoundEndpoints) == 1 && o.BoundEndpoints[0].Spec.State == v1alpha1.StateReleased
 	})

@@ -37,25 +37,67 @@ type edge struct {
 	tokenErr   error
 	drainUntil time.Time // when this forwarder stops; zero while it does not
 	lastErr    string
-	since      time.Time     // when the session came up, or went
+	since      time.Time     // when the session came up, or went, or its edge ceased to respond or began to again
+	mute       bool          // the edge does not respond
+	responds   chan struct{} // closed and replaced when mute changes
 	wasUp      chan struct{} // closed once a session has been up
 }
 
 func newEdge(o *Options, retry time.Duration, statusChanged func(), told func(tunnel.RequestLine)) *edge {
 	e := &edge{
 		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged, since: time.Now(),
-		renewed: make(chan struct{}), changed: make(chan struct{}), wasUp: make(chan struct{}),
+		responds: make(chan struct{}), renewed: make(chan struct{}), changed: make(chan struct{}),
+		wasUp: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
-		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, OnRequestLine: told, Logger: o.Logger,
+		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, OnRequestLine: told,
+		OnResponsiveness: e.responsiveness, Logger: o.Logger,
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e
 }
 
-// Wait returns a session that takes new streams, as soon as there is one.
+// Wait returns a session that takes new streams and whose edge responds, as soon as there is one.
 func (e *edge) Wait(ctx context.Context) (*tunnel.Session, error) {
+	for {
+		e.mu.Lock()
+		responds := e.responds
+		e.mu.Unlock()
+		session, err := e.await(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, mute := session.Unresponsive(); !mute {
+			return session, nil
+		}
+		select {
+		case <-responds:
+		case <-session.Done():
+		case <-session.PeerDraining():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// responsiveness notes whether the edge responds.
+func (e *edge) responsiveness(s *tunnel.Session) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, mute := s.Unresponsive()
+	if mute == e.mute {
+		return
+	}
+	e.mute, e.since = mute, time.Now()
+	close(e.responds)
+	e.responds = make(chan struct{})
+	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !mute)
+	e.statusChanged()
+}
+
+// await returns a session that takes new streams, as soon as there is one.
+func (e *edge) await(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		client, renewed := e.current()
 		session, err := client.Wait(ctx)
@@ -114,7 +156,7 @@ func (e *edge) run(ctx context.Context) error {
 // follow notes when sessions come and go.
 func (e *edge) follow(ctx context.Context) error {
 	for {
-		session, err := e.Wait(ctx)
+		session, err := e.await(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx is done
 		}
@@ -180,7 +222,7 @@ func (e *edge) hello() tunnel.Hello {
 
 func (e *edge) up(_ context.Context, s *tunnel.Session) error {
 	e.mu.Lock()
-	e.lastErr = ""
+	e.lastErr, e.mute = "", false
 	select {
 	case <-e.wasUp:
 	default:
@@ -265,6 +307,9 @@ func (e *edge) status() SessionStatus {
 	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address, OperatorID: e.operatorID, Error: e.lastErr}
 	if session != nil {
 		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
+		if _, mute := session.Unresponsive(); mute {
+			st.Up, st.Error = false, "the edge does not respond"
+		}
 	}
 	return st
 }

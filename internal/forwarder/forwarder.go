@@ -25,8 +25,9 @@ type forwarder struct {
 	connCtx  context.Context // of the connections: outlives the order to stop by the drain
 	cutConns context.CancelFunc
 
-	changes beacon // lit when the status is another
-	watches atomic.Int32
+	operatorUID atomic.Pointer[string] // of the KubernetesOperator, as it was last seen; nil: never
+	changes     beacon                 // lit when the status is another
+	watches     atomic.Int32
 
 	stopping chan struct{} // closed by the order to stop
 	removal  removal
@@ -54,8 +55,9 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, changed: f.changes.light, byPort: map[int]*listener{}}
 	f.edge = newEdge(&o, t.edgeRetry, f.changes.light, f.listeners.told)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
-	f.metrics.gauge("fairlead_forwarder_session_up", "1 while there is a session with the edge.", func() float64 {
-		if f.edge.session() != nil {
+	const up = "1 while there is a session with the edge, and it responds."
+	f.metrics.gauge("fairlead_forwarder_session_up", up, func() float64 {
+		if f.edge.status().Up {
 			return 1
 		}
 		return 0
@@ -105,6 +107,9 @@ func (f *forwarder) run(ctx context.Context) error {
 // update is called with everything the cluster says.
 func (f *forwarder) update(o Objects) {
 	f.edge.setOperatorID(o.OperatorID)
+	if o.OperatorUID != "" {
+		f.operatorUID.Store(&o.OperatorUID)
+	}
 	f.listeners.apply(claims(o.BoundEndpoints))
 	select {
 	case <-f.synced:

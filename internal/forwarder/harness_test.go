@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -42,7 +43,8 @@ type fakeEdge struct {
 
 	mu     sync.Mutex
 	handle func(ctx context.Context, st *tunnel.Stream)
-	refuse *tunnel.Error // answers hellos with it
+	refuse *tunnel.Error           // answers hellos with it
+	wrap   func(net.Conn) net.Conn // of what is accepted; nil = none
 }
 
 func startEdge(t *testing.T, handle func(ctx context.Context, st *tunnel.Stream)) *fakeEdge {
@@ -78,7 +80,7 @@ func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st 
 			}
 			serving.Go(func() {
 				defer raw.Close()
-				c := tls.Server(tunnel.TuneConn(raw), config)
+				c := tls.Server(tunnel.TuneConn(e.wrapped(raw)), config)
 				if c.HandshakeContext(ctx) == nil {
 					_ = server.ServeConn(ctx, c)
 				}
@@ -100,6 +102,21 @@ func (e *fakeEdge) setHandle(h func(ctx context.Context, st *tunnel.Stream)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.handle = h
+}
+
+func (e *fakeEdge) setWrap(wrap func(net.Conn) net.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.wrap = wrap
+}
+
+func (e *fakeEdge) wrapped(c net.Conn) net.Conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.wrap == nil {
+		return c
+	}
+	return e.wrap(c)
 }
 
 func (e *fakeEdge) setRefuse(err *tunnel.Error) {
@@ -313,9 +330,14 @@ func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1a
 	return b
 }
 
+// operatorUID is that of the world's KubernetesOperator; statusQuery opens the status of pod-1.
+const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
+
+var statusQuery = "?" + statustoken.Parameter + "=" + statustoken.Of(operatorUID, "pod-1")
+
 // world is what most tests begin with: one http and one tcp endpoint, and a registered operator.
 func world() Objects {
-	return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{
+	return Objects{OperatorID: "ko-1", OperatorUID: operatorUID, BoundEndpoints: []*v1alpha1.BoundEndpoint{
 		bep("api", "demo", "http", 80, 10080, "ep-http"), bep("db", "demo", "tcp", 5432, 15432, "ep-tcp"),
 	}}
 }

@@ -61,13 +61,23 @@ func (f *forwarder) open(c *caller) *trial {
 		st, session := f.openOnce(c)
 		switch {
 		case st != nil:
-			return newTrial(c, st)
+			t := newTrial(c, st)
+			t.wait.begin(t, f.timing.hold)
+			return t
 		case session == nil:
-			c.failed = &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf("The forwarder of %s has no connection to the service's edge.", c.to.url())}
+			c.failed = f.noEdge(c.to)
 			return nil
 		}
 		f.pause(c, session)
 	}
+}
+
+func (f *forwarder) noEdge(to *claim) *failure {
+	msg := "The forwarder of %s has no connection to the service's edge."
+	if f.edge.session() != nil {
+		msg = "The service's edge does not respond to the forwarder of %s."
+	}
+	return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf(msg, to.url())}
 }
 
 func (f *forwarder) openOnce(c *caller) (*tunnel.Stream, *tunnel.Session) {
@@ -101,6 +111,7 @@ func (f *forwarder) pause(c *caller, session *tunnel.Session) {
 
 // ended says whether another trial follows: what the edge did not act on, because it is about to stop, goes to its successor.
 func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) {
+	t.wait.end()
 	if t.isOpen() {
 		t.stats.moved(moved.AToB, moved.BToA)
 		if err != nil {

@@ -31,7 +31,8 @@ type Options struct {
 	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart. While it is empty or unreadable, the last good
 	// token stays in use.
 	AuthtokenFile string
-	// InstanceID tells this forwarder from the others of its operator: the pod's name. Optional.
+	// InstanceID tells this forwarder from the others of its operator: the pod's name. Optional:
+	// without it, /status refuses everyone.
 	InstanceID string
 
 	// Kubernetes reaches the cluster. Not needed when Source is set.
@@ -70,6 +71,9 @@ type Objects struct {
 	BoundEndpoints []*v1alpha1.BoundEndpoint
 	// OperatorID is the installation's id in the account, or "" while it is not registered.
 	OperatorID string
+	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none.
+	// The token of /status is made from it.
+	OperatorUID string
 }
 
 // Source is how a forwarder sees the cluster.

@@ -300,7 +300,7 @@ func TestHealthStatusAndMetrics(t *testing.T) {
 	server := httptest.NewServer(r.healthHandler())
 	defer server.Close()
 	eventually(t, "readiness", r.ready.Load)
-	for _, path := range []string{"/healthz", "/readyz", "/status"} {
+	for _, path := range []string{"/healthz", "/readyz", "/status" + statusQuery} {
 		res, err := server.Client().Get(server.URL + path)
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +311,7 @@ func TestHealthStatusAndMetrics(t *testing.T) {
 			t.Errorf("%s: %s", path, res.Status)
 		}
 		var st Status
-		if path == "/status" && (json.Unmarshal(body, &st) != nil || len(st.Listeners) != 2 || st.Listeners[0].Endpoint != "ep-http" || !st.Ready) {
+		if strings.HasPrefix(path, "/status") && (json.Unmarshal(body, &st) != nil || len(st.Listeners) != 2 || st.Listeners[0].Endpoint != "ep-http" || !st.Ready) {
 			t.Errorf("status %s", body)
 		}
 	}

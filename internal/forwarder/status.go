@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 // Status is what /status answers: the truth of this forwarder at one moment.
@@ -96,7 +98,17 @@ const (
 	watchPresent = "true"           // of ?watch=
 )
 
+// serveStatus answers those who may read the installation's KubernetesOperator: they have the token.
 func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
+	switch uid := f.operatorUID.Load(); {
+	case uid == nil:
+		http.Error(w, "the KubernetesOperator, which says who may read this, is not known yet", http.StatusServiceUnavailable)
+		return
+	case !statustoken.Valid(r, statustoken.Of(*uid, f.options.InstanceID)):
+		http.Error(w, "the status is for those who may read the KubernetesOperator; fairlead doctor asks for them",
+			http.StatusForbidden)
+		return
+	}
 	if r.FormValue("watch") == watchPresent {
 		f.serveWatch(w, r)
 		return

@@ -48,7 +48,7 @@ func (b *bubble) serveHealth(t *testing.T) (dial func() net.Conn, stop func()) {
 
 func watch(t *testing.T, c net.Conn) *watcher {
 	t.Helper()
-	if _, err := io.WriteString(c, "GET /status?watch=true HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "GET /status"+statusQuery+"&watch=true HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -75,6 +75,7 @@ func TestWatchedStatusIsFullOnceAndThenSaysOnlyWhatChanged(t *testing.T) {
 		b := inBubble(t, 0)
 		dial, stop := b.serveHealth(t)
 		b.source.say(tcpWorld())
+		synctest.Wait() // the first attempt to reach the edge has failed: that is a change of the session
 		w := watch(t, dial())
 		var full Status
 		if err := w.lines.Decode(&full); err != nil {
@@ -126,7 +127,7 @@ func TestWatchesAreFewAndEndWithTheirClients(t *testing.T) {
 			watchers[i] = watch(t, dial())
 		}
 		refused := dial()
-		_, _ = io.WriteString(refused, "GET /status?watch=true HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		_, _ = io.WriteString(refused, "GET /status"+statusQuery+"&watch=true HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		if res, err := http.ReadResponse(bufio.NewReader(refused), nil); err != nil || res.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("one watch too many: %v, %v", res, err)
 		}
@@ -234,4 +235,45 @@ func TestStatusTellsWhatTheEdgeSaysOfRequests(t *testing.T) {
 	if l := r.status().Listeners[0]; !l.LastFailure.At.Equal(failed) {
 		t.Errorf("failure %+v", l.LastFailure)
 	}
+}
+
+// Account, operator and hostnames are for those who may read the KubernetesOperator; probes need no token.
+func TestStatus_NeedsTheToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := inBubble(t, 0)
+		dial, stop := b.serveHealth(t)
+		ask := func(path string) (int, string) {
+			t.Helper()
+			c := dial()
+			defer func() { _ = c.Close() }()
+			_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			return res.StatusCode, string(body)
+		}
+		unknown := tcpWorld()
+		unknown.OperatorUID = ""
+		b.source.say(unknown)
+		if status, body := ask("/status" + statusQuery); status != http.StatusServiceUnavailable {
+			t.Errorf("without a KubernetesOperator: %d %s", status, body)
+		}
+		b.source.say(tcpWorld())
+		b.source.say(unknown) // it was deleted: it stays the one that is known
+		for path, want := range map[string]int{
+			"/status": http.StatusForbidden, "/status?watch=true": http.StatusForbidden, "/status?token=": http.StatusForbidden,
+			"/status?token=" + operatorUID: http.StatusForbidden, "/status" + statusQuery + "0": http.StatusForbidden,
+			"/status" + statusQuery: http.StatusOK, "/healthz": http.StatusOK,
+		} {
+			if status, body := ask(path); status != want || strings.Contains(body, "db.demo") != strings.HasSuffix(path, statusQuery) {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+		b.stop()
+		<-b.done
+		stop()
+	})
 }

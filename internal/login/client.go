@@ -32,7 +32,7 @@ var metadataServices = []netip.Prefix{
 
 // NewClient makes the client for URLs that tenants give. Every address is judged when it is connected to: private ones only where allow has them. It
 // follows redirects of a GET within its host only, takes 10 s and 1 MiB at most, and knows no proxy.
-func NewClient(allow []netip.Prefix) *http.Client {
+func NewClient(allow []backend.Allowed) *http.Client {
 	guard := &backend.Guard{Allow: allow, Never: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -19,9 +19,9 @@ import (
 // Where an identity provider can be is decided when it is connected to; the metadata of clouds is never one.
 func TestWhereProvidersCanBe(t *testing.T) {
 	t.Parallel()
-	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0")}}
 	for name, c := range map[string]struct {
-		allow []netip.Prefix
+		allow []backend.Allowed
 		urls  []string
 	}{
 		"by default": {nil, []string{
@@ -67,7 +67,7 @@ func TestWhatProvidersMayAnswer(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	client := NewClient([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")})
+	client := NewClient([]backend.Allowed{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")}})
 	defer client.CloseIdleConnections()
 	for _, c := range []struct {
 		method, path string

@@ -141,16 +141,18 @@ func (v *visit) finish() {
 	v.complete(t.Confirmed, f)
 }
 
-// complete makes the session of a confirmed login, always a new one, and sends the browser where it wanted to go.
+// complete makes the session of a confirmed login, always a new one, ends the one that the browser
+// had here, and sends the browser where it wanted to go.
 func (v *visit) complete(c *Confirmed, f *Flow) {
-	if f.Fresh && !c.AuthTime.IsZero() && c.AuthTime.Before(f.Began.Add(-clockSkew)) {
-		v.fail(Refused("The identity provider was told to ask you for your password again, and has not done so.", fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.Began)))
+	if err := v.checkAuthTime(c, f); err != nil {
+		v.fail(err)
 		return
 	}
 	token, hash := newToken()
 	session, err := v.opt.Store.Login(v.r.Context(), v.place.AccountID, account.NewLogin{
-		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Subject: c.Subject, SessionID: c.SessionID,
-		Began: f.Began, AuthTime: c.AuthTime, Fresh: f.Fresh, EndpointID: v.Endpoint.ID, URL: v.place.EndpointURL, Bound: v.bound(), TokenHash: hash,
+		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
+		SessionID: c.SessionID, Began: f.Began, AuthTime: c.AuthTime, Fresh: f.Fresh, EndpointID: v.Endpoint.ID,
+		URL: v.place.EndpointURL, Bound: v.bound(), TokenHash: hash, Replaces: v.tokenHash(),
 		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession, NotAfter: c.NotAfter,
 	})
 	switch {
@@ -172,8 +174,31 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 		return
 	}
 	v.log.Info("somebody has logged in", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID, "user", session.UserID, "session", session.ID)
+	if session.Replaced != "" {
+		v.opt.Live.Cut([]string{session.Replaced})
+	}
 	v.setCookie(v.sessionCookie(), token, v.Config.MaxSession)
 	v.redirect(f.ReturnTo)
+}
+
+// checkAuthTime makes sure that the provider has asked the person since the login began, where it
+// was told to. The person's browser carries that request, and may change it; what the provider says
+// of the time it cannot. A time that is still to come says nothing, and is removed.
+func (v *visit) checkAuthTime(c *Confirmed, f *Flow) error {
+	if ahead := c.AuthTime.Sub(v.now()); ahead > ClockSkew {
+		c.AuthTime = time.Time{}
+	}
+	const sentence = "The identity provider was told to ask you for your password again, and "
+	switch {
+	case !f.Fresh:
+	case c.AuthTime.IsZero() && c.AuthTimeRequired:
+		return Refused(sentence+"does not say that it has.", errors.New("the ID token has no auth_time, or one in the "+
+			"future, although max_age was asked for; for a provider that cannot say it there is require_auth_time: false"))
+	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.Began.Add(-ClockSkew)):
+		return Refused(sentence+"has not done so.",
+			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.Began))
+	}
+	return nil
 }
 
 // metadata tells the provider's side who we are.

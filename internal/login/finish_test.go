@@ -4,6 +4,7 @@
 package login
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -104,7 +105,9 @@ func TestLogout(t *testing.T) {
 	if page.Code != 200 || !strings.Contains(page.Body.String(), `<form method="post">`) || len(w.store.revoked) != 0 || !strings.Contains(page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 		t.Fatalf("%d %s", page.Code, page.Body)
 	}
-	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}} {
+	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example"},
+		{"Origin", "http://app.example.com"}} {
 		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 || b.get("/").passed == nil {
 			t.Errorf("%v: %d", header, res.Code)
 		}
@@ -127,7 +130,7 @@ func TestBackChannelLogout(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
 	w := newWorld(t)
-	w.idp.token = LogoutToken{Issuer: "https://idp", Subject: "ann", SessionID: "sid", ID: "jti", Expires: w.now}
+	w.idp.token = LogoutToken{Issuer: "https://idp", Client: "client", Subject: "ann", SessionID: "sid", ID: "jti", Expires: w.now}
 	idp := w.browser()
 	for name, c := range map[string]struct {
 		form   string
@@ -145,7 +148,7 @@ func TestBackChannelLogout(t *testing.T) {
 	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
 	}
-	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00jti", OnceUntil: w.now.Add(clockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
+	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", Client: "client", ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00client\x00jti", OnceUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
 		t.Errorf("%+v %s", sel, w.store.reasons[0])
 	}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
@@ -154,5 +157,47 @@ func TestBackChannelLogout(t *testing.T) {
 	w.idp.token = LogoutToken{Issuer: "https://idp", ID: "another"}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {
 		t.Errorf("for nobody: %d", res.Code)
+	}
+}
+
+// A provider may end any number of sessions from one address; tokens that do not count are limited.
+func TestBackChannelLogout_LimitsOnlyWhatFails(t *testing.T) {
+	t.Parallel()
+	const path = "/_fairlead/staff/logout"
+	w := newWorld(t)
+	idp := w.browser()
+	posts := func(n int, form func(i int) string) (statuses map[int]int) {
+		statuses = map[int]int{}
+		for i := range n {
+			statuses[idp.post(path, form(i)).Code]++
+		}
+		return statuses
+	}
+	good := func(i int) string {
+		w.idp.token = LogoutToken{
+			Issuer: "https://idp", Client: "client", Subject: "ann", ID: fmt.Sprint("jti-", i), Expires: w.now,
+		}
+		return "logout_token=good"
+	}
+	if got := posts(300, good); got[200] != 300 || len(w.store.revoked) != 300 {
+		t.Errorf("good tokens: %v", got)
+	}
+	if got := posts(130, func(int) string { return "logout_token=bad" }); got[400] != 100 || got[429] != 30 {
+		t.Errorf("bad tokens: %v", got)
+	}
+	if got := posts(1, good); got[429] != 1 {
+		t.Errorf("a good token after them: %v", got)
+	}
+	w.now = w.now.Add(time.Second)
+	if got := posts(300, func(i int) string { return good(1000 + i) }); got[200] != 300 {
+		t.Errorf("good tokens a second later: %v", got)
+	}
+	if got := posts(30, func(int) string { return "logout_token=good" }); got[400] != 10 || got[429] != 20 {
+		t.Errorf("a good token again and again: %v", got)
+	}
+	w.now = w.now.Add(time.Second)
+	large := "logout_token=" + strings.Repeat("a", maxLogoutPost)
+	if got := posts(30, func(int) string { return large }); got[400] != 10 || got[429] != 20 {
+		t.Errorf("large posts: %v", got)
 	}
 }

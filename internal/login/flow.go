@@ -34,11 +34,18 @@ func returnPath(given string) string {
 		return "/"
 	}
 	u, err := url.ParseRequestURI(given)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || strings.HasPrefix(u.Path, strings.TrimSuffix(reserved, "/")) {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || isReserved(u.Path) {
 		return "/"
 	}
-	path, _, _ := strings.Cut(given, "#") // a browser keeps its own
-	return path
+	target, _, _ := strings.Cut(given, "#") // a browser keeps its own
+	return target
+}
+
+// isReserved reports whether a browser may make a path of a login action of a decoded path: it
+// takes a backslash for a slash, and removes dots, also those that are percent-encoded.
+func isReserved(decoded string) bool {
+	seen := (&url.URL{Path: "/"}).ResolveReference(&url.URL{Path: strings.ReplaceAll(decoded, `\`, "/")}).Path
+	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(reserved, "/"))
 }
 
 // random returns a text of 256 random bits.

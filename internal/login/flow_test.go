@@ -20,6 +20,10 @@ var openRedirects = []string{
 	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example", "https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
 	"data:text/html,x", "evil.example", "@evil.example", ".evil.example", "/\t/evil.example", "/\n/evil.example", "/\r\nLocation: https://evil.example", "\t//evil.example", " //evil.example",
 	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout", "/_fairlead", "/_fairlead/staff/callback?code=x", "/%5ffairlead/x",
+	"/x/../_fairlead/staff/logout", "/x/%2e%2e/_fairlead/staff/logout", "/x/.%2E/_fairlead/staff/logout",
+	"/x%2f..%2f_fairlead/staff/logout", `/x/..\_fairlead\staff\logout`, "/x/..%5c_fairlead/x", "/./_fairlead/staff/logout",
+	"/.//_fairlead/staff/logout", "/x//../../_fairlead/staff/logout", "/../_fairlead/staff/logout",
+	"/x/../%5Ffairlead/staff/logout", "/x/../_fairlead?y", "/_fairlead//../x", "/_fairlead/x/..", "/x;y/../_fairlead/",
 	"/" + strings.Repeat("a", maxReturnPath),
 }
 
@@ -30,7 +34,8 @@ func TestReturnPaths(t *testing.T) {
 			t.Errorf("%q returns to %q", given, got)
 		}
 	}
-	for _, given := range []string{"/", "/a", "/a/b?c=d&e", "/a?next=https://b", "/a//b", "/.//b", "/a%2fb", "/%5cevil.example", "/a:b", "/a@b", "/?//b", `/a?b=\`} {
+	for _, given := range []string{"/", "/a", "/a/b?c=d&e", "/a?next=https://b", "/a//b", "/.//b", "/a/../b", "/a%2fb", "/a/_fairlead/b",
+		"/_fairlead/../b", "/a?b=/../_fairlead/", "/%5cevil.example", "/a:b", "/a@b", "/?//b", `/a?b=\`} {
 		if got := returnPath(given); got != given {
 			t.Errorf("%q returns to %q", given, got)
 		}
@@ -38,6 +43,27 @@ func TestReturnPaths(t *testing.T) {
 	if got := returnPath("/a#b"); got != "/a" {
 		t.Errorf("a fragment: %q", got)
 	}
+}
+
+// withoutDots removes the dot segments of a path as browsers do (WHATWG URL).
+func withoutDots(path string) string {
+	var kept []string
+	all := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i, segment := range all {
+		last := i == len(all)-1
+		switch strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") {
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		case ".":
+		default:
+			kept = append(kept, segment)
+			continue
+		}
+		if last {
+			kept = append(kept, "")
+		}
+	}
+	return "/" + strings.Join(kept, "/")
 }
 
 // Whatever is given, a browser stays on the host.
@@ -53,6 +79,8 @@ func FuzzReturnPath(f *testing.F) {
 		to, err := base.Parse(seen)
 		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") || !strings.HasPrefix(got, "/") {
 			t.Errorf("%q returns to %q, which is %v, %v", given, got, to, err)
+		} else if before, _, _ := strings.Cut(seen, "?"); strings.HasPrefix(withoutDots(before), reserved) {
+			t.Errorf("%q returns to %q, a path of a login", given, got)
 		}
 	})
 }
@@ -163,14 +191,35 @@ func TestLoggingInAgain(t *testing.T) {
 	if res := b.get(w.callback()); res.Code != 403 || len(w.store.logins) != 1 {
 		t.Errorf("a provider that has not asked: %d, %d logins", res.Code, len(w.store.logins))
 	}
-	for what, at := range map[string]time.Time{"that has asked": w.now.Add(time.Second), "that does not say": {}} {
-		w.store.again, w.idp.confirmed.AuthTime = 1, time.Time{}
+	for what, c := range map[string]struct {
+		at       time.Time
+		required bool
+		admitted bool
+	}{
+		"that has asked":                 {w.now.Add(time.Second), true, true},
+		"whose clock is slow":            {w.now.Add(-ClockSkew), true, true},
+		"whose clock is fast":            {w.now.Add(ClockSkew), true, true},
+		"that has asked before":          {w.now.Add(-2 * ClockSkew), true, false},
+		"that asks in an hour":           {w.now.Add(time.Hour), true, false},
+		"that has to say, and does not":  {time.Time{}, true, false},
+		"that does not say":              {time.Time{}, false, true},
+		"that says it without having to": {w.now.Add(-time.Hour), false, false},
+	} {
+		w.store.again, w.idp.confirmed.AuthTime, w.idp.confirmed.AuthTimeRequired = 1, time.Time{}, c.required
 		b = w.browser()
-		b.login("/x")
-		w.idp.confirmed.AuthTime = at
-		if res := b.get(w.callback()); res.Header().Get("Location") != "/x" || !w.store.logins[len(w.store.logins)-1].Fresh {
+		b.login("/x") // asked for without max_age, nothing has to be said
+		before := len(w.store.logins)
+		w.idp.confirmed.AuthTime = c.at
+		res := b.get(w.callback())
+		switch logins := w.store.logins[before:]; {
+		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].Fresh),
+			!c.admitted && (res.Code != 403 || len(logins) != 0):
 			t.Errorf("a provider %s: %d", what, res.Code)
 		}
+	}
+	w.idp.confirmed = Confirmed{Key: "k", AuthTime: w.now.Add(time.Hour)}
+	if w.browser().login("/"); !w.store.logins[len(w.store.logins)-1].AuthTime.IsZero() {
+		t.Error("a time that is still to come is kept")
 	}
 	w.store.again, b = maxAgain+1, w.browser()
 	b.login("/x")

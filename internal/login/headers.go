@@ -4,9 +4,12 @@
 package login
 
 import (
+	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -17,21 +20,20 @@ const (
 	headerName     = "Fairlead-Auth-Name"
 	headerProvider = "Fairlead-Auth-Provider"
 	headerGroups   = "Fairlead-Auth-Groups"
+	headerMissing  = "Fairlead-Auth-Groups-Truncated" // how many it lacks; absent for none
 )
 
-// maxHeader bounds a header of ours; groups beyond it are left out, each as a whole.
+// maxHeader bounds a header of ours in bytes; groups beyond it are left out, each as a whole, and
+// counted.
 const maxHeader = 4 << 10
 
-// onward makes the request that goes on: without our cookies, and with headers that name the person, nil for nobody. What a client has set in any
-// spelling of those is gone, and so is its word that they are not to be passed on.
-func onward(r *http.Request, found *trafficpolicy.LoginResult) *http.Request {
+// onward makes the request that goes on: without our cookies, and with headers that name the
+// person, nil for nobody. What a client has set in any spelling of those is gone, and so is its
+// word that they are not to be passed on. Of the groups, those that the config passes on are named.
+func onward(r *http.Request, c *trafficpolicy.LoginConfig, found *trafficpolicy.LoginResult) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = r.Header.Clone()
-	for name := range r.Header {
-		if isIdentity(name) {
-			delete(r.Header, name)
-		}
-	}
+	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return account.IsReservedHeader(name) })
 	dropFromConnection(r.Header)
 	trafficpolicy.DropLoginCookies(r.Header)
 	if found == nil {
@@ -43,22 +45,14 @@ func onward(r *http.Request, found *trafficpolicy.LoginResult) *http.Request {
 			r.Header[name] = []string{text}
 		}
 	}
-	if groups := joinGroups(id.Groups); groups != "" {
+	groups, missing := joinGroups(id.Groups, c.PassesGroup)
+	if groups != "" {
 		r.Header[headerGroups] = []string{groups}
 	}
-	return r
-}
-
-// isIdentity says whether a header's name is kept for the edge, however it is spelled: servers that turn names into variables make one and the same of
-// "-", "_", "." and whatever else is no letter and no digit.
-func isIdentity(name string) bool {
-	const prefix = "fairlead"
-	n := len(prefix)
-	if len(name) <= n || !strings.EqualFold(name[:n], prefix) {
-		return false
+	if missing > 0 {
+		r.Header[headerMissing] = []string{strconv.Itoa(missing)}
 	}
-	letter, digit := 'a' <= name[n]|0x20 && name[n]|0x20 <= 'z', '0' <= name[n] && name[n] <= '9'
-	return !letter && !digit
+	return r
 }
 
 // dropFromConnection keeps a client from declaring our headers its connection's own, which would end with it.
@@ -70,7 +64,7 @@ func dropFromConnection(h http.Header) {
 		}
 		var kept []string
 		for token := range strings.SplitSeq(line, ",") {
-			if token = strings.TrimSpace(token); token != "" && !isIdentity(token) {
+			if token = strings.TrimSpace(token); token != "" && !account.IsReservedHeader(token) {
 				kept = append(kept, token)
 			}
 		}
@@ -78,12 +72,17 @@ func dropFromConnection(h http.Header) {
 	}
 }
 
-// joinGroups joins groups by commas.
-func joinGroups(groups []string) string {
+// joinGroups joins the groups that pass by commas, and returns how many of these there was no room
+// for.
+func joinGroups(groups []string, passes func(string) bool) (joined string, missing int) {
 	var b strings.Builder
 	for _, g := range groups {
+		if g == "" || !passes(g) {
+			continue
+		}
 		g = encode(g, ",")
-		if g == "" || b.Len()+1+len(g) > maxHeader {
+		if b.Len()+1+len(g) > maxHeader {
+			missing++
 			continue
 		}
 		if b.Len() > 0 {
@@ -91,7 +90,7 @@ func joinGroups(groups []string) string {
 		}
 		b.WriteString(g)
 	}
-	return b.String()
+	return b.String(), missing
 }
 
 // encode percent-encodes all but printable ASCII, "%" and what else is given. Spaces at the ends are encoded, too: headers lose them.

@@ -4,13 +4,18 @@
 package login
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 func TestHeadersOfAPerson(t *testing.T) {
@@ -20,23 +25,58 @@ func TestHeadersOfAPerson(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
-	if got := joinGroups([]string{"a,b", "", "c d"}); got != "a%2Cb,c d" {
-		t.Errorf("groups %q", got)
+	all := (&trafficpolicy.LoginConfig{}).PassesGroup
+	if got, missing := joinGroups([]string{"a,b", "", "c d"}, all); got != "a%2Cb,c d" || missing != 0 {
+		t.Errorf("groups %q, %d are missing", got, missing)
 	}
 	long := strings.Repeat("g", maxHeader/2)
-	if got := joinGroups([]string{long, long, "last"}); got != long+",last" {
-		t.Errorf("%d bytes of groups", len(got))
-	}
-	for name, ours := range map[string]bool{
-		"Fairlead-Auth-Email": true, "fairlead_auth_email": true, "FAIRLEAD-X": true, "Fairlead_": true, "Fairlead.Auth.Email": true, "fairlead~auth-email": true, "Fairlead2-A": false, "Fairlead-Error-Code": true, "Fairlead": false, "Fairleading": false, "X-Fairlead-A": false,
-	} {
-		if isIdentity(name) != ours {
-			t.Errorf("%s: %v", name, !ours)
-		}
+	if got, missing := joinGroups([]string{long, long, "last"}, all); got != long+",last" || missing != 1 {
+		t.Errorf("%d bytes of groups, %d are missing", len(got), missing)
 	}
 	h := http.Header{"Connection": {"Upgrade, fairlead-auth-user-id", "Fairlead_Auth_Email,keep-alive"}}
 	if dropFromConnection(h); h["Connection"][0] != "Upgrade" || h["Connection"][1] != "keep-alive" {
 		t.Errorf("Connection %q", h["Connection"])
+	}
+}
+
+// The upstream is told how many groups it is not told; rules have all of them.
+func TestGroupHeaders_SayWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	groups := make([]string, 301)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("department-%06d-x", i)
+	}
+	for name, c := range map[string]struct {
+		upstream       []string
+		named, missing int
+	}{
+		"all":            {nil, 204, 97},
+		"by name":        {[]string{"department-000300-x", "department-000299-x", "other"}, 2, 0},
+		"by beginning":   {[]string{"department-0000*", "department-000300-x"}, 101, 0},
+		"by \"*\"":       {[]string{"*"}, 204, 97},
+		"none":           {[]string{}, 0, 0},
+		"too many still": {[]string{"department-0001*", "department-0002*", "department-00001*"}, 204, 6},
+	} {
+		w := newWorld(t)
+		w.config.UpstreamGroups, w.idp.confirmed.Identity.Groups = c.upstream, groups
+		b := w.browser()
+		b.login("/")
+		in := b.get("/", headerMissing, "0")
+		if in.passed == nil || len(in.found.Identity.Groups) != len(groups) {
+			t.Fatalf("%s: %d, rules have %d groups", name, in.Code, len(in.found.Identity.Groups))
+		}
+		named := 0
+		if value := in.passed.Header.Get(headerGroups); value != "" {
+			named = strings.Count(value, ",") + 1
+		}
+		want := http.Header{}
+		if c.missing > 0 {
+			want.Set(headerMissing, strconv.Itoa(c.missing))
+		}
+		got := in.passed.Header.Values(headerMissing)
+		if named != c.named || !slices.Equal(got, want.Values(headerMissing)) {
+			t.Errorf("%s: %d groups are named, %q are missing; want %d, %d", name, named, got, c.named, c.missing)
+		}
 	}
 }
 

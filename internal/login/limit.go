@@ -27,10 +27,17 @@ func newLimiter(r rate.Limit, burst int) *limiter {
 	return &limiter{rate: r, burst: burst, recent: make(map[netip.Prefix]*rate.Limiter)}
 }
 
-// allow counts one step of the client. Those without an address share one count.
-func (l *limiter) allow(ip netip.Addr, now time.Time) bool {
+// allow counts one step of the client and reports whether it may take it. Clients without an
+// address share one count.
+func (l *limiter) allow(ip netip.Addr, now time.Time) bool { return l.of(ip).AllowN(now, 1) }
+
+// exhausted reports whether allow would refuse, and counts nothing.
+func (l *limiter) exhausted(ip netip.Addr, now time.Time) bool { return l.of(ip).TokensAt(now) < 1 }
+
+func (l *limiter) of(ip netip.Addr) *rate.Limiter {
 	client := clientOf(ip)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	of := l.recent[client]
 	if of == nil {
 		if of = l.past[client]; of == nil {
@@ -41,8 +48,7 @@ func (l *limiter) allow(ip netip.Addr, now time.Time) bool {
 		}
 		l.recent[client] = of
 	}
-	l.mu.Unlock()
-	return of.AllowN(now, 1)
+	return of
 }
 
 func clientOf(ip netip.Addr) netip.Prefix {

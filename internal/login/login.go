@@ -15,6 +15,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/backend"
+	"github.com/fairlead-dev/fairlead/internal/hsts"
 	"github.com/fairlead-dev/fairlead/internal/live"
 	"github.com/fairlead-dev/fairlead/internal/seal"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
@@ -28,7 +30,7 @@ type Options struct {
 	Key       *seal.Key                                           // seals what browsers carry
 	Device    func(r *http.Request, ip netip.Addr) account.Device // nil: the browser's own words and its address
 	Providers map[trafficpolicy.LoginKind]Factory                 // a kind without one is refused
-	Allow     []netip.Prefix                                      // private networks in which identity providers may be
+	Allow     []backend.Allowed                                   // private networks in which identity providers may be
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
@@ -42,9 +44,12 @@ const (
 	maxAgain        = 3                // times that one login is begun anew, because of revocations while it was under way
 	maxFlows        = 5                // logins that one browser can have begun at an action
 	providerTimeout = 20 * time.Second // of all that one step asks a provider
-	clockSkew       = time.Minute      // between a provider and us
-	maxPost         = 512 << 10        // bytes of a post to acs or logout
+	maxPost         = 512 << 10        // bytes of a post to acs
+	maxLogoutPost   = 16 << 10         // bytes of a post to logout
 )
+
+// ClockSkew is how far the clock of a provider and this server's may differ.
+const ClockSkew = time.Minute
 
 // Logins carries login actions out. It is safe for concurrent use.
 type Logins struct {
@@ -137,9 +142,13 @@ func (v *visit) reserved(name string) {
 	}
 }
 
-// noStore keeps what is about a login out of caches, and its address out of what browsers tell others.
+// noStore keeps what is about a login out of caches, its address out of what browsers tell others,
+// and later requests off plain http.
 func (v *visit) noStore() {
 	h := v.w.Header()
+	if v.Conn.TLS {
+		hsts.Set(h, v.r.Host)
+	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 }
@@ -162,9 +171,13 @@ func (v *visit) admitted(step string) bool {
 	if v.limits[step].allow(v.Conn.ClientIP, v.now()) {
 		return true
 	}
+	v.tooMany()
+	return false
+}
+
+func (v *visit) tooMany() {
 	v.w.Header().Set("Retry-After", "1")
 	v.page(account.CodeRateLimited, "There are too many logins from your network at the moment. Try again in a moment.")
-	return false
 }
 
 // fail answers a request whose login went wrong. Only the sentence of an *account.Error is for the person; the cause is logged.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,13 +53,16 @@ func TestALogin(t *testing.T) {
 			t.Errorf("headers %v", in.passed.Header)
 		}
 	}
-	// A login is never on a session that was there before.
+	// A login is never on a session that was there before, which ends.
+	var cut atomic.Bool
 	token := b.cookies["__Host-fl-staff"]
 	if b.get("/_fairlead/staff/login?return_to=%2Fx"); w.idp.last().ReturnTo != "/x" {
 		t.Errorf("it returns to %s", w.idp.last().ReturnTo)
 	}
-	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 2 {
-		t.Error("the second login is on the session of the first")
+	open := w.live.Enter(func() { cut.Store(true) })
+	open.Is("as-1")
+	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 1 || !cut.Load() {
+		t.Error("the second login is on the session of the first, or has not ended it")
 	}
 	for _, secret := range append(slices.Collect(func(yield func(string) bool) {
 		for _, f := range w.idp.flows {

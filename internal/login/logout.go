@@ -17,13 +17,15 @@ func (v *visit) askLogout() {
 	v.html(logoutPage{Title: "Log out", Text: "You are about to log out of " + v.place.EndpointURL + ".", Button: "Log out"})
 }
 
-// logout ends the browser's session, or those that a provider's token names.
+// logout ends the browser's session, or those that a provider's token names. A provider may end any
+// number of sessions at once from one address: only tokens that do not count are limited.
 func (v *visit) logout() {
-	if !v.admitted(PathLogout) {
+	if v.limits[PathLogout].exhausted(v.Conn.ClientIP, v.now()) {
+		v.tooMany()
 		return
 	}
 	r := v.request(v.r)
-	r.Body = http.MaxBytesReader(v.w, r.Body, maxPost)
+	r.Body = http.MaxBytesReader(v.w, r.Body, maxLogoutPost)
 	if err := r.ParseForm(); err != nil {
 		v.refuseToken(err)
 		return
@@ -32,7 +34,10 @@ func (v *visit) logout() {
 		v.backChannel(r)
 		return
 	}
-	if err := new(http.CrossOriginProtection).Check(v.r); err != nil {
+	if !v.admitted(PathLogout) {
+		return
+	}
+	if err := ownOrigin(v.r); err != nil {
 		v.fail(Refused("Another site asked for this logout. Open "+v.place.URL(PathLogout)+" to log out.", err))
 		return
 	}
@@ -48,6 +53,15 @@ func (v *visit) logout() {
 	}
 	v.setCookie(v.sessionCookie(), "", 0)
 	v.html(logoutPage{Title: "Logged out", Text: "You are logged out of " + v.place.EndpointURL + ". You may still be logged in with the identity provider.", Link: "Log in again"})
+}
+
+// ownOrigin refuses a form of another origin. http.CrossOriginProtection compares hosts only, and
+// anybody on the way can write a page of this host over plain http, where no login ever is.
+func ownOrigin(r *http.Request) error {
+	if strings.HasPrefix(strings.ToLower(r.Header.Get("Origin")), "http:") {
+		return errors.New("the form was sent from a page that was loaded over plain http")
+	}
+	return new(http.CrossOriginProtection).Check(r)
 }
 
 // backChannel ends the sessions that a provider says have ended (OpenID Connect Back-Channel Logout).
@@ -73,8 +87,8 @@ func (v *visit) backChannel(r *http.Request) {
 	}
 	by := account.Caller{AccountID: v.place.AccountID, PrincipalID: t.Issuer}
 	done, err := v.opt.Revoker.Revoke(ctx, by, account.RevokeSelector{
-		Issuer: t.Issuer, ProviderSession: t.SessionID, Subject: t.Subject,
-		Once: strings.Join([]string{"logout_token", t.Issuer, t.ID}, "\x00"), OnceUntil: t.Expires.Add(clockSkew),
+		Issuer: t.Issuer, Client: t.Client, ProviderSession: t.SessionID, Subject: t.Subject,
+		Once: strings.Join([]string{"logout_token", t.Issuer, t.Client, t.ID}, "\x00"), OnceUntil: t.Expires.Add(ClockSkew),
 	}, account.RevokedByBackChannel)
 	switch {
 	case account.CodeOf(err) == account.CodeLoginFailed:
@@ -89,8 +103,10 @@ func (v *visit) backChannel(r *http.Request) {
 	v.w.WriteHeader(http.StatusOK)
 }
 
-// refuseToken answers a logout token that does not count, as the specification wants it.
+// refuseToken answers a logout token that does not count, as the specification wants it, and counts
+// it.
 func (v *visit) refuseToken(cause error) {
+	v.limits[PathLogout].allow(v.Conn.ClientIP, v.now())
 	v.log.Info("a logout token does not count", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "err", causeText(cause))
 	v.w.Header().Set("Content-Type", "application/json")
 	v.w.WriteHeader(http.StatusBadRequest)

@@ -65,10 +65,15 @@ type Confirmed struct {
 	Identity account.LoginIdentity    `json:"identity"`
 
 	Issuer    string    `json:"issuer,omitempty"` // "" when it sends no back-channel logout
+	Client    string    `json:"client,omitempty"` // of the provider, to which the person has logged in
 	Subject   string    `json:"subject,omitempty"`
 	SessionID string    `json:"session_id,omitempty"` // the provider's
 	AuthTime  time.Time `json:"auth_time,omitzero"`   // when the provider asked the person; zero = it does not say
 	NotAfter  time.Time `json:"not_after,omitzero"`   // the session ends then at the latest; zero = none
+
+	// AuthTimeRequired is whether a zero AuthTime refuses a login for which the provider was told
+	// to ask the person.
+	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
 	InResponseTo string    `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
 	Once         string    `json:"once,omitempty"`           // SAML: the key of account.Logins.Once, so that the assertion is used once
@@ -101,9 +106,10 @@ type PostProvider interface {
 
 // LogoutToken is the verified word of a provider that sessions have ended.
 type LogoutToken struct {
-	Issuer, Subject, SessionID string // Subject or SessionID may be "", not both
-	ID                         string // jti
-	Expires                    time.Time
+	Issuer, Client     string // whose sessions end: those of the client alone
+	Subject, SessionID string // one of them may be ""
+	ID                 string // jti
+	Expires            time.Time
 }
 
 // LogoutReceiver is a provider that posts a logout_token to …/logout when a session of its own ends.

@@ -39,7 +39,7 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 	default:
 		found := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		found.Identity.ID = session.UserID
-		next(guarded, onward(under, &found), found)
+		next(guarded, onward(under, v.Config, &found), found)
 	}
 }
 
@@ -66,7 +66,7 @@ func (v *visit) authorized(groups []string) bool {
 func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
 	switch {
 	case v.Config.AllowCORSPreflight && isPreflight(v.r):
-		next(v.w, onward(v.r, nil), trafficpolicy.LoginResult{})
+		next(v.w, onward(v.r, v.Config, nil), trafficpolicy.LoginResult{})
 	case isNavigation(v.r):
 		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), 0)
 	case isForm(v.r): // a redirect would lose what was filled in

@@ -54,7 +54,12 @@ func (m *memory) Login(_ context.Context, accountID string, l account.NewLogin) 
 		m.again--
 		return nil, account.Errorf(account.CodeLoginAgain, "again")
 	}
-	s := &account.LiveSession{ID: "as-" + string(rune('0'+len(m.logins))), UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity, Provider: l.Provider}
+	var replaced string
+	if old := m.sessions[string(l.Replaces)]; old != nil && old.Bound == l.Bound {
+		replaced = old.ID
+		delete(m.sessions, string(l.Replaces))
+	}
+	s := &account.LiveSession{Replaced: replaced, ID: "as-" + string(rune('0'+len(m.logins))), UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity, Provider: l.Provider}
 	m.sessions[string(l.TokenHash)] = s
 	return s, nil
 }
@@ -234,7 +239,7 @@ func (b *browser) do(r *http.Request) result {
 	r.Host = b.host
 	res := result{ResponseRecorder: httptest.NewRecorder()}
 	ep := &account.Endpoint{ID: "ep-" + b.host, AccountID: "ac", URL: "https://" + b.host}
-	q := trafficpolicy.LoginRequest{Config: &b.w.config, Endpoint: ep, Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7")},
+	q := trafficpolicy.LoginRequest{Config: &b.w.config, Endpoint: ep, Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
 		Page: func(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
 			w.Header().Set(account.CodeHeader, string(code))
 			w.WriteHeader(status)
@@ -257,6 +262,9 @@ func (b *browser) do(r *http.Request) result {
 	}
 	if res.Code == http.StatusSeeOther && res.Header().Get("Cache-Control") != "no-store" {
 		b.w.t.Error("a redirect may be kept")
+	}
+	if ours, says := res.passed == nil, res.Header().Get("Strict-Transport-Security") != ""; ours != says {
+		b.w.t.Errorf("answered by the login: %t; it keeps browsers on https: %t", ours, says)
 	}
 	return res
 }

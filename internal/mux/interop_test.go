@@ -232,18 +232,21 @@ func TestYamuxResetsHaveCodes(t *testing.T) {
 func TestYamuxManyOpenings(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const n = 4500
+		const most = 4000 // that wait to be accepted: both reset what goes beyond their backlog of 4,096
 		for _, way := range [][2]party{{ourParty(us), theirParty(them)}, {theirParty(them), ourParty(us)}} {
-			accepted := make(chan error, 1)
+			accepted, waiting := make(chan error, 1), make(chan struct{}, most)
 			go func() {
 				for range n {
 					if _, err := way[1].accept(); err != nil {
 						accepted <- err
 						return
 					}
+					<-waiting
 				}
 				accepted <- nil
 			}()
 			for range n {
+				waiting <- struct{}{}
 				_, err := way[0].open(nil)
 				must(t, "opening", err)
 			}

@@ -259,6 +259,9 @@ func (s *Session) writeOnce(payload []byte) error {
 		s.fail(fmt.Errorf("writing: %w", err))
 		return s.broken()
 	}
+	if time.Since(o.began) >= slowWrite {
+		s.heard.Or(heardByWatch) // bytes get through: a ping waits behind them
+	}
 	o.mu.Lock()
 	o.underWay = 0
 	return nil

@@ -33,8 +33,8 @@ type pinger struct {
 	quiet, turn int // looks without a frame; all looks. They are look's own
 }
 
-// watch begins to look after the connection.
-func (s *Session) watch() {
+// keepAlive begins to look after the connection.
+func (s *Session) keepAlive() {
 	p, every := &s.ping, s.cfg.KeepAlive/looks
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Session) look() bool {
 	p := &s.ping
 	p.turn++
 	p.quiet++
-	if s.heard.Swap(false) {
+	if s.heard.And(^uint32(heardByKeepAlive))&heardByKeepAlive != 0 {
 		p.quiet = 0
 	}
 	every := s.cfg.KeepAlive / looks
@@ -113,6 +113,20 @@ func (p *pinger) measured(took time.Duration) {
 	p.recent[p.count%rttSamples] = max(1, took)
 	p.count++
 	p.least.Store(int64(slices.Min(p.recent[:min(p.count, rttSamples)])))
+}
+
+// slowest returns the longest of the recent round trips that took at most limit. A peer that was
+// away for longer says nothing of the way to it.
+func (p *pinger) slowest(limit time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	longest := time.Duration(0)
+	for _, took := range p.recent {
+		if took <= limit {
+			longest = max(longest, took)
+		}
+	}
+	return longest
 }
 
 // rtt returns how long a round trip takes when nothing is in its way; 0: not known.

@@ -32,8 +32,13 @@ type listener struct{ *Session }
 
 func (l listener) Read(p []byte) (int, error) {
 	n, err := l.conn.Read(p)
-	if n > 0 && !l.heard.Load() {
-		l.heard.Store(true)
+	if n > 0 {
+		if l.heard.Load() != heardByKeepAlive|heardByWatch {
+			l.heard.Store(heardByKeepAlive | heardByWatch)
+		}
+		if l.watch.unresponsive.Load() {
+			l.isResponsive()
+		}
 	}
 	return n, err
 }

@@ -41,6 +41,11 @@ type Config struct {
 	Backlog    int           // of these that wait for Accept or Serve, beyond which they are reset; 0 = 4096
 	KeepAlive  time.Duration // a ping after so long (and up to a third more) without a frame; 0 = 15 s
 	Timeout    time.Duration // of a write (and up to half more), and of a ping's answer, then the session ends; 0 = 30 s
+
+	// Late is called when calls wait for a peer that has been silent for a moment, and which is
+	// pinged. Responsiveness is called when what Unresponsive returns has changed. Neither blocks;
+	// both may be nil.
+	Late, Responsiveness func()
 }
 
 const (
@@ -75,10 +80,11 @@ type Session struct {
 	accepted []*Stream // wait for Accept or Serve
 	serve    func(*Stream)
 
-	out  outbox
-	ping pinger
+	out   outbox
+	ping  pinger
+	watch watch
 
-	heard atomic.Bool // something came since the last look
+	heard atomic.Uint32 // what looks at it, when something has come since it last did
 }
 
 // New starts a session.
@@ -96,7 +102,7 @@ func New(c Conn, cfg Config) *Session {
 	if cfg.Client {
 		s.nextID = 1
 	}
-	s.watch()
+	s.keepAlive()
 	s.running.Go(func() { s.fail(s.read()) })
 	s.sendPing() // the first time of a round trip
 	return s
@@ -238,6 +244,7 @@ func (s *Session) end(reason error) {
 	}
 	s.out.mu.Unlock()
 	s.ping.stop()
+	s.watch.stop()
 	for _, st := range streams { // before the connection, whose goodbye may take seconds
 		st.cut(broken)
 	}

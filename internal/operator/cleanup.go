@@ -145,13 +145,10 @@ func (w *cleaner) nobodyWorks(ctx context.Context) error {
 		"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName, w.Release, w.Namespace)
 }
 
-// held returns the holder of a Lease that has not run out.
+// held returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts maxLeaseDuration here.
 func held(lease *coordinationv1.Lease, now time.Time) string {
 	s := lease.Spec
-	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-		return ""
-	}
-	if now.After(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
+	if s.HolderIdentity == nil || s.RenewTime == nil || now.After(s.RenewTime.Add(maxLeaseDuration)) {
 		return ""
 	}
 	return *s.HolderIdentity

@@ -39,7 +39,8 @@ func forwardersOf(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (For
 	}
 	return forwarderstatus.New(forwarderstatus.Options{
 		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), Prompt: prompt.NotifyAll, Later: later.NotifyAll,
-		Dial: o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
+		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
+		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
 	}), prompt, nil
 }
 
@@ -55,5 +56,14 @@ func hostnames(cached client.Client, namespace string) func(context.Context) []s
 			names[i] = list.Items[i].Name
 		}
 		return names
+	}
+}
+
+// operatorUID returns the UID of the installation's KubernetesOperator; it is empty while there is none.
+func operatorUID(cached client.Client, key client.ObjectKey) func(context.Context) string {
+	return func(ctx context.Context) string {
+		var o v1alpha1.KubernetesOperator
+		_ = cached.Get(ctx, key, &o) // without it the forwarders refuse, and are asked again
+		return string(o.UID)
 	}
 }

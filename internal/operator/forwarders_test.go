@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 // status is a forwarder's /status that says what a test says. All pods lead to it.
@@ -33,6 +34,10 @@ type status struct {
 func newStatus(first string) *status {
 	s := &status{lines: []string{first}, more: make(chan struct{})}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.open(r) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
 		for n := 0; ; {
 			s.mu.Lock()
 			lines, more := s.lines[n:], s.more
@@ -51,6 +56,22 @@ func newStatus(first string) *status {
 	}))
 	DeferCleanup(s.Close)
 	return s
+}
+
+// open reports whether the request has the token of a pod of any installation there is.
+func (s *status) open(r *http.Request) bool {
+	var operators v1alpha1.KubernetesOperatorList
+	if err := kube.List(r.Context(), &operators); err != nil {
+		return false
+	}
+	for i := range operators.Items {
+		for _, pod := range []string{"f-1", "f-2"} {
+			if statustoken.Valid(r, statustoken.Of(string(operators.Items[i].UID), pod)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (s *status) say(line string) {
@@ -79,7 +100,7 @@ func (r *release) forwarder(ctx context.Context, name string) {
 }
 
 var _ = Describe("the forwarders' word", func() {
-	It("makes a new endpoint ready as soon as they listen, with four writes in all, and names what fails later", func(ctx SpecContext) {
+	It("makes a new endpoint ready when all listen, with two writes of its status and five in all, and names what fails later", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		s := newStatus(`{"pod":"f","session":{"up":true},"listeners":[]}`)
 		r.forwarder(ctx, "f-1")
@@ -95,14 +116,20 @@ var _ = Describe("the forwarders' word", func() {
 		hostname := hostnameIn(r.target, "api")
 		r.account.put(endpoint("ep-1", "http://"+hostname))
 		b := &v1alpha1.BoundEndpoint{}
-		Eventually(func() error { return kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b) }).Should(Succeed())
+		Eventually(func(g Gomega) { // forwarders do not listen before
+			g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b)).To(Succeed())
+			g.Expect(b.Observed()).To(BeTrue())
+		}).Should(Succeed())
 		target := b.Spec.Ports[0].TargetPort
 		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":true}]}`, target, hostname))
 		Eventually(r.ready(ctx, hostname)).Should(Equal("True Ready"))
 		Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("2/2"))
+		Eventually(counted.quiet).Should(BeTrue())
 		written := counted.take()
 		delete(written, "PUT kubernetesoperators/status") // the counts
-		Expect(written).To(Equal(map[string]int{"POST boundendpoints": 1, "POST services": 2, "PUT boundendpoints/status": 1}))
+		Expect(written).To(Equal(map[string]int{"POST boundendpoints": 1, "POST services": 2, "PUT boundendpoints/status": 2}))
+		Consistently(func() int { return counted.take()["PUT boundendpoints/status"] }).
+			WithTimeout(2 * time.Second).Should(BeZero())
 
 		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`, target, hostname))
 		Eventually(r.ready(ctx, hostname)).WithTimeout(time.Minute).Should(Equal("False ListenerFailed"))

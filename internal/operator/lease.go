@@ -5,6 +5,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -15,21 +16,48 @@ import (
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
+// leaseName is the same for every release of a namespace, so that a second one there does nothing.
+const leaseName = "fairlead-operator"
+
+// Times of the leader election.
+//
+// A manager that was killed is succeeded when its Lease has not been renewed for leaseDuration: with the time until its
+// successor notices, in 3 to 5.2 s. A leader that cannot renew goes on for renewDeadline, longer than its Lease lasts,
+// because ending it then would only add a restart to an API server's outage: while no manager reaches the API server,
+// none can take the Lease. What a leader does in the seconds after another has taken it is safe: every write names the
+// version that it replaces, and a target port that two objects got is given to the older (internal/forwarder). It stops
+// as soon as it reads another holder.
+//
+// The API server may be slow. Then the leader announces a longer duration, by twice the time of its last request, so
+// that neither its renewals nor the reads of the others come too late for it.
 const (
-	// leaseName is the same for every release of a namespace, so that a second one there does nothing.
-	leaseName = "fairlead-operator"
-	// leaseTimeout of one request for the Lease, so that a hung one does not cost the lead, which is given up after 10 s without a renewal.
+	leaseDuration    = 3 * time.Second
+	maxLeaseDuration = 15 * time.Second
+	renewDeadline    = 10 * time.Second
+	leaseRetry       = 500 * time.Millisecond
+	// leaseTimeout of one request for the Lease, so that a hung one does not cost the lead.
 	leaseTimeout = 5 * time.Second
 )
 
-// newLock is the leader election's Lease. Every write says whose it is, without a write of its own, so that it goes with the installation. Seen is called
-// with every Lease that is read.
+// errLeaseTaken ends a manager that led.
+var errLeaseTaken = errors.New("another manager took the Lease, as this one did not renew it in time")
+
+// leaseObserver is told what the leader election reads.
+type leaseObserver struct {
+	seen func(*coordinationv1.Lease) // each Lease that was read
+	lost func()                      // another manager took the Lease from this one
+}
+
+// newLock returns the leader election's Lease. Every write names its owner, without a write for that alone, so that the
+// Lease goes with the installation. owners returns what is known of the anchors; it does not block.
 func newLock(
-	config *rest.Config, own installation.Installation, owners func(context.Context) (installation.Owners, error), seen func(*coordinationv1.Lease),
+	config *rest.Config, own installation.Installation, owners func() (installation.Owners, bool),
+	observer leaseObserver,
 ) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -41,54 +69,93 @@ func newLock(
 	if err != nil {
 		return nil, fmt.Errorf("preparing the client for the Lease: %w", err)
 	}
-	mark := func(ctx context.Context, lease *coordinationv1.Lease) {
-		if owners, err := owners(ctx); err == nil { // else a later renewal says it
+	mark := func(lease *coordinationv1.Lease) {
+		if owners, known := owners(); known { // else a later renewal names the owner
 			lease.OwnerReferences = []metav1.OwnerReference{owners.Local}
 		}
 		own.Mark(lease)
 	}
+	identity := host + "_" + string(uuid.NewUUID())
 	return &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: own.Namespace, Name: leaseName},
-		Client:     markedLeases{client, mark, seen},
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+		LeaseMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: leaseName},
+		Client: &leases{
+			LeaseInterface: client.Leases(own.Namespace), identity: identity, mark: mark, leaseObserver: observer,
+		},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, nil
 }
 
-// markedLeases marks what it writes.
-type markedLeases struct {
-	coordination.LeasesGetter
-	mark func(context.Context, *coordinationv1.Lease)
-	seen func(*coordinationv1.Lease)
-}
-
-// Leases implements coordination.LeasesGetter.
-func (l markedLeases) Leases(namespace string) coordination.LeaseInterface {
-	return markedLease{l.LeasesGetter.Leases(namespace), l.mark, l.seen}
-}
-
-type markedLease struct {
+// leases reads and writes the Lease for the leader election, which calls it from one goroutine.
+type leases struct {
 	coordination.LeaseInterface
-	mark func(context.Context, *coordinationv1.Lease)
-	seen func(*coordinationv1.Lease)
+	leaseObserver
+	identity string
+	mark     func(*coordinationv1.Lease)
+
+	holds bool          // this manager wrote the Lease last
+	took  time.Duration // time of the last request
 }
+
+// Leases implements coordination.LeasesGetter for the one namespace there is.
+func (l *leases) Leases(string) coordination.LeaseInterface { return l }
 
 // Get implements coordination.LeaseInterface.
-func (l markedLease) Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error) {
-	lease, err := l.LeaseInterface.Get(ctx, name, opts)
-	if err == nil {
-		l.seen(lease)
+func (l *leases) Get(
+	ctx context.Context, name string, opts metav1.GetOptions,
+) (lease *coordinationv1.Lease, err error) {
+	l.timed(func() { lease, err = l.LeaseInterface.Get(ctx, name, opts) })
+	if err != nil {
+		return nil, err
 	}
-	return lease, err
+	l.seen(lease)
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); l.holds && holder != "" && holder != l.identity {
+		l.holds = false
+		l.lost()
+	}
+	return lease, nil
 }
 
 // Create implements coordination.LeaseInterface.
-func (l markedLease) Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	l.mark(ctx, lease)
-	return l.LeaseInterface.Create(ctx, lease, opts)
+func (l *leases) Create(
+	ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions,
+) (made *coordinationv1.Lease, err error) {
+	l.prepare(lease)
+	l.timed(func() { made, err = l.LeaseInterface.Create(ctx, lease, opts) })
+	l.wrote(lease, err)
+	return made, err
 }
 
 // Update implements coordination.LeaseInterface.
-func (l markedLease) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	l.mark(ctx, lease)
-	return l.LeaseInterface.Update(ctx, lease, opts)
+func (l *leases) Update(
+	ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions,
+) (updated *coordinationv1.Lease, err error) {
+	l.prepare(lease)
+	l.timed(func() { updated, err = l.LeaseInterface.Update(ctx, lease, opts) })
+	l.wrote(lease, err)
+	return updated, err
+}
+
+// prepare completes a Lease that is about to be written. One that is given back keeps its duration.
+func (l *leases) prepare(lease *coordinationv1.Lease) {
+	if ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity {
+		lease.Spec.LeaseDurationSeconds = ptr.To(announced(l.took))
+	}
+	l.mark(lease)
+}
+
+// announced returns the duration of a Lease, in seconds, when a request takes as long as the last one did.
+func announced(took time.Duration) int32 {
+	return int32(min(leaseDuration+2*took, maxLeaseDuration).Round(time.Second) / time.Second)
+}
+
+func (l *leases) wrote(lease *coordinationv1.Lease, err error) {
+	if err == nil {
+		l.holds = ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity
+	}
+}
+
+func (l *leases) timed(request func()) {
+	begun := time.Now()
+	request()
+	l.took = time.Since(begun)
 }

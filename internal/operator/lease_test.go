@@ -4,6 +4,7 @@
 package operator_test
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -79,28 +81,39 @@ var _ = Describe("what is left of a manager", func() {
 		var said lines
 		second.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		run(second)
-		events := func() (notes []string) {
-			var list eventsv1.EventList
-			Expect(kube.List(ctx, &list, client.InNamespace(r.namespace))).To(Succeed())
-			for _, e := range list.Items {
-				if e.Reason == "SecondRelease" {
-					notes = append(notes, e.Note)
-				}
+		works := "release " + r.namespace + "/fairlead works in this namespace"
+		Eventually(r.secondReleaseEvents(ctx)).Should(ConsistOf(
+			And(ContainSubstring("release second does nothing"), ContainSubstring(works))))
+		registered := func() *metav1.Condition {
+			k := &v1alpha1.KubernetesOperator{}
+			if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, k); err != nil {
+				return nil
 			}
-			return notes
+			return meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionRegistered)
 		}
-		Eventually(events).Should(ConsistOf(And(ContainSubstring("release second does nothing"), ContainSubstring("release "+r.namespace+"/fairlead works in this namespace"))))
+		Eventually(registered).Should(And(HaveField("Reason", v1alpha1.ReasonSecondRelease),
+			HaveField("Message", ContainSubstring(works))))
 		Eventually(said.String).Should(ContainSubstring("Another release works in this namespace"))
 		Consistently(func() int { return strings.Count(said.String(), "Another release works") }).WithTimeout(5 * time.Second).Should(Equal(1))
-		var operators v1alpha1.KubernetesOperatorList
-		Expect(kube.List(ctx, &operators, client.InNamespace(r.namespace))).To(Succeed())
-		Expect(operators.Items).To(HaveLen(1))
+		Expect(r.secondReleaseEvents(ctx)()).To(HaveLen(1))
 		stop()
-		Eventually(func() error {
-			return kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, &v1alpha1.KubernetesOperator{})
-		}).Should(Succeed())
+		Eventually(registered).Should(HaveField("Reason", v1alpha1.ReasonRegistered))
 	})
 })
+
+// secondReleaseEvents returns the notes of the events that tell of a second release.
+func (r *release) secondReleaseEvents(ctx context.Context) func() []string {
+	return func() (notes []string) {
+		var list eventsv1.EventList
+		Expect(kube.List(ctx, &list, client.InNamespace(r.namespace))).To(Succeed())
+		for _, e := range list.Items {
+			if e.Reason == v1alpha1.ReasonSecondRelease {
+				notes = append(notes, e.Note)
+			}
+		}
+		return notes
+	}
+}
 
 // lines is what a logger wrote.
 type lines struct {

@@ -51,12 +51,17 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(o, parsed, logger, direct.anchors)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	second := newSecondReleaseDetector(direct.anchors.Installation, logger.WithName("lease"))
+	mgr, err := newManager(o, parsed, logger, direct.anchors, leaseObserver{
+		seen: second.saw, lost: func() { stop(errLeaseTaken) },
+	})
 	if err != nil {
 		return err
 	}
 	ready := &readiness{}
-	if err := addParts(ctx, mgr, direct, o, parsed, ready); err != nil {
+	if err := addParts(ctx, mgr, direct, o, parsed, ready, second); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -68,6 +73,9 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 			return nil // nothing runs yet, and mgr.Start would first wait for an API server that is away
 		}
 		err = <-ended
+	}
+	if errors.Is(context.Cause(ctx), errLeaseTaken) {
+		err = errLeaseTaken
 	}
 	if err != nil {
 		return fmt.Errorf("running the manager: %w", err)
@@ -96,9 +104,10 @@ func newUncached(o ManagerOptions) (uncached, error) {
 	}}, nil
 }
 
-func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *installation.Anchors) (ctrl.Manager, error) {
-	other := &rival{own: anchors.Installation, log: logger.WithName("lease"), now: time.Now}
-	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Owners, other.saw)
+func newManager(
+	o ManagerOptions, s settings, logger logr.Logger, anchors *installation.Anchors, lease leaseObserver,
+) (ctrl.Manager, error) {
+	lock, err := newLock(clientConfig(o.Kubernetes), anchors.Installation, anchors.Known, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +119,9 @@ func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *insta
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       ptr.To(maxLeaseDuration),
+		RenewDeadline:                       ptr.To(renewDeadline),
+		RetryPeriod:                         ptr.To(leaseRetry),
 		Metrics:                             metricsserver.Options{BindAddress: orNone(o.MetricsAddr)},
 		HealthProbeBindAddress:              orNone(o.HealthAddr),
 		GracefulShutdownTimeout:             ptr.To(10 * time.Second),
@@ -118,7 +130,6 @@ func newManager(o ManagerOptions, s settings, logger logr.Logger, anchors *insta
 	if err != nil {
 		return nil, fmt.Errorf("preparing the manager: %w", err)
 	}
-	other.recorder = mgr.GetEventRecorder("fairlead-operator")
 	return mgr, nil
 }
 
@@ -131,7 +142,10 @@ func orNone(addr string) string {
 }
 
 // addParts is the one list of what the manager runs.
-func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerOptions, s settings, ready *readiness) error {
+func addParts(
+	ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerOptions, s settings, ready *readiness,
+	second *secondReleaseDetector,
+) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	source, registrar, err := accountOf(o)
 	if err != nil {
@@ -143,23 +157,22 @@ func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerO
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	feed := &endpointsync.Feed{Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), Changed: func(c endpointsync.Change) {
-		report.Endpoints(c.Problems)
-		changes.NotifyAll(c.Hostnames)
-		availability.NotifyAll(c.Availability)
-	}}
-	sync := &endpointsync.Reconciler{
-		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Report: report, Now: time.Now,
-		Ports:  endpointsync.NewPorts(s.ports, portRest, time.Now),
-		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
-	}
 	forwarders, heard, err := forwardersOf(mgr, o, availability)
 	if err != nil {
 		return err
 	}
+	approvals := &endpointsync.Approvals{Notify: heard.Notify}
+	feed := &endpointsync.Feed{
+		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), Changed: tell(report, changes, availability),
+	}
+	sync := &endpointsync.Reconciler{
+		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Approvals: approvals,
+		Report: report, Now: time.Now, Ports: endpointsync.NewPorts(s.ports, portRest, time.Now),
+		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
+	}
 	services := boundendpoint.New(boundendpoint.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders, Recorder: recorder, Now: time.Now,
-		Layout:     boundendpoint.Layout{Installation: own, ClusterDomain: s.domain, ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance},
+		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
 		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, Distrust: anchors.Distrust, TargetRole: o.ClusterRole, Ending: farewell.Ending,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
@@ -169,7 +182,8 @@ func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerO
 		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed, set), Moved: set.LookNow, Log: mgr.GetLogger().WithName("registration"),
 	}
 	feed.Recorded = recordedBy(register)
-	runnables := []manager.Runnable{register}
+	second.report, second.elected = register.Standby, mgr.Elected()
+	runnables := []manager.Runnable{register, second}
 	if o.BindingEnabled {
 		register.Edge = forwarders.Edge
 		runnables = append(runnables, feed, forwarders)
@@ -180,16 +194,40 @@ func addParts(ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerO
 		runnables = append(runnables, targets, farewell)
 	}
 	return errors.Join(
+		addProcess(mgr, ready),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
 		services.SetupWithManager(mgr, availability, heard),
 		addAll(mgr, runnables...),
+	)
+}
+
+// tell returns what tells people and controllers about changes of the account.
+func tell(report *endpointsync.Reporter, changes, availability *notify.Source) func(endpointsync.Change) {
+	return func(c endpointsync.Change) {
+		report.Endpoints(c.Problems)
+		changes.NotifyAll(c.Hostnames)
+		availability.NotifyAll(c.Availability)
+	}
+}
+
+// addProcess adds what every replica runs, leading or not.
+func addProcess(mgr ctrl.Manager, ready *readiness) error {
+	return errors.Join(
 		mgr.Add(ready),
 		mgr.Add(newReturnMemory()),
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)
+}
+
+// layout is what Services are made of besides the BoundEndpoint.
+func (o *ManagerOptions) layout(own installation.Installation, domain string) boundendpoint.Layout {
+	return boundendpoint.Layout{
+		Installation: own, ClusterDomain: domain, Anchors: []string{o.AnchorClusterRole, o.AnchorRole},
+		ForwarderName: o.ForwarderName, ForwarderInstance: o.ForwarderInstance,
+	}
 }
 
 func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
@@ -216,9 +254,10 @@ func recordedBy(r *registration.Registration) func(context.Context) (endpointsyn
 
 func factsOf(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.Facts {
 	return func() registration.Facts {
-		r := set.Removals()
+		r, status := set.Removals(), feed.Status()
 		return registration.Facts{
-			AccountID: r.Recorded.AccountID, StoreID: r.Recorded.StoreID, Polling: feed.Status().Polling, Changed: r.Changed,
+			AccountID: r.Recorded.AccountID, StoreID: r.Recorded.StoreID, Changed: r.Changed,
+			Polling: status.Polling, FeedErr: status.Err, FeedErrSince: status.Since,
 			Removals: registration.Removals{
 				Known: r.Known, Frozen: r.Frozen, ListedAccountID: r.Listed.AccountID, ListedStoreID: r.Listed.StoreID,
 				Held: r.Held, Since: r.Since, LookAgain: r.LookAgain, Pending: r.Pending, Projected: r.Projected,

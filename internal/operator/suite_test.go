@@ -93,7 +93,7 @@ func (r *release) rights(rendered string) []client.Object {
 	raw, err := os.ReadFile("../../test/chart/testdata/" + rendered + ".out.yaml")
 	Expect(err).NotTo(HaveOccurred())
 	text := strings.NewReplacer(
-		"namespace: fairlead\n", "namespace: "+r.namespace+"\n", "resourceNames: [fairlead]", "resourceNames: ["+r.namespace+"]",
+		`"fairlead"`, `"`+r.namespace+`"`,
 		"fairlead.fairlead-operator-", r.namespace+".fairlead-operator-", `"team-a"`, r.target, `"team-b"`, r.second,
 	).Replace(string(raw))
 	var objects []client.Object

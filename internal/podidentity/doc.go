@@ -7,6 +7,9 @@
 // Whom it hands over to: the forwarder puts the answer into the header of the stream that a connection becomes; for the edge it is the forwarder's
 // statement and no more.
 //
+// Answers are decoded by hand (decode.go): of a pod's 10 KB those bytes are copied that are kept, as
+// a list would otherwise be most of the forwarder's memory.
+//
 //	list of all pods (pages) -> watches of 4 s, one after the other -> table by address -> Lookup
 //
 // Unknown are: everything while the cluster has been silent for 5 s; addresses of nodes, as host processes, pods on the host's network and what a node

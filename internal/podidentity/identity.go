@@ -5,13 +5,10 @@ package podidentity
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
@@ -32,13 +29,11 @@ type Pods struct {
 // New returns the pods of the cluster that config reaches, with the annotations that are wanted; Run watches them. It needs the right to list and
 // watch all pods.
 func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, error) {
-	c := rest.CopyConfig(config)
-	c.ContentType, c.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
-	core, err := coreclient.NewForConfig(c)
+	api, err := newServer(config, wanted)
 	if err != nil {
-		return nil, fmt.Errorf("making client for pods: %w", err)
+		return nil, err
 	}
-	return &Pods{table: newTable(wanted), api: core.Pods(corev1.NamespaceAll), log: log}, nil
+	return &Pods{table: newTable(wanted), api: api, log: log}, nil
 }
 
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an address that nobody has yet, while the cluster is heard.

@@ -7,11 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 )
@@ -23,12 +24,6 @@ const (
 	listWithin  = time.Minute
 	retryAfter  = time.Second
 )
-
-// api is what is needed of the client for pods.
-type api interface {
-	List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error)
-	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-}
 
 // Run keeps the pods until ctx is done. Whatever fails is tried again; meanwhile, everything is unknown.
 func (p *Pods) Run(ctx context.Context) {
@@ -71,17 +66,17 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 	defer cancel()
 	pods, options := map[key]pod{}, metav1.ListOptions{Limit: pageSize}
 	for {
-		page, err := p.api.List(ctx, options)
+		page, err := p.api.List(ctx, options, func(pod *corev1.Pod) {
+			if k, e := p.table.entry(pod); e != nil {
+				pods[k] = *e
+			}
+		})
 		if err != nil {
 			return "", fmt.Errorf("listing pods: %w", err)
 		}
-		for i := range page.Items {
-			if k, e := p.table.entry(&page.Items[i]); e != nil {
-				pods[k] = *e
-			}
-		}
 		if page.Continue == "" {
 			p.table.replace(pods)
+			runtime.GC() // the table before and the list's garbage: a ballast would have them gather
 			return page.ResourceVersion, nil
 		}
 		options.Continue = page.Continue
@@ -92,7 +87,7 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 func (p *Pods) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	if _, err := p.api.List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+	if _, err := p.api.List(ctx, metav1.ListOptions{Limit: 1}, func(*corev1.Pod) {}); err != nil {
 		return fmt.Errorf("asking whether the watch of pods is alive: %w", err)
 	}
 	return nil
@@ -106,27 +101,25 @@ func (p *Pods) watch(ctx context.Context, version string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("watching pods: %w", err)
 	}
-	defer w.Stop()
+	defer func() { _ = w.Close() }()
 	p.table.sign()
-	for e := range w.ResultChan() {
-		if e.Type == watch.Error {
-			return "", fmt.Errorf("watching pods: %w", apierrors.FromObject(e.Object))
+	for {
+		kind, pod, err := w.Next()
+		switch {
+		case ctx.Err() != nil:
+			return "", errors.New("watching pods: the watch hung")
+		case utilnet.IsProbableEOF(err):
+			return version, nil
+		case err != nil:
+			return "", fmt.Errorf("watching pods: %w", err)
 		}
-		object, ok := e.Object.(*corev1.Pod)
-		if !ok {
-			return "", fmt.Errorf("watching pods: a %T came", e.Object)
-		}
-		version = object.ResourceVersion
-		switch e.Type {
+		version = pod.ResourceVersion
+		switch kind {
 		case watch.Added, watch.Modified:
-			p.table.set(object)
+			p.table.set(pod)
 		case watch.Deleted:
-			p.table.remove(object)
+			p.table.remove(pod)
 		}
 		p.table.sign()
 	}
-	if ctx.Err() != nil {
-		return "", errors.New("watching pods: the watch hung")
-	}
-	return version, nil
 }

@@ -6,6 +6,7 @@ package podidentity
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -33,25 +34,44 @@ type fakeAPI struct {
 	w     *watch.FakeWatcher
 }
 
-func (a *fakeAPI) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+func (a *fakeAPI) List(ctx context.Context, o metav1.ListOptions, each func(*corev1.Pod)) (metav1.ListMeta, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hangs {
 		a.mu.Unlock()
 		<-ctx.Done()
 		a.mu.Lock()
-		return nil, ctx.Err()
+		return metav1.ListMeta{}, ctx.Err()
 	}
 	if a.err != nil {
-		return nil, a.err
+		return metav1.ListMeta{}, a.err
 	}
 	if o.Limit != 1 {
 		a.lists++
 	}
-	return &corev1.PodList{Items: a.pods}, nil
+	for i := range a.pods {
+		each(&a.pods[i])
+	}
+	return metav1.ListMeta{}, nil
 }
 
-func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+// fakeEvents are those of a FakeWatcher.
+type fakeEvents struct{ *watch.FakeWatcher }
+
+func (e fakeEvents) Next() (watch.EventType, *corev1.Pod, error) {
+	event, ok := <-e.ResultChan()
+	switch {
+	case !ok:
+		return "", nil, io.EOF
+	case event.Type == watch.Error:
+		return "", nil, apierrors.FromObject(event.Object)
+	}
+	return event.Type, event.Object.(*corev1.Pod), nil
+}
+
+func (e fakeEvents) Close() error { e.Stop(); return nil }
+
+func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (events, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := watch.NewFakeWithChanSize(10, false)
@@ -74,7 +94,7 @@ func (a *fakeAPI) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		}
 		w.Stop()
 	}()
-	return w, nil
+	return fakeEvents{w}, nil
 }
 
 func (a *fakeAPI) do(change func()) {

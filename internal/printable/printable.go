@@ -1,8 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable makes texts fit for a terminal that came from a network: from the service, a cluster or somebody's request. A terminal acts on
-// what such a text may hold. The agent's screen and `fairlead doctor` hand their texts in and print what comes out.
+// Package printable makes texts fit to be shown that came from a network: from the service, a
+// cluster or somebody's request. A terminal acts on what such a text may hold, and on a web page
+// characters that are not seen, or that reorder others, make a name look like another. It also
+// measures texts in columns and puts them into tables. The agent's screen, the commands,
+// `fairlead doctor` and the dashboard hand their texts in and show what comes out.
 package printable
 
 import (
@@ -11,21 +14,68 @@ import (
 	"unicode"
 )
 
-// Text returns s with all that is not printable escaped as Go does it, cut after most characters with an ellipsis.
+// Text returns s, for a terminal, with all that is not printable or not seen escaped as Go does it,
+// cut after most characters with an ellipsis.
 func Text(s string, most int) string {
 	var b strings.Builder
-	n := 0
+	n, last := 0, ' '
 	for _, r := range s {
 		if n++; n > most {
 			b.WriteString("…")
 			break
 		}
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar && !hidden(last, r) {
 			b.WriteRune(r)
-			continue
+		} else {
+			escape(&b, r)
 		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
+		last = r
 	}
 	return b.String()
+}
+
+// Visible returns s, for a web page, with the characters escaped as Go does it that are not seen or
+// that reorder others: the controls of bidirectional text, fillers, tags, joiners that join
+// nothing. Spaces and line breaks stay, and so does right-to-left text itself.
+func Visible(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	last := ' '
+	for _, r := range s {
+		if unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) || hidden(last, r) {
+			escape(&b, r)
+		} else {
+			b.WriteRune(r)
+		}
+		last = r
+	}
+	return b.String()
+}
+
+const (
+	nonJoiner = '\u200c'
+	joiner    = '\u200d'
+	blank     = '\u2800' // a Braille cell without dots
+	// firstJoined is the first character after those of Latin, Greek, Cyrillic and Armenian text. In
+	// the scripts behind it, and in emoji, joiners and variation selectors belong to what is written.
+	firstJoined = '\u0590'
+)
+
+// hidden reports whether r, which follows the character last, is not seen, or reorders the
+// characters beside it.
+func hidden(last, r rune) bool {
+	switch {
+	case r < 0x80:
+		return false
+	case r == joiner || r == nonJoiner || unicode.Is(unicode.Variation_Selector, r):
+		return last < firstJoined
+	case unicode.Is(unicode.Prepended_Concatenation_Mark, r): // marks of Arabic numbers, which are seen
+		return false
+	}
+	return r == blank || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point)
+}
+
+func escape(b *strings.Builder, r rune) {
+	quoted := strconv.QuoteRuneToASCII(r)
+	b.WriteString(quoted[1 : len(quoted)-1])
 }

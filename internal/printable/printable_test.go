@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 func FuzzText(f *testing.F) {
@@ -20,7 +21,12 @@ func FuzzText(f *testing.F) {
 				t.Fatalf("%q of %q", got, s)
 			}
 		}
-		if printable := !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); printable && len([]rune(s)) <= 20 && got != s {
+		if Visible(Visible(s)) != Visible(s) || utf8.ValidString(s) && !utf8.ValidString(Visible(s)) {
+			t.Fatalf("Visible of %q: %q", s, Visible(s))
+		}
+		if printable := Visible(s) == s && !strings.ContainsFunc(s,
+			func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); printable &&
+			len([]rune(s)) <= 20 && got != s {
 			t.Fatalf("%q became %q", s, got)
 		}
 	})
@@ -41,5 +47,29 @@ func TestWhatATerminalWouldActOnIsEscaped(t *testing.T) {
 	}
 	if got := Text("abcdef", 3); got != "abc…" {
 		t.Errorf("cut: %q", got)
+	}
+}
+
+// Names that look alike, or that read in another order than they are written, are told apart.
+func TestHiddenCharactersAreEscaped(t *testing.T) {
+	t.Parallel()
+	hidden := "\u200b\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\u00ad\u034f\u115f\u1160\u17b4\u180e\u2800\u3164\uffa0" +
+		"\ufe0f\u2028\u2029\U000e0041\U000e0101\x00\x1b\x7f\u0085\u009b"
+	for _, r := range hidden {
+		name := "alice" + string(r) + "b"
+		for what, got := range map[string]string{"Text": Text(name, 100), "Visible": Visible(name)} {
+			if strings.ContainsRune(got, r) || !strings.HasPrefix(got, `alice\`) || !strings.HasSuffix(got, "b") {
+				t.Errorf("%s of %+q is %q", what, name, got)
+			}
+		}
+	}
+	for _, seen := range []string{"", "<p>plain</p>\r\n\ttext", "Ödegård Łukasz Ωmega Иван", "עלי", "مريم\u200cزاده",
+		"山田 太郎\u3000様", "a\u00a0b", "👩\u200d💻 ❤\ufe0f", "葛\U000e0100", "e\u0301"} {
+		if got := Visible(seen); got != seen {
+			t.Errorf("Visible of %+q is %+q", seen, got)
+		}
+	}
+	if got := Visible("مريم" + "\u202e" + "x"); got != `مريم\u202ex` {
+		t.Errorf("an override in Arabic text: %q", got)
 	}
 }

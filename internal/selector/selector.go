@@ -1,8 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selector owns the language of binding.endpointSelector: one CEL expression over a typed `ep`. Text from the release's values comes
-// in and is compiled once, at start; a Selector goes out to endpointsync, which asks it about every endpoint of the account.
+// Package selector owns the language of binding.endpointSelector: one CEL expression over a typed
+// `ep`, also named `endpoint`, as selectors written for the public API name it. Text from the
+// release's values comes in and is compiled once, at start; a Selector goes out to endpointsync,
+// which asks it about every endpoint of the account.
 package selector
 
 import (
@@ -26,12 +28,16 @@ const (
 	maxNesting = 64
 )
 
-// Endpoint is what an expression sees as `ep`.
+// Endpoint is what an expression sees as `ep` or `endpoint`.
 type Endpoint struct {
 	ID          string `cel:"id"`
-	URL         string `cel:"url"`       // normal form: http://a.b, tcp://a.b:5432
-	Scheme      string `cel:"scheme"`    // http or tcp
-	Hostname    string `cel:"hostname"`  // a.b
+	URL         string `cel:"url"` // normal form: http://a.b, tcp://a.b:5432
+	PublicURL   string `cel:"public_url"`
+	Scheme      string `cel:"scheme"` // http or tcp
+	Proto       string `cel:"proto"`
+	Hostname    string `cel:"hostname"` // a.b
+	Host        string `cel:"host"`
+	HostPort    string `cel:"hostport"`  // a.b:80
 	Service     string `cel:"service"`   // a
 	Namespace   string `cel:"namespace"` // b
 	Port        int    `cel:"port"`
@@ -71,6 +77,7 @@ func Compile(expression string) (*Selector, error) {
 		ext.Strings(),
 		cel.ParserRecursionLimit(maxNesting),
 		cel.Variable("ep", cel.ObjectType(epType.String())),
+		cel.Variable("endpoint", cel.ObjectType(epType.String())),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the selector language: %w", err)
@@ -99,10 +106,12 @@ func (s *Selector) Matches(e *account.Endpoint, u account.EndpointURL) (bool, er
 	if s.program == nil {
 		return true, nil
 	}
-	out, _, err := s.program.Eval(map[string]any{"ep": &Endpoint{
-		ID: e.ID, URL: u.String(), Scheme: u.Scheme, Hostname: u.Host, Service: u.Service(), Namespace: u.Namespace(), Port: u.Port,
+	ep := &Endpoint{
+		ID: e.ID, URL: u.String(), PublicURL: u.String(), Scheme: u.Scheme, Proto: u.Scheme, Hostname: u.Host, Host: u.Host,
+		HostPort: u.HostPort(), Service: u.Service(), Namespace: u.Namespace(), Port: u.Port,
 		Type: e.Type, Name: e.Name, Description: e.Description, Metadata: e.Metadata, Status: e.Status,
-	}})
+	}
+	out, _, err := s.program.Eval(map[string]any{"ep": ep, "endpoint": ep})
 	if err != nil {
 		return false, fmt.Errorf("evaluating the endpoint selector: %w", err)
 	}

@@ -40,6 +40,9 @@ func TestMatches(t *testing.T) {
 		{"ep.description == 'Ärger: \"it\\'s\", a\\nb'", "http://a.b", true},
 		{"ep.description.startsWith(\"Ärger\")\n  && // the second line\n  true", "http://a.b", true},
 		{"ep.name.upperAscii() == 'BLUE'", "http://a.b", true},
+		{"endpoint.url.contains('a.b') && endpoint.public_url == ep.url && endpoint.proto == 'http'", "http://a.b", true},
+		{"endpoint.host == 'a.b' && endpoint.hostport == 'a.b:80' && endpoint.metadata.contains('dock')", "http://a.b", true},
+		{"endpoint.url.contains('x')", "http://a.b", false},
 	} {
 		s, err := selector.Compile(tc.expression)
 		if err != nil {
@@ -63,7 +66,7 @@ func TestCompileRefusesWithPlaceAndReason(t *testing.T) {
 	}{
 		{"unknown field", "ep.hostnam == 'a'", 1, 3, "hostnam"},
 		{"unknown field in the second line", "true &&\n  ep.color == 'red'", 2, 5, "color"},
-		{"unknown variable", "endpoint.id == ''", 1, 1, "endpoint"},
+		{"unknown variable", "e.id == ''", 1, 1, "e"},
 		{"syntax", "ep.id == ", 1, 10, "yntax error"},
 		{"wrong type", "ep.port == '80'", 1, 9, "_==_"},
 		{"not a bool", "ep.hostname", 1, 1, "must yield a bool"},

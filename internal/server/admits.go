@@ -11,20 +11,29 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// admits is what the operators themselves do with their selectors: an endpoint belongs to one that has none, or if any of them admits it.
+// admits compiles an operator's selectors, as the operators themselves do: an endpoint belongs to
+// an operator that has none, or if any of them admits it. CodeInvalid lists every selector that
+// does not compile.
 func admits(selectors []string) (func(*account.Endpoint) bool, error) {
 	all := make([]*selector.Selector, len(selectors))
+	var broken []account.FieldError
 	for i, text := range selectors {
 		var problem *selector.Error
 		compiled, err := selector.Compile(text)
 		switch {
 		case errors.As(err, &problem):
-			return nil, account.Invalid(fmt.Sprintf("binding.endpoint_selectors[%d]", i), account.Shorten(text),
-				"of the operator does not compile: "+problem.Error()+"; correct it with a PATCH of the operator")
+			broken = append(broken, account.FieldError{
+				Field: fmt.Sprintf("binding.endpoint_selectors[%d]", i), Value: account.Shorten(text),
+				Rule: "does not compile: " + problem.Error() +
+					"; give the operator a CEL expression over ep, such as ep.hostname.endsWith('.prod')",
+			})
 		case err != nil:
 			return nil, err
 		}
 		all[i] = compiled
+	}
+	if len(broken) > 0 {
+		return nil, account.InvalidAll(broken)
 	}
 	return func(e *account.Endpoint) bool {
 		u, err := account.ParseEndpointURL(e.URL)

@@ -29,6 +29,7 @@ func TestBoundEndpointsBySelector(t *testing.T) {
 		{[]string{"ep.namespace == 'prod' && ep.port > 5000"}, "tcp://db.prod:5432"},
 		{[]string{"ep.service == 'none'", "ep.scheme == 'http' && ep.status == 'online'"}, "http://api.demo"},
 		{[]string{"ep.hostname.matches('^(a+)+$')", "10000 / (ep.port - 80) > 0"}, "tcp://db.prod:5432"}, // the second cannot be evaluated for port 80
+		{[]string{`endpoint.url.contains("prod")`}, "tcp://db.prod:5432"},
 		{[]string{"false"}, ""},
 	} {
 		var o account.Operator
@@ -46,11 +47,15 @@ func TestBoundEndpointsBySelector(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.selectors, text, c.want)
 		}
 	}
-	var o account.Operator
-	r.make("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"}, "binding": map[string]any{"endpoint_selectors": []string{"true", "ep.size > 1"}}}, &o)
 	var refused struct{ Errors []account.FieldError }
-	status := r.api("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &refused)
-	if status != http.StatusBadRequest || len(refused.Errors) != 1 || refused.Errors[0].Field != "binding.endpoint_selectors[1]" || !strings.Contains(refused.Errors[0].Rule, "line 1") {
-		t.Errorf("a selector that does not compile: status %d, %+v", status, refused)
+	status := r.api("POST", "/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+		"binding": map[string]any{"endpoint_selectors": []string{"true", "ep.size > 1"}}}, &refused)
+	if status != http.StatusBadRequest || len(refused.Errors) != 1 {
+		t.Fatalf("a selector that does not compile: status %d, %+v", status, refused)
+	}
+	got := refused.Errors[0]
+	if got.Field != "binding.endpoint_selectors[1]" || got.Value != "ep.size > 1" ||
+		!strings.Contains(got.Rule, "line 1") || !strings.Contains(got.Rule, "such as ep.") {
+		t.Errorf("refused with %+v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/dashboard"
 	"github.com/fairlead-dev/fairlead/internal/edge/public"
+	"github.com/fairlead-dev/fairlead/internal/hsts"
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
@@ -19,9 +20,12 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store, Ender: s.sessions, Tunnels: s.store,
 		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
-		BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
+		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			hsts.Set(w.Header(), r.Host)
+		}
 		switch path := r.URL.Path; {
 		case path == strings.TrimSuffix(dashboard.Path, "/"), path == "/" && forPeople(r):
 			http.Redirect(w, r, dashboard.Path, http.StatusSeeOther)

@@ -134,3 +134,28 @@ func TestWhoTriesToSignInBehindABalancer(t *testing.T) {
 		})
 	}
 }
+
+// TestBaseURL_TellsBrowsersToStayOnHTTPS: pages and redirects alike, and nothing of localhost,
+// which has other ports.
+func TestBaseURL_TellsBrowsersToStayOnHTTPS(t *testing.T) {
+	t.Parallel()
+	v := start(t).visitor()
+	for _, path := range []string{"/", "/ui", "/ui/", "/ui/sign-in", "/endpoints"} {
+		for host, want := range map[string]string{"fairlead.example.com:8443": "max-age=15552000", "localhost:8443": ""} {
+			r, err := http.NewRequestWithContext(within(t), http.MethodGet, "https://"+v.at.Service.String()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			r.Header.Set("Accept", "text/html")
+			res, err := v.via.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got := res.Header.Get("Strict-Transport-Security"); got != want {
+				t.Errorf("%s of %s (%d): %q, want %q", path, host, res.StatusCode, got, want)
+			}
+		}
+	}
+}

@@ -232,12 +232,14 @@ func toUpstream(upstream string) func(context.Context, *tunnel.Stream) {
 	}
 }
 
-func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Context, *tunnel.Stream)) *agent {
+func (r *running) agentWith(
+	token string, b tunnel.Bind, serve func(context.Context, *tunnel.Stream), change ...func(*tunnel.ClientConfig),
+) *agent {
 	r.t.Helper()
 	a := &agent{bound: make(chan tunnel.Bound, 16), lines: make(chan tunnel.RequestLine, 256)}
 	var mu sync.Mutex
 	resume := b.ResumeSecret
-	a.Client, a.stop, a.ended = r.client(tunnel.ClientConfig{
+	cfg := tunnel.ClientConfig{
 		Hello: func() tunnel.Hello {
 			return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux", InstanceID: "test"}
 		},
@@ -261,7 +263,11 @@ func (r *running) agentWith(token string, b tunnel.Bind, serve func(context.Cont
 			default:
 			}
 		},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	a.Client, a.stop, a.ended = r.client(cfg)
 	return a
 }
 

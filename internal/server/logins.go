@@ -20,10 +20,11 @@ func (s *service) logins() *login.Logins {
 	if err != nil {
 		panic(fmt.Sprintf("server: options that were validated: %v", err))
 	}
+	factory := oidc.Factory()
 	l := login.New(login.Options{
 		Store: s.loginStore, Revoker: s.revoker, Live: s.live, Key: s.key, Device: s.device, Allow: allow, Logger: s.log,
 		Providers: map[trafficpolicy.LoginKind]login.Factory{
-			trafficpolicy.LoginOAuth: oidc.New, trafficpolicy.LoginOIDC: oidc.New, trafficpolicy.LoginSAML: saml.Factory(time.Now),
+			trafficpolicy.LoginOAuth: factory, trafficpolicy.LoginOIDC: factory, trafficpolicy.LoginSAML: saml.Factory(time.Now),
 		},
 	})
 	s.onClose(l.Close)

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type identityProvider struct {
 	t   *testing.T
 	srv *httptest.Server
 	key *ecdsa.PrivateKey
+
+	fetches atomic.Int32 // of its keys
 
 	mu       sync.Mutex
 	person   map[string]any // claims
@@ -54,6 +57,7 @@ func startProvider(t *testing.T) *identityProvider {
 			"id_token_signing_alg_values_supported": []string{"ES256"}, "authorization_response_iss_parameter_supported": true})
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		p.fetches.Add(1)
 		p.json(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}})
 	})
 	mux.HandleFunc("GET /authorize", p.authorize)
@@ -119,8 +123,12 @@ func (p *identityProvider) token(w http.ResponseWriter, r *http.Request) {
 }
 
 // sign makes a token.
-func (p *identityProvider) sign(claims map[string]any) string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.key, KeyID: "1"}}, nil)
+func (p *identityProvider) sign(claims map[string]any) string { return p.signAs("1", claims) }
+
+// signAs makes a token that names another key.
+func (p *identityProvider) signAs(kid string, claims map[string]any) string {
+	key := jose.JSONWebKey{Key: p.key, KeyID: kid}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
 	if err != nil {
 		p.t.Error(err)
 		return ""
@@ -140,6 +148,15 @@ func (p *identityProvider) sign(claims map[string]any) string {
 		p.t.Error(err)
 	}
 	return token
+}
+
+// logoutToken returns the claims of a logout token that ends the sessions of a subject.
+func (p *identityProvider) logoutToken(subject string) map[string]any {
+	return map[string]any{
+		"iss": p.srv.URL, "aud": clientID, "jti": "jti-" + subject, "sub": subject,
+		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(),
+		"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}},
+	}
 }
 
 // lastAsked is the last request to authorize, and how many there were.

@@ -44,6 +44,7 @@ type Options struct {
 	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
 	DrainTimeout   time.Duration
 	EndpointGrace  time.Duration
+	KeepOperators  time.Duration // how long operators are kept after they were last seen; 0 = for ever
 	KeepUsers      time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
 	GeoIP          []string      // database files that say where addresses are; empty = nobody knows
 	Public         PublicOptions
@@ -85,8 +86,8 @@ const (
 	maxDrain = time.Hour
 	maxGrace = 30 * 24 * time.Hour
 
-	minKeepUsers = 24 * time.Hour
-	maxKeepUsers = 100 * 365 * 24 * time.Hour
+	minRetention = 24 * time.Hour
+	maxRetention = 100 * 365 * 24 * time.Hour
 
 	maxSeries = 100_000
 )
@@ -142,9 +143,8 @@ func (o *Options) Validate() error {
 	}
 	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
 	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
-	if o.KeepUsers != 0 {
-		note(checkDuration("--identity-retention", o.KeepUsers, minKeepUsers, maxKeepUsers))
-	}
+	note(checkRetention("--identity-retention", o.KeepUsers))
+	note(checkRetention("--operator-retention", o.KeepOperators))
 	o.Public.validate(note)
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)
@@ -152,7 +152,25 @@ func (o *Options) Validate() error {
 	return nil
 }
 
+// checkRetention checks how long something is kept; 0 is for ever.
+func checkRetention(field string, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	return checkDuration(field, d, minRetention, maxRetention)
+}
+
 // secretKeyFile is the file in the data directory that holds the key when no other is given.
+// diskFull explains an error of the start that DiskFull knows.
+func (o *Options) diskFull(err error) error {
+	holds := "data directory " + o.DataDir
+	if o.DatabaseURL != "" {
+		holds += ", or the database,"
+	}
+	return fmt.Errorf("the disk that holds %s is full; free some space there, or make the volume larger, "+
+		"and start again: %w", holds, err)
+}
+
 const secretKeyFile = "secret.key"
 
 func (o *Options) secretKey() (*seal.Key, error) {

@@ -57,7 +57,7 @@ func (v *revoker) tell(ctx context.Context, by account.Caller, sel account.Revok
 	details := map[string]string{
 		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams), "last_byte_before": cut.UTC().Format(time.RFC3339Nano),
 	}
-	object := cmp.Or(sel.UserID, sel.SessionID, done.SessionIDs[0])
+	object := cmp.Or(sel.UserID, sel.SessionsOf, sel.SessionID, done.SessionIDs[0])
 	if err := v.record(ctx, by, account.AuditAppSessionCut, object, details); err != nil {
 		v.log.Error("what was cut could not be written to the audit log", "object", object, "streams", done.Streams, "last_byte_before", cut.UTC(), "err", err)
 	}

@@ -89,6 +89,9 @@ func Run(ctx context.Context, o Options) error {
 	s := &service{opt: o, log: o.Logger, meter: newMeter(o.MetricsSeries)}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
+		if store.DiskFull(err) {
+			return o.diskFull(err)
+		}
 		return err
 	}
 	s.wire()
@@ -137,7 +140,8 @@ func (s *service) open(ctx context.Context) error {
 
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
-	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts()}
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts(),
+		KeepOperators: s.opt.KeepOperators}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err
@@ -207,7 +211,10 @@ func (s *service) wire() {
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})
-	tunnels := tunnel.NewServer(tunnel.ServerConfig{Handler: s.sessions, Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log})
+	tunnels := tunnel.NewServer(tunnel.ServerConfig{
+		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
+		Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log,
+	})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.wirePublic()
 	s.meter.watch(s.sessions.Stats, s.edge.Live)
@@ -215,7 +222,8 @@ func (s *service) wire() {
 		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
 			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.revoker, Mark: s.key.Mark, CheckPolicy: compilePolicy,
-			BaseURL: s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
+			CheckStatic: s.checkStatic,
+			BaseURL:     s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		}))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {
@@ -262,7 +270,12 @@ func (s *service) ready(ctx context.Context) error {
 		return errors.New("stopping")
 	}
 	if err := s.store.Ping(ctx); err != nil {
-		return errors.New("the store does not answer")
+		msg := "the store does not answer"
+		var said *account.Error
+		if errors.As(err, &said) {
+			msg = said.Msg
+		}
+		return fmt.Errorf("%s: %s", s.store.Place(), msg)
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 		"version header":      {func(o *Options) { o.VersionHeaders = []string{"Host"} }, []string{"--version-header", "Host"}},
 		"drain":               {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
 		"grace":               {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
+		"operator retention":  {func(o *Options) { o.KeepOperators = time.Hour }, []string{"--operator-retention", "24h"}},
 		"retention":           {func(o *Options) { o.KeepUsers = time.Hour }, []string{"--identity-retention", "24h"}},
 		"data dir is a file":  {func(o *Options) { o.DataDir = file }, []string{file}},
 		"no data dir":         {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},

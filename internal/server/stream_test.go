@@ -270,6 +270,38 @@ func TestHTTP2InPodsReachesHTTP2Upstreams(t *testing.T) {
 	}
 }
 
+// An answer whose header ends the stream stays one: gRPC clients take an empty DATA frame behind a
+// status for a broken answer.
+func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
+	t.Parallel()
+	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Length"] = nil // net/http would send one
+		switch r.URL.Path {
+		case "/status":
+			w.Header().Set("Grpc-Status", "9")
+		case "/nothing":
+			w.WriteHeader(http.StatusNoContent)
+		case "/unchanged":
+			w.Header().Set("Content-Length", "5") // of what a 200 would have carried
+			w.WriteHeader(http.StatusNotModified)
+		}
+	}, func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
+	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
+	for path, want := range map[string]int{"/status": http.StatusOK, "/nothing": http.StatusNoContent} {
+		res := p.forwarder.do(tr, "GET", "http://hello.demo"+path, nil, nil)
+		if res.StatusCode != want || res.ContentLength != 0 { // -1: the stream goes on behind the header
+			t.Errorf("%s: %d of length %d, want %d and the end of the stream", path, res.StatusCode, res.ContentLength, want)
+		}
+		if path == "/status" && res.Header.Get("Grpc-Status") != "9" {
+			t.Errorf("the header came as %v", res.Header)
+		}
+	}
+	res := p.forwarder.do(p.tr, "GET", "http://hello.demo/unchanged", nil, nil)
+	if body := text(t, res.Body); body != "" || res.StatusCode != http.StatusNotModified {
+		t.Errorf("/unchanged: %d %q", res.StatusCode, body)
+	}
+}
+
 func TestAnAgentThatIsGoneAnswersHTTP2WithAPage(t *testing.T) {
 	t.Parallel()
 	p := pathTo(t, start(t), closedPort(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })

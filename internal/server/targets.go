@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/backend"
@@ -86,9 +87,20 @@ func (s *service) wireBackends() {
 	s.watchBackends()
 }
 
+// checkStatic returns CodeInvalid for the address of a static backend that the guard would refuse whenever
+// it is dialed.
+func (s *service) checkStatic(address string) error {
+	err := s.guard.CheckAddress(address)
+	if err == nil {
+		return nil
+	}
+	_, why, _ := strings.Cut(err.Error(), ": ")
+	return account.Invalid("address", address, "the server does not connect there: "+why+", a flag of fairlead-server")
+}
+
 // backend begins a connection or request of the edge to a backend.
-func (s *service) backend(ctx context.Context, accountID, id string) (edge.Attempts, error) {
-	a, err := s.backends.Attempts(ctx, accountID, id)
+func (s *service) backend(ctx context.Context, accountID, id string, o *edge.Origin) (edge.Attempts, error) {
+	a, err := s.backends.Attempts(ctx, accountID, id, backend.Client{Addr: o.ClientIP, Own: o.OperatorID != ""})
 	if err != nil {
 		return nil, err
 	}

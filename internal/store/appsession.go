@@ -79,10 +79,8 @@ func (s *Store) AppSessions(ctx context.Context, accountID string, f account.App
 		q.andIf(f.UserID != "", `s.user_id = `, f.UserID)
 		q.andIf(p.BeforeID != "", `s.id < `, p.BeforeID)
 		q.andHas(`u.provider_search`, f.Provider)
-		if f.Query != "" {
-			q.args = append(q.args, pattern(f.Query))
-			q.text += fmt.Sprintf(` AND (u.search LIKE $%[1]d ESCAPE '\' OR s.search LIKE $%[1]d ESCAPE '\')`, len(q.args))
-		}
+		q.andHasWords(`u.search || ' ' || s.search`, f.Query)
+		q.andAccess(f.AccessFilter)
 		return t.each(func(from scanner) error {
 			a, err := s.scanAppSession(from)
 			sessions = append(sessions, a)

@@ -22,6 +22,7 @@ const backendColumns = `id, account_id, kind, description, metadata, config, cre
 // backendConfig is what lies in a backend's row beside its texts; children are rows of their own.
 type backendConfig struct {
 	HealthStatus []int                  `json:"health_status,omitempty"`
+	HealthRule   account.HealthRule     `json:"health_rule,omitzero"`
 	Labels       map[string]string      `json:"labels,omitempty"`
 	Response     *account.HTTPResponse  `json:"response,omitempty"`
 	Static       *account.StaticAddress `json:"static,omitempty"`
@@ -39,13 +40,17 @@ func scanBackend(from scanner) (account.Backend, error) {
 		return b, fmt.Errorf("decoding backend %s: %w", b.ID, err)
 	}
 	b.Kind, b.CreatedAt, b.UpdatedAt = account.BackendKind(kind), fromMicros(made), fromMicros(updated)
-	b.HealthStatus, b.Labels, b.Response, b.Static = config.HealthStatus, config.Labels, config.Response, config.Static
+	b.HealthStatus, b.HealthRule, b.Labels = config.HealthStatus, config.HealthRule, config.Labels
+	b.Response, b.Static = config.Response, config.Static
 	return b, nil
 }
 
 // saveBackend writes the row, new or not, and its children.
 func (t *tx) saveBackend(b account.Backend) error {
-	config, err := json.Marshal(backendConfig{HealthStatus: b.HealthStatus, Labels: b.Labels, Response: b.Response, Static: b.Static})
+	config, err := json.Marshal(backendConfig{
+		HealthStatus: b.HealthStatus, HealthRule: b.HealthRule, Labels: b.Labels,
+		Response: b.Response, Static: b.Static,
+	})
 	if err != nil {
 		return fmt.Errorf("encoding backend: %w", err)
 	}

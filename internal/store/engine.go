@@ -37,7 +37,7 @@ type engine interface {
 }
 
 // schemaVersion is the number of the newest file in migrations/<engine>. The files of one number make the same tables in all engines.
-const schemaVersion = 4
+const schemaVersion = 5
 
 //go:embed migrations/*/*.sql
 var migrations embed.FS
@@ -75,7 +75,11 @@ func (t *tx) applyMigration(files string, version int) error {
 	if err != nil {
 		return fmt.Errorf("reading migration %d: %w", version, err)
 	}
-	if err := t.exec(string(text)); err != nil {
+	err = t.exec(string(text))
+	if err == nil && version == 5 {
+		err = t.foldUsers()
+	}
+	if err != nil {
 		return fmt.Errorf("applying migration %d: %w", version, err)
 	}
 	return t.s.engine.setVersion(t, version)
@@ -98,6 +102,10 @@ func (s *Store) mapError(doing string, err error) error {
 	unavailable, known := s.engine.verdict(err)
 	if !known {
 		unavailable = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone)
+	}
+	if unavailable && DiskFull(err) {
+		return &account.Error{Code: account.CodeUnavailable, Cause: fmt.Errorf("%s: %w", doing, err),
+			Msg: "the disk that holds the store is full; writes go on as soon as there is room"}
 	}
 	if unavailable {
 		return &account.Error{Code: account.CodeUnavailable, Msg: "the store is not available; try again", Cause: fmt.Errorf("%s: %w", doing, err)}

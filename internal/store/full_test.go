@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/store"
@@ -36,8 +37,11 @@ func TestFullDisk(t *testing.T) {
 	page := f.List()
 	storetest.Equal(t, "endpoints", len(page.Endpoints), bound)
 	sameAsFolded(t, readLog(t, f.Store, f.AccountID, page.Version), page.Endpoints)
-	storetest.Must(t, f.Store.Ping(t.Context()))
+	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable)
 	storetest.Must(t, f.Store.LimitPages(t.Context(), 1<<30))
+	storetest.MustCode(t, f.Store.Ping(t.Context()), account.CodeUnavailable) // within a second of the last look
+	f.Clock.Step(time.Second)
+	storetest.Must(t, f.Store.Ping(t.Context()))
 	f.Bind(session, "http://after.demo")
 	page = f.List()
 	sameAsFolded(t, readLog(t, f.Store, f.AccountID, page.Version), page.Endpoints)

@@ -54,15 +54,27 @@ func (s *Store) Users(ctx context.Context, accountID string, f account.UserFilte
 	users = []account.User{}
 	err = s.read(ctx, "listing application users", func(t *tx) error {
 		q := query{args: []any{micros(t.now), accountID}, text: `account_id = $2`}
-		q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
+		order := `id DESC`
+		switch {
+		case f.ByActivity && p.BeforeID != "":
+			q.args = append(q.args, micros(f.ActiveBefore), p.BeforeID)
+			q.text += fmt.Sprintf(` AND (last_active, id) < ($%d, $%d)`, len(q.args)-1, len(q.args))
+		case p.BeforeID != "":
+			q.andIf(true, `id < `, p.BeforeID)
+		}
+		if f.ByActivity {
+			order = `last_active DESC, id DESC`
+		}
 		q.andIf(f.UserID != "", `id = `, f.UserID)
-		q.andHas(`search`, f.Query)
+		q.andAccessed(f.AccessFilter)
+		q.andHasWords(`search`, f.Query)
 		q.andHas(`provider_search`, f.Provider)
 		return t.each(func(from scanner) error {
 			u, err := scanUser(from)
 			users = append(users, u)
 			return err
-		}, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		}, `SELECT `+withSessions+` FROM app_users WHERE `+q.text+fmt.Sprintf(` ORDER BY %s LIMIT %d`, order, limit+1),
+			q.args...)
 	})
 	if err != nil {
 		return nil, false, err
@@ -112,28 +124,6 @@ func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]acco
 	}
 	return all, nil
 }
-
-// maxSearched bounds what is searched, in bytes; nothing that is stored is as long.
-const maxSearched = 2 << 10
-
-// pattern is the LIKE pattern of texts that hold part, in any case. The columns that are searched are in lower case.
-func pattern(part string) string {
-	if len(part) > maxSearched {
-		part = part[:maxSearched]
-	}
-	return `%` + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(strings.ToValidUTF8(part, "\uFFFD"))) + `%`
-}
-
-// andHas narrows the query to rows whose column holds part, in any case; "" narrows nothing.
-func (q *query) andHas(column, part string) {
-	if part != "" {
-		q.args = append(q.args, pattern(part))
-		q.text += fmt.Sprintf(` AND %s LIKE $%d ESCAPE '\'`, column, len(q.args))
-	}
-}
-
-// searchable joins what is searched of a row.
-func searchable(texts ...string) string { return strings.ToLower(strings.Join(texts, "\n")) }
 
 // maxProviderText bounds a text of an identity provider in characters.
 const maxProviderText = 255

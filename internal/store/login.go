@@ -39,7 +39,13 @@ func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin)
 			return err
 		}
 		l.Identity.ID = userID
-		session, err = t.saveSession(accountID, l, string(device))
+		replaced, err := t.endReplaced(accountID, l)
+		if err != nil {
+			return err
+		}
+		if session, err = t.saveSession(accountID, l, string(device)); err == nil {
+			session.Replaced = replaced
+		}
 		return err
 	})
 	if err != nil {
@@ -62,11 +68,11 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 		id = account.NewID(account.PrefixUser, t.now)
 		err = t.exec(`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email, name, search, provider_search,
 			created_at, last_active, last_login) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`, id, accountID, key, name, url, providerID,
-			username, email, fullName, searchable(username, email, fullName, providerID, id), searchable(name), micros(t.now))
+			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now))
 	case err == nil:
 		err = t.exec(`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5, name = $6, search = $7,
 			provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`, name, url, providerID, username, email, fullName,
-			searchable(username, email, fullName, providerID, id), searchable(name), micros(t.now), id)
+			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
 	}
 	return id, err
 }
@@ -90,7 +96,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	if err := t.endLeastUsed(accountID, l); err != nil {
 		return nil, err
 	}
-	issuer, subject, providerSession := l.Issuer, l.Subject, l.SessionID
+	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
 	err = t.exec(`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
 		created_at, last_active, idle, ends_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
 		live.ID, accountID, live.UserID, l.TokenHash, l.Bound, l.EndpointID, l.URL, issuer, subject, providerSession, t.s.opt.Key.Seal(string(said), live.ID), device,
@@ -111,6 +117,26 @@ func endOf(l account.NewLogin, now time.Time) time.Time {
 		return l.NotAfter
 	}
 	return ends
+}
+
+// endReplaced ends the session that the login replaces, if there is one, and returns its id. The
+// person need not be asked again for that. l.Identity.ID is the user's.
+func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err error) {
+	if len(l.Replaces) == 0 {
+		return "", nil
+	}
+	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
+	err = t.auditSessions(by, account.RevokedByNewLogin, `s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`,
+		l.Replaces, accountID, l.Bound)
+	if err != nil {
+		return "", err
+	}
+	var done account.Revocation
+	err = t.endAppSessions(&done, `token_hash = $1 AND account_id = $2 AND bound = $3`, l.Replaces, accountID, l.Bound)
+	if err != nil || len(done.SessionIDs) == 0 {
+		return "", err
+	}
+	return done.SessionIDs[0], nil
 }
 
 // endLeastUsed makes room for one more session of the user, and tells of each that ends for it. l.Identity.ID is the user's.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -233,5 +234,44 @@ func (s *Store) DeleteOperator(ctx context.Context, by account.Caller, id string
 		}
 		t.audit(by, account.AuditOperatorDeleted, id, operatorDetails(*existing))
 		return t.exec(`DELETE FROM operators WHERE account_id = $1 AND id = $2`, by.AccountID, id)
+	})
+}
+
+// OperatorSeen notes that an operator is in use, though its manager may not have registered for long.
+func (s *Store) OperatorSeen(id string) { s.touch(touchOperator, id) }
+
+// sweepOperators deletes the operators that were not seen for longer than they are kept: their installations are gone.
+// One without a cluster uid registers only once, so nothing tells whether it is. After a server's start operators have
+// operatorSweep to come back, so that an outage of any length deletes none.
+func (s *Store) sweepOperators(ctx context.Context) error {
+	const vanished = `cluster_uid <> '' AND last_seen_at <= $1`
+	now := s.now()
+	if s.opt.KeepOperators <= 0 || micros(now) < s.operatorsDue.Load() {
+		return nil
+	}
+	before := micros(now.Add(-s.opt.KeepOperators))
+	some, err := s.exists(ctx, `SELECT 1 FROM operators WHERE `+vanished+` LIMIT 1`, before)
+	if err != nil {
+		return err
+	}
+	s.operatorsDue.Store(micros(now.Add(operatorSweep)))
+	if !some {
+		return nil
+	}
+	return s.write(ctx, "deleting operators that were not seen for long", func(t *tx) error {
+		err := t.each(func(from scanner) error {
+			o, err := scanOperator(from)
+			if err != nil {
+				return err
+			}
+			details := operatorDetails(o)
+			details["reason"] = "not seen since " + o.LastSeenAt.UTC().Format(time.RFC3339)
+			t.audit(account.Caller{AccountID: o.AccountID}, account.AuditOperatorDeleted, o.ID, details)
+			return nil
+		}, `SELECT `+operatorColumns+` FROM operators WHERE `+vanished, before)
+		if err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM operators WHERE `+vanished, before)
 	})
 }

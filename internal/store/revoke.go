@@ -23,6 +23,14 @@ func (s *Store) identityKey(accountID, key string) string {
 	return s.opt.Key.Digest("identity\x00" + accountID + "\x00" + key)
 }
 
+// audience returns what the column issuer of a session holds: whose logouts end it.
+func audience(issuer, client string) string {
+	if issuer == "" || client == "" {
+		return issuer
+	}
+	return issuer + " " + client
+}
+
 // logoutKeys are the keyed digests of what a provider's logout may name: its session, its subject.
 func (s *Store) logoutKeys(accountID, issuer, providerSession, subject string) []string {
 	var keys []string
@@ -48,7 +56,7 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	if !revoked.IsZero() && (!l.Began.After(revoked) || !l.Fresh && !l.AuthTime.After(revoked.Add(providerSkew))) {
 		return again
 	}
-	for _, key := range t.s.logoutKeys(accountID, l.Issuer, l.SessionID, l.Subject) {
+	for _, key := range t.s.logoutKeys(accountID, audience(l.Issuer, l.Client), l.SessionID, l.Subject) {
 		if revoked, err = t.tombstone(accountID, key); err != nil {
 			return err
 		}
@@ -89,6 +97,8 @@ func (s *Store) Revoke(ctx context.Context, by account.Caller, sel account.Revok
 		switch {
 		case sel.UserID != "":
 			return t.revokeUser(done, by, sel.UserID, reason)
+		case sel.SessionsOf != "":
+			return t.revokeSessionsOf(done, by, sel.SessionsOf, reason)
 		case sel.SessionID != "":
 			return t.revokeSession(done, by, sel.SessionID, reason)
 		case sel.Issuer != "" && (sel.ProviderSession != "" || sel.Subject != ""):
@@ -140,6 +150,26 @@ func (t *tx) deleteUser(done *account.Revocation, by account.Caller, userID, rea
 	return identityKey, nil
 }
 
+// revokeSessionsOf ends the sessions of a user, who stays. The tombstone is there without a
+// session, too: a login may be under way.
+func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userID, reason string) error {
+	var key string
+	err := t.row(`SELECT identity_key FROM app_users WHERE account_id = $1 AND id = $2`, by.AccountID, userID).Scan(&key)
+	if errors.Is(err, sql.ErrNoRows) {
+		return notFound("application user", userID)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.auditSessions(by, reason, `s.account_id = $1 AND s.user_id = $2`, by.AccountID, userID); err != nil {
+		return err
+	}
+	if err := t.endAppSessions(done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
+		return err
+	}
+	return t.bury(by.AccountID, key)
+}
+
 func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reason string) error {
 	var key string
 	err := t.row(`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
@@ -173,7 +203,9 @@ func (t *tx) revokeOfProvider(done *account.Revocation, by account.Caller, sel a
 			return account.Errorf(account.CodeLoginFailed, "this word of the identity provider was used before, or is too old")
 		}
 	}
-	q := query{args: []any{by.AccountID, sel.Issuer}, text: `account_id = $1 AND issuer = $2`}
+	whose := audience(sel.Issuer, sel.Client)
+	// Sessions with an issuer alone were made by a version that did not keep the client.
+	q := query{args: []any{by.AccountID, whose, sel.Issuer}, text: `account_id = $1 AND issuer IN ($2, $3)`}
 	q.andIf(sel.Subject != "", `subject = `, sel.Subject)
 	if sel.ProviderSession != "" { // or the subject's whose session the provider did not name
 		q.args = append(q.args, sel.ProviderSession, sel.Subject)
@@ -185,7 +217,7 @@ func (t *tx) revokeOfProvider(done *account.Revocation, by account.Caller, sel a
 	if err := t.endAppSessions(done, q.text, q.args...); err != nil {
 		return err
 	}
-	for _, key := range t.s.logoutKeys(by.AccountID, sel.Issuer, sel.ProviderSession, sel.Subject) {
+	for _, key := range t.s.logoutKeys(by.AccountID, whose, sel.ProviderSession, sel.Subject) {
 		if err := t.bury(by.AccountID, key); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -36,6 +37,11 @@ const (
 	DefaultEventRetention = 24 * time.Hour
 	DefaultAuditRetention = 90 * 24 * time.Hour
 	DefaultMaxAuditEvents = 100_000
+	DefaultKeepOperators  = 30 * 24 * time.Hour
+
+	// operatorSweep is how often vanished operators are looked for, and so how long operators may take to register again
+	// after a server's start.
+	operatorSweep = time.Hour
 )
 
 // Options open a Store. Zero values mean the defaults.
@@ -58,6 +64,7 @@ type Options struct {
 	MaxUsers        int              // application users per account
 	MaxUserSessions int              // per user
 	KeepUsers       time.Duration    // how long application users are kept after they were last active; 0 = for ever
+	KeepOperators   time.Duration    // how long operators are kept after they were last seen; 0 = for ever
 	Key             *seal.Key        // seals traffic policies and identities; nil for commands that have nothing to do with them
 }
 
@@ -100,6 +107,9 @@ type Store struct {
 	auditWakes wakes
 	touched    touched
 	uses       uses
+	probe      probe
+
+	operatorsDue atomic.Int64 // microseconds: when vanished operators are looked for next
 }
 
 // The interfaces that Store implements.
@@ -155,15 +165,6 @@ func (s *Store) closeDatabases() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Ping says whether the store answers: nil, or CodeUnavailable.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.opt.Lock.check(); err != nil {
-		return err
-	}
-	var one int
-	return s.mapError("asking the store", s.reader.QueryRowContext(ctx, `SELECT 1 FROM store`).Scan(&one))
 }
 
 // Place says where the store lies, for people: a file, or the URL of a database without its password.

@@ -20,6 +20,7 @@ func (s *Store) ServerStart(ctx context.Context) error {
 	if err := s.engine.begin(ctx, s); err != nil {
 		return err
 	}
+	s.operatorsDue.Store(micros(s.now().Add(operatorSweep)))
 	for more := true; more; {
 		err := s.write(ctx, "starting the server", func(t *tx) error {
 			rows, err := t.endpointsWhere(`online = 1 AND type = $1 LIMIT $2`, account.TypeAgent, 5*sweepBatch)
@@ -49,7 +50,7 @@ func (s *Store) ServerStart(ctx context.Context) error {
 // times written. The server calls it every second or so; without anything to do it only reads.
 func (s *Store) Sweep(ctx context.Context) error {
 	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx),
-		s.sweepSessions(ctx), s.sweepUsers(ctx))
+		s.sweepSessions(ctx), s.sweepUsers(ctx), s.sweepOperators(ctx))
 }
 
 func (s *Store) sweepGrace(ctx context.Context) error {

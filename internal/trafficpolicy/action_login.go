@@ -58,6 +58,12 @@ func (a *login) provision(c *config) {
 		}
 		a.config.IdleSession = idle
 	}
+	if c.has("upstream_groups") {
+		a.config.UpstreamGroups = []string{} // of an empty list, none
+	}
+	for _, item := range c.items("upstream_groups", maxLoginGroups) {
+		a.config.UpstreamGroups = append(a.config.UpstreamGroups, item.Value)
+	}
 	switch a.config.Kind {
 	case LoginSAML:
 		a.config.provisionSAML(c)

@@ -45,6 +45,8 @@ on_http_request:
   actions: [%s]
 - expressions: ["req.url.path == '/who'"]
   actions: [{type: custom-response, config: {body: "${actions.oidc.identity.id} ${actions.ngrok.oidc.identity.groups[0]} ${actions.oidc.identity.attributes['team'][1]} ${actions.oidc.session_timed_out}"}}]
+- expressions: ["req.url.path == '/groups'"]
+  actions: [{type: add-headers, config: {headers: {x-groups: "${actions.oidc.identity.groups.filter(g, g.startsWith('st')).join(';')}"}}}]
 - expressions: ["req.url.path == '/mail'", "actions.oidc.identity.email != 'x'"]
   actions: [{type: deny}]
 - expressions: ["actions.oidc.error.code == 'ERR_FL_3011'"]
@@ -60,6 +62,7 @@ on_http_request:
 		"a person":                            {"GET", "/x", "ann", 200, "GET /x"},
 		"where nobody asks":                   {"GET", "/open", "", 200, "GET /open"},
 		"what is known of her":                {"GET", "/who", "ann", 200, "au-1 staff b false"},
+		"groups in a header of one's own":     {"GET", "/groups", "ann", 200, "X-Groups=staff"},
 		"what is not known protects":          {"GET", "/mail", "ann", 403, ""},
 		"a preflight request":                 {"OPTIONS", "/x", "", 200, "preflight"},
 		"its own path":                        {"GET", "/_fairlead/oidc/callback?code=1", "", 200, "own path"},
@@ -111,7 +114,24 @@ func TestLoginConfig(t *testing.T) {
 	if a.Digest == "" || a.Digest != same.Digest || a.Digest == other.Digest {
 		t.Errorf("digests %s, %s of the same, %s of another", a.Digest, same.Digest, other.Digest)
 	}
-	s := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>"}}`)
+	const of = `{type: oauth, config: {provider: %s, client_id: a, client_secret: b, require_auth_time: %t}}`
+	if lax := config(fmt.Sprintf(of, "gitlab", false)); a.RequireAuthTime != nil || *lax.RequireAuthTime {
+		t.Errorf("got %+v, %+v", a, lax)
+	}
+	_, problems := Check(onRequest("", fmt.Sprintf(of, "github", true)), Options{})
+	if len(problems) != 1 || !strings.Contains(problems[0].Msg, "GitHub never says") {
+		t.Errorf("require_auth_time of GitHub: %v", problems)
+	}
+	s := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>", upstream_groups: [staff, app-*]}}`)
+	for group, passes := range map[string]bool{"staff": true, "app-a": true, "app-": true, "staff2": false, "ap": false} {
+		if s.PassesGroup(group) != passes || !a.PassesGroup(group) {
+			t.Errorf("the upstream is told of the group %s: %v of %q", group, !passes, s.UpstreamGroups)
+		}
+	}
+	none := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>", upstream_groups: []}}`)
+	if none.PassesGroup("staff") {
+		t.Error("an empty list passes groups")
+	}
 	if s.AuthID != "saml" || !strings.HasSuffix(s.NameIDFormat, ":persistent") || s.AllowIdPInitiated || s.ForceAuthn {
 		t.Errorf("got %+v", s)
 	}

@@ -28,7 +28,7 @@ func (a *customResponse) provision(c *config) {
 func (a *customResponse) serve(x *exchange) {
 	body, err := a.body.render(x)
 	if err != nil {
-		a.fail(x)
+		x.broken()
 		return
 	}
 	headers := renderHeaders(x, a.headers)
@@ -39,15 +39,6 @@ func (a *customResponse) serve(x *exchange) {
 		headers.Set("Content-Type", contentType(body))
 	}
 	x.respond(a.status, headers, body)
-}
-
-// fail answers a request whose response cannot be made. A response that is already there is kept from the client as well.
-func (a *customResponse) fail(x *exchange) {
-	if x.status == 0 {
-		x.broken()
-		return
-	}
-	x.respond(http.StatusInternalServerError, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, "The traffic policy of this endpoint could not be carried out.\n")
 }
 
 // contentType guesses what a text is.

@@ -8,7 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxURL is the most bytes of a URL that patterns are tried on.
@@ -16,7 +20,7 @@ const maxURL = 16 << 10
 
 // rewriting is what redirect and url-rewrite have in common: a pattern on the whole URL of a request, and what its matches become.
 type rewriting struct {
-	pattern *regexp.Regexp // nil with a dynamic one, and with none
+	pattern *pattern // nil with a dynamic one, and with none
 	from    *template
 	to      *template
 }
@@ -24,10 +28,7 @@ type rewriting struct {
 func (a *rewriting) provision(c *config) {
 	if a.from = c.template("from", regexp.QuoteMeta); a.from != nil {
 		if text, fixed := a.from.fixed(); fixed {
-			var err error
-			if a.pattern, err = compilePattern(text); err != nil {
-				c.c.problem(c.values["from"], text, "%v", err)
-			}
+			a.pattern = c.pattern(c.values["from"], text)
 		}
 	}
 	var escape func(string) string
@@ -37,6 +38,91 @@ func (a *rewriting) provision(c *config) {
 	if a.to = c.template("to", escape); !c.has("to") {
 		c.missing("to", "the URL, or what the matches of from become")
 	}
+	if a.from != nil && a.to != nil && !c.c.options.Stored {
+		a.checkGroups(c)
+	}
+}
+
+// checkGroups reports references such as $2 in to for which from has no group: they would become nothing.
+func (a *rewriting) checkGroups(c *config) {
+	pattern := a.probe(c)
+	if pattern == nil {
+		return
+	}
+	n := c.values["to"]
+	for at, text := 0, n.Value; ; {
+		i := strings.IndexByte(text[at:], '$')
+		if i < 0 {
+			return
+		}
+		at += i
+		length, name := reference(text[at:])
+		if name != "" && !hasGroup(pattern, name) {
+			line, column := c.c.place(n, utf8.RuneCountInString(text[:at]))
+			c.c.problems = append(c.c.problems, Problem{line, column, text[at : at+length], noGroup(pattern, name)})
+		}
+		at += length
+	}
+}
+
+// probe returns a pattern with the groups of from; nil where they cannot be told.
+func (a *rewriting) probe(c *config) *syntax.Regexp {
+	text := ""
+	for _, p := range a.from.parts {
+		if text += p.text; p.e != nil {
+			text += "x" // expressions are taken literally: they make no groups
+		}
+	}
+	c.c.cost += patternCost * uint64(len(text))
+	if c.c.cost > documentCost {
+		return nil
+	}
+	pattern, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	return pattern
+}
+
+var groupName = regexp.MustCompile(`^[\pL\pN_]+`)
+
+// reference reads what begins with the $ of a text: its length in bytes, and the group that it names, which is ""
+// for $$, ${expressions} and a $ alone.
+func reference(text string) (length int, name string) {
+	rest := text[1:]
+	switch {
+	case strings.HasPrefix(rest, "${"):
+		if name, _, ok := strings.Cut(rest[2:], "}"); ok {
+			return len(name) + 4, name
+		}
+		return 3, ""
+	case strings.HasPrefix(rest, "$"):
+		return 2, ""
+	case strings.HasPrefix(rest, "{"):
+		return 2 + max(expressionEnd(rest[1:]), 0), ""
+	}
+	name = groupName.FindString(rest)
+	return 1 + len(name), name
+}
+
+func hasGroup(pattern *syntax.Regexp, name string) bool {
+	if n, err := strconv.Atoi(name); err == nil {
+		return n <= pattern.MaxCap()
+	}
+	return slices.Contains(pattern.CapNames(), name)
+}
+
+func noGroup(pattern *syntax.Regexp, name string) string {
+	digits := name[:len(name)-len(strings.TrimLeft(name, "0123456789"))]
+	switch {
+	case digits == name:
+		return fmt.Sprintf("the pattern of from has no group %s: it has %d; write $$ for the character $",
+			name, pattern.MaxCap())
+	case digits != "":
+		return fmt.Sprintf("the pattern of from has no group %q; for group %s with %s after it write $${%s}%s",
+			name, digits, name[len(digits):], digits, name[len(digits):])
+	}
+	return fmt.Sprintf("the pattern of from has no group %q; write $$ for the character $", name)
 }
 
 // apply returns what becomes of the URL of the request. changed is false when the pattern does not match, or changes nothing.
@@ -58,12 +144,15 @@ func (a *rewriting) apply(x *exchange) (result string, changed bool, err error) 
 		if err != nil {
 			return "", false, err
 		}
+		if !x.spend(compileSteps * len(from)) {
+			return "", false, errCost
+		}
 		if pattern, err = compilePattern(from); err != nil {
 			return "", false, err
 		}
 	}
-	after := pattern.ReplaceAllString(before, to)
-	return after, after != before, nil
+	after, err := pattern.replaceAll(x, before, to)
+	return after, err == nil && after != before, err
 }
 
 // redirect sends the client to another URL.

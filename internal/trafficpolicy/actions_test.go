@@ -156,23 +156,27 @@ func TestRateLimit(t *testing.T) {
 		t.Errorf("%d of 20 admitted at once, want 10", n)
 	}
 	res := send("a")
-	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "66" || res.Header.Get(account.CodeHeader) != string(account.CodeRateLimited) {
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "60" || res.Header.Get(account.CodeHeader) != string(account.CodeRateLimited) {
 		t.Errorf("got %d, Retry-After %s", res.StatusCode, res.Header.Get("Retry-After"))
 	}
 	if n := admitted("b", 3); n != 3 {
 		t.Errorf("another key was limited: %d of 3", n)
 	}
-	c.step(65 * time.Second) // too early by a second
+	c.step(59 * time.Second) // too early by a second
 	if n := admitted("a", 1); n != 0 {
 		t.Error("admitted before Retry-After was over")
 	}
 	c.step(time.Second)
-	if n := admitted("a", 20); n != 1 {
-		t.Errorf("%d admitted after Retry-After, want 1", n)
+	if n := admitted("a", 4); n != 4 {
+		t.Errorf("%d of 4 admitted after Retry-After", n)
 	}
-	c.step(24 * time.Second) // half of the window: 5 of the first ten are still in the stretch
+	c.step(30 * time.Second)
+	if n := admitted("a", 20); n != 6 {
+		t.Errorf("%d admitted in the middle of the stretch, want 6 beside the 4 before", n)
+	}
+	c.step(30 * time.Second)
 	if n := admitted("a", 20); n != 4 {
-		t.Errorf("%d admitted in the middle of the window, want 4 (5 with the one before)", n)
+		t.Errorf("%d admitted at the end of the stretch, want as many as have left it: 4", n)
 	}
 	c.step(-time.Hour)
 	if n := admitted("a", 20); n > 10 {
@@ -187,18 +191,21 @@ func TestRateLimit(t *testing.T) {
 func TestRateLimitsMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	p := compile(t, onRequest("", "{type: rate-limit, config: {name: a, capacity: 5, rate: 60s, bucket_key: [req.url.query]}}"))
-	limiter := p.rules[onHTTPRequest][0].actions[0].action.(*rateLimit)
-	for i := range maxBuckets + 100 {
+	limiter := p.rules[onHTTPRequest][0].actions[0].action.(*rateLimit).window
+	for i := range maxKeys + 100 {
 		limiter.take(uint64(i)+1, at)
 	}
-	if n := len(limiter.current); n > maxBuckets+1 {
-		t.Errorf("%d buckets, at most %d", n, maxBuckets+1)
+	if n := len(limiter.keys); n > maxKeys+1 {
+		t.Errorf("%d keys, at most %d", n, maxKeys+1)
 	}
 	if limiter.take(1<<60, at) == 0 {
 		t.Error("callers beyond the last bucket are not limited")
 	}
 	if limiter.take(1, at) != 0 {
 		t.Error("a caller with a bucket of its own suffers from the others")
+	}
+	if limiter.take(1<<60, at.Add(time.Hour)) != 0 || len(limiter.keys) != 1 {
+		t.Errorf("%d keys are kept after a while, want the one that is in use", len(limiter.keys))
 	}
 }
 

@@ -85,8 +85,11 @@ func (c *compiler) document(text string) *Problem {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
 	}
 	root, problem := parse(text)
-	if problem != nil || root == nil {
-		return problem
+	if problem != nil {
+		return c.explainTab(problem)
+	}
+	if root == nil {
+		return nil
 	}
 	root, problem = c.resolve(root, 0)
 	if problem != nil {

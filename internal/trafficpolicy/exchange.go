@@ -37,6 +37,8 @@ type exchange struct {
 	status int                 // of the response
 	own    bool                // r is a copy that may be changed
 	cache  map[string]any      // of values that are dear to make
+	steps  int                 // that are left
+	budget *int                // steps of the exchange, or those of the request that a response belongs to
 	found  map[string]any      // what actions have found out, for later rules
 
 	rules     []rule
@@ -48,6 +50,7 @@ type exchange struct {
 	// The end of the chain, for a request and a response.
 	forward func(w http.ResponseWriter, r *http.Request, t Target)
 	respond func(status int, header http.Header, body string) // answers instead of what would come
+	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 }
 
 // Parent implements CEL's Activation.
@@ -55,12 +58,16 @@ func (x *exchange) Parent() cel.Activation { return nil }
 
 // next runs the next action that applies, or comes to the end of the phase.
 func (x *exchange) next() {
-	for ; x.at < len(x.rules); x.at, x.step = x.at+1, 0 {
+	for ; x.at < len(x.rules) && !x.exhausted(); x.at, x.step = x.at+1, 0 {
 		r := &x.rules[x.at]
 		if x.step == 0 {
 			m := r.match(x)
 			if m == skipped && r.otherwise(x) {
 				m = uncertain
+			}
+			if x.exhausted() {
+				x.rule = r.name
+				break
 			}
 			if m == skipped {
 				if a := r.ownLogin(x); a != nil {
@@ -82,6 +89,10 @@ func (x *exchange) next() {
 			s.action.serve(x)
 			return
 		}
+	}
+	if x.exhausted() {
+		x.broken()
+		return
 	}
 	x.pass(Target{})
 }
@@ -105,11 +116,18 @@ func (x *exchange) refuse(status int, code account.Code, msg string) {
 		x.verdict = Verdict{Deny: true, Rule: x.rule}
 		return
 	}
-	x.policy.page(x.w, x.r, status, code, msg)
+	x.page(x.w, x.r, status, code, msg)
 }
 
 // broken ends the phase because an action that decides what happens cannot be carried out: nothing gets past it.
 func (x *exchange) broken() {
+	if x.exhausted() {
+		x.policy.tooCostly(x.rule)
+		x.refuse(account.CodePolicyCost.Status(), account.CodePolicyCost,
+			"The traffic policy of this endpoint takes too much work for this request. "+
+				"A shorter URL or fewer headers may help.")
+		return
+	}
 	x.refuse(account.CodePolicyFailed.Status(), account.CodePolicyFailed,
 		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no value, or an unusable one.")
 }
@@ -127,11 +145,13 @@ func (x *exchange) edit() *http.Request {
 	return x.r
 }
 
-// once keeps a value for the rest of the phase: an expression may read it many times.
-func (x *exchange) once(key string, get func() any) any {
+// once keeps a value for the rest of the phase, or until the request is changed: an expression may read it many times.
+// It is made of so many bytes.
+func (x *exchange) once(key string, bytes int, get func() any) any {
 	if v, ok := x.cache[key]; ok {
 		return v
 	}
+	x.spend(parseSteps * bytes)
 	if x.cache == nil {
 		x.cache = map[string]any{}
 	}
@@ -160,7 +180,8 @@ func (p *Policy) Connect(_ context.Context, c *Conn) Verdict {
 	if len(p.rules[onTCPConnect]) == 0 {
 		return Verdict{}
 	}
-	x := exchange{policy: p, conn: c, rules: p.rules[onTCPConnect]}
+	x := exchange{policy: p, conn: c, rules: p.rules[onTCPConnect], steps: maxSteps}
+	x.budget = &x.steps
 	x.next()
 	return x.verdict
 }
@@ -172,7 +193,11 @@ func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forw
 		forward(w, r, Target{})
 		return
 	}
-	x := exchange{policy: p, conn: c, w: w, r: r, began: p.clock(), rules: p.rules[onHTTPRequest], forward: forward}
+	x := exchange{
+		policy: p, conn: c, w: w, r: r, began: p.clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
+		forward: forward, page: p.page,
+	}
+	x.budget = &x.steps
 	x.respond = func(status int, header http.Header, body string) { writeAnswer(x.w, status, header, body) }
 	if len(p.rules[onHTTPResponse]) > 0 {
 		x.forward = func(w http.ResponseWriter, r *http.Request, t Target) {

@@ -5,7 +5,6 @@ package trafficpolicy
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -17,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of expressions. Cost is counted in CEL's units: about one for an operation and for ten bytes of text that are looked at.
+// Limits of expressions. Cost is estimated in CEL's units: about one for an operation and for ten bytes of text that are looked at.
 const (
 	maxExpression   = 4096 // bytes
 	costLimit       = 100_000
@@ -29,6 +28,7 @@ const (
 type expression struct {
 	program cel.Program
 	result  *cel.Type
+	steps   int // of an evaluation, beside those that depend on the request
 }
 
 // holds evaluates a condition. ok is false when it has no value: it depends on something absent, or failed otherwise.
@@ -42,7 +42,13 @@ func (e *expression) holds(x *exchange) (value, ok bool) {
 }
 
 func (e *expression) eval(x *exchange) (ref.Val, error) {
+	if !x.spend(e.steps) {
+		return nil, errCost
+	}
 	out, _, err := e.program.Eval(x)
+	if x.exhausted() {
+		return nil, errCost
+	}
 	return out, err
 }
 
@@ -67,6 +73,8 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 			at("", "a policy has at most %d expressions, with those inside of ${…}", 0, maxExpressions)
 		}
 		return nil
+	case c.cost > documentCost: // which is reported
+		return nil
 	case len(text) > maxExpression:
 		at(text, "an expression has at most %d bytes, this one has %d", 0, maxExpression, len(text))
 		return nil
@@ -85,10 +93,7 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		ast, issues = env.Check(ast)
 	}
 	if issues.Err() != nil {
-		for _, e := range issues.Errors()[:min(len(issues.Errors()), maxIssuesPerOne)] {
-			position := runeOffset(text, e.Location.Line(), e.Location.Column())
-			at(text, "%s", position, c.explain(e.Message, text, position))
-		}
+		c.explainAll(issues.Errors(), text, func(msg string, position int) { at(text, "%s", position, msg) })
 		return nil
 	}
 	if position, err := checkPatterns(ast); err != nil {
@@ -101,73 +106,17 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)
 		return nil
 	}
-	over := c.cost > documentCost
 	if c.cost += estimate.Max; c.cost > documentCost {
-		if !over {
-			at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
-		}
+		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
 		return nil
 	}
-	program, err := plan(env, ast)
+	charges, steps := meter(ast.NativeRep())
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(decorate(charges)))
 	if err != nil {
 		at(text, "the expression cannot be planned: %v", 0, err)
 		return nil
 	}
-	return &expression{program: program, result: ast.OutputType()}
-}
-
-// plan makes the program. It counts what it costs unless it stays within the limit whatever the request is.
-func plan(env *cel.Env, ast *cel.Ast) (cel.Program, error) {
-	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
-	if worst, err := env.EstimateCost(ast, largest); err != nil || worst.Max > costLimit {
-		options = append(options, cel.CostLimit(costLimit), cel.CostTracking(usual))
-	}
-	return env.Program(ast, options...)
-}
-
-var (
-	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
-	dotted     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*`)
-)
-
-// explain words what CEL says of an unknown name in terms of our variables.
-func (c *compiler) explain(msg, text string, position int) string {
-	msg, _, _ = strings.Cut(msg, "\n")
-	msg, _, _ = strings.Cut(msg, " expecting ")
-	if strings.Contains(msg, "recursion") {
-		return fmt.Sprintf("the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)
-	}
-	m := undeclared.FindStringSubmatch(msg)
-	if m == nil {
-		return msg
-	}
-	chain := dotted.FindString(string([]rune(text)[position:]))
-	if first, _, _ := strings.Cut(chain, "."); chain == "" || first != m[1] && m[1] != chain {
-		return fmt.Sprintf("%s is neither a variable nor a function that is known in %s", m[1], c.phase)
-	}
-	for _, v := range variables() {
-		if (v.name == chain || strings.HasPrefix(chain, v.name+".")) && !slices.Contains(v.phases, c.phase) {
-			return fmt.Sprintf("%s is not known in %s", v.name, c.phase)
-		}
-	}
-	for group := chain; group != ""; group = group[:max(strings.LastIndexByte(group, '.'), 0)] {
-		if members := c.members(group); len(members) > 0 {
-			return fmt.Sprintf("there is no variable %s; %s has %s", chain, group, strings.Join(members, ", "))
-		}
-	}
-	return fmt.Sprintf("there is no variable %s in %s", chain, c.phase)
-}
-
-// members are the names that can follow a group's in this phase.
-func (c *compiler) members(group string) []string {
-	var names []string
-	for _, v := range variableIndex().groups[group] {
-		name, _, _ := strings.Cut(strings.TrimPrefix(v.name, group+"."), ".")
-		if slices.Contains(v.phases, c.phase) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return &expression{program: program, result: ast.OutputType(), steps: steps}
 }
 
 type location struct{ line, column int }

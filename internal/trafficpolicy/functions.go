@@ -132,7 +132,7 @@ func inAnyRange(a []ref.Val) ref.Val {
 func inRange(address, network string) ref.Val {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
-		return types.NewErr("%q is no IP address", address)
+		return types.NewErr("%q is no IP address", shorten(address))
 	}
 	p, err := parsePrefix(network)
 	if err != nil {

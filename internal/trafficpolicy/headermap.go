@@ -98,7 +98,30 @@ func (m *headerMap) Iterator() traits.Iterator {
 }
 
 // Size implements traits.Sizer.
-func (m *headerMap) Size() ref.Val { return types.Int(len(m.names())) }
+func (m *headerMap) Size() ref.Val {
+	size := 0
+	for _, values := range m.h {
+		if len(values) > 0 {
+			size++
+		}
+	}
+	if m.host != "" {
+		size++
+	}
+	return types.Int(size)
+}
+
+// weigh returns the steps of looking at all of the headers.
+func (m *headerMap) weigh(bytes int) int {
+	steps := itemSteps
+	for name, values := range m.h {
+		steps += entrySteps + len(name)/bytes
+		for _, v := range values {
+			steps += itemSteps + len(v)/bytes
+		}
+	}
+	return steps
+}
 
 // ConvertToNative implements ref.Val.
 func (m *headerMap) ConvertToNative(t reflect.Type) (any, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/cel-go/checker"
 	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/common/types/ref"
 )
 
 // environments are the expression languages of the phases; they differ in their variables.
@@ -112,15 +112,11 @@ func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celas
 	return f.NewPresenceTest(s.Operand(), s.FieldName()), nil
 }
 
-// sizes tells CEL how large what it cannot know may be, when it estimates, and what our functions cost, when it counts.
+// sizes tells CEL how large what it cannot know may be, when it estimates.
 type sizes struct{ text, list, dict uint64 }
 
-var (
-	// usual is a large but ordinary request: what it costs has to be within the limit.
-	usual = sizes{text: 256, list: 4, dict: 64}
-	// largest is more than any request can be. An expression whose cost is within the limit even so needs no counting when it runs.
-	largest = sizes{text: 4 * maxText, list: maxText, dict: maxText}
-)
+// usual is a large but ordinary request: what it costs has to be within the limit.
+var usual = sizes{text: 256, list: 4, dict: 64}
 
 // EstimateSize implements checker.CostEstimator.
 func (s sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
@@ -138,32 +134,13 @@ func (s sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 
 // EstimateCallCost implements checker.CostEstimator.
 func (s sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
-	if !strings.HasPrefix(overload, ours) {
+	switch {
+	case overload == overloads.Matches || overload == overloads.MatchesString:
+		pattern, _ := args[len(args)-1].Expr().AsLiteral().(types.String)
+		most := s.text*uint64(len(programOf(string(pattern))))/10 + patternCost*uint64(len(pattern))
+		return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: most}}
+	case !strings.HasPrefix(overload, ours):
 		return nil
 	}
 	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: uint64(len(args)+2) * (1 + s.text/10 + s.list)}}
-}
-
-// CallCost implements interpreter.ActualCostEstimator.
-func (sizes) CallCost(_, overload string, args []ref.Val, result ref.Val) *uint64 {
-	if !strings.HasPrefix(overload, ours) {
-		return nil
-	}
-	cost := 1 + weight(result)
-	for _, a := range args {
-		cost += weight(a)
-	}
-	return &cost
-}
-
-func weight(v ref.Val) uint64 {
-	switch v := v.(type) {
-	case types.String:
-		return uint64(len(v)) / 10
-	case interface{ Size() ref.Val }:
-		if n, ok := v.Size().(types.Int); ok {
-			return uint64(n)
-		}
-	}
-	return 1
 }

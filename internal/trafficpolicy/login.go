@@ -5,6 +5,8 @@ package trafficpolicy
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -27,6 +29,7 @@ type LoginConfig struct {
 	MaxSession         time.Duration
 	IdleSession        time.Duration // 0 = none
 	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
+	UpstreamGroups     []string      // that the upstream is told: names, or beginnings before a final "*"; nil = all
 	Digest             string        // the same for equal configs; not for people, who could guess at secrets with it
 
 	// Of oauth and openid-connect.
@@ -36,6 +39,9 @@ type LoginConfig struct {
 	ClientSecret   string
 	Scopes         []string
 	AuthzURLParams map[string]string
+	// RequireAuthTime is whether a login after a revocation needs the provider's word of when it
+	// asked the person (auth_time). nil = if the provider is asked for it.
+	RequireAuthTime *bool
 
 	// Of saml. One of the first two is set.
 	IdPMetadata       string //nolint:revive // SAML's own spelling
@@ -44,6 +50,14 @@ type LoginConfig struct {
 	AllowIdPInitiated bool //nolint:revive // as above
 	AuthorizedGroups  []string
 	NameIDFormat      string // a URN
+}
+
+// PassesGroup reports whether the upstream is told of the group.
+func (l *LoginConfig) PassesGroup(group string) bool {
+	return l.UpstreamGroups == nil || slices.ContainsFunc(l.UpstreamGroups, func(of string) bool {
+		prefix, many := strings.CutSuffix(of, "*")
+		return of == group || many && strings.HasPrefix(group, prefix)
+	})
 }
 
 // LoginRequest is a request that has come to a login action.

@@ -45,6 +45,12 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 	}
 	l.ClientID, l.ClientSecret = c.secret("client_id"), c.secret("client_secret")
 	l.AllowCORSPreflight = c.flag("allow_cors_preflight", false)
+	if c.has("require_auth_time") {
+		required := c.flag("require_auth_time", true)
+		if l.RequireAuthTime = &required; required && l.Provider == "github" {
+			c.c.problem(c.values["require_auth_time"], "true", "GitHub never says when it asked for the password")
+		}
+	}
 	for _, item := range c.items("scopes", maxScopes) {
 		if item.Value == "" || strings.ContainsFunc(item.Value, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
 			c.c.problem(item, item.Value, "a scope is one word of printable ASCII")

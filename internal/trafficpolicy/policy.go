@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
@@ -27,8 +28,14 @@ type Options struct {
 	Scheme  string           // the endpoint's: tcp, http or https; "" is http
 	Binding string           // kubernetes, internal or public; "" is not known
 	Clock   func() time.Time // nil is time.Now
+	// Stored tells that the document is in force: mistakes that an earlier version accepted, and that do no
+	// harm, are not looked for.
+	Stored bool
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+	// CostExceeded is told of a rule at which a request used up the work that the policy may take, at most once
+	// a minute. It may be nil.
+	CostExceeded func(rule string)
 	// Logins carry login actions out; nil where the policy is only checked: nothing would get past one.
 	Logins Logins
 	// CheckLogin says what is wrong with the config of a login action, where that takes knowing the provider's protocol: an *account.Error that
@@ -45,6 +52,9 @@ type Policy struct {
 	clock   func() time.Time
 	logins  Logins
 	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
+
+	reportCost func(rule string)
+	reported   atomic.Int64 // when, in nanoseconds
 }
 
 // Summary tells people what is in a document.
@@ -79,7 +89,9 @@ func Compile(text string, o Options) (*Policy, error) {
 		if value == "" {
 			value = account.NotShown
 		}
-		fields[i] = account.FieldError{Field: "traffic_policy", Value: value, Rule: problem.String()}
+		fields[i] = account.FieldError{
+			Field: "traffic_policy", Value: value, Rule: problem.String(), Line: problem.Line, Column: problem.Column,
+		}
 	}
 	return nil, account.InvalidAll(fields)
 }
@@ -103,7 +115,8 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Page == nil {
 		o.Page = plainPage
 	}
-	c := &compiler{policy: &Policy{clock: o.Clock, page: o.Page, logins: o.Logins}, options: o}
+	p := &Policy{clock: o.Clock, page: o.Page, logins: o.Logins, reportCost: o.CostExceeded}
+	c := &compiler{policy: p, options: o}
 	if err := c.document(text); err != nil {
 		c.problems = append(c.problems, *err)
 	}
@@ -137,6 +150,14 @@ func (p *Policy) Facts() account.PolicyFacts {
 
 // Summary returns what is in the document.
 func (p *Policy) Summary() Summary { return p.summary }
+
+// tooCostly reports that a request has used up its steps at a rule.
+func (p *Policy) tooCostly(rule string) {
+	now, last := p.clock().UnixNano(), p.reported.Load()
+	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.reported.CompareAndSwap(last, now) {
+		p.reportCost(rule)
+	}
+}
 
 func plainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
 	h := w.Header()

@@ -22,29 +22,42 @@ func (r *rule) otherwise(x *exchange) bool {
 	}
 	given := x.r.URL.Path
 	switch {
-	case !ambiguous(given):
+	case !x.once("ambiguous", len(given), x.ambiguous).(bool):
 		return false
 	case len(given) > maxRead:
 		return true
 	}
-	all := readings(given)
-	defer clear(x.cache)
+	all := x.once("readings", maxReadings*len(given), func() any { return readings(given) }).([]string)
+	seen := x.path()
+	defer x.readAs(seen)
 	for _, path := range all {
-		clear(x.cache)
-		x.once("path", func() any { return path })
-		if r.match(x) != skipped {
+		if x.readAs(path); r.match(x) != skipped {
 			return true
 		}
 	}
 	return false
 }
 
-// maxRead bounds the paths that are read in several ways, in bytes; a longer one that could be, may be anything.
-const maxRead = 4 << 10
+// path returns the path of the request as rules see it.
+func (x *exchange) path() string {
+	return x.once("path", len(x.r.URL.Path), func() any { return cleanPath(x.r.URL.Path) }).(string)
+}
 
-// ambiguous says whether a path may have more than one reading.
-func ambiguous(given string) bool {
-	return strings.ContainsAny(given, `;\%`) || cleanPath(given) != given
+// readAs makes rules see another path.
+func (x *exchange) readAs(path string) {
+	x.cache["path"] = path
+	delete(x.cache, "url")
+}
+
+// Bounds of the paths that are read in several ways. A longer one that could be, may be anything.
+const (
+	maxRead     = 4 << 10 // bytes
+	maxReadings = 16
+)
+
+// ambiguous reports, as a bool, whether the path may have more than one reading.
+func (x *exchange) ambiguous() any {
+	return strings.ContainsAny(x.r.URL.Path, `;\%`) || x.path() != x.r.URL.Path
 }
 
 // readings are what servers make of a decoded path, but for the one that rules see: as it is, with "\" for "/", decoded once more, and without what

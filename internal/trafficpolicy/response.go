@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 // response runs the rules of on_http_response when the header of a response is written, and hands everything else on. Interim responses and
@@ -67,21 +69,32 @@ func (w *response) WriteHeader(status int) {
 	}
 	w.wrote = true
 	q := w.request
-	x := exchange{policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, began: q.began, found: q.found, status: status, rules: q.policy.rules[onHTTPResponse]}
+	x := exchange{
+		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, began: q.began, found: q.found, status: status,
+		budget: q.budget, rules: q.policy.rules[onHTTPResponse],
+	}
 	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
 	x.respond = func(status int, header http.Header, body string) {
-		h := w.ResponseWriter.Header()
-		connection := h["Connection"] // the edge's: whether the client may come back over this one
-		clear(h)
-		if connection != nil {
-			h["Connection"] = connection
-		}
-		writeAnswer(w.ResponseWriter, status, header, body)
-		_ = http.NewResponseController(w.ResponseWriter).Flush()
-		w.replaced = http.Header{}
-		w.end()
+		w.replace(func() { writeAnswer(w.ResponseWriter, status, header, body) })
+	}
+	x.page = func(_ http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
+		w.replace(func() { q.policy.page(w.ResponseWriter, r, status, code, msg) })
 	}
 	x.next()
+}
+
+// replace lets write answer, and keeps the upstream's answer from the client.
+func (w *response) replace(write func()) {
+	h := w.ResponseWriter.Header()
+	connection := h["Connection"] // the edge's: whether the client may come back over this one
+	clear(h)
+	if connection != nil {
+		h["Connection"] = connection
+	}
+	write()
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	w.replaced = http.Header{}
+	w.end()
 }
 
 // Write implements http.ResponseWriter.

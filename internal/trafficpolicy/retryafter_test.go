@@ -17,7 +17,7 @@ func TestRetryAfterIsRight(t *testing.T) {
 	refused := 0
 	for range 300 {
 		now := time.Now()
-		a := &rateLimit{capacity: 1 + random.IntN(9), rate: time.Duration(1+random.IntN(90)) * time.Second, start: now, current: map[uint64]int{}}
+		a := newSlidingWindow(1+random.IntN(99), time.Duration(1+random.IntN(90))*time.Second, now)
 		for range 200 {
 			now = now.Add(time.Duration(random.Int64N(int64(a.rate) / int64(a.capacity))))
 			wait := a.take(1, now)

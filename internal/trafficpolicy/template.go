@@ -120,6 +120,7 @@ func (t *template) render(x *exchange) (string, error) {
 	case t == nil || len(t.parts) == 0:
 		return "", nil
 	case len(t.parts) == 1 && t.parts[0].e == nil:
+		x.spend(len(t.parts[0].text) / copyBytes)
 		return t.parts[0].text, nil
 	}
 	var b strings.Builder
@@ -135,6 +136,9 @@ func (t *template) render(x *exchange) (string, error) {
 		s, err := asText(v)
 		if err != nil {
 			return "", err
+		}
+		if !x.spend(len(s) * scanBytes) {
+			return "", errCost
 		}
 		if t.escape != nil {
 			s = t.escape(s)

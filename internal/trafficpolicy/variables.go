@@ -98,6 +98,9 @@ func isGroup(name string) bool { return variableIndex().groups[name] != nil }
 
 // ResolveName implements CEL's Activation.
 func (x *exchange) ResolveName(name string) (any, bool) {
+	if name == exchangeName {
+		return x, true
+	}
 	name, asked := strings.CutPrefix(name, presence)
 	ix := variableIndex()
 	v := ix.byName[name]

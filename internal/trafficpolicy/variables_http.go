@@ -22,25 +22,25 @@ func requestVariables() []variable {
 	optional := func(name string, get func(x *exchange) string) variable {
 		return variable{name, cel.StringType, withHTTP, func(x *exchange) (any, bool) { return textIf(get(x)) }}
 	}
-	normalPath := func(x *exchange) string {
-		return x.once("path", func() any { return cleanPath(x.r.URL.Path) }).(string)
-	}
 	query := func(x *exchange) (any, bool) {
-		return x.once("query", func() any { return map[string][]string(x.r.URL.Query()) }), true
+		return x.once("query", len(x.r.URL.RawQuery), func() any { return map[string][]string(x.r.URL.Query()) }), true
 	}
 	lists := cel.MapType(cel.StringType, cel.ListType(cel.StringType))
 	host := func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }
+	uri := func(x *exchange) string {
+		return x.once("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any { return requestURI(x.r.URL) }).(string)
+	}
 	all := []variable{
 		text("req.method", func(x *exchange) string { return x.r.Method }),
 		text("req.host", func(x *exchange) string { return x.r.Host }),
-		text("req.path", normalPath),
+		text("req.path", (*exchange).path),
 		text("req.url", func(x *exchange) string {
-			return x.once("url", func() any {
-				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: normalPath(x), RawQuery: x.r.URL.RawQuery}
+			return x.once("url", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
+				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.path(), RawQuery: x.r.URL.RawQuery}
 				return u.String()
 			}).(string)
 		}),
-		text("req.url.raw", func(x *exchange) string { return x.scheme() + "://" + x.r.Host + requestURI(x.r.URL) }),
+		text("req.url.raw", func(x *exchange) string { return x.scheme() + "://" + x.r.Host + uri(x) }),
 		text("req.url.scheme", func(x *exchange) string { return x.scheme() }),
 		text("req.url.authority", func(x *exchange) string { return x.r.Host }),
 		text("req.url.host", host),
@@ -49,15 +49,17 @@ func requestVariables() []variable {
 			n, err := strconv.Atoi(port)
 			return int64(n), err == nil
 		}},
-		text("req.url.path", normalPath),
-		text("req.url.raw_path", func(x *exchange) string { return x.r.URL.EscapedPath() }),
-		text("req.url.uri", func(x *exchange) string { return requestURI(x.r.URL) }),
+		text("req.url.path", (*exchange).path),
+		text("req.url.raw_path", func(x *exchange) string {
+			return x.once("raw_path", len(x.r.URL.Path), func() any { return x.r.URL.EscapedPath() }).(string)
+		}),
+		text("req.url.uri", uri),
 		text("req.url.query", func(x *exchange) string { return x.r.URL.RawQuery }),
 		{"req.url.query_params", lists, withHTTP, query},
 		{"req.query_params", lists, withHTTP, query},
 		{"req.headers", lists, withHTTP, func(x *exchange) (any, bool) { return &headerMap{h: x.r.Header, host: x.r.Host}, true }},
 		{"req.cookies", cookieType, withHTTP, func(x *exchange) (any, bool) {
-			return x.once("cookies", func() any { return cookieMap(x.r.Cookies()) }), true
+			return x.once("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
 		}},
 		optional("req.user_agent", func(x *exchange) string { return x.r.Header.Get("User-Agent") }),
 		text("req.version", func(x *exchange) string { return x.r.Proto }),
@@ -74,7 +76,9 @@ func responseVariables() []variable {
 			return &headerMap{h: x.w.Header()}, true
 		}},
 		{"res.cookies", cookieType, inResponse, func(x *exchange) (any, bool) {
-			return x.once("res.cookies", func() any { return cookieMap((&http.Response{Header: x.w.Header()}).Cookies()) }), true
+			return x.once("res.cookies", size(x.w.Header()["Set-Cookie"]), func() any {
+				return cookieMap((&http.Response{Header: x.w.Header()}).Cookies())
+			}), true
 		}},
 		{"res.content_length", cel.IntType, inResponse, func(x *exchange) (any, bool) {
 			n, err := strconv.ParseInt(x.w.Header().Get("Content-Length"), 10, 64)
@@ -87,8 +91,12 @@ func responseVariables() []variable {
 
 func contentVariables(of string, when []phase, header func(x *exchange) http.Header) []variable {
 	media := func(x *exchange) (string, map[string]string, bool) {
-		kind, params, err := mime.ParseMediaType(header(x).Get("Content-Type"))
-		return kind, params, err == nil
+		value := header(x).Get("Content-Type")
+		parsed := x.once(of+".content_type", len(value), func() any {
+			kind, params, err := mime.ParseMediaType(value)
+			return mediaType{kind, params, err == nil}
+		}).(mediaType)
+		return parsed.kind, parsed.params, parsed.ok
 	}
 	return []variable{
 		{of + ".content_type", cel.StringType, when, func(x *exchange) (any, bool) { kind, _, ok := media(x); return kind, ok }},
@@ -98,15 +106,34 @@ func contentVariables(of string, when []phase, header func(x *exchange) http.Hea
 			return params, ok
 		}},
 		{of + ".content_encoding", cel.ListType(cel.StringType), when, func(x *exchange) (any, bool) {
-			var all []string
-			for _, v := range header(x)["Content-Encoding"] {
-				for part := range strings.SplitSeq(v, ",") {
-					all = append(all, strings.ToLower(strings.TrimSpace(part)))
+			values := header(x)["Content-Encoding"]
+			all := x.once(of+".content_encoding", size(values), func() any {
+				var all []string
+				for _, v := range values {
+					for part := range strings.SplitSeq(v, ",") {
+						all = append(all, strings.ToLower(strings.TrimSpace(part)))
+					}
 				}
-			}
+				return all
+			}).([]string)
 			return all, len(all) > 0
 		}},
 	}
+}
+
+type mediaType struct {
+	kind   string
+	params map[string]string
+	ok     bool
+}
+
+// size returns the bytes of texts.
+func size(texts []string) int {
+	n := 0
+	for _, s := range texts {
+		n += len(s)
+	}
+	return n
 }
 
 var cookieType = cel.MapType(cel.StringType, cel.ListType(cel.MapType(cel.StringType, cel.StringType)))

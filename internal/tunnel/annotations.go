@@ -10,14 +10,21 @@ import (
 	"slices"
 )
 
-// annotationsLimit is how many bytes a pod's annotations may take in a stream's header: with everything else at its limit, they still fit.
-const annotationsLimit = 2 << 10
+// Limits of a pod's annotations in a stream's header: with everything else at its limit, they still
+// fit.
+const (
+	annotationsLimit = 2 << 10 // bytes of all keys and values
+	annotationsMost  = 128
+	annotationsField = annotationsLimit + annotationsMost*annotationPrefix // bytes of the field's value
+
+	annotationPrefix = 4 // the lengths of a key and its value
+)
 
 // appendAnnotations appends the field of the pod's annotations: pairs of key and value, in the order of the keys, each text behind its length
 // in two bytes.
 func appendAnnotations(b []byte, all map[string]string) []byte {
 	b = append(b, tagPodAnnotations)
-	b = binary.BigEndian.AppendUint16(b, uint16(annotationsSize(all)))
+	b = binary.BigEndian.AppendUint16(b, uint16(annotationsSize(all)+len(all)*annotationPrefix))
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		for _, text := range []string{key, all[key]} {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
@@ -27,10 +34,10 @@ func appendAnnotations(b []byte, all map[string]string) []byte {
 	return b
 }
 
-// annotationsSize is how long the field's value is.
+// annotationsSize returns how many bytes all keys and values have.
 func annotationsSize(all map[string]string) (size int) {
 	for key, value := range all {
-		size += 4 + len(key) + len(value)
+		size += len(key) + len(value)
 	}
 	return size
 }
@@ -45,7 +52,7 @@ func parseAnnotations(b []byte) (map[string]string, error) {
 		s, b = string(b[2:end]), b[end:]
 		return s, true
 	}
-	if len(b) > annotationsLimit {
+	if len(b) > annotationsField {
 		return nil, errors.New("stream header: the pod's annotations are too long")
 	}
 	for len(b) > 0 {

@@ -42,6 +42,9 @@ type ClientConfig struct {
 	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or Refuse, and the stream is ended when it
 	// returns. ctx ends with the stream's connection. Default: streams are refused.
 	OnStream func(ctx context.Context, s *Session, st *Stream)
+	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
+	// must not block.
+	OnResponsiveness func(*Session)
 	// OnRequestLine gets the lines about requests. It must not block.
 	OnRequestLine func(RequestLine)
 	Windows       *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)

@@ -41,6 +41,18 @@ type Error struct {
 	Code   Code   `json:"code"`
 	Msg    string `json:"msg"`
 	Detail string `json:"detail,omitempty"` // a code of docs/errors.md, or ""
+	// Errors lists every broken rule of a bind. Older servers only have them in Msg.
+	Errors []FieldError `json:"errors,omitempty"`
+}
+
+// FieldError is one broken rule. Line and Column, from 1, are the place in a document such as a traffic
+// policy; 0 elsewhere.
+type FieldError struct {
+	Field  string `json:"field"`
+	Value  string `json:"value"`
+	Rule   string `json:"rule"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 }
 
 // Error returns the message, followed by the detail where there is one.

@@ -8,7 +8,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -104,34 +106,49 @@ func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 	}
 }
 
-// With everything at its limit the header fits; annotations beyond theirs are left out as a whole, and a flag says so.
-func TestHeaderHasRoomForAnnotations(t *testing.T) {
+// TestHeader_HasRoomForAnnotations holds that the header fits with everything at its limit, and
+// that annotations beyond theirs are left out as a whole, and a flag says so.
+func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", annotationsLimit)
-	h := OpenHeader{EndpointID: long[:128], Host: long[:255], Port: 65535, Scheme: long[:16], ClientAddr: long[:128], TraceID: long[:128], Deadline: time.Hour,
-		Pod: &PodIdentity{Namespace: long[:253], Name: long[:253], ServiceAccount: long[:253], Annotations: map[string]string{"a": long[:1000], "b": long[:annotationsLimit-1000-10]}}}
-	roundTrip := func() (OpenHeader, int) {
+	most := map[string]string{}
+	for i := range annotationsMost {
+		key := fmt.Sprintf("%03d", i)
+		most[key] = long[:annotationsLimit/annotationsMost-len(key)]
+	}
+	tooMany := maps.Clone(most)
+	tooMany["000"], tooMany["y"] = "", ""
+	for name, c := range map[string]struct {
+		all map[string]string
+		cut bool
+	}{
+		"at both limits":  {most, false},
+		"one at 2 KiB":    {map[string]string{"a": long[1:]}, false},
+		"a byte too long": {map[string]string{"a": long}, true},
+		"one too many":    {tooMany, true},
+	} {
+		h := OpenHeader{
+			EndpointID: long[:128], Host: long[:255], Port: 65535, Scheme: long[:16], ClientAddr: long[:128],
+			TraceID: long[:128], Deadline: time.Hour,
+			Pod: &PodIdentity{Namespace: long[:253], Name: long[:253], ServiceAccount: long[:253], Annotations: c.all},
+		}
 		b, err := h.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+		if h.Pod.Annotations == nil || h.Pod.AnnotationsCut {
+			t.Errorf("%s: encoding changed the caller's identity", name)
+		}
 		got, err := readHeader(bytes.NewReader(b), func(int) {})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		return got, len(b)
-	}
-	got, size := roundTrip()
-	if d := cmp.Diff(h, got); d != "" || size > headerLimit {
-		t.Errorf("%d bytes: %s", size, d)
-	}
-	h.Pod.Annotations["b"] += "x"
-	got, _ = roundTrip()
-	if got.Pod.Annotations != nil || !got.Pod.AnnotationsCut || got.Pod.Truncated || got.Pod.Name != h.Pod.Name {
-		t.Errorf("a byte too many: %+v", got.Pod)
-	}
-	if len(h.Pod.Annotations) != 2 || h.Pod.AnnotationsCut {
-		t.Error("encoding changed the caller's identity")
+		if c.cut {
+			h.Pod.Annotations, h.Pod.AnnotationsCut = nil, true
+		}
+		if d := cmp.Diff(h, got); d != "" || len(b) > headerLimit {
+			t.Errorf("%s: %d bytes: %s", name, len(b), d)
+		}
 	}
 }
 
@@ -228,7 +245,8 @@ func TestHeaderRefusesBadBytes(t *testing.T) {
 		"note cut off":    {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00\x05b")), "annotations are cut off"},
 		"key cut off":     {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x09a")), "annotations are cut off"},
 		"note twice":      {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, strings.Repeat("\x00\x01a\x00\x00", 2))), "appears twice"},
-		"long notes":      {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsLimit+1))), "annotations are too long"},
+		"long notes": {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsField+1))),
+			"annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
 	} {
 		if _, err := readHeader(strings.NewReader(c.in), func(int) {}); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -88,21 +88,25 @@ func (b *busyMark) at(now time.Time) bool { return b.until.Load() > now.UnixNano
 
 // load is what a connection carries, for the choice of one for a new stream.
 type load struct {
+	unresponsive    bool
 	busy            bool
 	queued, streams int64 // bytes; half streams
 }
 
 // load counts a connection that is busy without having a stream, because its last one has just ended, as more than an idle one and less than one with a stream.
 func (l *link) load(now time.Time) load {
+	_, unresponsive := l.mux.Unresponsive()
 	busy, streams := l.conn.busy.at(now), l.streams.Load()
 	if busy && streams == 0 {
-		return load{false, l.mux.Queued(), 1}
+		return load{unresponsive, false, l.mux.Queued(), 1}
 	}
-	return load{busy, l.mux.Queued(), 2 * streams}
+	return load{unresponsive, busy, l.mux.Queued(), 2 * streams}
 }
 
 func (a load) less(b load) bool {
 	switch {
+	case a.unresponsive != b.unresponsive:
+		return b.unresponsive
 	case a.busy != b.busy:
 		return b.busy
 	case a.queued != b.queued:

@@ -32,7 +32,9 @@
 //
 // A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. Lost connections of a live session are dialled
 // again. Every wait on a peer is bounded: 10 s for a handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not
-// answered within 30 s ends a connection. Until a peer has said a hello that was accepted it gets to send 20 KiB.
+// answered within 30 s ends a connection. While streams wait for the peer, a second without an answer to a ping makes it
+// unresponsive, which ends nothing (Session.Unresponsive). Until a peer has said a hello that was accepted it gets to send
+// 20 KiB.
 package tunnel
 
 // ALPN is the protocol's name and version in the TLS handshake.

@@ -57,8 +57,10 @@ func TestAWishHoldsForAWhile(t *testing.T) {
 
 func TestTheChoiceOfAConnection(t *testing.T) {
 	t.Parallel()
-	best := []load{{false, 0, 1}, {false, 0, 7}, {false, 300, 0}, {true, 0, 0}, {true, 300, 0}}
-	shuffled := []load{best[3], best[1], best[4], best[0], best[2]}
+	best := []load{
+		{streams: 1}, {streams: 7}, {queued: 300}, {busy: true}, {busy: true, queued: 300}, {unresponsive: true},
+	}
+	shuffled := []load{best[3], best[5], best[1], best[4], best[0], best[2]}
 	slices.SortFunc(shuffled, func(a, b load) int {
 		if a.less(b) {
 			return -1

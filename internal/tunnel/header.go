@@ -172,7 +172,7 @@ func cutIdentity(p PodIdentity) PodIdentity {
 			*v, p.Truncated = cut, true
 		}
 	}
-	if annotationsSize(p.Annotations) > annotationsLimit {
+	if len(p.Annotations) > annotationsMost || annotationsSize(p.Annotations) > annotationsLimit {
 		p.Annotations, p.AnnotationsCut = nil, true
 	}
 	return p

@@ -43,7 +43,7 @@ func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Window
 	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), retired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
-	cfg := mux.Config{Client: client, Budget: windows}
+	cfg := mux.Config{Client: client, Budget: windows, Late: l.late, Responsiveness: l.responsiveness}
 	if !client {
 		cfg.Backlog = 8 // a peer that has not said who it is has a control stream and no other
 	}
@@ -198,16 +198,11 @@ func (l *link) serveStream(s *Stream) {
 
 // open opens a stream on l, which pick has counted, and sends the encoded header.
 func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	open := l.mux.Open
-	if h.BytesFollow {
-		open = l.mux.OpenLater
-	}
-	st, err := open(ctx, header)
+	st, err := l.openWith(ctx, h, header)
 	if err != nil {
 		l.streamEnded()
-		return nil, fmt.Errorf("opening a stream: %w", err)
 	}
-	return &Stream{st: st, link: l, header: h, opener: true}, nil
+	return st, err
 }
 
 func (l *link) streamBegan() {

@@ -40,6 +40,9 @@ type ServerConfig struct {
 	Handler Handler
 	Windows *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)
 	Logger  *slog.Logger // default: none
+	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
+	// does not block. May be nil.
+	OnResponsiveness func(*Session)
 	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 1024. How many a
 	// single address may have is for the listener to say.
 	MaxPending int

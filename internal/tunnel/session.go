@@ -25,6 +25,9 @@ type side interface {
 	line(l RequestLine)
 	// stream serves a stream of the peer's, with its header read.
 	stream(ctx context.Context, st *Stream)
+	// responsiveness is called when what Session.Unresponsive returns may have changed. It does not
+	// block.
+	responsiveness(s *Session)
 	// ended is called once, when the last connection is gone.
 	ended(s *Session, err error)
 }
@@ -105,8 +108,10 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Open opens a data stream on a connection that is not busy with bulk, then on that with the least to send, then the fewest streams. The header goes out at once and nothing is
-// awaited: bytes may follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the server's own), or that the session ended.
+// Open opens a data stream on a connection that is not busy with bulk, then on that with the least
+// to send, then the fewest streams. The header goes out at once and nothing is awaited: bytes may
+// follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the server's own),
+// ErrUnresponsive, or that the session ended.
 // The caller must Close or Reset the stream.
 func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 	b, err := h.encode()

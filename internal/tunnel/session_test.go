@@ -201,10 +201,12 @@ func TestBindAndUnbind(t *testing.T) {
 	bothWays(t, func(t *testing.T, transport string) {
 		handler := newHandler()
 		secret := errors.New("the database's password is 1234")
+		taken := Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060",
+			Errors: []FieldError{{Field: "url", Value: "http://a.b", Rule: "is taken"}, {Field: "traffic_policy", Rule: "x", Line: 3, Column: 5}}}
 		handler.bind = func(_ context.Context, s *Session, b Bind) (Bound, error) {
 			switch b.Name {
 			case "taken":
-				return Bound{}, fmt.Errorf("wrapped: %w", &Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060"})
+				return Bound{}, fmt.Errorf("wrapped: %w", &taken)
 			case "broken":
 				return Bound{}, secret
 			}
@@ -218,7 +220,7 @@ func TestBindAndUnbind(t *testing.T) {
 		}
 		var e *Error
 		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Name: "taken"})
-		if !errors.As(err, &e) || *e != (Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060"}) {
+		if !errors.As(err, &e) || cmp.Diff(taken, *e) != "" {
 			t.Errorf("bind of a taken URL: %v", err)
 		}
 		_, err = s.Bind(t.Context(), Bind{URL: "http://a.b", Name: "broken"})

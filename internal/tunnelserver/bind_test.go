@@ -4,8 +4,11 @@
 package tunnelserver
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +62,24 @@ func FuzzBindRequest(f *testing.F) {
 			t.Errorf("accepted host mode %q for %s", r.HostMode, r.URL)
 		}
 	})
+}
+
+// A refusal fits a control message of 60 KiB, whatever is listed in it.
+func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
+	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"}, {Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
+	got := s.refusal(account.InvalidAll(few))
+	if len(got.Errors) != 2 || account.FieldError(got.Errors[0]) != few[0] || account.FieldError(got.Errors[1]) != few[1] {
+		t.Errorf("%+v", got)
+	}
+	many := slices.Repeat([]account.FieldError{{Field: "traffic_policy", Value: strings.Repeat("\x01", 80), Rule: strings.Repeat("<", 300)}}, 50)
+	got = s.refusal(account.InvalidAll(many))
+	b, err := json.Marshal(got)
+	last := got.Errors[len(got.Errors)-1]
+	if err != nil || len(b) > 55<<10 || len(got.Errors) < 5 || last.Rule != fmt.Sprintf("%d more mistakes", 51-len(got.Errors)) {
+		t.Errorf("%d bytes, %d errors, the last is %+v, %v", len(b), len(got.Errors), last, err)
+	}
 }
 
 func TestRefusalsShowNoCause(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // place is a URL of an account: what the members of a pool share, and all that a connection is chosen by.
@@ -22,38 +23,75 @@ func placeOf(ep *account.Endpoint) place {
 	return place{ep.AccountID, ep.Bindings[0], ep.Scheme, ep.Host, ep.Port}
 }
 
-// Choose returns who serves a new connection to the endpoint's URL: of those online the one with the fewest connections, of several such the
-// one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
-// agents that are about to stop.
+// Choose returns who serves a new connection to the endpoint's URL: of those online that respond
+// the one with the fewest connections, of several such the one that was not chosen for the longest
+// time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
+// agents that are about to stop; CodeAgentSilent when all of them are unresponsive.
 //
-// Those that were tried already are left out. An agent of the URL that the last life of this server had, and that may be on its way back, is waited
-// for, unless one was tried.
+// Those that were tried already are left out. Unless one was tried, an agent is waited for that the
+// last life of this server had, and that may be on its way back, and one that became unresponsive a
+// moment ago.
 func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Holding) (*Holding, error) {
-	h, bound := s.choose(ep, tried)
-	if h != nil {
-		return h, nil
+	look := func(tried []*Holding) choice { return s.choose(ep, tried) }
+	c := look(tried)
+	if c.best != nil || len(tried) > 0 {
+		return c.best, c.missing(ep.ID, nil)
 	}
-	if len(tried) > 0 {
-		return nil, offline(ep.ID, nil)
+	wait, err := time.Duration(0), error(nil)
+	if c.unresponsive.IsZero() {
+		wait, err = s.returnsWithin(ctx, ep)
 	}
-	wait, err := s.returnsWithin(ctx, ep)
-	if wait <= 0 || err != nil {
+	if err != nil {
 		return nil, offline(ep.ID, err)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
+	c, err = c.await(ctx, wait, look)
+	return c.best, c.missing(ep.ID, err)
+}
+
+// choice is what choosing came to.
+type choice struct {
+	best         *Holding        // nil: there is none
+	unresponsive time.Time       // since when the last of those is that do not respond; zero = there are none
+	changed      <-chan struct{} // closed when another choice may come to something else
+}
+
+// await looks again whenever something changes, for as long as wait, or as an agent that does not
+// respond is worth waiting for.
+func (c choice) await(ctx context.Context, wait time.Duration, look func(tried []*Holding) choice) (choice, error) {
+	for began := time.Now(); c.best == nil; c = look(nil) {
+		left := time.Until(began.Add(wait))
+		if !c.unresponsive.IsZero() {
+			left = max(left, time.Until(c.unresponsive.Add(holdTime)))
+		}
+		if left <= 0 {
+			return c, nil
+		}
+		timer := time.NewTimer(left)
 		select {
-		case <-bound:
+		case <-c.changed:
 		case <-timer.C:
-			return nil, offline(ep.ID, nil)
 		case <-ctx.Done():
-			return nil, offline(ep.ID, ctx.Err())
+			timer.Stop()
+			return c, ctx.Err()
 		}
-		if h, bound = s.choose(ep, nil); h != nil {
-			return h, nil
-		}
+		timer.Stop()
 	}
+	return c, nil
+}
+
+// missing is why there is no best.
+func (c choice) missing(endpointID string, cause error) error {
+	switch {
+	case c.best != nil:
+		return nil
+	case c.unresponsive.IsZero():
+		return offline(endpointID, cause)
+	}
+	return unresponsive("the agent of endpoint " + endpointID + " does not respond")
+}
+
+func unresponsive(msg string) error {
+	return &account.Error{Code: account.CodeAgentSilent, Msg: msg, Cause: tunnel.ErrUnresponsive}
 }
 
 const (
@@ -93,21 +131,32 @@ func (s *Server) lostByRestart(ep *account.Endpoint) bool {
 	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) && !ep.OfflineSince.Before(s.started.Add(-stopTime))
 }
 
-// choose returns nil where nobody is online, and what is closed by the next bind.
-func (s *Server) choose(ep *account.Endpoint, tried []*Holding) (*Holding, <-chan struct{}) {
+func (s *Server) choose(ep *account.Endpoint, tried []*Holding) choice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var best *Holding
-	for _, h := range s.places[placeOf(ep)] {
-		if h.session.tun.CanOpen() && !slices.Contains(tried, h) && (best == nil || h.before(best)) {
-			best = h
+	return s.chooseOf(s.places[placeOf(ep)], nil, tried)
+}
+
+// chooseOf chooses one of the holdings that have the labels and counts a connection to it. The
+// caller holds mu.
+func (s *Server) chooseOf(all []*Holding, labels map[string]string, tried []*Holding) choice {
+	c := choice{changed: s.bound}
+	for _, h := range all {
+		if !account.HasLabels(h.labels, labels) || slices.Contains(tried, h) || !h.session.tun.CanOpen() {
+			continue
+		}
+		if since, yes := h.session.tun.Unresponsive(); yes {
+			if since.After(c.unresponsive) {
+				c.unresponsive = since
+			}
+		} else if c.best == nil || h.before(c.best) {
+			c.best = h
 		}
 	}
-	if best == nil {
-		return nil, s.bound
+	if c.best != nil {
+		s.take(c.best)
 	}
-	s.take(best)
-	return best, nil
+	return c
 }
 
 // take counts a connection to h. The caller holds Server.mu.

@@ -6,6 +6,7 @@ package tunnelserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -44,13 +45,17 @@ func (h *Holding) Endpoint() *account.Endpoint {
 // Context is done when the session no longer holds the endpoint: it was given back, taken over, or the session ended.
 func (h *Holding) Context() context.Context { return h.ctx }
 
-// Open opens a stream to the agent, without waiting for its answer. CodeEndpointOffline when that cannot be done.
+// Open opens a stream to the agent, without waiting for its answer. CodeEndpointOffline when that
+// cannot be done, CodeAgentSilent when the agent does not respond.
 func (h *Holding) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
 	if h.ctx.Err() != nil {
 		return nil, offline(h.endpoint.ID, nil)
 	}
 	st, err := h.session.tun.Open(ctx, header)
-	if err != nil {
+	switch {
+	case errors.Is(err, tunnel.ErrUnresponsive):
+		return nil, unresponsive("the agent of endpoint " + h.endpoint.ID + " does not respond")
+	case err != nil:
 		return nil, offline(h.endpoint.ID, err)
 	}
 	return st, nil
@@ -99,7 +104,14 @@ func (s *Server) agree(at place) {
 	}
 }
 
-// announce wakes those who wait for a bind. The caller holds mu.
+// OnResponsiveness lets those who wait for an agent look whether it responds again.
+func (s *Server) OnResponsiveness(*tunnel.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announce()
+}
+
+// announce wakes those who wait for an agent. The caller holds mu.
 func (s *Server) announce() {
 	close(s.bound)
 	s.bound = make(chan struct{})

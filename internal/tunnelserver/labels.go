@@ -6,7 +6,6 @@ package tunnelserver
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -151,59 +150,47 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held 
 	return true, nil
 }
 
-// ChooseLabels returns who serves a new connection to a tunnel group: of the account's labelled tunnels that have all the labels, the one with the
-// fewest connections, of several such the one that was not chosen for the longest time. The connection counts until Release. CodeEndpointOffline when there is none.
-// Those that were tried already are left out. Shortly after the start of this server, when agents are on their way back, one is waited for, unless one
-// was tried.
+// ChooseLabels returns who serves a new connection to a tunnel group: of the account's labelled
+// tunnels that have all the labels and respond, the one with the fewest connections, of several
+// such the one that was not chosen for the longest time. The connection counts until Release.
+// CodeEndpointOffline when there is none, CodeAgentSilent when none responds. Those that were tried
+// already are left out. Unless one was tried, one is waited for shortly after the start of this
+// server, when agents are on their way back, and one that became unresponsive a moment ago.
 //
 // The Endpoint of such a Holding has the tunnel's id and upstream, and no URL.
 func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[string]string, tried ...*Holding) (*Holding, error) {
-	none := func(cause error) error {
-		return &account.Error{Code: account.CodeEndpointOffline, Msg: "no tunnel with the labels " + labelsText(labels) + " is online", Cause: cause}
+	look := func(tried []*Holding) choice { return s.chooseLabels(accountID, labels, tried) }
+	c, err := look(tried), error(nil)
+	if c.best == nil && len(tried) == 0 {
+		c, err = c.await(ctx, min(holdTime, time.Until(s.started.Add(returnTime))), look)
 	}
-	h, bound := s.chooseLabels(accountID, labels, tried)
-	if h != nil {
-		return h, nil
-	}
-	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
-	if wait <= 0 || len(tried) > 0 {
-		return nil, none(nil)
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		select {
-		case <-bound:
-		case <-timer.C:
-			return nil, none(nil)
-		case <-ctx.Done():
-			return nil, none(fmt.Errorf("waiting for an agent: %w", ctx.Err()))
-		}
-		if h, bound = s.chooseLabels(accountID, labels, nil); h != nil {
-			return h, nil
+	switch {
+	case c.best != nil:
+		return c.best, nil
+	case c.unresponsive.IsZero():
+		return nil, &account.Error{
+			Code: account.CodeEndpointOffline, Cause: err,
+			Msg: "no tunnel with the labels " + labelsText(labels) + " is online",
 		}
 	}
+	return nil, unresponsive("no tunnel with the labels " + labelsText(labels) + " responds")
 }
 
-// chooseLabels returns nil where nobody is online, and what is closed by the next bind.
-func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Holding) (*Holding, <-chan struct{}) {
+func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Holding) choice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var best *Holding
-	for _, h := range s.tunnels[accountID] {
-		if account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() && !slices.Contains(tried, h) && (best == nil || h.before(best)) {
-			best = h
-		}
-	}
-	if best != nil {
-		s.take(best)
-	}
-	return best, s.bound
+	return s.chooseOf(s.tunnels[accountID], labels, tried)
 }
 
 // OnlineLabels says whether ChooseLabels would find a tunnel at once.
 func (s *Server) OnlineLabels(accountID string, labels map[string]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.tunnels[accountID], func(h *Holding) bool { return account.HasLabels(h.labels, labels) && h.session.tun.CanOpen() })
+	return slices.ContainsFunc(s.tunnels[accountID], func(h *Holding) bool {
+		if !account.HasLabels(h.labels, labels) || !h.session.tun.CanOpen() {
+			return false
+		}
+		_, unresponsive := h.session.tun.Unresponsive()
+		return !unresponsive
+	})
 }

@@ -17,6 +17,8 @@ import (
 const (
 	// checkEvery keeps the promise that a deleted or changed authtoken or a deleted operator ends its sessions and streams within a second.
 	checkEvery = 500 * time.Millisecond
+	// seenEvery is how often a connected forwarder shows that its operator is in use, while no manager registers it.
+	seenEvery = time.Hour
 	// startTimeout is how long a session may take from its accepted hello to up.
 	startTimeout = time.Minute
 	// leaveTime is how long a session without a credential gets to read why, before it is cut.
@@ -154,10 +156,13 @@ func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *ses
 	if gone, ok := known[key]; ok {
 		return gone, nil
 	}
-	_, err := s.opt.Operators.Operator(ctx, t.accountID, t.operatorID)
+	o, err := s.opt.Operators.Operator(ctx, t.accountID, t.operatorID)
 	gone := account.CodeOf(err) == account.CodeNotFound
 	if err != nil && !gone {
 		return false, err
+	}
+	if !gone && time.Since(o.LastSeenAt) > seenEvery {
+		s.opt.Operators.OperatorSeen(o.ID)
 	}
 	known[key] = gone
 	return gone, nil

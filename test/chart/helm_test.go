@@ -59,10 +59,7 @@ func helmPath(t *testing.T) string {
 // helm runs helm, apart from the user's configuration, and returns its output, or what it said when it failed. Values are passed on exactly.
 func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, error) {
 	t.Helper()
-	input, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := asYAML(t, v)
 	if v != nil {
 		args = append(args, "--values", "-")
 	}
@@ -75,6 +72,24 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 		return out.String(), fmt.Errorf("helm %s: %w: %s", args[0], err, errs.String())
 	}
 	return out.String(), nil
+}
+
+// asYAML returns v as JSON in which no character is left that YAML does not allow, or takes for the end of a line.
+func asYAML(t *testing.T, v values) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, r := range string(b) {
+		if r >= 0x7f && r < 0xa0 || r == 0xfeff {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
 }
 
 // values are nested maps. set returns a copy with one value changed; the path's parts are separated by dots.

@@ -87,15 +87,16 @@ func (c *cluster) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
-	notes := c.install(release, namespace)
-	for _, want := range []string{"get kubernetesoperators", "fairlead http 8080 --url http://hello.demo --binding kubernetes --server https://fairlead.example.com"} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes lack %q:\n%s", want, notes)
-		}
-	}
+	agent := "fairlead http 8080 --url http://hello.demo --binding kubernetes --server https://fairlead.example.com"
+	c.notesSay(release, namespace, []string{"get kubernetesoperators", "helm test " + release, agent + "\n"})
+	c.notesSay(release, namespace, []string{
+		"get configmap " + release + `-ca -o jsonpath='{.data.ca\.crt}' > fairlead-ca.crt`, agent + " --ca-file fairlead-ca.crt\n",
+	}, "--set", "api.caBundle=-----BEGIN CERTIFICATE-----")
+	c.secondReleaseInANamespaceIsWarnedOf()
 	c.podsAreAdmitted()
 	c.rightsHold()
 	c.secondReleaseLeavesTheCRDsAlone()
+	c.installsUnderNastyNames()
 	c.everythingGoes()
 	c.serverInstalls()
 }

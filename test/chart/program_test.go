@@ -22,39 +22,31 @@ import (
 // accepted is what the program says when it has read all flags, variables and files and then finds no cluster.
 const accepted = "finding the Kubernetes cluster"
 
-// programs are those that the charts run, built once for all tests.
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
-}
+// programs is the folder of those that the charts run.
+var programs string
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if programs.dir != "" {
-		_ = os.RemoveAll(programs.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-func build() {
-	if programs.dir, programs.err = os.MkdirTemp("", "fairlead-chart-"); programs.err != nil {
-		return
+// run builds the programs before any test and its deadline begin: with cold caches that takes minutes.
+func run(m *testing.M) int {
+	var err error
+	if programs, err = os.MkdirTemp("", "fairlead-chart-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	if out, err := exec.Command("go", "build", "-o", programs.dir+"/", "../../cmd/fairlead-operator", "../../cmd/fairlead-server").CombinedOutput(); err != nil {
-		programs.err = fmt.Errorf("building the programs: %w: %s", err, out)
+	defer func() { _ = os.RemoveAll(programs) }()
+	build := exec.Command("go", "build", "-trimpath", "-o", programs+"/", // as make build does, whose cache it shares
+		"./cmd/fairlead-operator", "./cmd/fairlead-server")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the programs: %v\n%s", err, out)
+		return 1
 	}
+	return m.Run()
 }
 
 // program returns the path of fairlead-operator or fairlead-server.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	programs.once.Do(build)
-	if programs.err != nil {
-		t.Fatal(programs.err)
-	}
-	return filepath.Join(programs.dir, name)
-}
+func program(name string) string { return filepath.Join(programs, name) }
 
 // command prepares the program as the container would run it, with the pod's mounts below the folder.
 func command(t *testing.T, c corev1.Container, mounts string, more ...string) *exec.Cmd {
@@ -63,7 +55,7 @@ func command(t *testing.T, c corev1.Container, mounts string, more ...string) *e
 	for i := range args {
 		args[i] = strings.Replace(args[i], "=/etc/fairlead/", "="+mounts+"/", 1)
 	}
-	cmd := exec.CommandContext(t.Context(), program(t, "fairlead-operator"), args...)
+	cmd := exec.CommandContext(t.Context(), program("fairlead-operator"), args...)
 	cmd.Env = []string{"HOME=" + mounts}
 	for name, value := range environment(c) {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -89,4 +89,8 @@ func TestServerRefusals(t *testing.T) {
 	if _, err := helm(t, "/dev/null", nil, "template", long, serverDir, "--kube-version", kubeVersion); err == nil || !strings.Contains(err.Error(), "has 40 characters: choose one of at most 39") {
 		t.Errorf("a long name of the release: %v", err)
 	}
+	_, err := helm(t, "/dev/null", nil, "template", "1e3", serverDir, "--kube-version", "1.35.9")
+	if err == nil || !strings.Contains(err.Error(), `the release name "1e3" begins with a digit`) {
+		t.Errorf("a name of the release that no Service may have: %v", err)
+	}
 }

@@ -75,7 +75,7 @@ func startServer(t *testing.T, c corev1.Container, mounts string) error {
 			}
 		}
 	}
-	cmd := exec.CommandContext(ctx, program(t, "fairlead-server"), args...)
+	cmd := exec.CommandContext(ctx, program("fairlead-server"), args...)
 	cmd.Env = []string{"HOME=" + data}
 	for name, value := range environment(c) {
 		cmd.Env = append(cmd.Env, name+"="+place.Replace(value))
@@ -134,7 +134,7 @@ func TestServerTestIsACommandOfTheProgram(t *testing.T) {
 		for i := range args {
 			args[i] = strings.Replace(args[i], "/etc/fairlead/", mounts+"/", 1)
 		}
-		out, err := exec.CommandContext(t.Context(), program(t, "fairlead-server"), args...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), program("fairlead-server"), args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), nobody+": connect") {
 			t.Errorf("%s: %v: %s (%v)", name, args, out, err)
 		}

@@ -200,16 +200,24 @@ func TestOperators(t *testing.T) {
 	if bound := all(a, client.GetBoundEndpoints(o.ID, nil)); len(bound) != 0 {
 		t.Errorf("bound endpoints %v, want none", bound)
 	}
-	for _, url := range []string{"http://shop.demo", "http://other.demo", "tcp://shop.demo:5432"} {
-		if _, err := endpoints.NewClient(a.config).Create(a.ctx, &ngrok.EndpointCreate{URL: url, Type: "cloud", Bindings: []string{"kubernetes"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	a.makeEndpoints("http://shop.demo", "http://other.demo", "tcp://shop.demo:5432")
 	var urls []string
 	for _, e := range all(a, client.GetBoundEndpoints(o.ID, &ngrok.Paging{Limit: text("1")})) {
 		urls = append(urls, e.URL)
 	}
 	if fmt.Sprint(urls) != "[tcp://shop.demo:5432 http://shop.demo]" {
 		t.Errorf("bound endpoints %v, want those of the selector, newest first", urls)
+	}
+}
+
+// makeEndpoints makes kubernetes-bound cloud endpoints.
+func (a *tenant) makeEndpoints(urls ...string) {
+	a.Helper()
+	for _, url := range urls {
+		_, err := endpoints.NewClient(a.config).Create(a.ctx,
+			&ngrok.EndpointCreate{URL: url, Type: "cloud", Bindings: []string{"kubernetes"}})
+		if err != nil {
+			a.Fatal(err)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 // rig is an installation of its own with two agents, all behind one faultProxy, and a long connection through it.
@@ -106,9 +107,13 @@ func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, e
 	if err != nil {
 		return nil, err
 	}
+	var operator v1alpha1.KubernetesOperator
+	if err := r.c.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &operator); err != nil {
+		return nil, err
+	}
 	said := map[string]forwarderStatus{}
 	for _, p := range pods {
-		st, err := r.forwarder(ctx, p.Status.PodIP)
+		st, err := r.forwarder(ctx, p.Status.PodIP, statustoken.Of(string(operator.UID), p.Name))
 		if err != nil {
 			return nil, fmt.Errorf("reading the status of %s: %w", p.Name, err)
 		}
@@ -117,16 +122,20 @@ func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, e
 	return said, nil
 }
 
-func (r *Release) forwarder(ctx context.Context, podIP string) (st forwarderStatus, err error) {
+func (r *Release) forwarder(ctx context.Context, podIP, token string) (st forwarderStatus, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+podIP+":8081/status", nil)
 	if err != nil {
 		return st, err
 	}
+	statustoken.Set(req, token)
 	resp, err := r.c.HTTPClient().Do(req)
 	if err != nil {
 		return st, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return st, fmt.Errorf("status %d", resp.StatusCode)
+	}
 	return st, json.NewDecoder(resp.Body).Decode(&st) // the document, or the first of a stream of them
 }
 

@@ -132,8 +132,9 @@ func secondRelease(t *testing.T, first *Release) {
 		}
 		return err
 	})
-	if out := c.Kubectl(t, "get", "kubernetesoperators", "--namespace", first.Namespace, "-o", "name"); strings.Contains(out, "late") {
-		t.Errorf("it made %s", out)
+	if out := c.Kubectl(t, "get", "kubernetesoperator", "late", "--namespace", first.Namespace, "-o",
+		`jsonpath={.status.conditions[?(@.type=="Registered")].reason}`); out != v1alpha1.ReasonSecondRelease {
+		t.Errorf("its KubernetesOperator says %q", out)
 	}
 	c.Helm(t, "uninstall", second.Name, "--namespace", second.Namespace)
 }

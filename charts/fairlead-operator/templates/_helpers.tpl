@@ -85,7 +85,7 @@ A text as the value of an environment variable or an argument: quoted for YAML, 
 and $$ in both.
 */}}
 {{- define "fairlead-operator.text" -}}
-{{- . | replace "$" "$$" | toJson -}}
+{{- . | replace "$" "$$" | quote -}}
 {{- end -}}
 
 {{/* The first and the last of the forwarders' ports. */}}
@@ -114,7 +114,7 @@ they go.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ $name }}-anchor
+  name: "{{ $name }}-anchor"
   namespace: {{ $namespace | quote }}
   labels:
     {{- include "fairlead-operator.labels" $root | nindent 4 }}
@@ -123,7 +123,7 @@ rules: []
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ $name }}-manager
+  name: "{{ $name }}-manager"
   namespace: {{ $namespace | quote }}
   labels:
     {{- include "fairlead-operator.labels" $root | nindent 4 }}
@@ -131,22 +131,22 @@ rules:
   {{- include "fairlead-operator.serviceRule" $root | nindent 2 }}
   - apiGroups: [rbac.authorization.k8s.io]
     resources: [roles]
-    resourceNames: [{{ $name }}-anchor]
+    resourceNames: ["{{ $name }}-anchor"]
     verbs: [get]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ $name }}-manager
+  name: "{{ $name }}-manager"
   namespace: {{ $namespace | quote }}
   labels:
     {{- include "fairlead-operator.labels" $root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ $name }}-manager
+  name: "{{ $name }}-manager"
 subjects:
   - kind: ServiceAccount
-    name: {{ include "fairlead-operator.fullname" $root }}-manager
-    namespace: {{ $root.Release.Namespace }}
+    name: "{{ include "fairlead-operator.fullname" $root }}-manager"
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}

@@ -88,6 +88,7 @@ topologySpreadConstraints:
 
 {{/*
 Annotations of a component's pods, which start anew when what they read at their start changes: call with the component and its credential.
+Not by toYaml, which changes U+0085 and drops what has control characters.
 */}}
 {{- define "fairlead-operator.podAnnotations" -}}
 {{- $root := index . 0 -}}
@@ -101,7 +102,9 @@ Annotations of a component's pods, which start anew when what they read at their
 {{- with $root.Values.proxy.httpsProxy -}}
 {{- $_ := set $own "checksum/proxy" (. | sha256sum) -}}
 {{- end -}}
-{{- toYaml $own -}}
+{{- range $name, $value := $own }}
+{{ $name | quote }}: {{ $value | quote }}
+{{- end }}
 {{- end -}}
 
 {{/*
@@ -113,10 +116,10 @@ that the kubelet gives every pod.
 - name: HTTPS_PROXY
   valueFrom:
     secretKeyRef:
-      name: {{ include "fairlead-operator.fullname" . }}-proxy
+      name: "{{ include "fairlead-operator.fullname" . }}-proxy"
       key: https-proxy
 - name: NO_PROXY
-  value: {{ prepend (.Values.proxy.noProxy | replace "$" "$$" | splitList "," | compact) "$(KUBERNETES_SERVICE_HOST)" | join "," | toJson }}
+  value: {{ prepend (.Values.proxy.noProxy | replace "$" "$$" | splitList "," | compact) "$(KUBERNETES_SERVICE_HOST)" | join "," | quote }}
 {{- end }}
 {{- end -}}
 
@@ -128,7 +131,7 @@ Volumes of one component: call with (list . "api-key") or (list . "authtoken"). 
 volumes:
   - name: credentials
     secret:
-      secretName: {{ include "fairlead-operator.secretName" $root }}
+      secretName: {{ include "fairlead-operator.secretName" $root | quote }}
       defaultMode: 0440
       items:
         - key: {{ index . 1 }}
@@ -136,7 +139,7 @@ volumes:
   {{- if $root.Values.api.caBundle }}
   - name: ca
     configMap:
-      name: {{ include "fairlead-operator.fullname" $root }}-ca
+      name: "{{ include "fairlead-operator.fullname" $root }}-ca"
   {{- end }}
 {{- end -}}
 

@@ -100,7 +100,7 @@
 {{/* Volumes of those Secrets; readable for the pod's group only. */}}
 {{- define "fairlead-server.secretVolumes" -}}
 {{- range $name, $from := include "fairlead-server.secrets" . | fromYaml }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   secret:
     secretName: {{ $from.secret | quote }}
     defaultMode: 0440
@@ -114,7 +114,7 @@
 
 {{- define "fairlead-server.secretMounts" -}}
 {{- range $name, $_ := include "fairlead-server.secrets" . | fromYaml }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   mountPath: /etc/fairlead/{{ $name }}
   readOnly: true
 {{- end }}

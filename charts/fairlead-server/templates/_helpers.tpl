@@ -94,7 +94,7 @@ externalTrafficPolicy: {{ .externalTrafficPolicy }}
 {{- end }}
 {{- if eq .type "LoadBalancer" }}
 {{- with .loadBalancerClass }}
-loadBalancerClass: {{ . }}
+loadBalancerClass: {{ . | quote }}
 {{- end }}
 {{- with .loadBalancerSourceRanges }}
 loadBalancerSourceRanges:
@@ -108,4 +108,11 @@ loadBalancerSourceRanges:
 {{- if and (ne (index . 0) "ClusterIP") (index . 1) -}}
 nodePort: {{ index . 1 }}
 {{- end -}}
+{{- end -}}
+
+{{/* Annotations. Not by toYaml, which changes U+0085 and drops what has control characters. */}}
+{{- define "fairlead-server.annotations" -}}
+{{- range $name, $value := . }}
+{{ $name | quote }}: {{ $value | quote }}
+{{- end }}
 {{- end -}}

@@ -3,6 +3,9 @@
 {{- if gt (len (include "fairlead-server.fullname" .)) 55 -}}
 {{- fail (printf "the release name %q has %d characters: choose one of at most 39" .Release.Name (len .Release.Name)) -}}
 {{- end -}}
+{{- if and (regexMatch "^[0-9]" .Release.Name) (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "the release name %q begins with a digit, which before Kubernetes 1.36 no Service may: choose one that begins with a letter" .Release.Name) -}}
+{{- end -}}
 {{- include "fairlead-server.validateURL" (list "baseURL" .Values.baseURL) -}}
 {{- include "fairlead-server.validateURL" (list "tunnelURL" .Values.tunnelURL) -}}
 {{- range .Values.versionHeaders -}}

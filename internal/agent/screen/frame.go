@@ -6,9 +6,11 @@ package screen
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 const (
@@ -39,8 +41,8 @@ func (m *model) frame(columns, rows int, color bool, now time.Time) []string {
 func (m *model) head(add func(...span), columns int, now time.Time) {
 	const leave = "Ctrl-C to stop"
 	title := "fairlead " + Clean(m.version)
-	if columns >= cells(title)+len(leave)+2 {
-		title = pad(title, columns-len(leave)) + leave
+	if columns >= printable.Width(title)+len(leave)+2 {
+		title = printable.Pad(title, columns-len(leave)) + leave
 	}
 	add(span{"", title})
 	add()
@@ -89,16 +91,16 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 	}
 	nameWidth, upstreamWidth := 0, 0
 	for _, r := range m.rows {
-		nameWidth, upstreamWidth = max(nameWidth, cells(Clean(r.What()))), max(upstreamWidth, cells(Clean(r.Upstream)))
+		nameWidth, upstreamWidth = max(nameWidth, printable.Width(r.title())), max(upstreamWidth, printable.Width(Clean(r.Upstream)))
 	}
 	nameWidth, upstreamWidth = min(nameWidth, columns*3/10), min(upstreamWidth, columns/4)
 	for i := range m.rows[:shown] {
 		r := &m.rows[i]
 		if each == 1 {
-			add(append([]span{{"", pad(Clean(r.What()), nameWidth) + " -> " + pad(Clean(r.Upstream), upstreamWidth) + "  "}}, r.figures()...)...)
+			add(append([]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Clean(r.Upstream), upstreamWidth) + "  "}}, r.figures()...)...)
 			continue
 		}
-		add(span{"", Clean(r.What()) + " -> " + Clean(r.Upstream)})
+		add(span{"", r.title() + " -> " + Clean(r.Upstream)})
 		add(append([]span{{"", "  "}}, r.figures()...)...)
 	}
 	if more := len(m.rows) - shown; more > 0 {
@@ -115,8 +117,16 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 	}
 }
 
+// title names the endpoint, with its --name where it has one.
+func (r *row) title() string {
+	if r.Name == "" {
+		return Clean(r.What())
+	}
+	return Clean(r.What()) + " (" + Clean(r.Name) + ")"
+}
+
 func (r *row) figures() []span {
-	spans := []span{{r.color, pad(r.state, 8)}}
+	spans := []span{{r.color, printable.Pad(r.state, 8)}}
 	if r.state == "refused" {
 		return append(spans, span{"", Clean(r.cause)})
 	}
@@ -143,13 +153,13 @@ func (m *model) line(s stamped, columns int) []span {
 		}
 		took := short(e.Duration)
 		if which != "" {
-			took = pad(took, 8) + which
+			took = printable.Pad(took, 8) + which
 		}
-		path := max(columns-len(stamp.text)-8-5-10-cells(which), 10)
+		path := max(columns-len(stamp.text)-8-5-10-printable.Width(which), 10)
 		color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[e.Status/100]
 		return []span{
-			stamp, {"", pad(Clean(e.Method), 7) + " " + pad(Clean(e.Path), path) + " "},
-			{color, pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
+			stamp, {"", printable.Pad(Clean(e.Method), 7) + " " + printable.Pad(Clean(readablePath(e.Path)), path) + " "},
+			{color, printable.Pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
 		}
 	case agent.Connection:
 		return []span{stamp, {"", plain.connection(e) + plain.which(e.Target)}}
@@ -170,4 +180,21 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// span is a piece of a line in one colour; "" is the terminal's own.
+type span struct{ color, text string }
+
+// fit joins spans to one line of at most most columns.
+func fit(spans []span, most int, color bool) string {
+	var b strings.Builder
+	for _, s := range spans {
+		piece := printable.Cut(s.text, most)
+		most -= printable.Width(piece)
+		b.WriteString((&text{color: color}).paint(s.color, piece))
+		if piece != s.text {
+			break
+		}
+	}
+	return b.String()
 }

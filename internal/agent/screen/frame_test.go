@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/printable"
 )
 
 var update = flag.Bool("update", false, "write the golden frames")
@@ -107,8 +108,8 @@ func TestFrames(t *testing.T) {
 				t.Errorf("%d lines on a terminal of %d", len(lines), c.rows)
 			}
 			for _, line := range lines {
-				if !c.color && (cells(line) > max(c.columns, minColumns) || strings.ContainsAny(line, "\x1b\r\u202e")) {
-					t.Errorf("%d columns of %d: %q", cells(line), c.columns, line)
+				if !c.color && (printable.Width(line) > max(c.columns, minColumns) || strings.ContainsAny(line, "\x1b\r\u202e")) {
+					t.Errorf("%d columns of %d: %q", printable.Width(line), c.columns, line)
 				}
 			}
 		})
@@ -138,25 +139,4 @@ func TestFiguresOfAnEndpoint(t *testing.T) {
 		t.Errorf("%d recent events are kept", len(m.recent))
 	}
 	m.take(agent.Request{Target: agent.Target{Index: 99}}, noon()) // no such endpoint: no panic
-}
-
-func TestColumnsOfATerminal(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int{"": 0, "abc": 3, "日本": 4, "é": 1, "e\u0301": 1, "ｆ": 2, "🚢": 2, "–": 1} {
-		if got := cells(text); got != want {
-			t.Errorf("%q: %d columns, want %d", text, got, want)
-		}
-	}
-	for _, c := range []struct {
-		text string
-		most int
-		want string
-	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"abc", 1, "…"}, {"abc", 0, ""}, {"", 0, ""}} {
-		if got := cut(c.text, c.most); got != c.want || cells(got) > c.most {
-			t.Errorf("%q in %d columns: %q, want %q", c.text, c.most, got, c.want)
-		}
-		if got := pad(c.text, c.most); cells(got) != c.most {
-			t.Errorf("%q padded to %d columns: %q", c.text, c.most, got)
-		}
-	}
 }

@@ -28,6 +28,7 @@ type record struct {
 	Account       string    `json:"account_id,omitempty"`
 	Region        string    `json:"region,omitempty"`
 	URL           string    `json:"url,omitempty"`
+	Name          string    `json:"name,omitempty"`
 	Labels        string    `json:"labels,omitempty"`
 	Upstream      string    `json:"upstream,omitempty"`
 	EndpointID    string    `json:"endpoint_id,omitempty"`
@@ -52,6 +53,7 @@ type record struct {
 // target is one of several endpoints.
 type target struct {
 	URL      string `json:"url,omitempty"`
+	Name     string `json:"name,omitempty"`
 	Labels   string `json:"labels,omitempty"`
 	Upstream string `json:"upstream,omitempty"`
 }
@@ -102,7 +104,7 @@ func recordOf(event agent.Event) record {
 	case agent.BindRefused:
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
-		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Labels: e.Labels, Upstream: e.Upstream,
+		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name, Labels: e.Labels, Upstream: e.Upstream,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Retrying:
 		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.In)}
@@ -139,7 +141,7 @@ func starting(e agent.Starting) record {
 		return r
 	}
 	for _, t := range e.Targets {
-		r.Endpoints = append(r.Endpoints, target{URL: t.URL, Labels: t.Labels, Upstream: t.Upstream})
+		r.Endpoints = append(r.Endpoints, target{URL: t.URL, Name: t.Name, Labels: t.Labels, Upstream: t.Upstream})
 	}
 	return r
 }

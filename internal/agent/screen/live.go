@@ -24,8 +24,10 @@ const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	frameBegins = "\x1b[H"
-	lineEnds    = "\x1b[K\r\n"
-	frameEnds   = "\x1b[K\x1b[J\x1b[H"
+	lineBegins  = "\x1b[K" // what the frame before left there; behind a line of full width it would erase its last character
+	lineEnds    = "\r\n"
+	restBegins  = "\x1b[J" // the last line, and all below
+	frameEnds   = "\x1b[H"
 )
 
 // terminal is what Live draws on.
@@ -184,10 +186,11 @@ func (c *canvas) draw() {
 	}
 	c.buf.WriteString(frameBegins)
 	for i, line := range lines {
-		if i > 0 {
-			c.buf.WriteString(lineEnds)
+		if i < len(lines)-1 {
+			c.buf.WriteString(lineBegins + line + lineEnds)
+		} else {
+			c.buf.WriteString(restBegins + line)
 		}
-		c.buf.WriteString(line)
 	}
 	c.buf.WriteString(frameEnds)
 	_, _ = c.live.term.Write(c.buf.Bytes()) // a terminal that is gone ends nothing

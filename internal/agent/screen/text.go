@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fairlead-dev/fairlead/internal/agent"
 	"github.com/fairlead-dev/fairlead/internal/printable"
@@ -44,7 +46,7 @@ func (t *text) line(s stamped) []byte {
 	case agent.Online:
 		return t.online(stamp, e)
 	case agent.Request:
-		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(e.Path), t.status(e.Status), short(e.Duration), t.which(e.Target))
+		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(readablePath(e.Path)), t.status(e.Status), short(e.Duration), t.which(e.Target))
 	case agent.Connection:
 		return []byte(stamp + t.connection(e) + t.which(e.Target) + "\n")
 	}
@@ -75,7 +77,11 @@ func (t *text) banner(e agent.Online) string {
 	if e.Labels != "" {
 		title = "Tunnel      "
 	}
-	return title + Clean(e.What()) + " (" + Clean(e.EndpointID) + ")\n" +
+	name := ""
+	if e.Name != "" {
+		name = "Name        " + Clean(e.Name) + "\n"
+	}
+	return title + Clean(e.What()) + " (" + Clean(e.EndpointID) + ")\n" + name +
 		"Forwarding  to " + Clean(e.Upstream) + "\n" +
 		"Session     " + Clean(e.SessionID) + " with " + Clean(e.Server) + ": " + t.paint(green, "online") + "\n"
 }
@@ -157,6 +163,39 @@ func (t *text) paint(color, s string) string {
 		return s
 	}
 	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+// readablePath decodes what stands percent-encoded for letters beyond ASCII. What has a meaning in a path (%2F, %25) stays,
+// as does what is not printable.
+func readablePath(path string) string {
+	var b strings.Builder
+	for i := 0; i < len(path); {
+		if r, n := encodedRune(path[i:]); n > 0 {
+			b.WriteRune(r)
+			i += n
+			continue
+		}
+		b.WriteByte(path[i])
+		i++
+	}
+	return b.String()
+}
+
+// encodedRune reads a percent-encoded printable rune beyond ASCII, of n bytes in s; n is 0 where s begins with none.
+func encodedRune(s string) (r rune, n int) {
+	var encoded []byte
+	for len(encoded) < utf8.UTFMax && len(s) >= n+3 && s[n] == '%' {
+		v, err := strconv.ParseUint(s[n+1:n+3], 16, 8)
+		if err != nil || v < utf8.RuneSelf {
+			break
+		}
+		encoded, n = append(encoded, byte(v)), n+3
+	}
+	r, size := utf8.DecodeRune(encoded)
+	if size < 2 || !unicode.IsPrint(r) {
+		return 0, 0
+	}
+	return r, 3 * size
 }
 
 const maxText = 300 // characters of a text from the network

@@ -72,13 +72,19 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Expect(b.Status.Forwarders).To(Equal("3/3"))
 	})
 
-	It("listen before the first status is written, which is written once", func(ctx SpecContext) {
+	It("listen to a spec that the status calls observed, and Ready is written when they do", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
-		w.forwarders.report.Listening = 1
+		w.forwarders.report.Listening = 0
 		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(3 * time.Second))
 		w.upstream(ctx, b)
 		w.target(ctx, b)
-		Expect(b.Status).To(BeZero())
+		Expect(b.Observed()).To(BeTrue())
+		Expect(b.Status.Conditions).To(HaveLen(1))
+		Expect(b.Status.Services).To(HaveLen(2))
+		version := b.ResourceVersion
+		w.forwarders.report.Listening = 1 // of two
+		w.reconcile(ctx, b)
+		Expect(b.ResourceVersion).To(Equal(version))
 		Expect(w.forwarders.awaited).To(HaveKey(b.Name))
 		w.forwarders.report = good
 		w.reconcile(ctx, b)
@@ -86,6 +92,23 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Expect(b.Status.Forwarders).To(Equal("2/2"))
 		Expect(w.forwarders.awaited).To(BeEmpty())
 		Expect(w.Said()).To(BeEmpty())
+	})
+
+	It("are told of by no write that a cache which lags behind the last one would have refused", func(ctx SpecContext) {
+		b := w.object(ctx, "api", w.Target)
+		before := b.DeepCopy()
+		w.forwarders.report.Listening = 0
+		w.reconcile(ctx, b)
+		w.forwarders.report = good
+		w.counter.cached, w.counter.statuses = before, 0
+		result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(50 * time.Millisecond))
+		Expect(w.counter.statuses).To(BeZero())
+		w.counter.cached = nil
+		w.reconcile(ctx, b)
+		Expect(w.counter.statuses).To(Equal(1))
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
 	DescribeTable("are waited for in vain only for a while", func(ctx SpecContext, report forwarderstatus.Report, wait time.Duration, want string) {

@@ -29,6 +29,8 @@ type Layout struct {
 	ClusterDomain string
 	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on the forwarders' pods.
 	ForwarderName, ForwarderInstance string
+	// Anchors are the names of the ClusterRole and the Roles that own Services.
+	Anchors []string
 }
 
 // upstreamName is the projection id, or a name made of its hash where it is no name of a Service.

@@ -148,7 +148,7 @@ func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if owner := ownerOf(got.(*corev1.Service)); owner != "somebody else, who made it with kubectl-create" {
+	if owner := ownerOf(own, got.(*corev1.Service)); owner != "somebody else, who made it with kubectl-create" {
 		t.Errorf("its owner: %s", owner)
 	}
 }

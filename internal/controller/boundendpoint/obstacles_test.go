@@ -4,6 +4,7 @@
 package boundendpoint_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -66,6 +67,49 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", w.Installation.Namespace+"/ep-api")
 		w.expectNoService(ctx, w.Target, "api")
 	})
+
+	It("may be a copy of one of our own Services with all its marks edited, which is never deleted", func(ctx SpecContext) {
+		first := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, first)
+		original, elsewhere := w.target(ctx, first), w.Namespace(ctx, "team-")
+		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
+			Annotations: map[string]string{}, OwnerReferences: original.OwnerReferences}, Spec: original.Spec}
+		for key, value := range original.Annotations { // as sed does
+			theCopy.Annotations[key] = strings.ReplaceAll(value, w.Target, elsewhere)
+		}
+		Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
+		w.unowned(ctx, "api."+elsewhere)
+		Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
+
+		b := w.object(ctx, "api", elsewhere)
+		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "who copied it")
+		Expect(w.service(ctx, elsewhere, "api").ResourceVersion).To(Equal(theCopy.ResourceVersion))
+	})
+
+	DescribeTable("may be a Service with our marks that another owns, which is never deleted", func(
+		ctx SpecContext, owners ...metav1.OwnerReference,
+	) {
+		for i := range owners {
+			owners[i].UID = "00000000-0000-0000-0000-000000000001"
+		}
+		theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "api", OwnerReferences: owners}}
+		theirs.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
+		w.Installation.Mark(theirs)
+		Expect(w.Client.Create(ctx, theirs)).To(Succeed())
+		w.unowned(ctx, "api."+w.Target)
+		Expect(w.service(ctx, w.Target, "api").UID).To(Equal(theirs.UID))
+		if len(owners) == 0 {
+			return // an object of its hostname adopts it
+		}
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "belongs to deployment shop")
+	},
+		Entry("none does"),
+		Entry("a Deployment does", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop"}),
+	)
 
 	It("may be a copy of one of our own Services, which is not ours", func(ctx SpecContext) {
 		first := w.object(ctx, "api", w.Target)
@@ -160,7 +204,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			s.Endpoints, s.RemoveAfter, s.Ports[0].RemoveAfter = nil, &deadline, &deadline
 		})
 		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionReady, "False AgentOffline", "http://api."+w.Target)
+		expectCondition(b, v1alpha1.ConditionReady, "False EndpointRemoved", "no endpoint any longer for http://api."+w.Target)
 		w.target(ctx, b)
 	})
 
@@ -177,6 +221,18 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.Clock.Step(time.Hour)
 		w.reconcile(ctx, b)
 		Expect(meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)).To(Equal(before))
+	})
+
+	It("may be that the manager did not write its spec: it gets nothing, and no forwarder listens", func(ctx SpecContext) {
+		w.unapproved = true
+		b := w.object(ctx, "api", w.Target)
+		w.reconcile(ctx, b)
+		w.expectNoService(ctx, w.Target, "api")
+		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+		Expect(b.Observed()).To(BeFalse())
+		w.unapproved = false
+		w.reconcile(ctx, b)
+		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
 	It("is not an object without our marks, which gets nothing", func(ctx SpecContext) {

@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
@@ -25,7 +27,29 @@ func (r *Reconciler) ours(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 		return own.Marked(s)
 	}
 	hostname := hostnameOf(own, s)
-	return own.Owns(s) && (hostname == b.Name || hostname == "")
+	return own.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
+}
+
+// proven reports whether the Service, of which no UID was recorded, may be deleted: beside the marks it has an anchor of
+// ours as its only owner.
+func (r *Reconciler) proven(s *corev1.Service) bool {
+	return r.Layout.Installation.Owns(s) && len(s.OwnerReferences) > 0 &&
+		!slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
+}
+
+// notAnchor reports whether the owner is none of our anchors. Its UID may be an earlier one's: an installation adopts
+// what the one before it left.
+func (r *Reconciler) notAnchor(owner metav1.OwnerReference) bool {
+	return owner.APIVersion != rbacv1.SchemeGroupVersion.String() || !slices.Contains(r.Layout.Anchors, owner.Name)
+}
+
+// ownerOf says in words whose Service it is.
+func (r *Reconciler) ownerOf(s *corev1.Service) string {
+	i := slices.IndexFunc(s.OwnerReferences, r.notAnchor)
+	if i >= 0 && r.Layout.Installation.Owns(s) {
+		return strings.ToLower(s.OwnerReferences[i].Kind) + " " + s.OwnerReferences[i].Name
+	}
+	return ownerOf(r.Layout.Installation, s)
 }
 
 // hostnameOf returns the hostname that a Service of ours belongs to: a target's place says it, an upstream's annotation.
@@ -36,19 +60,21 @@ func hostnameOf(own installation.Installation, service client.Object) string {
 	return service.GetName() + "." + service.GetNamespace()
 }
 
-// owned lists the Services of ours that belong to the hostname, from the caches: those that say so, and those known from the status. It returns what it
-// found even when it could not look everywhere.
+// owned lists the Services that belong to the hostname and may be deleted, from the caches: those proven to be ours, and
+// those known from the status. It returns what it found even when it could not look everywhere.
 func (r *Reconciler) owned(ctx context.Context, hostname string, known []v1alpha1.ServiceRef) ([]corev1.Service, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
 		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
 	}
-	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool { return r.anothers(ctx, &s, hostname) })
+	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
+		return !r.proven(&s) || r.anothers(ctx, &s, hostname)
+	})
 	var errs []error
 	if name, namespace, _ := strings.Cut(hostname, "."); r.Targets != nil && r.Targets.Has(namespace) {
 		s := corev1.Service{}
 		err := r.Targets.Get(client.ObjectKey{Namespace: namespace, Name: name}, &s)
-		if err == nil && r.Layout.Installation.Owns(&s) {
+		if err == nil && r.proven(&s) {
 			all = append(all, s)
 		}
 		errs = append(errs, client.IgnoreNotFound(err))

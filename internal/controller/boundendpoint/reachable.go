@@ -5,7 +5,6 @@ package boundendpoint
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,7 +47,6 @@ func isFresh(b *v1alpha1.BoundEndpoint) bool {
 func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, report forwarderstatus.Report) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
 	known, _, offline := r.Account.Hostname(b.Name)
-	offline = slices.Concat(offline, leaving)
 	last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:
@@ -71,6 +69,9 @@ func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, repo
 		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " + r.Layout.Installation.Release + " says why"
 	case len(offline) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
+	case len(leaving) > 0:
+		c.Reason = v1alpha1.ReasonEndpointRemoved
+		c.Message = "the account has no endpoint any longer for " + strings.Join(leaving, ", ")
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
 	}

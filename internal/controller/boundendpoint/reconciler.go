@@ -47,6 +47,8 @@ type Options struct {
 	// Owners returns the owner references of the chart's anchors.
 	Owners  func(context.Context) (installation.Owners, error)
 	Account Account
+	// Approved reports whether the spec is one that endpointsync wrote; when it becomes one is an event.
+	Approved func(*v1alpha1.BoundEndpoint) bool
 	// Forwarders says how many forwarders listen for a hostname, and what is in their way.
 	Forwarders Forwarders
 	Recorder   events.EventRecorder
@@ -76,6 +78,7 @@ type Reconciler struct {
 	addresses *addresses
 	pace      *pace
 	novices   *novices
+	replaced  *replaced
 
 	mu       sync.Mutex
 	orphaned map[string]time.Time // hostname -> since when its Services have no object
@@ -85,7 +88,7 @@ type Reconciler struct {
 func New(o Options) *Reconciler {
 	return &Reconciler{
 		Options: o, takeover: newTakeover(o.TakeoverDelay), addresses: &addresses{tries: map[client.ObjectKey]int{}}, pace: newPace(), novices: newNovices(),
-		orphaned: map[string]time.Time{},
+		replaced: newReplaced(), orphaned: map[string]time.Time{},
 	}
 }
 
@@ -98,10 +101,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err != nil || !r.Layout.Installation.Owns(b) {
 		r.forget(req.Name)
+		r.replaced.forget(req.Name)
 		return r.orphans(ctx, req.Name)
 	}
 	r.adopted(req.Name)
-	if b.DeletionTimestamp != nil {
+	if b.DeletionTimestamp != nil || !r.Approved(b) {
 		return ctrl.Result{}, nil
 	}
 	now, found := r.act(ctx, b)
@@ -133,7 +137,8 @@ func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcom
 	}
 	owners, err := r.Owners(ctx)
 	if apierrors.IsNotFound(err) {
-		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), after: retry}
+		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), after: retry}
+		return outcome{services: b.Status.Services}, missing
 	}
 	if err != nil {
 		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}

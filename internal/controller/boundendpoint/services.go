@@ -33,11 +33,13 @@ func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desi
 	}
 	if !r.ours(live, b) {
 		r.takeover.conflict(key)
-		return nil, conflict(key, ownerOf(live))
+		return nil, conflict(key, r.ownerOf(live))
 	}
 	r.takeover.forget(key)
 	if live.DeletionTimestamp != nil {
-		return nil, &problem{reason: v1alpha1.ReasonAPIError, message: fmt.Sprintf("Service %s is being deleted", key)}
+		return nil, &problem{
+			reason: v1alpha1.ReasonServiceTerminating, message: fmt.Sprintf("Service %s is being deleted", key),
+		}
 	}
 	return r.repair(ctx, live, desired)
 }

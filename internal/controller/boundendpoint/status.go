@@ -6,6 +6,7 @@ package boundendpoint
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,31 +22,54 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// report writes the status once, where it differs, and tells of a new reason by an event. The first status of a spec that is in order waits a moment
-// for the forwarders; later ones that only tell of them or of the agents are written when it is their turn.
+// report writes the status, where it differs, and tells of a new reason by an event. A spec that is in order and has a
+// new port takes two writes: at once that it is observed, for which forwarders wait, and the rest when all of them
+// listen. Later ones that only tell of forwarders or agents are written when it is their turn.
 func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem) (ctrl.Result, error) {
 	heard := r.ask(b)
-	if wait := r.first(b, heard); wait > 0 && found == nil {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
 	next := b.DeepCopy()
 	next.Status = r.status(b, now, found, heard)
+	first := r.first(b, heard)
+	if found != nil {
+		first = 0
+	}
+	switch {
+	case first > 0 && b.Observed():
+		return ctrl.Result{RequeueAfter: first}, nil // that some of them listen is not worth a write
+	case first > 0:
+		next.Status.Conditions = observed(b, next)
+	}
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
 		if wait := r.turn(b, next); wait > 0 && (found == nil || found.err == nil) {
 			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+		if r.replaced.has(b) {
+			return ctrl.Result{RequeueAfter: again}, nil
 		}
 		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return ctrl.Result{RequeueAfter: again}, nil
 		} else if err != nil {
 			return ctrl.Result{}, fmt.Errorf("writing the status of BoundEndpoint %s: %w", b.Name, err)
 		}
+		r.replaced.add(b, next)
 		r.tell(next, b.Status.Conditions)
+	}
+	if first > 0 {
+		return ctrl.Result{RequeueAfter: first}, nil
 	}
 	r.forget(b.Name)
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{RequeueAfter: found.after}, found.err
+}
+
+// observed returns the object's conditions with ServicesReady as next has it.
+func observed(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
+	conditions := slices.Clone(b.Status.Conditions)
+	meta.SetStatusCondition(&conditions,
+		*meta.FindStatusCondition(next.Status.Conditions, v1alpha1.ConditionServicesReady))
+	return conditions
 }
 
 // first returns how long the first status of a spec may still wait for the forwarders.
@@ -87,7 +111,8 @@ func (r *Reconciler) forget(hostname string) {
 func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
-		if old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue || installationWide(old, now) {
+		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
+			installationWide(old, now) {
 			continue
 		}
 		kind := corev1.EventTypeNormal

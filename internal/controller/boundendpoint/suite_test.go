@@ -70,6 +70,7 @@ type world struct {
 	forwarders *fakeForwarders
 	reconciler *boundendpoint.Reconciler
 	counter    *counter
+	unapproved bool // endpointsync has not written the specs
 }
 
 // counter is a client that remembers the Services and objects that were written through it.
@@ -78,6 +79,23 @@ type counter struct {
 	writes []string
 	// refuse says what the API server would say to a creation instead; nil: nothing.
 	refuse func(client.Object) error
+	// cached is the BoundEndpoint as a cache that lags behind still has it; nil: none does.
+	cached *v1alpha1.BoundEndpoint
+	// statuses counts the writes of a status.
+	statuses int
+}
+
+func (c *counter) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if b, ok := o.(*v1alpha1.BoundEndpoint); ok && c.cached != nil {
+		c.cached.DeepCopyInto(b)
+		return nil
+	}
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+func (c *counter) Status() client.SubResourceWriter {
+	c.statuses++
+	return c.Client.Status()
 }
 
 func (c *counter) note(verb string, o client.Object) {
@@ -122,10 +140,12 @@ func newWorld(ctx context.Context) *world {
 func (w *world) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
 		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders, Recorder: w.Events, Now: w.Clock.Now,
-		Layout:        boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"},
+		Layout: boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+			Anchors: []string{w.Anchors.ClusterRole, w.Anchors.Role}},
 		Namespaces:    namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
 		TargetOwner:   w.Anchors.Target,
 		Distrust:      w.Anchors.Distrust,
+		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !w.unapproved },
 		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }
@@ -166,6 +186,19 @@ func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.R
 	}).WithContext(ctx).Should(Succeed())
 	Expect(client.IgnoreNotFound(w.Live.Get(ctx, client.ObjectKeyFromObject(b), b))).To(Succeed())
 	return result
+}
+
+// unowned reconciles a hostname without an object and without endpoints until its orphans would be gone.
+func (w *world) unowned(ctx context.Context, hostname string) {
+	GinkgoHelper()
+	w.account.endpoints = 0
+	key := client.ObjectKey{Namespace: w.Installation.Namespace, Name: hostname}
+	for range 3 {
+		_, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: key})
+		Expect(err).NotTo(HaveOccurred())
+		w.Clock.Step(time.Minute)
+	}
+	w.account.endpoints = 1
 }
 
 func (w *world) upstream(ctx context.Context, b *v1alpha1.BoundEndpoint) *corev1.Service {

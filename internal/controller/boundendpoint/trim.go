@@ -63,8 +63,10 @@ func firstManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntr
 }
 
 // ownerOf says in words whose Service it is, as far as the Service tells.
-func ownerOf(s *corev1.Service) string {
+func ownerOf(own installation.Installation, s *corev1.Service) string {
 	switch {
+	case own.Copied(s):
+		return "somebody else, who copied it from one of this installation's"
 	case s.Annotations[installation.AnnotationHostname] != "":
 		return "this installation's " + s.Annotations[installation.AnnotationHostname]
 	case s.Annotations[installation.AnnotationInstallation] != "" && s.Annotations[installation.AnnotationPlace] == s.Namespace+"/"+s.Name:

@@ -45,6 +45,8 @@ type FeedStatus struct {
 	Polling bool
 	// Err is why the account cannot be read at the moment, or nil.
 	Err error
+	// Since is when Err was first seen; zero where Err is nil.
+	Since time.Time
 }
 
 // Status returns the feed's state. It is safe for concurrent use.
@@ -224,7 +226,7 @@ func (f *Feed) setPolling(polling bool) {
 func (f *Feed) succeeded() {
 	f.mu.Lock()
 	recovered := f.status.Err != nil
-	f.status.Err = nil
+	f.status.Err, f.status.Since = nil, time.Time{}
 	f.mu.Unlock()
 	if recovered {
 		f.Log.Info("The account can be read again")
@@ -238,6 +240,9 @@ func (f *Feed) failed(ctx context.Context, err error) {
 	}
 	f.mu.Lock()
 	news := f.status.Err == nil || f.status.Err.Error() != err.Error()
+	if f.status.Err == nil {
+		f.status.Since = time.Now()
+	}
 	f.status.Err = err
 	f.mu.Unlock()
 	if news {

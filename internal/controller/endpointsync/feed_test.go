@@ -184,6 +184,9 @@ func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
 				if !errors.Is(f.Status().Err, failure) {
 					t.Errorf("got %v", f.Status().Err)
 				}
+				if failing := time.Since(f.Status().Since); failing < 50*time.Second || failing > time.Minute {
+					t.Errorf("failing for %s, want as long as nothing works", failing)
+				}
 				for i := 1; i < len(s.at); i++ {
 					if pause := s.at[i].Sub(s.at[i-1]); pause > maxBackoff {
 						t.Errorf("a pause of %s before %s", pause, s.calls[i])

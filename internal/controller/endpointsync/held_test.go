@@ -27,6 +27,7 @@ func (w *world) project(ctx context.Context) []account.Endpoint {
 	}
 	w.list(endpoints...)
 	w.reconcileAll(ctx)
+	w.observe()
 	return endpoints
 }
 

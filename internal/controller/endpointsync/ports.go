@@ -76,6 +76,13 @@ func (p *Ports) claim(key portKey, target int32) bool {
 	return true
 }
 
+// holds reports whether the key has that target port.
+func (p *Ports) holds(key portKey, target int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holder[target] == key
+}
+
 // take returns the key's target port, a random free one the first time; false means that there is none.
 func (p *Ports) take(key portKey) (int32, bool) {
 	p.mu.Lock()

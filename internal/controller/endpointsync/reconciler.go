@@ -48,6 +48,8 @@ type Reconciler struct {
 	Ports  *Ports
 	Delays Delays
 	Now    func() time.Time
+	// Approvals learns which specs are this manager's.
+	Approvals *Approvals
 	// Report tells people about endpoints that are not projected.
 	Report *Reporter
 
@@ -91,14 +93,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	var spec *v1alpha1.BoundEndpointSpec
 	if current != nil {
-		spec = &current.Spec
+		spec = r.vouched(current)
 	}
 	now := r.Now()
 	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name, desired: desired}.plan(spec)
 	r.Report.PortsExhausted(req.Name, exhausted, r.Ports.within)
-	if err := r.write(ctx, req.Name, current, next); err != nil {
+	written, err := r.write(ctx, req.Name, current, next)
+	if err != nil {
 		return r.writeFailed(ctx, req.Name, err)
 	}
+	r.Approvals.approve(req.Name, written)
 	return r.settled(req.Name, next, desired, now, len(exhausted) > 0), nil
 }
 
@@ -132,14 +136,17 @@ func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, 
 	return result
 }
 
-// write creates, updates or deletes the object; nothing where there is no difference.
-func (r *Reconciler) write(ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec) error {
+// write creates, updates or deletes the object; nothing where there is no difference. It returns the object that there
+// is then, or nil.
+func (r *Reconciler) write(
+	ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec,
+) (*v1alpha1.BoundEndpoint, error) {
 	if spec == nil {
-		return r.remove(ctx, current)
+		return nil, r.remove(ctx, current)
 	}
 	owners, err := r.Owners(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	spec.Service, spec.Namespace, _ = strings.Cut(hostname, ".")
 	next := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.Installation.Namespace, Name: hostname}}
@@ -152,7 +159,7 @@ func (r *Reconciler) write(ctx context.Context, hostname string, current *v1alph
 	switch {
 	case current == nil:
 		if err := r.Client.Create(ctx, next); err != nil {
-			return fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
+			return nil, fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
 		}
 		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
 		if topLevelDomain(spec.Namespace) && r.Report.TopLevelDomain(next) {
@@ -160,11 +167,11 @@ func (r *Reconciler) write(ctx context.Context, hostname string, current *v1alph
 		}
 	case !equality.Semantic.DeepEqual(current, next):
 		if err := r.Client.Update(ctx, next); err != nil {
-			return fmt.Errorf("updating BoundEndpoint %s: %w", hostname, err)
+			return nil, fmt.Errorf("updating BoundEndpoint %s: %w", hostname, err)
 		}
 		log.FromContext(ctx).Info("Updated BoundEndpoint", "endpoints", len(spec.Endpoints), "state", spec.State)
 	}
-	return nil
+	return next, nil
 }
 
 func (r *Reconciler) remove(ctx context.Context, current *v1alpha1.BoundEndpoint) error {
@@ -191,7 +198,8 @@ func (r *Reconciler) writeFailed(ctx context.Context, hostname string, err error
 	return ctrl.Result{}, err
 }
 
-// seed learns, once, which target ports are in use: from the objects, oldest first, then from upstream Services whose object is lost.
+// seed learns, once, which target ports are in use: from the objects that a manager observed, oldest first, then from
+// upstream Services whose object is lost or was not observed.
 func (r *Reconciler) seed(ctx context.Context) error {
 	r.seedMu.Lock()
 	defer r.seedMu.Unlock()
@@ -207,10 +215,14 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		return fmt.Errorf("listing upstream Services: %w", err)
 	}
 	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.ours(ctx, &o) })
-	r.Ports.seed(r.Installation, objects.Items, services.Items)
+	observed := slices.Clone(objects.Items)
+	observed = slices.DeleteFunc(observed, func(o v1alpha1.BoundEndpoint) bool { return !o.Observed() })
+	r.Ports.seed(r.Installation, observed, services.Items)
 	projected := map[string][]int32{}
 	for i := range objects.Items {
-		projected[objects.Items[i].Name] = portsOf(&objects.Items[i].Spec)
+		if ports := portsOf(r.vouched(&objects.Items[i])); len(ports) > 0 {
+			projected[objects.Items[i].Name] = ports
+		}
 	}
 	r.Set.Seed(projected)
 	r.seeded = true

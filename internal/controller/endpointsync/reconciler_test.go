@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -56,9 +57,27 @@ func (w *world) restart(expression string) {
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "fairlead"}}
 	w.reconciler = &endpointsync.Reconciler{
 		Client: w.Client, Installation: w.Installation, Owners: w.Anchors.Owners, Set: w.set, Now: w.Clock.Now,
-		Ports:  endpointsync.NewPorts(w.ports, time.Minute, w.Clock.Now),
-		Delays: endpointsync.Delays{Removal: 30 * time.Second, Rest: time.Minute},
-		Report: endpointsync.NewReporter(w.Events, func() runtime.Object { return about }),
+		Ports:     endpointsync.NewPorts(w.ports, time.Minute, w.Clock.Now),
+		Delays:    endpointsync.Delays{Removal: 30 * time.Second, Rest: time.Minute},
+		Report:    endpointsync.NewReporter(w.Events, func() runtime.Object { return about }),
+		Approvals: &endpointsync.Approvals{},
+	}
+	w.observe()
+}
+
+// observe writes into each object's status what boundendpoint does when it has seen the spec.
+func (w *world) observe() {
+	GinkgoHelper()
+	var list v1alpha1.BoundEndpointList
+	Expect(w.Live.List(context.Background(), &list, client.InNamespace(w.Installation.Namespace))).To(Succeed())
+	for i := range list.Items {
+		b := &list.Items[i]
+		if b.Observed() {
+			continue
+		}
+		meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionServicesReady,
+			Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonProjected, ObservedGeneration: b.Generation})
+		Expect(w.Client.Status().Update(context.Background(), b)).To(Succeed())
 	}
 }
 
@@ -156,6 +175,32 @@ var _ = Describe("a hostname's object", func() {
 		b = w.object(ctx, "db.prod")
 		Expect(b.Spec.Ports).To(Equal(both.Spec.Ports[1:]))
 		Expect(b.Spec.ProjectionID).To(Equal("ep-1"), "the upstream Service keeps its name")
+	})
+
+	It("is deleted at once when somebody else made it, and repaired when somebody else changed it", func(ctx SpecContext) {
+		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "forged.demo"}}
+		forged.Spec = v1alpha1.BoundEndpointSpec{Service: "forged", Namespace: "demo", ProjectionID: "ep-forged",
+			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 12345}}}
+		w.Installation.Mark(forged)
+		Expect(w.Client.Create(ctx, forged)).To(Succeed())
+		Expect(w.reconciler.Approvals.Approved(forged)).To(BeFalse())
+		w.reconcile(ctx, "forged.demo")
+		w.expectGone(ctx, "forged.demo")
+
+		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
+		w.reconcile(ctx, "api.demo")
+		good := w.object(ctx, "api.demo")
+		Expect(w.reconciler.Approvals.Approved(good)).To(BeTrue())
+		w.observe()
+		changed := w.object(ctx, "api.demo")
+		changed.Spec.Ports[0].TargetPort = 12345
+		changed.Spec.Ports = append(changed.Spec.Ports, v1alpha1.BoundPort{Port: 81, Scheme: "http", TargetPort: 12346})
+		Expect(w.Client.Update(ctx, changed)).To(Succeed())
+		Expect(w.reconciler.Approvals.Approved(changed)).To(BeFalse())
+		w.reconcile(ctx, "api.demo")
+		after := w.object(ctx, "api.demo")
+		Expect(after.Spec).To(Equal(good.Spec))
+		Expect(w.reconciler.Approvals.Approved(after)).To(BeTrue())
 	})
 
 	It("outlives an agent that comes back within the removal delay", func(ctx SpecContext) {

@@ -16,9 +16,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 // pod is a forwarder that says what a test says.
 type pod struct {
@@ -52,10 +56,10 @@ func inBubble(t *testing.T, test func(w *world)) {
 					}
 				}
 			},
-			Hostnames: func(context.Context) []string { return []string{"all"} },
-			Prompt:    func(names []string) { w.note(&w.prompt, names) },
-			Later:     func(names []string) { w.note(&w.later, names) },
-			Dial:      w.dial, Log: logr.Discard(),
+			Hostnames:   func(context.Context) []string { return []string{"all"} },
+			Prompt:      func(names []string) { w.note(&w.prompt, names) },
+			Later:       func(names []string) { w.note(&w.later, names) },
+			OperatorUID: func(context.Context) string { return operatorUID }, Dial: w.dial, Log: logr.Discard(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -98,7 +102,9 @@ func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	ln := &once{c: make(chan net.Conn, 1), closed: make(chan struct{})}
 	ln.c <- theirs
-	server := &http.Server{Handler: http.HandlerFunc(v.(*pod).serve)}
+	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		v.(*pod).serve(ip, rw, r) // pods are named as their addresses
+	})}
 	server.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed {
 			_ = ln.Close()
@@ -108,8 +114,8 @@ func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
 	return ours, nil
 }
 
-func (p *pod) serve(rw http.ResponseWriter, r *http.Request) {
-	if r.URL.String() != "/status?watch=true" {
+func (p *pod) serve(name string, rw http.ResponseWriter, r *http.Request) {
+	if r.URL.String() != "/status?watch=true" || !statustoken.Valid(r, statustoken.Of(operatorUID, name)) {
 		http.NotFound(rw, r)
 		return
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	Hostnames func(ctx context.Context) []string
 	// Prompt takes hostnames that somebody waits for, Later those that may be looked at when there is time. They must not block.
 	Prompt, Later func(hostnames []string)
+	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token of
+	// the forwarders' status is made; empty while it is not known.
+	OperatorUID func(ctx context.Context) string
 	// Dial reaches the pods. Optional.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	Log  logr.Logger
@@ -135,7 +138,7 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 func (r *Reader) follow(ctx context.Context, f *forwarder, pod Pod) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
-		err := r.stream(ctx, f, pod.IP)
+		err := r.stream(ctx, f, pod)
 		if ctx.Err() != nil {
 			return
 		}

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
 // maxLine holds more listeners than a forwarder can have.
@@ -41,24 +43,25 @@ type line struct {
 }
 
 // stream reads the status of one forwarder until that ends, and returns why it did.
-func (r *Reader) stream(ctx context.Context, f *forwarder, ip string) error {
+func (r *Reader) stream(ctx context.Context, f *forwarder, pod Pod) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer quiet.Stop()
-	err := r.lines(ctx, f, ip, func() { quiet.Reset(silence) })
+	err := r.lines(ctx, f, pod, func() { quiet.Reset(silence) })
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-func (r *Reader) lines(ctx context.Context, f *forwarder, ip string, alive func()) error {
-	url := "http://" + net.JoinHostPort(ip, strconv.Itoa(Port)) + "/status?watch=true"
+func (r *Reader) lines(ctx context.Context, f *forwarder, pod Pod, alive func()) error {
+	url := "http://" + net.JoinHostPort(pod.IP, strconv.Itoa(Port)) + "/status?watch=true"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)
 	}
+	statustoken.Set(req, statustoken.Of(r.OperatorUID(ctx), pod.Name))
 	res, err := r.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +44,8 @@ type Anchors struct {
 	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed, owns the target Services there.
 	Listed bool
 
-	mu     sync.Mutex
-	found  *Owners
+	mu     sync.Mutex // guards reading, and readAt
+	found  atomic.Pointer[Owners]
 	readAt time.Time
 
 	targetMu sync.Mutex
@@ -65,21 +66,31 @@ const refreshAfter = time.Minute
 func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.found != nil && time.Since(a.readAt) < refreshAfter {
-		return *a.found, nil
+	found := a.found.Load()
+	if found != nil && time.Since(a.readAt) < refreshAfter {
+		return *found, nil
 	}
 	owners, err := a.read(ctx)
 	if apierrors.IsNotFound(err) {
-		a.found = nil
-	}
-	if err != nil && a.found == nil {
-		return Owners{}, err
+		found = nil
 	}
 	if err == nil {
-		a.found = &owners
+		found = &owners
+	}
+	a.found.Store(found)
+	if found == nil {
+		return Owners{}, err
 	}
 	a.readAt = time.Now()
-	return *a.found, nil
+	return *found, nil
+}
+
+// Known returns what Owners returned last, without reading: it does not block.
+func (a *Anchors) Known() (owners Owners, known bool) {
+	if found := a.found.Load(); found != nil {
+		return *found, true
+	}
+	return Owners{}, false
 }
 
 // Distrust has the anchors read anew, as something that they owned is gone, and they may be too.

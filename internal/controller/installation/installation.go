@@ -6,7 +6,8 @@
 // endpointsync, boundendpoint and registration.
 //
 // An object is ours if it carries the installation's label, a hash of namespace and release so that a re-installation adopts what an earlier
-// one left, and an annotation that equals its own place, so that a copy of it is not ours. One that has lost one of the two is known again only by
+// one left, and an annotation that equals its own place, so that a copy of it is not ours. A copy whose place was edited,
+// as sed does, still has the original's checksum. One that has lost label or place is known again only by
 // its UID, which internal/controller/boundendpoint records: nothing else tells it from a copy. One that has lost both was given away.
 package installation
 
@@ -23,6 +24,8 @@ const (
 	Label = "bindings.fairlead.dev/installation"
 	// AnnotationPlace holds the object's own "<namespace>/<name>".
 	AnnotationPlace = "bindings.fairlead.dev/place"
+	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack it.
+	AnnotationChecksum = "bindings.fairlead.dev/checksum"
 	// AnnotationInstallation holds "<namespace>/<release>", for people and for other installations' conflict messages.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
 	// AnnotationHostname holds, on a Service, the hostname it belongs to.
@@ -49,9 +52,15 @@ func (i Installation) ID() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Owns says whether the object is ours.
+// Owns reports whether the object is ours.
 func (i Installation) Owns(o metav1.Object) bool {
-	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o)
+	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o) && !i.Copied(o)
+}
+
+// Copied reports whether the object's marks were made for another object: its checksum is another's.
+func (i Installation) Copied(o metav1.Object) bool {
+	sum := o.GetAnnotations()[AnnotationChecksum]
+	return sum != "" && sum != i.checksum(o)
 }
 
 // Marked says whether the object carries a mark of ours at all: the label, or its place together with our name. It is no proof, as a copy may.
@@ -71,9 +80,15 @@ func (i Installation) Mark(o metav1.Object) {
 	labels[Label] = i.ID()
 	labels[managedByLabel] = managedBy
 	annotations[AnnotationPlace] = place(o)
+	annotations[AnnotationChecksum] = i.checksum(o)
 	annotations[AnnotationInstallation] = i.String()
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
+}
+
+func (i Installation) checksum(o metav1.Object) string {
+	sum := sha256.Sum256([]byte(i.String() + " " + place(o)))
+	return hex.EncodeToString(sum[:8])
 }
 
 func place(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

@@ -19,12 +19,20 @@ func TestOnlyAnObjectWithLabelAndItsOwnPlaceIsOurs(t *testing.T) {
 		own.Mark(s)
 		return s
 	}
+	earlier := service()
+	delete(earlier.Annotations, AnnotationChecksum)
+	if !own.Owns(earlier) {
+		t.Error("an object of an earlier version is not ours")
+	}
 	if s := service(); !own.Owns(s) || s.Labels["a"] != "b" {
 		t.Errorf("marked: %+v", s)
 	}
 	for name, change := range map[string]func(*corev1.Service){
-		"no label":               func(s *corev1.Service) { delete(s.Labels, Label) },
-		"no place":               func(s *corev1.Service) { delete(s.Annotations, AnnotationPlace) },
+		"no label": func(s *corev1.Service) { delete(s.Labels, Label) },
+		"no place": func(s *corev1.Service) { delete(s.Annotations, AnnotationPlace) },
+		"copied to a namespace, and its place edited": func(s *corev1.Service) {
+			s.Namespace, s.Annotations[AnnotationPlace] = "other", "other/api"
+		},
 		"copied to a namespace":  func(s *corev1.Service) { s.Namespace = "other" },
 		"copied under a name":    func(s *corev1.Service) { s.Name = "other" },
 		"another installation's": func(s *corev1.Service) { Installation{Namespace: "fairlead", Release: "green"}.Mark(s) },

@@ -9,6 +9,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,8 +37,14 @@ const (
 	heartbeat = time.Minute
 	// every is how often the counts are looked at, and how soon a heartbeat that failed is tried again.
 	every = 10 * time.Second
-	// timeout of one heartbeat.
-	timeout = 20 * time.Second
+	// accountTimeout is how long the account may take to answer a heartbeat. What follows has a deadline of its own,
+	// so that an account that never answers is reported.
+	accountTimeout = 10 * time.Second
+	// clusterTimeout is how long reading and writing the object may take.
+	clusterTimeout = 10 * time.Second
+	// watchGrace is how long the endpoints may be unreadable before that is reported: a watch that was opened again
+	// shows that it works by its next BOOKMARK, up to 15 s later.
+	watchGrace = 20 * time.Second
 )
 
 // Registrar registers operators with the account; apiclient's client is one.
@@ -50,8 +58,11 @@ type Facts struct {
 	// AccountID and StoreID are those that removals are taken from; empty before the first list.
 	AccountID, StoreID string
 	// Polling says that the server knows no watch.
-	Polling  bool
-	Removals Removals
+	Polling bool
+	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil where they can.
+	FeedErr      error
+	FeedErrSince time.Time
+	Removals     Removals
 	// Changed is closed when facts have changed that are worth to be told at once.
 	Changed <-chan struct{}
 }
@@ -93,8 +104,13 @@ type Registration struct {
 	Recorder events.EventRecorder
 	Now      func() time.Time
 	Log      logr.Logger
+	// AccountTimeout is how long the account may take to answer a heartbeat; 0: 10 s.
+	AccountTimeout time.Duration
 
 	clusterUID string
+	// asked reports whether the account has been asked by this process; failure is how the last heartbeat failed.
+	asked   bool
+	failure error
 }
 
 // Start beats until the context ends, and counts in between. It returns nil.
@@ -102,14 +118,13 @@ func (r *Registration) Start(ctx context.Context) error {
 	said := ""
 	var changed <-chan struct{}
 	for due := r.Now(); ctx.Err() == nil; wait(ctx, changed, every*9/10+rand.N(every/5)) {
-		changed = r.Facts().Changed
-		if r.Now().Before(due) {
+		facts := r.Facts()
+		changed = facts.Changed
+		if r.Now().Before(due) && facts.FeedErr == nil {
 			r.log(ctx, &said, r.Count(ctx))
 			continue
 		}
-		beat, cancel := context.WithTimeout(ctx, timeout)
-		healthy, err := r.Beat(beat)
-		cancel()
+		healthy, err := r.Beat(ctx)
 		r.log(ctx, &said, err)
 		if healthy && err == nil {
 			due = r.Now().Add(heartbeat - every/2)
@@ -133,33 +148,31 @@ func (r *Registration) log(ctx context.Context, said *string, err error) {
 	}
 }
 
-// Count brings the object's counts, what it says of removals and the forwarders' word up to date, without asking the account.
+// Count brings the object up to date with what is known, without asking the account.
 func (r *Registration) Count(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
 	object, err := r.object(ctx)
 	if err != nil {
 		return err
 	}
-	next := object.DeepCopy()
-	r.belong(&next.Status, object.Generation)
-	r.observeEdge(&next.Status, object.Generation)
-	if err := r.count(ctx, &next.Status); err != nil {
-		return err
-	}
-	return r.write(ctx, object, next)
+	return r.report(ctx, object, object.DeepCopy())
 }
 
-// Beat registers once and brings the object up to date; nothing is written where there is no difference. healthy says that the account answered and
-// knows us; the error is about the object.
+// Beat registers once and brings the object up to date; nothing is written where there is no difference. healthy
+// reports whether the account answered and knows the installation; the error is about the object.
 func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
-	object, err := r.object(ctx)
+	object, uid, err := r.prepare(ctx)
 	if err != nil {
 		return false, err
 	}
-	uid, err := r.namespaceUID(ctx)
-	if err != nil {
-		return false, err
+	asking, cancel := context.WithTimeout(ctx, cmp.Or(r.AccountTimeout, accountTimeout))
+	operator, failure := r.Account.UpsertOperator(asking, r.operator(uid))
+	cancel()
+	if ctx.Err() != nil {
+		return false, ctx.Err() // the manager stops, which is no failure of the account
 	}
-	operator, failure := r.Account.UpsertOperator(ctx, r.operator(uid))
+	r.asked, r.failure = true, failure
 	next := object.DeepCopy()
 	if failure == nil {
 		if known := next.Status.OperatorID; known != "" && known != operator.ID {
@@ -167,13 +180,52 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 		}
 		next.Status.OperatorID = operator.ID
 	}
-	r.observe(&next.Status, object.Generation, failure)
+	reporting, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	return failure == nil, r.report(reporting, object, next)
+}
+
+// Standby writes that this release does nothing, as another one works in its namespace. It is called while this manager
+// does not lead.
+func (r *Registration) Standby(ctx context.Context, other string) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	object, err := r.object(ctx)
+	if err != nil {
+		return err
+	}
+	next := object.DeepCopy()
+	for _, unasked := range []string{v1alpha1.ConditionAPIReachable, v1alpha1.ConditionEdgeReachable} {
+		meta.RemoveStatusCondition(&next.Status.Conditions, unasked)
+	}
+	r.set(&next.Status, object.Generation, condition(
+		v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonSecondRelease, fmt.Sprintf(
+			"release %s does nothing: release %s works in this namespace; install each in a namespace of its own",
+			object.Name, other)))
+	return r.write(ctx, object, next)
+}
+
+// prepare returns what a heartbeat needs of the cluster: the object and the cluster's uid.
+func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperator, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	object, err := r.object(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	uid, err := r.namespaceUID(ctx)
+	return object, uid, err
+}
+
+// report completes the status of next and writes it where it differs from the object's.
+func (r *Registration) report(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+	r.observe(&next.Status, object.Generation)
 	r.belong(&next.Status, object.Generation)
 	r.observeEdge(&next.Status, object.Generation)
 	if err := r.count(ctx, &next.Status); err != nil {
-		return false, err
+		return err
 	}
-	return failure == nil, r.write(ctx, object, next)
+	return r.write(ctx, object, next)
 }
 
 // write writes the status where it differs.

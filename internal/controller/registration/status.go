@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,10 +19,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// observe puts what the heartbeat found into the status.
-func (r *Registration) observe(s *v1alpha1.KubernetesOperatorStatus, generation int64, failure error) {
-	for _, c := range r.conditions(failure) {
-		if last := meta.FindStatusCondition(s.Conditions, c.Type); last != nil && last.Reason == c.Reason && c.Reason == v1alpha1.ReasonUnreachable {
+// observe puts into the status what the last heartbeat found, and whether the endpoints can be read. Before the first
+// heartbeat, what an earlier manager found holds.
+func (r *Registration) observe(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if !r.asked {
+		return
+	}
+	for _, c := range r.conditions(r.failure, r.Facts()) {
+		last := meta.FindStatusCondition(s.Conditions, c.Type)
+		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
+		if last != nil && last.Reason == c.Reason && repeated {
 			c.Message = last.Message // the sentences of a network that is down differ from try to try, and say the same
 		}
 		r.set(s, generation, c)
@@ -38,23 +45,53 @@ func condition(typ string, status metav1.ConditionStatus, reason, message string
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 }
 
-// conditions returns those that the heartbeat can say something about: an API that is out of reach says nothing about the registration.
-func (r *Registration) conditions(failure error) []metav1.Condition {
-	answered := condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline, "the account's API answers")
-	if r.Facts().Polling {
-		answered.Message = "the account's API answers, but knows no watch: changes take up to 10 s"
+// conditions returns those that follow from the last heartbeat and from the feed: an API that is out of reach tells
+// nothing about the registration.
+func (r *Registration) conditions(failure error, facts Facts) []metav1.Condition {
+	answered := r.answered(facts)
+	if failure == nil {
+		return []metav1.Condition{answered, condition(v1alpha1.ConditionRegistered, metav1.ConditionTrue,
+			v1alpha1.ReasonRegistered, "the account knows this installation")}
 	}
-	switch account.CodeOf(failure) {
-	case "":
-		return []metav1.Condition{answered,
-			condition(v1alpha1.ConditionRegistered, metav1.ConditionTrue, v1alpha1.ReasonRegistered, "the account knows this installation")}
-	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeWrongKind, account.CodeExpired, account.CodeScope:
-		return []metav1.Condition{answered,
-			condition(v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonUnauthorized, safeMessage(failure))}
-	case account.CodeUnreachable, account.CodeBadAnswer, account.CodeInternal, account.CodeUnavailable, account.CodeTooMany:
-		return []metav1.Condition{condition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonUnreachable, failure.Error())}
+	typ, reason := classify(failure)
+	if typ == v1alpha1.ConditionAPIReachable {
+		return []metav1.Condition{condition(typ, metav1.ConditionFalse, reason, failure.Error())}
 	}
-	return []metav1.Condition{answered, condition(v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonAPIError, safeMessage(failure))}
+	return []metav1.Condition{answered, condition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
+}
+
+// answered returns APIReachable for an account that answers heartbeats: whether its endpoints can be read, too.
+func (r *Registration) answered(facts Facts) metav1.Condition {
+	switch {
+	case facts.FeedErr != nil && r.Now().Sub(facts.FeedErrSince) >= watchGrace:
+		return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
+			"the account's API answers, but changes of endpoints do not arrive: "+facts.FeedErr.Error())
+	case facts.Polling:
+		return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+			"the account's API answers, but knows no watch: changes take up to 10 s")
+	}
+	return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+		"the account's API answers")
+}
+
+// classify returns the condition that a failed heartbeat makes False, and the reason. The status decides, so that the
+// answers of another implementation of the API are understood as well.
+func classify(failure error) (typ, reason string) {
+	var e *account.Error
+	if !errors.As(failure, &e) || e.Code == account.CodeUnreachable {
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnreachable
+	}
+	switch status := e.HTTPStatus(); {
+	case e.Code == account.CodeBadAnswer, status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonBadAnswer
+	case status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		return v1alpha1.ConditionAPIReachable, v1alpha1.ReasonUnavailable
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return v1alpha1.ConditionRegistered, v1alpha1.ReasonUnauthorized
+	case e.Code == account.CodeLimit:
+		return v1alpha1.ConditionRegistered, v1alpha1.ReasonLimitReached
+	}
+	return v1alpha1.ConditionRegistered, v1alpha1.ReasonRejected
 }
 
 // safeMessage is the account's own sentence where there is one.

@@ -34,14 +34,19 @@ func TestRegistration(t *testing.T) {
 
 var _ = BeforeSuite(func() { config = testenv.Start(GinkgoTB()) })
 
-// fakeAccount answers with err, or registers.
+// fakeAccount answers with err, or registers. One that hangs never answers.
 type fakeAccount struct {
-	id   string
-	err  error
-	last account.Operator
+	id    string
+	err   error
+	hangs bool
+	last  account.Operator
 }
 
-func (a *fakeAccount) UpsertOperator(_ context.Context, o account.Operator) (*account.Operator, error) {
+func (a *fakeAccount) UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error) {
+	if a.hangs {
+		<-ctx.Done()
+		return nil, &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer", Cause: ctx.Err()}
+	}
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -128,6 +133,72 @@ var _ = Describe("a heartbeat", func() {
 		Expect(beat(ctx, false).ResourceVersion).To(Equal(k.ResourceVersion))
 		api.err = nil
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
+	})
+
+	It("reports an account that accepts connections and never answers, and keeps on counting", func(ctx SpecContext) {
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
+		api.hangs, r.AccountTimeout = true, 100*time.Millisecond
+		r.Edge = func() (bool, string) { return true, "" }
+		running, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(running) }()
+		Eventually(ctx, func(g Gomega) {
+			c := meta.FindStatusCondition(object(ctx).Status.Conditions, v1alpha1.ConditionAPIReachable)
+			g.Expect(string(c.Status) + " " + c.Reason).To(Equal("False Unreachable"))
+			g.Expect(c.Message).To(ContainSubstring("does not answer: context deadline exceeded"))
+		}).WithTimeout(5 * time.Second).Should(Succeed())
+		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "True Online", "")
+		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
+		stop()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+
+	It("reports endpoints that can be neither listed nor watched while heartbeats work", func(ctx SpecContext) {
+		beat(ctx, true)
+		f.Said()
+		facts.FeedErr = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
+		facts.FeedErrSince = f.Clock.Now()
+		Expect(r.Count(ctx)).To(Succeed())
+		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "") // the next BOOKMARK may be on its way
+		f.Clock.Step(20 * time.Second)
+		Expect(r.Count(ctx)).To(Succeed())
+		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "API answers, but changes of endpoints do not")
+		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "said nothing for 45s")
+		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
+		facts.FeedErr = nil
+		Expect(r.Count(ctx)).To(Succeed())
+		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "")
+	})
+
+	DescribeTable("names the condition and the reason of a failure", func(ctx SpecContext, err error, typ, reason string) {
+		api.err = err
+		expect(beat(ctx, false), typ, "False "+reason, "")
+	},
+		Entry("no API at this address", account.Errorf(account.CodeNoRoute, "no such route"), "APIReachable", "BadAnswer"),
+		Entry("another program's 404", &account.Error{Code: "ERR_X_1", Status: 404, Msg: "?"}, "APIReachable", "BadAnswer"),
+		Entry("a page", &account.Error{Code: account.CodeBadAnswer, Status: 200, Msg: "?"}, "APIReachable", "BadAnswer"),
+		Entry("no store", account.Errorf(account.CodeUnavailable, "the store is away"), "APIReachable", "Unavailable"),
+		Entry("too many requests", account.Errorf(account.CodeTooMany, "slower"), "APIReachable", "Unavailable"),
+		Entry("a dead network", errors.New("i/o timeout"), "APIReachable", "Unreachable"),
+		Entry("a scope", account.Errorf(account.CodeScope, "the key may not"), "Registered", "Unauthorized"),
+		Entry("another program's 403", &account.Error{Code: "ERR_X_2", Status: 403, Msg: "no"}, "Registered", "Unauthorized"),
+		Entry("too many operators", account.Errorf(account.CodeLimit, "delete some"), "Registered", "LimitReached"),
+		Entry("a rule", account.Invalid("description", "x", "too long"), "Registered", "Rejected"),
+	)
+
+	It("reports that another release works in the namespace", func(ctx SpecContext) {
+		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
+		f.Said()
+		for range 2 {
+			Expect(r.Standby(ctx, "x/first")).To(Succeed())
+		}
+		k := object(ctx)
+		expect(k, v1alpha1.ConditionRegistered, "False SecondRelease",
+			"release fairlead does nothing: release x/first works in this namespace")
+		Expect(meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionAPIReachable)).To(BeNil())
+		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning SecondRelease")))
+		expect(beat(ctx, true), v1alpha1.ConditionRegistered, "True Registered", "")
 	})
 
 	It("says that the key is wrong, with the account's sentence", func(ctx SpecContext) {

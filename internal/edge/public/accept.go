@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/pires/go-proxyproto"
+
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
 // maxHandshakes bounds the TLS handshakes at a time: they are what costs most, and anybody can ask for one.
@@ -70,7 +72,7 @@ func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, err
 		return nil, errors.New("the client has too many connections")
 	}
 	if !secure {
-		return newStrict(c, c, e.opt.headerTimeout), nil
+		return e.framed(c, framing.HTTP1), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opt.headerTimeout)
 	defer cancel()
@@ -89,9 +91,14 @@ func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, err
 	state := shaken.ConnectionState()
 	c.tls = &state
 	if state.NegotiatedProtocol == "h2" {
-		return shaken, nil
+		return e.framed(shaken, framing.HTTP2), nil
 	}
-	return newStrict(shaken, c, e.opt.headerTimeout), nil
+	return e.framed(shaken, framing.HTTP1), nil
+}
+
+// framed lets the HTTP server read only what every program reads alike.
+func (e *Edge) framed(c net.Conn, p framing.Protocol) *framing.Conn {
+	return framing.New(c, framing.Options{Protocol: p, StartTimeout: e.opt.headerTimeout, HeadTimeout: e.opt.headerTimeout, Linger: true})
 }
 
 // conn is a client's connection before TLS.
@@ -171,13 +178,15 @@ type connKey struct{}
 
 // withConn makes a request's connection known to its handler.
 func withConn(ctx context.Context, c net.Conn) context.Context {
-	switch c := c.(type) {
-	case *tls.Conn:
-		return context.WithValue(ctx, connKey{}, c.NetConn())
-	case *strict:
-		return context.WithValue(ctx, connKey{}, c.below)
+	framed, ok := c.(*framing.Conn)
+	if !ok {
+		return ctx
 	}
-	return ctx
+	below := framed.Conn
+	if secure, ok := below.(*tls.Conn); ok {
+		below = secure.NetConn()
+	}
+	return context.WithValue(ctx, connKey{}, below)
 }
 
 // queue is the listener of the HTTP server.

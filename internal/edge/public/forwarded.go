@@ -4,10 +4,13 @@
 package public
 
 import (
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 const (
@@ -16,8 +19,9 @@ const (
 	forwardedHost  = "X-Forwarded-Host"
 )
 
-// clientOf says who sent the request: the connection's client, or whom a trusted proxy names in X-Forwarded-For. Of the addresses there, the
-// last that is no trusted proxy counts: what stands before it, the client may have written.
+// clientOf says who sent the request: the connection's client, or whom a trusted proxy names in
+// X-Forwarded-For. Of the addresses there, the last that is no trusted proxy counts: what stands
+// before it, the client may have written.
 func (e *Edge) clientOf(c *conn, r *http.Request) Client {
 	client := Client{Addr: c.client, TLS: c.tls != nil}
 	if r.ProtoMajor == 1 {
@@ -43,8 +47,9 @@ func (e *Edge) hops(c *conn, r *http.Request) []netip.Addr {
 	return hops(r, c.client.Addr(), e.opt.TrustedProxies)
 }
 
-// ForwardedClient says whom a request over a connection from the address is of: of the addresses in a trusted proxy's X-Forwarded-For the last that
-// is no trusted proxy. Of a connection from elsewhere it is that address.
+// ForwardedClient says whom a request over a connection from the address is of: of the addresses in
+// a trusted proxy's X-Forwarded-For the last that is no trusted proxy. Of a connection from
+// elsewhere it is that address.
 func ForwardedClient(r *http.Request, from netip.Addr, trusted []netip.Prefix) netip.Addr {
 	return hops(r, from.Unmap().WithZone(""), trusted)[0]
 }
@@ -85,8 +90,9 @@ func parseHop(s string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), true
 }
 
-// setForwarded replaces what the request says about hops before us by what is true, in every spelling: servers that turn header names into
-// variables do not tell "-" from "_", or from any other sign.
+// setForwarded replaces what the request says about hops before us by what is true. A trusted proxy
+// is believed as well in X-Forwarded-For and -Proto only: it passes on other names as clients send
+// them.
 func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
 	hops := e.hops(c, r)
 	if len(hops) > 1 {
@@ -96,25 +102,9 @@ func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme stri
 	for i, a := range hops {
 		texts[i] = a.String()
 	}
-	for name := range r.Header {
-		plain := strings.Map(plainly, name)
-		if plain == "forwarded" || plain == "x-real-ip" || strings.HasPrefix(plain, "x-forwarded-") {
-			delete(r.Header, name)
-		}
-	}
+	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return account.IsForwardingHeader(name) })
 	r.Header.Set(forwardedFor, strings.Join(texts, ", "))
 	r.Header.Set(forwardedProto, scheme)
 	r.Header.Set(forwardedHost, r.Host)
 	r.RemoteAddr = client.Addr.String()
-}
-
-// plainly makes "-" of what is no letter and no digit, and small letters of the others.
-func plainly(r rune) rune {
-	switch {
-	case 'A' <= r && r <= 'Z':
-		return r + 'a' - 'A'
-	case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
-		return r
-	}
-	return '-'
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
 // The page's sentence for hosts that nobody has, that somebody must not have, and that have no agent's or cloud endpoint at the port: one for all.
@@ -21,7 +22,7 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		panic("public: a request without its connection")
 	}
-	if problem := malformed(r); problem != "" {
+	if problem := framing.CheckRequest(r); problem != "" {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
@@ -51,19 +52,6 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	default:
 		e.opt.Page(w, r, account.CodeEndpointUnknown, nothingHere)
 	}
-}
-
-// malformed says what is wrong with a request that net/http lets through and that some other program might read in another way.
-func malformed(r *http.Request) string {
-	switch {
-	case r.Method == http.MethodConnect:
-		return "CONNECT is not a request to an endpoint."
-	case !strings.HasPrefix(r.RequestURI, "/") && (r.RequestURI != "*" || r.Method != http.MethodOptions):
-		return "The request's target must be a path."
-	case r.ProtoMajor == 2 && len(r.Header["Host"]) > 0 && (len(r.Header["Host"]) > 1 || r.Header["Host"][0] != r.Host):
-		return "The request names two hosts."
-	}
-	return ""
 }
 
 // splitHost reads the host of a request; the port is the scheme's where it names none. What is no host that an endpoint can have becomes "".

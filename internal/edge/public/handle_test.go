@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
 func TestARequestGoesToTheEndpointOfItsHost(t *testing.T) {
@@ -82,7 +83,7 @@ func TestCertificatesByName(t *testing.T) {
 		"an upper-case name in the SNI": {"APP.example.com", "app.example.com", "200"},
 	} {
 		conn := w.dialTLS(c.sni, "http/1.1")
-		expect(t, conn, "GET / HTTP/1.1\r\nHost: "+c.host+"\r\nConnection: close\r\n\r\n", c.want)
+		framingtest.Expect(t, conn, "GET / HTTP/1.1\r\nHost: "+c.host+"\r\nConnection: close\r\n\r\n", c.want)
 		if t.Failed() {
 			t.Fatal(name)
 		}
@@ -168,6 +169,14 @@ func TestHeadsOfHTTP2(t *testing.T) {
 		"a line in the method":    {[]string{":method", "GET / HTTP/1.1\r\n", ":scheme", "https", ":authority", "app.example.com", ":path", "/a"}, "400 reset"},
 		"connection":              {with("connection", "close"), "400 reset"},
 		"transfer-encoding":       {with("transfer-encoding", "chunked"), "400 reset"},
+		"a blank in the method":   {[]string{":method", "GET /b", ":scheme", "https", ":authority", "app.example.com", ":path", "/a"}, "400 reset"},
+		"a te":                    {with("te", "gzip"), "400 reset"},
+		"a te of trailers":        {with("te", "trailers"), "200"},
+		"two lengths":             {with("content-length", "0", "content-length", "1"), "400"},
+		"the same length twice":   {with("content-length", "0", "content-length", "0"), "400"},
+		"a length without a body": {with("content-length", "3"), "400"},
+		"a length of nothing":     {with("content-length", "0"), "200"},
+		"a length in words":       {with("content-length", "three"), "400"},
 		"upgrade":                 {with("upgrade", "h2c"), "400 reset"},
 		"another authority":       {[]string{":method", "GET", ":scheme", "https", ":authority", "app.other.test", ":path", "/a"}, "421"},
 		"CONNECT":                 {[]string{":method", "CONNECT", ":authority", "app.example.com:443"}, "400"},
@@ -179,11 +188,13 @@ func TestHeadsOfHTTP2(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	h := w.h2("app.example.com") // a body that is not as long as it says
-	h.ask(1, false, ":method", "POST", ":scheme", "https", ":authority", "app.example.com", ":path", "/a", "content-length", "3")
-	_ = h.framer.WriteData(1, true, []byte("abcd"))
-	if got := h.outcome(1); got == "200" {
-		t.Error("a body longer than its length was taken")
+	for _, body := range []string{"abcd", "ab"} {
+		h := w.h2("app.example.com")
+		h.ask(1, false, ":method", "POST", ":scheme", "https", ":authority", "app.example.com", ":path", "/a", "content-length", "3")
+		_ = h.framer.WriteData(1, true, []byte(body))
+		if got := h.outcome(1); got == "200" {
+			t.Errorf("a body of %d bytes whose length is stated as 3 was taken", len(body))
+		}
 	}
 }
 
@@ -317,9 +328,9 @@ func TestPROXYProtocol(t *testing.T) {
 		conn := w.dial(w.http)
 		_, _ = io.WriteString(conn, c.header)
 		if c.header == "" || c.want != "" {
-			_, _ = io.WriteString(conn, closing)
+			_, _ = io.WriteString(conn, framingtest.Closing)
 		}
-		all, _ := answers(conn)
+		all, _ := framingtest.Answers(conn)
 		if got := strings.Join(all, " "); c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -327,15 +338,15 @@ func TestPROXYProtocol(t *testing.T) {
 	conn := w.dial(w.https) // before TLS, not inside
 	_, _ = io.WriteString(conn, v2("192.0.2.1:4711"))
 	secure := tls.Client(conn, &tls.Config{ServerName: "app.example.com", RootCAs: w.roots})
-	_, _ = io.WriteString(secure, strings.ReplaceAll(closing, "plain", "app"))
-	if all, _ := answers(secure); len(all) != 1 || !strings.Contains(all[0], "|192.0.2.1|true|") {
+	_, _ = io.WriteString(secure, strings.ReplaceAll(framingtest.Closing, "plain", "app"))
+	if all, _ := framingtest.Answers(secure); len(all) != 1 || !strings.Contains(all[0], "|192.0.2.1|true|") {
 		t.Errorf("over TLS: %q", all)
 	}
 	distrustful := newWorld(t, func(o *Options) {
 		o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	})
-	expect(t, distrustful.dial(distrustful.http), "PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n"+closing, "400")
-	expect(t, distrustful.dial(distrustful.http), closing, "200")
+	framingtest.Expect(t, distrustful.dial(distrustful.http), "PROXY TCP4 192.0.2.1 203.0.113.1 4711 80\r\n"+framingtest.Closing, "400")
+	framingtest.Expect(t, distrustful.dial(distrustful.http), framingtest.Closing, "200")
 }
 
 func TestAnUpgradeIsPassedOn(t *testing.T) {

@@ -4,7 +4,6 @@
 package public
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -63,7 +62,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	w := &world{t: t, roots: x509.NewCertPool(), log: &logText{}}
 	dir := t.TempDir()
-	w.issue(dir, "apps", time.Hour, "*.example.com", "example.com")
+	w.issue(dir, "apps", time.Hour, "*.example.com", "example.com", "localhost")
 	w.issue(dir, "other", time.Hour, "app.other.test")
 	certs, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.log.logger())
 	if err != nil {
@@ -203,21 +202,6 @@ func text(t *testing.T, res *http.Response) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// answers reads every answer on a connection until it ends, as "200 body", and says how it ended.
-func answers(c net.Conn) (all []string, end error) {
-	for r := bufio.NewReader(c); ; {
-		res, err := http.ReadResponse(r, nil)
-		if err != nil {
-			return all, err
-		}
-		b, err := io.ReadAll(res.Body)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, fmt.Sprintf("%d %s", res.StatusCode, b))
-	}
 }
 
 // logText collects log lines.

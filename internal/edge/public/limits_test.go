@@ -20,13 +20,14 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
 // hold has a connection with a request that is being answered.
 func hold(t *testing.T, w *world, header string) io.Closer {
 	t.Helper()
 	c := w.dial(w.http)
-	_, _ = io.WriteString(c, header+"GET /held HTTP/1.1\r\n"+plainHost+"\r\n")
+	_, _ = io.WriteString(c, header+"GET /held HTTP/1.1\r\n"+framingtest.Host+"\r\n")
 	b := make([]byte, 1)
 	if _, err := c.Read(b); err != nil {
 		t.Fatal(err)
@@ -39,8 +40,8 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 	t.Parallel()
 	served := func(w *world, header string) bool {
 		c := w.dial(w.http)
-		_, _ = io.WriteString(c, header+closing)
-		all, _ := answers(c)
+		_, _ = io.WriteString(c, header+framingtest.Closing)
+		all, _ := framingtest.Answers(c)
 		return len(all) == 1
 	}
 	again := func(w *world, header string) {
@@ -93,11 +94,11 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.headerTimeout = 300 * time.Millisecond })
 	for name, send := range map[string]string{
-		"nothing": "", "half a head": "GET / HTTP/1.1\r\nHost: pl", "half of a second head": "GET / HTTP/1.1\r\n" + plainHost + "\r\nGET / HTTP/1.1\r\nHost",
+		"nothing": "", "half a head": "GET / HTTP/1.1\r\nHost: pl", "half of a second head": "GET / HTTP/1.1\r\n" + framingtest.Host + "\r\nGET / HTTP/1.1\r\nHost",
 	} {
 		c := w.dial(w.http)
 		_, _ = io.WriteString(c, send)
-		if all, err := answers(c); errors.Is(err, os.ErrDeadlineExceeded) || len(all) > 1 {
+		if all, err := framingtest.Answers(c); errors.Is(err, os.ErrDeadlineExceeded) || len(all) > 1 {
 			t.Errorf("%s: %q %v", name, all, err)
 		}
 		c = w.dial(w.https)
@@ -117,7 +118,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			}
 		}
 	}()
-	if all, err := answers(drip); errors.Is(err, os.ErrDeadlineExceeded) || len(all) > 0 {
+	if all, err := framingtest.Answers(drip); errors.Is(err, os.ErrDeadlineExceeded) || len(all) > 0 {
 		t.Errorf("a head that drips: %q %v", all, err)
 	}
 	_ = drip.Close()
@@ -138,7 +139,7 @@ func TestShutdown(t *testing.T) {
 		}
 	})
 	idle := w.dial(w.http)
-	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\n"+plainHost+"\r\n")
+	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\n"+framingtest.Host+"\r\n")
 	h := w.h2("app.example.com")
 	h.ask(1, true, ":method", "GET", ":scheme", "https", ":authority", "app.example.com", ":path", "/wait")
 	<-entered
@@ -146,7 +147,7 @@ func TestShutdown(t *testing.T) {
 	defer cancel()
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.edge.Shutdown(ctx) }()
-	if all, err := answers(idle); errors.Is(err, os.ErrDeadlineExceeded) || len(all) != 1 {
+	if all, err := framingtest.Answers(idle); errors.Is(err, os.ErrDeadlineExceeded) || len(all) != 1 {
 		t.Errorf("an idle connection: %q %v", all, err)
 	}
 	away, body := false, ""

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
 // Defaults of Options.
@@ -23,11 +24,9 @@ const (
 	DefaultMaxConns          = 20_000
 	DefaultMaxConnsPerClient = 1_000
 
-	defaultHeaderTimeout = 10 * time.Second
-	idleTimeout          = 2 * time.Minute
-	maxHeader            = 64 << 10
-	maxHTTP2Streams      = 250
-	pingAfter            = 30 * time.Second // of silence on an HTTP/2 connection
+	idleTimeout     = 2 * time.Minute
+	maxHTTP2Streams = 250
+	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
 
 	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what one stream may have, so that an upstream that does
 	// not read holds up its own upload and not those beside it.
@@ -65,7 +64,7 @@ type Options struct {
 	MaxConns          int            // of all clients; 0 = DefaultMaxConns
 	MaxConnsPerClient int            // of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
 
-	headerTimeout time.Duration // of a request's header, a PROXY header, a TLS handshake; 0 = defaultHeaderTimeout; tests change it
+	headerTimeout time.Duration // of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; tests change it
 }
 
 // Edge is the public edge. It is safe for concurrent use.
@@ -89,7 +88,7 @@ type Edge struct {
 func New(o Options) *Edge {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
-	o.headerTimeout = cmp.Or(o.headerTimeout, defaultHeaderTimeout)
+	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
 	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger), lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: o.Certificates.get}
@@ -101,22 +100,23 @@ func New(o Options) *Edge {
 func (e *Edge) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true) // TLS has ended already; framing lets HTTP/2 through where ALPN agreed on it
 	return &http.Server{
 		Handler:                      http.HandlerFunc(e.handle),
 		ReadHeaderTimeout:            e.opt.headerTimeout,
 		IdleTimeout:                  idleTimeout,
-		MaxHeaderBytes:               maxHeader,
+		MaxHeaderBytes:               framing.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
 		Protocols:                    protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxHTTP2Streams, SendPingTimeout: pingAfter, MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
+			MaxConcurrentStreams: maxHTTP2Streams, MaxReadFrameSize: framing.MaxFrameSize, SendPingTimeout: pingAfter,
+			MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
 		},
 		ErrorLog:    slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 		ConnContext: withConn,
 		ConnState: func(c net.Conn, state http.ConnState) {
-			if s, ok := c.(*strict); ok {
-				s.state(state)
+			if framed, ok := c.(*framing.Conn); ok {
+				framed.SetState(state)
 			}
 		},
 	}

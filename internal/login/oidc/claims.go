@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ const (
 // claims are what a provider says of a person.
 type claims struct {
 	Email     string `json:"email"`
-	Verified  truth  `json:"email_verified"`
-	Domain    truth  `json:"xms_edov"` // Microsoft's: the owner of the address's domain is verified
+	Verified  *truth `json:"email_verified"` // nil = nothing is said
+	Domain    truth  `json:"xms_edov"`       // Microsoft's: the owner of the address's domain is verified
 	Name      string `json:"name"`
 	Username  string `json:"preferred_username"`
 	Nickname  string `json:"nickname"`
@@ -84,11 +85,29 @@ var technical = []string{
 	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
 }
 
+// microsoftHosts are those of Microsoft Entra's issuers: of all clouds, for tokens of version 2 and
+// of version 1.
+var microsoftHosts = []string{
+	"login.microsoftonline.com", "login.microsoftonline.us", "login.partner.microsoftonline.cn",
+	"sts.windows.net", "sts.chinacloudapi.cn",
+}
+
+// isVerified reports whether the issuer vouches for the address. It does by email_verified.
+// Microsoft sends none, but xms_edov if an administrator wants it; of another issuer that claim
+// means nothing.
+func (c *claims) isVerified(issuer string) bool {
+	if c.Verified != nil {
+		return bool(*c.Verified)
+	}
+	u, err := url.Parse(issuer)
+	return err == nil && u.Scheme == "https" && slices.Contains(microsoftHosts, u.Host) && bool(c.Domain)
+}
+
 // identity is what rules and upstreams may know. An address that nobody has verified is nobody's. Too many groups are an error: no group is ever
 // missing without a word.
-func (c *claims) identity(subject string, groups []string) (account.LoginIdentity, error) {
+func (c *claims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
 	id := account.LoginIdentity{ProviderUserID: subject, Name: bound(c.Name), Username: bound(c.Username)}
-	if c.Verified || c.Domain {
+	if c.isVerified(issuer) {
 		id.Email = bound(c.Email)
 	}
 	if id.Username == "" {
@@ -108,7 +127,7 @@ func (c *claims) identity(subject string, groups []string) (account.LoginIdentit
 		if slices.Contains(technical, name) || len(name) > maxText || len(id.Attributes) == maxAttributes {
 			continue
 		}
-		if list, _ := texts(c.all[name], maxValues); list != nil {
+		if list, whole := texts(c.all[name], maxValues); whole && list != nil {
 			if id.Attributes == nil {
 				id.Attributes = map[string][]string{}
 			}

@@ -103,7 +103,7 @@ func TestGitHub(t *testing.T) {
 	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	made, err := New(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOAuth, Provider: "github", IssuerURL: srv.URL + "/", ClientID: "client", ClientSecret: "hush"}, srv.Client())
+	made, err := Factory()(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOAuth, Provider: "github", IssuerURL: srv.URL + "/", ClientID: "client", ClientSecret: "hush"}, srv.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 			}
 			return w.Result(), nil
 		})}
-		d := &discovery{dialect: dialectOf("", "https://idp.example.com"), client: client}
+		d := &discovery{dialect: dialectOf("", "https://idp.example.com"), client: client, keys: newKeySets()}
 		for range 3 {
 			if _, err := d.get(t.Context()); err == nil || asked != 1 {
 				t.Fatalf("%v, asked %d times", err, asked)

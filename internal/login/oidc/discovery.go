@@ -29,6 +29,7 @@ const (
 type discovery struct {
 	dialect dialect
 	client  *http.Client
+	keys    *keySets
 
 	mu    sync.Mutex
 	known *described
@@ -43,6 +44,16 @@ type described struct {
 	issuer   string // may be a template
 	endpoint oauth2.Endpoint
 	issParam bool // answers name the issuer
+	keys     *keySet
+	signing  []string // algorithms of signatures
+}
+
+// verifier returns what judges the tokens of a client, and the keys that it judges one token with.
+func (d *described) verifier(clientID string, wait bool) (*goidc.IDTokenVerifier, *verifier) {
+	keys := &verifier{keySet: d.keys, wait: wait}
+	return goidc.NewVerifier(d.issuer, keys, &goidc.Config{
+		ClientID: clientID, SupportedSigningAlgs: d.signing, SkipIssuerCheck: isTemplate(d.issuer),
+	}), keys
 }
 
 // get returns the description.
@@ -119,7 +130,14 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 		}
 		p = more.NewProvider(ctx)
 	}
-	found := &described{Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam}
+	found := &described{
+		Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam, keys: d.keys.of(more.JWKSURL, d.client),
+	}
+	for _, a := range algorithms {
+		if slices.Contains(more.Algorithms, string(a)) {
+			found.signing = append(found.signing, string(a))
+		}
+	}
 	found.endpoint.AuthStyle = oauth2.AuthStyleInHeader
 	if len(more.Auth) > 0 && !slices.Contains(more.Auth, "client_secret_basic") && slices.Contains(more.Auth, "client_secret_post") {
 		found.endpoint.AuthStyle = oauth2.AuthStyleInParams

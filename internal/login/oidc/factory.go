@@ -61,20 +61,26 @@ func (d *dialect) or(issuer string) {
 	}
 }
 
-// New makes the provider of an action oauth or openid-connect. It is a login.Factory.
-func New(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
+// Factory returns the factory of the providers of the actions oauth and openid-connect. They share
+// what they know of providers' keys.
+func Factory() login.Factory {
+	keys := newKeySets()
+	return func(c *trafficpolicy.LoginConfig, client *http.Client) (login.Provider, error) {
+		return newProvider(c, client, keys)
+	}
+}
+
+func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, keys *keySets) (login.Provider, error) {
 	s := settings{config: c, client: client}
 	switch {
 	case c.Kind == trafficpolicy.LoginOAuth && c.Provider == "github":
 		return newGitHub(s), nil
 	case c.Kind == trafficpolicy.LoginOAuth && slices.Contains([]string{"google", "gitlab", "microsoft"}, c.Provider), c.Kind == trafficpolicy.LoginOIDC && c.IssuerURL != "":
 		d := dialectOf(c.Provider, c.IssuerURL)
-		return &provider{settings: s, dialect: d, discovery: &discovery{dialect: d, client: client}}, nil
+		return &provider{settings: s, dialect: d, discovery: &discovery{dialect: d, client: client, keys: keys}}, nil
 	}
 	return nil, fmt.Errorf("no provider %q of the kind %s", c.Provider, c.Kind)
 }
-
-var _ login.Factory = New
 
 // settings are what all providers here need.
 type settings struct {

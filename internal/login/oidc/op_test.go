@@ -29,6 +29,7 @@ import (
 type op struct {
 	t        *testing.T
 	srv      *httptest.Server
+	client   *http.Client
 	key      *ecdsa.PrivateKey
 	kid      string
 	describe map[string]any // over the usual description
@@ -49,6 +50,31 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 func startOP(t *testing.T) *op {
+	t.Helper()
+	p, handler := newOP(t)
+	p.srv = httptest.NewServer(handler)
+	p.client = p.srv.Client()
+	t.Cleanup(p.srv.Close)
+	return p
+}
+
+// startBubbleOP is startOP without a network, for bubbles of synctest.
+func startBubbleOP(t *testing.T) *op {
+	t.Helper()
+	p, handler := newOP(t)
+	p.srv = &httptest.Server{URL: "https://idp.example.com"}
+	p.client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		if r.Body == nil {
+			r.Body = http.NoBody
+		}
+		handler.ServeHTTP(w, r)
+		return w.Result(), nil
+	})}
+	return p
+}
+
+func newOP(t *testing.T) (*op, http.Handler) {
 	t.Helper()
 	p := &op{t: t, key: newKey(t), kid: "1", asked: map[string]*atomic.Int32{}}
 	mux := http.NewServeMux()
@@ -78,9 +104,7 @@ func startOP(t *testing.T) *op {
 			serve(w, r)
 		})
 	}
-	p.srv = httptest.NewServer(mux)
-	t.Cleanup(p.srv.Close)
-	return p
+	return p, mux
 }
 
 func answerJSON(w http.ResponseWriter, v any) {
@@ -102,7 +126,7 @@ func (p *op) token(w http.ResponseWriter, r *http.Request) {
 // usual are the claims of a good token, with changes.
 func (p *op) usual(change map[string]any) map[string]any {
 	claims := map[string]any{"iss": p.srv.URL, "sub": "1078", "aud": "client", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": "nonce", "email": "ann@example.com",
-		"email_verified": true, "name": "Ann", "preferred_username": "ann", "groups": []string{"a", "b"}, "sid": "sid", "auth_time": 1_800_000_000, "department": "sales", "level": 3}
+		"email_verified": true, "name": "Ann", "preferred_username": "ann", "groups": []string{"a", "b"}, "sid": "sid", "auth_time": 1_700_000_000, "department": "sales", "level": 3}
 	for k, v := range change {
 		if claims[k] = v; v == nil {
 			delete(claims, k)
@@ -146,7 +170,7 @@ func (p *op) config() trafficpolicy.LoginConfig {
 
 func (p *op) provider(c trafficpolicy.LoginConfig) login.CallbackProvider {
 	p.t.Helper()
-	made, err := New(&c, p.srv.Client())
+	made, err := Factory()(&c, p.client)
 	if err != nil {
 		p.t.Fatal(err)
 	}

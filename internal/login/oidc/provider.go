@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/login"
 )
 
@@ -68,8 +70,8 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 		return nil, exchangeError(err)
 	}
 	id, err := p.verify(ctx, d, token, f)
-	if noKeys(err) {
-		return nil, login.Unanswered(err)
+	if account.CodeOf(err) == account.CodeProviderFailed {
+		return nil, err
 	}
 	if err != nil {
 		return nil, login.Refused("The identity provider's answer does not hold for this login.", err)
@@ -84,32 +86,23 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 	return p.confirmed(id, said)
 }
 
-// verify returns the ID token once everything about it holds.
+// verify returns the ID token once everything about it holds. Its error is CodeProviderFailed when
+// that cannot be judged.
 func (p *provider) verify(ctx context.Context, d *described, token *oauth2.Token, f *login.Flow) (*goidc.IDToken, error) {
+	tokens, keys := d.verifier(p.config.ClientID, true)
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
 		return nil, errors.New("the token endpoint has sent no ID token")
 	}
-	id, err := d.Verifier(&goidc.Config{ClientID: p.config.ClientID, SkipIssuerCheck: isTemplate(d.issuer)}).Verify(ctx, raw)
+	id, err := tokens.Verify(ctx, raw)
+	if keys.fetchErr != nil {
+		return nil, login.Unanswered(keys.fetchErr)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("checking the ID token: %w", err)
 	}
-	var more struct {
-		Party  string `json:"azp"`
-		Tenant string `json:"tid"`
-	}
-	if err := id.Claims(&more); err != nil {
-		return nil, fmt.Errorf("reading the ID token: %w", err)
-	}
-	switch {
-	case id.Subject == "":
-		return nil, errors.New("the ID token names nobody")
-	case f.Nonce == "" || id.Nonce != f.Nonce:
-		return nil, errors.New("the ID token has another nonce")
-	case more.Party != "" && more.Party != p.config.ClientID, more.Party == "" && len(id.Audience) > 1:
-		return nil, fmt.Errorf("the ID token is for another party, %.100q", more.Party)
-	case isTemplate(d.issuer) && !ofTenant(d.issuer, id.Issuer, more.Tenant):
-		return nil, fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
+	if err := p.check(d, id, f); err != nil {
+		return nil, err
 	}
 	if id.AccessTokenHash != "" {
 		if err := id.VerifyAccessToken(token.AccessToken); err != nil {
@@ -119,9 +112,39 @@ func (p *provider) verify(ctx context.Context, d *described, token *oauth2.Token
 	return id, nil
 }
 
-// noKeys says whether a token could not be judged because the provider does not give its keys out. The library has words for it only.
-func noKeys(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "failed to verify signature: fetching keys ")
+// check checks the claims of an ID token that the library leaves to its callers.
+func (p *provider) check(d *described, id *goidc.IDToken, f *login.Flow) error {
+	var more struct {
+		Party  string `json:"azp"`
+		Tenant string `json:"tid"`
+	}
+	if err := id.Claims(&more); err != nil {
+		return fmt.Errorf("reading the ID token: %w", err)
+	}
+	switch {
+	case id.Subject == "":
+		return errors.New("the ID token names nobody")
+	case f.Nonce == "" || id.Nonce != f.Nonce:
+		return errors.New("the ID token has another nonce")
+	case more.Party != "" && more.Party != p.config.ClientID, more.Party == "" && len(id.Audience) > 1:
+		return fmt.Errorf("the ID token is for another party, %.100q", more.Party)
+	case isTemplate(d.issuer) && !ofTenant(d.issuer, id.Issuer, more.Tenant):
+		return fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
+	case id.IssuedAt.Before(f.Began.Add(-login.ClockSkew)):
+		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(), f.Began)
+	}
+	return issued(id.IssuedAt)
+}
+
+// issued checks the time at which a token was issued.
+func issued(at time.Time) error {
+	switch ahead := time.Until(at); {
+	case at.Unix() <= 0:
+		return errors.New("the token does not say when it was issued (iat)")
+	case ahead > login.ClockSkew:
+		return fmt.Errorf("the token was issued (iat) %s ahead of this server's clock", ahead.Round(time.Second))
+	}
+	return nil
 }
 
 // tenantID stands for the id of a tenant in issuers of providers with many.
@@ -157,15 +180,20 @@ func (p *provider) complement(ctx context.Context, d *described, token *oauth2.T
 }
 
 func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed, error) {
-	who, err := said.identity(id.Subject, p.dialect.groups)
+	who, err := said.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
 		return nil, login.Refused("The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it say fewer.", err)
+	}
+	required := p.dialect.maxAge
+	if own := p.config.RequireAuthTime; own != nil {
+		required = *own
 	}
 	return &login.Confirmed{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: identityProvider(p.dialect.name, p.dialect.url),
 		Identity: who,
-		Issuer:   id.Issuer, Subject: id.Subject, SessionID: said.SessionID, AuthTime: said.authTime(),
+		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: said.SessionID,
+		AuthTime: said.authTime(), AuthTimeRequired: required,
 	}, nil
 }
 
@@ -178,14 +206,21 @@ func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutTok
 	if isTemplate(d.issuer) {
 		return login.LogoutToken{}, errors.New("the provider has many issuers: give provider_url with the tenant")
 	}
-	t, err := d.Verifier(&goidc.Config{ClientID: p.config.ClientID}).VerifyLogout(goidc.ClientContext(ctx, p.client), r.PostForm.Get("logout_token"))
-	if noKeys(err) {
-		return login.LogoutToken{}, login.Unanswered(err)
+	tokens, keys := d.verifier(p.config.ClientID, false)
+	t, err := tokens.VerifyLogout(ctx, r.PostForm.Get("logout_token"))
+	switch {
+	case keys.fetchErr != nil:
+		return login.LogoutToken{}, login.Unanswered(keys.fetchErr)
+	case err == nil:
+		err = issued(t.IssuedAt)
 	}
 	if err != nil {
 		return login.LogoutToken{}, fmt.Errorf("checking the logout token: %w", err)
 	}
-	return login.LogoutToken{Issuer: t.Issuer, Subject: t.Subject, SessionID: t.SessionID, ID: t.TokenID, Expires: t.Expiry}, nil
+	return login.LogoutToken{
+		Issuer: t.Issuer, Client: p.config.ClientID, Subject: t.Subject, SessionID: t.SessionID,
+		ID: t.TokenID, Expires: t.Expiry,
+	}, nil
 }
 
 // exchangeError makes the error of a code that was not exchanged. Of the answer it keeps the error only: whole answers may hold what was sent.

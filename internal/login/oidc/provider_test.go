@@ -70,8 +70,8 @@ func TestCallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(p.srv.URL, "http://")
-	want := &login.Confirmed{Key: "oidc\x00" + p.srv.URL + "\x001078", Provider: account.IdentityProvider{Name: host, URL: p.srv.URL}, Issuer: p.srv.URL, Subject: "1078", SessionID: "sid",
-		AuthTime: time.Unix(1_800_000_000, 0).UTC(),
+	want := &login.Confirmed{Key: "oidc\x00" + p.srv.URL + "\x001078", Provider: account.IdentityProvider{Name: host, URL: p.srv.URL}, Issuer: p.srv.URL, Client: "client", Subject: "1078", SessionID: "sid",
+		AuthTime: time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
 		Identity: account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann", Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -96,6 +96,12 @@ func TestTokensThatDoNotCount(t *testing.T) {
 		"another party":           {claims: map[string]any{"aud": []string{"client", "other"}, "azp": "other"}},
 		"expired":                 {claims: map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}},
 		"without an end":          {claims: map[string]any{"exp": nil}},
+		"issued in the future":    {claims: map[string]any{"iat": time.Now().Add(2 * time.Minute).Unix()}},
+		"issued before the login": {claims: map[string]any{"iat": time.Now().Add(-2 * time.Minute).Unix()}},
+		"issued at no time":       {claims: map[string]any{"iat": nil}},
+		"issued at zero":          {claims: map[string]any{"iat": 0}},
+		"in JSON, flattened":      {sign: func(p *op, claims map[string]any) string { return inJSON(p.signed(claims), false) }},
+		"in JSON, general":        {sign: func(p *op, claims map[string]any) string { return inJSON(p.signed(claims), true) }},
 		"not yet":                 {claims: map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}},
 		"another nonce":           {claims: map[string]any{"nonce": "other"}},
 		"no nonce":                {claims: map[string]any{"nonce": nil}},
@@ -186,10 +192,11 @@ func TestWhatIsKnownOfAPerson(t *testing.T) {
 		"of which nothing is said":        {map[string]any{"email_verified": nil}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
 		"verified in words":               {map[string]any{"email_verified": "true"}, nil, func(*account.LoginIdentity) {}},
 		"verified by nonsense":            {map[string]any{"email_verified": []int{1}}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"by the domain's owner":           {map[string]any{"email_verified": nil, "xms_edov": true}, nil, func(*account.LoginIdentity) {}},
+		"by the domain's owner":           {map[string]any{"email_verified": nil, "xms_edov": true}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
+		"by it, and by nobody":            {map[string]any{"email_verified": false, "xms_edov": true}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
 		"one group":                       {map[string]any{"groups": "a"}, nil, func(id *account.LoginIdentity) { id.Groups = []string{"a"} }},
 		"groups that are none":            {map[string]any{"groups": map[string]int{"a": 1}}, nil, func(id *account.LoginIdentity) { id.Groups = nil }},
-		"long texts":                      {map[string]any{"department": []string{long, "b"}, "preferred_username": long}, nil, func(id *account.LoginIdentity) { id.Username = ""; id.Attributes["department"] = []string{"b"} }},
+		"long texts":                      {map[string]any{"department": []string{long, "b"}, "preferred_username": long}, nil, func(id *account.LoginIdentity) { id.Username = ""; id.Attributes = nil }},
 		"the rest from userinfo":          {map[string]any{"name": nil, "email": nil, "email_verified": nil}, map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true}, func(*account.LoginIdentity) {}},
 		"userinfo that verifies another":  {map[string]any{"name": nil, "email_verified": false}, map[string]any{"sub": "1078", "name": "Ann", "email": "eve@example.com", "email_verified": true}, func(id *account.LoginIdentity) { id.Email = "" }},
 	} {
@@ -216,18 +223,39 @@ func TestWhatIsKnownOfAPerson(t *testing.T) {
 	}
 }
 
-func TestKeysAreRotated(t *testing.T) {
+// Zero, negative and no auth_time are one: the provider does not say when it asked.
+func TestProvider_ReadsAuthTime(t *testing.T) {
 	t.Parallel()
 	p := startOP(t)
-	provider := p.provider(p.config())
-	for kid := range 3 {
-		p.key, p.kid = newKey(t), string(rune('a'+kid))
-		if _, err := callback(t, provider, "code=c"); err != nil {
-			t.Errorf("with the key %s: %v", p.kid, err)
+	for said, want := range map[any]time.Time{1_700_000_000: time.Unix(1_700_000_000, 0).UTC(), 0: {}, -1: {}, nil: {}} {
+		p.claims = map[string]any{"auth_time": said}
+		if got, err := callback(t, p.provider(p.config()), "code=c"); err != nil || !got.AuthTime.Equal(want) {
+			t.Errorf("auth_time %v: %+v, %v", said, got, err)
 		}
 	}
-	if n := p.asked["/.well-known/openid-configuration"].Load(); n != 1 {
-		t.Errorf("the description was read %d times", n)
+	yes, no := true, false
+	for _, c := range []struct {
+		kind     trafficpolicy.LoginKind
+		provider string
+		set      *bool
+		want     bool
+	}{
+		{trafficpolicy.LoginOIDC, "", nil, true},
+		{trafficpolicy.LoginOIDC, "", &no, false},
+		{trafficpolicy.LoginOAuth, "gitlab", nil, true},
+		{trafficpolicy.LoginOAuth, "microsoft", nil, false},
+		{trafficpolicy.LoginOAuth, "microsoft", &yes, true},
+		{trafficpolicy.LoginOAuth, "google", nil, false},
+	} {
+		p := startOP(t)
+		if c.provider == "microsoft" { // whose issuers have a path
+			p.describe, p.claims = map[string]any{"issuer": p.srv.URL + "/v2.0"}, map[string]any{"iss": p.srv.URL + "/v2.0"}
+		}
+		config := p.config()
+		config.Kind, config.Provider, config.RequireAuthTime = c.kind, c.provider, c.set
+		if got, err := callback(t, p.provider(config), "code=c"); err != nil || got.AuthTimeRequired != c.want {
+			t.Errorf("%s %s: %+v, %v", c.kind, c.provider, got, err)
+		}
 	}
 }
 
@@ -242,11 +270,13 @@ func TestLogoutTokens(t *testing.T) {
 		r.PostForm = url.Values{"logout_token": {token}}
 		return provider.Logout(t.Context(), r)
 	}
-	if got, err := take(p.signed(good)); err != nil || got.Issuer != p.srv.URL || got.Subject != "1078" || got.SessionID != "s" || got.ID != "j" || got.Expires.IsZero() {
+	if got, err := take(p.signed(good)); err != nil || got.Issuer != p.srv.URL || got.Client != "client" || got.Subject != "1078" || got.SessionID != "s" || got.ID != "j" || got.Expires.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, change := range map[string]map[string]any{
-		"of another issuer": {"iss": "https://evil.example"}, "for another client": {"aud": "other"}, "expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
+		"issued at no time": {"iat": nil}, "issued at zero": {"iat": 0},
+		"issued in the future": {"iat": time.Now().Add(2 * time.Minute).Unix()},
+		"of another issuer":    {"iss": "https://evil.example"}, "for another client": {"aud": "other"}, "expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
 		"without an id": {"jti": nil}, "for nobody": {"sid": nil, "sub": nil}, "with a nonce": {"nonce": "n"}, "of another event": {"events": map[string]any{"x": map[string]any{}}}, "an ID token": {"events": nil, "nonce": "n"},
 	} {
 		claims := maps.Clone(good)
@@ -258,6 +288,9 @@ func TestLogoutTokens(t *testing.T) {
 		if got, err := take(p.signed(claims)); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+	if got, err := take(inJSON(p.signed(good), false)); err == nil {
+		t.Errorf("in JSON: %+v", got)
 	}
 	p.claims = map[string]any{"nonce": nil} // a logout token in the place of an ID token
 	p.sign = func(map[string]any) string { return p.signed(good) }
@@ -276,7 +309,7 @@ func TestBound(t *testing.T) {
 		"github":         {Kind: trafficpolicy.LoginOAuth, Provider: "github", ClientID: "c", ClientSecret: "hush"},
 		"google":         {Kind: trafficpolicy.LoginOAuth, Provider: "google", ClientID: "c", ClientSecret: "hush"},
 	} {
-		p, err := New(&c, http.DefaultClient)
+		p, err := Factory()(&c, http.DefaultClient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +319,7 @@ func TestBound(t *testing.T) {
 			seen[b] = name
 		}
 	}
-	if _, err := New(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML}, http.DefaultClient); err == nil {
+	if _, err := Factory()(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginSAML}, http.DefaultClient); err == nil {
 		t.Error("saml is made here")
 	}
 }

@@ -63,7 +63,12 @@ func mustSay(t *testing.T, err error, code account.Code, words ...string) {
 // everyKind are patches that make a backend of each kind; children is one that exists.
 func everyKind(child string) map[account.BackendKind]account.BackendPatch {
 	return map[account.BackendKind]account.BackendPatch{
-		account.BackendFailover:     {Children: &[]string{child}, HealthStatus: &[]int{503, 502, 503}, Description: new("d"), Metadata: new("m")},
+		account.BackendFailover: {
+			Children: &[]string{child}, HealthStatus: &[]int{503, 502, 503}, Description: new("d"), Metadata: new("m"),
+			HealthRule: account.HealthRulePatch{
+				WindowSeconds: new(30), MinAnswers: new(7), FailurePercent: new(60), MinClients: new(2),
+			},
+		},
 		account.BackendWeighted:     {Weights: &map[string]int{child: 7}},
 		account.BackendTunnelGroup:  {Labels: &map[string]string{"app": "api", "site": "a"}},
 		account.BackendHTTPResponse: {StatusCode: new(503), Headers: &map[string]string{"Content-Type": "text/plain"}, Body: new("down")},

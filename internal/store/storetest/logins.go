@@ -120,6 +120,23 @@ var logins = map[string]func(*testing.T, Open){
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]), fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
 	},
+	"a login ends the session that the browser had": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		first := f.Login("alice", "s1")
+		elsewhere := f.Login("alice", "s2", func(l *account.NewLogin) { l.Bound = "elsewhere" })
+		f.Clock.Step(time.Second)
+		second := f.Login("bob", "s3", func(l *account.NewLogin) { l.Replaces = TokenHash("s1") })
+		Equal(t, "replaced", second.Replaced, first.ID)
+		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3")), "false true true")
+		e := f.audited().Events[1]
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["reason"], e.Details["user_id"]),
+			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin, first.UserID))
+		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another place, of nobody
+			third := f.Login("alice", "after "+of, func(l *account.NewLogin) { l.Replaces = TokenHash(of) })
+			Equal(t, "replaced of "+of, third.Replaced, "")
+		}
+		Equal(t, "elsewhere", f.stillLive(elsewhere.ID)[0], true)
+	},
 	"a person is one user, whatever they are called": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.Login("alice", "s1")

@@ -80,6 +80,46 @@ var operators = map[string]func(*testing.T, Open){
 		_, _, err := f.Store.UpsertOperator(t.Context(), o)
 		MustCode(t, err, account.CodeLimit)
 	},
+	"operators that were not seen for long are deleted, with an event": func(t *testing.T, open Open) {
+		const keep = 30 * 24 * time.Hour
+		f := NewFixture(t, open, func(o *store.Options) { o.KeepOperators = keep })
+		register := func(uid string) string {
+			o := anOperator(f.AccountID)
+			o.ClusterUID = uid
+			made, _, err := f.Store.UpsertOperator(t.Context(), o)
+			Must(t, err)
+			return made.ID
+		}
+		gone, lives, connected, once := register("gone"), register("lives"), register("connected"), register("")
+		left := func() int {
+			Must(t, f.Store.Sweep(t.Context()))
+			page, err := f.Store.ListOperators(t.Context(), f.AccountID, account.Page{})
+			Must(t, err)
+			return len(page.Operators)
+		}
+		f.Clock.Step(keep - time.Minute)
+		Equal(t, "operators before", left(), 4)
+		register("lives")
+		f.Store.OperatorSeen(connected)
+		f.Clock.Step(2 * time.Minute)
+		Equal(t, "operators between two sweeps", left(), 4)
+		Must(t, f.Store.ServerStart(t.Context()))
+		f.Clock.Step(59 * time.Minute)
+		Equal(t, "operators soon after a start", left(), 4)
+		f.Clock.Step(2 * time.Minute)
+		Equal(t, "operators after", left(), 3)
+		for _, id := range []string{lives, connected, once} {
+			_, err := f.Store.Operator(t.Context(), f.AccountID, id)
+			Must(t, err)
+		}
+		events, err := f.Store.AuditEvents(t.Context(), f.AccountID,
+			account.AuditFilter{Type: account.AuditOperatorDeleted}, account.Page{})
+		Must(t, err)
+		Equal(t, "events", len(events.Events), 1)
+		Equal(t, "event", events.Events[0].Type, account.AuditOperatorDeleted)
+		Equal(t, "event's operator", events.Events[0].Object.ID, gone)
+		Equal(t, "event's reason", strings.HasPrefix(events.Events[0].Details["reason"], "not seen since 20"), true)
+	},
 	"a patch changes what it names": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))

@@ -42,6 +42,37 @@ var revocations = map[string]func(*testing.T, Open){
 		f.Clock.Step(2 * time.Minute)
 		Equal(t, "a new login is another user", f.Login("alice", "s4", func(l *account.NewLogin) { l.Fresh = true }).UserID != one.UserID, true)
 	},
+	"all sessions of a user end, and the user stays": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		one, two := f.Login("alice", "s1"), f.Login("alice", "s2")
+		f.Login("bob", "s3")
+		f.Clock.Step(time.Second)
+		done := f.revoke(account.RevokeSelector{SessionsOf: one.UserID})
+		Equal(t, "done", fmt.Sprint(done.UserIDs, len(done.SessionIDs), done.At), fmt.Sprint([]string(nil), 2, f.Clock.Now()))
+		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3"), f.stillLive(one.ID, two.ID)),
+			"false false true [false false]")
+		Equal(t, "user", fmt.Sprint(f.Users(account.UserFilter{UserID: one.UserID})[0].Sessions), "0")
+		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, one.UserID)
+		Must(t, err)
+		Equal(t, "accessed", len(accessed), 1)
+		told := map[string]string{}
+		for _, e := range f.audited().Events[:2] {
+			told[e.Object.ID] = fmt.Sprint(e.Type, " ", e.Principal.ID, " ", e.Details["reason"], " ", e.Details["user_id"])
+		}
+		want := "application_session.revoked ak-admin revoked " + one.UserID
+		Equal(t, "told", fmt.Sprint(told[one.ID], told[two.ID]), want+want)
+		again := f.NewLogin("alice", "s4")
+		again.AuthTime = one.ExpiresAt.Add(-time.Hour)
+		_, err = f.Store.Login(t.Context(), f.AccountID, again)
+		MustCode(t, err, account.CodeLoginAgain)
+		Equal(t, "again", len(f.revoke(account.RevokeSelector{SessionsOf: one.UserID}).SessionIDs), 0)
+		f.Clock.Step(2 * time.Minute)
+		Equal(t, "the same user", f.Login("alice", "s5", func(l *account.NewLogin) { l.Fresh = true }).UserID, one.UserID)
+		other, _ := f.NewAccount("other")
+		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: other},
+			account.RevokeSelector{SessionsOf: one.UserID}, account.RevokedByAdmin)
+		MustCode(t, err, account.CodeNotFound)
+	},
 	"a revoked session leaves its user the others": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		one := f.Login("alice", "s1")
@@ -146,6 +177,29 @@ var revocations = map[string]func(*testing.T, Open){
 		f.Login("alice", "back", func(l *account.NewLogin) { l.AuthTime = time.Time{} }) // the provider has asked of its own accord
 		_, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{Issuer: "https://id.example"}, "")
 		MustCode(t, err, account.CodeInternal) // not everybody
+	},
+	"a provider's logout ends the sessions of its client alone": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		before := f.Clock.Now()
+		f.Clock.Step(time.Second)
+		of := func(client string) func(*account.NewLogin) { return func(l *account.NewLogin) { l.Client = client } }
+		for secret, client := range map[string]string{"a1": "ca", "a2": "ca", "c": "cc", "older": ""} {
+			f.Login("alice", secret, of(client))
+		}
+		logout := func(client string) int {
+			sel := account.RevokeSelector{Issuer: "https://id.example", Client: client, Subject: "alice"}
+			return len(f.revoke(sel).SessionIDs)
+		}
+		Equal(t, "of one client", logout("cc"), 2)
+		left := fmt.Sprint(f.Lives("a1"), f.Lives("a2"), f.Lives("c"), f.Lives("older")) // older: its client was not kept
+		Equal(t, "left", left, "true true false false")
+		for client, want := range map[string]account.Code{"ca": "", "cc": account.CodeLoginAgain} {
+			l := f.NewLogin("alice", "under way at "+client)
+			l.Client, l.Began = client, before
+			_, err := f.Store.Login(t.Context(), f.AccountID, l)
+			MustCode(t, err, want)
+		}
+		Equal(t, "of the other", logout("ca"), 3)
 	},
 	"a use that was noted brings nothing back": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -24,7 +24,7 @@ type Open func(opt store.Options) (*store.Store, error)
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
 	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit, isolation, concurrency,
-		logins, sessionTimes, onlyOnce, userLists, revocations, dashboardSessions} {
+		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -63,7 +63,7 @@ var userLists = map[string]func(*testing.T, Open){
 			{account.UserFilter{Query: "example.COM"}, "bob alice"},
 			{account.UserFilter{Query: `42\`}, "bob"},
 			{account.UserFilter{Query: alice.UserID[5:20]}, "alice"},
-			{account.UserFilter{Query: "github"}, ""}, // the provider has a filter of its own
+			{account.UserFilter{Query: "github"}, "bob"},
 			{account.UserFilter{Provider: "git"}, "bob"},
 			{account.UserFilter{Provider: "Example"}, "alice"},
 			{account.UserFilter{Provider: "Example", Query: "bob"}, ""},
@@ -77,6 +77,37 @@ var userLists = map[string]func(*testing.T, Open){
 		providers, err := f.Store.IdentityProviders(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "providers", fmt.Sprint(providers), "[{Example ID https://id.example} {GitHub https://github.com}]")
+	},
+	"words in any order, case and accents are found in provider, user and id": func(t *testing.T, open Open) {
+		f := NewFixture(t, open)
+		alice := f.Login("alice", "s1", func(l *account.NewLogin) {
+			l.Provider.Name, l.Identity.Name = "Google", "Alice Ødegård"
+			l.Identity.Email, l.URL = "alice@example.com", "https://wiki.example.com"
+		})
+		f.Clock.Step(time.Second)
+		f.Login("opal", "s2", func(l *account.NewLogin) {
+			l.Identity.Name, l.URL = "Opal Straße", "https://shop.example.com"
+		})
+		f.Clock.Step(time.Second)
+		f.Login("bob", "s3", func(l *account.NewLogin) {
+			l.Provider.Name, l.Identity.Name, l.Identity.Email = "opa.localhost", "Bob Łukasz İnce", "ＲＯＢ@x"
+			l.URL = "https://shop.example.com"
+		})
+		for query, want := range map[string]string{
+			"opa": "bob opal", "google": "alice", "GOOGLE alice": "alice", "alice google": "alice", "alice opa": "",
+			"ODEG": "alice", "ødegård": "alice", "O\u0308degard": "alice", "odegard alice GOOG " + alice.UserID[4:]: "alice",
+			"strasse": "opal", "STRASSE opal": "opal", "lukasz ince": "bob", "bob": "bob", "rob@": "bob",
+			"  bob\tlocalhost ": "bob",
+			"alice\nodegard":    "alice", "%": "", "_": "", `\`: "", " ": "bob opal alice",
+		} {
+			Equal(t, query, names(f.Users(account.UserFilter{Query: query})), want)
+		}
+		Equal(t, "provider", names(f.Users(account.UserFilter{Provider: "ÓPA"})), "bob")
+		for query, want := range map[string]int{
+			"shop opa": 2, "WIKI odegard google": 1, "wiki opa": 0, "203.0.113 shop bob": 1,
+		} {
+			Equal(t, "sessions of "+query, len(f.Sessions(account.AppSessionFilter{Query: query})), want)
+		}
 	},
 	"sessions are found by user, provider, URL and address": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -1,0 +1,67 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestWrap_KeepsExamples(t *testing.T) {
+	t.Parallel()
+	const text = "One two three four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven eightandnineandten eleven"
+	const want = "One two\nthree four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven\neightandnineandten\neleven"
+	if got := Wrap(text, 10); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := Wrap("", 10); got != "" {
+		t.Errorf("nothing becomes %q", got)
+	}
+}
+
+func TestColumns_PrefersTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int{"132": 132, "": 0, "0": 0, "-1": 0, "wide": 0} {
+		if got := Columns(&bytes.Buffer{}, func(string) string { return value }); got != want {
+			t.Errorf("COLUMNS=%s: %d, want %d", value, got, want)
+		}
+	}
+}
+
+// program returns a root command with a flag of each kind of length, prepared for columns.
+func program(columns int, out *bytes.Buffer) *cobra.Command {
+	root := &cobra.Command{Use: "prog", Short: "Short", Long: strings.Repeat("word ", 60), SilenceErrors: true, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	sub := &cobra.Command{Use: "sub", Short: "A command", Run: func(*cobra.Command, []string) {}}
+	sub.Flags().String("flag", "", strings.Repeat("usage ", 60))
+	root.AddCommand(sub)
+	root.SetOut(out)
+	Setup(root, columns, func(msg string) error { return errors.New(msg) })
+	return root
+}
+
+func TestSetup_HelpFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for columns, most := range map[int]int{0: DefaultColumns, 60: 60, 80: 80, 10: minColumns, 500: maxColumns} {
+		for _, args := range [][]string{{"--help"}, {"help", "sub"}, {"sub", "--help"}} {
+			var out bytes.Buffer
+			root := program(columns, &out)
+			root.SetArgs(args)
+			if err := root.Execute(); err != nil || !strings.Contains(out.String(), "Usage:\n  prog") {
+				t.Fatalf("%v: %v\n%s", args, err, &out)
+			}
+			for line := range strings.Lines(out.String()) {
+				if strings.HasPrefix(line, "word") || strings.Contains(line, "usage usage") {
+					if n := len(strings.TrimRight(line, "\n")); n > most {
+						t.Errorf("%v with %d columns: %d in %q", args, columns, n, line)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+const (
+	// DefaultColumns is the width of help where no terminal says another.
+	DefaultColumns = 100
+	minColumns     = 40
+	maxColumns     = 120 // longer lines are hard to read, however wide the terminal
+)
+
+// Columns is the width of what out shows: COLUMNS of the environment, else the terminal's; 0 where there is neither.
+func Columns(out io.Writer, env func(string) string) int {
+	if n, err := strconv.Atoi(env("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// help is a command's whole help, in lines of at most columns; 0 = DefaultColumns.
+func help(cmd *cobra.Command, columns int) string {
+	if columns == 0 {
+		columns = DefaultColumns
+	}
+	columns = max(min(columns, maxColumns), minColumns)
+	cmd.SetUsageTemplate(usageTemplate(columns))
+	for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+		flags.VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "\n", " ") })
+	}
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short
+	}
+	if text = strings.TrimSpace(text); text != "" {
+		text = Wrap(text, columns) + "\n\n"
+	}
+	if cmd.Runnable() || cmd.HasSubCommands() {
+		text += cmd.UsageString()
+	}
+	return text
+}
+
+// usageTemplate is cobra's own, whose flags are wrapped.
+func usageTemplate(columns int) string {
+	wrapped := "FlagUsagesWrapped " + strconv.Itoa(columns)
+	return strings.ReplaceAll((&cobra.Command{}).UsageTemplate(), "FlagUsages", wrapped)
+}
+
+// Wrap puts the paragraphs of a text into lines of at most columns. Lines that begin with a space stay as they are: they are
+// examples and tables.
+func Wrap(text string, columns int) string {
+	var b strings.Builder
+	room := 0 // left in the paragraph's line; 0 = there is none
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || line[0] == ' ' {
+			if i > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(line)
+			room = 0
+			continue
+		}
+		for j, word := range strings.Fields(line) {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case room > n:
+				b.WriteByte(' ')
+				room -= n + 1
+			default:
+				if i > 0 || j > 0 {
+					b.WriteByte('\n')
+				}
+				room = max(columns-n, 1)
+			}
+			b.WriteString(word)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,103 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead-dev/fairlead/internal/version"
+)
+
+// Setup adds to a program's root command, whose subcommands are all there, what every program has: version, --version, help
+// completion, which fail for what does not exist, and help in lines of at most columns. usage makes the program's error for a
+// wrong command line.
+func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
+	root.Version = version.String()
+	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	root.SetVersionTemplate(line)
+	root.InitDefaultVersionFlag()
+	root.Flags().Lookup("version").Usage = "print the version"
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Example: "  " + root.Name() + " version",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usage(fmt.Sprintf("%s takes no argument, and got %q", cmd.CommandPath(), args[0]))
+		},
+		Run: func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), line) },
+	})
+	root.SetHelpCommand(newHelp(root, usage))
+	root.InitDefaultCompletionCmd("completion")
+	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
+		completion.Args = KnownCommand(usage)
+		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		completion.Example = fmt.Sprintf("  source <(%s completion bash)", root.Name())
+		for _, shell := range completion.Commands() {
+			shell.Example = fmt.Sprintf("  %s completion %s", root.Name(), shell.Name())
+		}
+	}
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
+}
+
+// KnownCommand is the Args of commands that only hold others. The error names the one that is meant, if one is near.
+func KnownCommand(usage func(msg string) error) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return usage(unknown("command", cmd, args[0]))
+	}
+}
+
+func unknown(what string, parent *cobra.Command, name string) string {
+	parent.SuggestionsMinimumDistance = 2
+	if near := parent.SuggestionsFor(name); len(near) > 0 {
+		return fmt.Sprintf("unknown %s %q; did you mean `%s %s`?", what, name, parent.CommandPath(), near[0])
+	}
+	return fmt.Sprintf("unknown %s %q; run `%s --help` for those there are", what, name, parent.CommandPath())
+}
+
+func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			at := root
+			for _, name := range args {
+				next, rest, err := at.Find([]string{name})
+				if err != nil || next == at || len(rest) > 0 {
+					return usage(unknown("help topic", at, name))
+				}
+				at = next
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			at, _, err := root.Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []cobra.Completion
+			for _, sub := range at.Commands() {
+				if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), prefix) {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// OneOf makes a shell offer values for a flag of cmd.
+func OneOf(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err != nil {
+		panic(err) // there is no such flag: a mistake of the program
+	}
+}

@@ -1,0 +1,74 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointsync
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+)
+
+// Approvals are the specs that this manager wrote, or found to be as it would write them, until boundendpoint has noted
+// that in the status: no Service is made, and no port opened, for what somebody else wrote. The zero value is empty. It
+// is safe for concurrent use.
+type Approvals struct {
+	// Notify is called with the hostname of each approval.
+	Notify func(hostname string)
+
+	mu  sync.Mutex
+	all map[string]approval
+}
+
+type approval struct {
+	uid        types.UID
+	generation int64
+}
+
+// Approved reports whether the object's spec is approved, now or by an earlier manager.
+func (a *Approvals) Approved(b *v1alpha1.BoundEndpoint) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if b.Observed() {
+		delete(a.all, b.Name)
+		return true
+	}
+	return a.all[b.Name] == approval{b.UID, b.Generation}
+}
+
+// approve approves the object's spec as it is; nil: the hostname has no object.
+func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
+	if b == nil || b.Observed() {
+		a.mu.Lock()
+		delete(a.all, hostname)
+		a.mu.Unlock()
+		return
+	}
+	a.mu.Lock()
+	if a.all == nil {
+		a.all = map[string]approval{}
+	}
+	now := approval{b.UID, b.Generation}
+	news := a.all[hostname] != now
+	a.all[hostname] = now
+	a.mu.Unlock()
+	if news && a.Notify != nil {
+		a.Notify(hostname)
+	}
+}
+
+// vouched returns the object's spec without the ports that only an unobserved spec names: neither the manager, nor an
+// earlier one, nor a Service has them.
+func (r *Reconciler) vouched(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
+	if o.Observed() {
+		return &o.Spec
+	}
+	spec := o.Spec.DeepCopy()
+	spec.Ports = slices.DeleteFunc(spec.Ports, func(p v1alpha1.BoundPort) bool {
+		return !r.Ports.holds(portKey{o.Name, p.Port}, p.TargetPort)
+	})
+	return spec
+}

@@ -1,0 +1,137 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package framing
+
+import (
+	"bytes"
+	"math"
+	"strings"
+)
+
+// headEnd returns where the head ends, 0 while it is not complete. bad says that it cannot become a good one: a line that does not end in CRLF.
+func headEnd(b []byte) (end int, bad bool) {
+	for at := 0; ; {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			return 0, false
+		}
+		if line := b[at : at+i]; len(line) == 0 || line[len(line)-1] != '\r' {
+			return 0, true
+		} else if len(line) == 1 {
+			return at + i + 1, false
+		}
+		at += i + 1
+	}
+}
+
+// checkHead says what body a complete head announces, and whether every program would read that alike: one of Content-Length and Transfer-Encoding,
+// once, plainly written; one Host; no line that goes on in the next, no blank before a colon, no control characters.
+func checkHead(head []byte) (length int64, chunked, ok bool) {
+	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
+	old, ok := checkRequestLine(line)
+	if !ok {
+		return 0, false, false
+	}
+	hosts, lengths, codings := 0, 0, 0
+	for {
+		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+		if len(line) == 0 {
+			break
+		}
+		name, value, colon := bytes.Cut(line, []byte(":"))
+		if !colon || !isToken(name) || !isText(value) {
+			return 0, false, false
+		}
+		value = bytes.Trim(value, " \t")
+		switch plain := plainName(name); plain {
+		case "host", "content-length", "transfer-encoding":
+			if bytes.IndexByte(name, '_') >= 0 { // taken for the same by servers that turn names into variables
+				return 0, false, false
+			}
+			switch plain {
+			case "host":
+				hosts++
+			case "content-length":
+				lengths++
+				length, ok = parseLength(value)
+			default:
+				codings++
+				ok = strings.EqualFold(string(value), "chunked")
+			}
+			if !ok {
+				return 0, false, false
+			}
+		}
+	}
+	switch {
+	case hosts > 1 || hosts == 0 && !old, lengths+codings > 1, codings > 0 && old:
+		return 0, false, false
+	}
+	return length, codings > 0, true
+}
+
+// asksUpgrade says whether a good head has a header Upgrade.
+func asksUpgrade(head []byte) bool {
+	const name = "\r\nupgrade:"
+	for i := 0; i+len(name) <= len(head); i++ {
+		if head[i] == '\r' && strings.EqualFold(string(head[i:i+len(name)]), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRequestLine checks "METHOD TARGET HTTP/1.x"; old says that x is 0.
+func checkRequestLine(line []byte) (old, ok bool) {
+	method, rest, ok1 := bytes.Cut(line, []byte(" "))
+	target, version, ok2 := bytes.Cut(rest, []byte(" "))
+	if !ok1 || !ok2 || !isToken(method) || len(target) == 0 {
+		return false, false
+	}
+	for _, c := range target {
+		if c <= ' ' || c == 0x7f {
+			return false, false
+		}
+	}
+	return string(version) == "HTTP/1.0", string(version) == "HTTP/1.0" || string(version) == "HTTP/1.1"
+}
+
+// plainName is the name in lower case with "-" for "_", where it may be one that matters; "" for all others.
+func plainName(name []byte) string {
+	switch len(name) {
+	case len("host"), len("content-length"), len("transfer-encoding"):
+		return strings.ReplaceAll(strings.ToLower(string(name)), "_", "-")
+	}
+	return ""
+}
+
+func isToken(b []byte) bool {
+	for _, c := range b {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if digit := '0' <= c && c <= '9'; !letter && !digit && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// parseLength reads digits; more than fit an int64 are refused.
+func parseLength(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, len(b) > 0
+}

@@ -1,0 +1,68 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/testenv/frozen"
+)
+
+const request = "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n"
+
+// Clients of an edge that is frozen get their 503 within the hold, those that wait on a connection
+// that was kept are cut, idle ones are left, and all goes on when the edge does.
+func TestForwarder_EdgeThatDoesNotRespond(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, respond)
+	var process frozen.Process
+	timing := quick()
+	e.setWrap(process.Conn)
+	r := connected(t, e, timing)
+	kept, idle, db := r.dial(10080), r.dial(10080), r.dial(15432)
+	for _, c := range []net.Conn{kept, idle} {
+		if res, _ := get(t, c, "/"); res.StatusCode != 200 {
+			t.Fatal(res.Status)
+		}
+	}
+	session := r.edge.session()
+	_, _ = io.WriteString(db, request)
+	_, _ = io.ReadFull(db, make([]byte, 10))
+	process.Stop()
+	defer process.Continue()
+	began := time.Now()
+	_, _ = io.WriteString(kept, request)
+	first := r.dial(10080)
+	wantPage(t, first, 503, "ERR_FL_3004")
+	if d := time.Since(began); d > timing.hold+5*time.Second {
+		t.Errorf("503 after %v", d)
+	}
+	wantReset(t, kept)
+	if d := time.Since(began); d > timing.hold+8*time.Second {
+		t.Errorf("a kept connection was cut after %v", d)
+	}
+	if st := r.edge.status(); st.Up || st.ID == "" || st.Error == "" {
+		t.Errorf("status %+v", st)
+	}
+	waits := r.dial(10080)
+	_, _ = io.WriteString(waits, request)
+	process.Continue()
+	for _, c := range []net.Conn{waits, idle, r.dial(10080)} {
+		if c != waits {
+			_, _ = io.WriteString(c, request)
+		}
+		if res, body := response(t, c); res.StatusCode != 200 || body != "/" {
+			t.Errorf("after that: %s", res.Status)
+		}
+	}
+	if _, err := io.WriteString(db, "x"); err != nil {
+		t.Error(err)
+	}
+	if r.edge.session() != session || !r.edge.status().Up {
+		t.Errorf("another session, or %+v", r.edge.status())
+	}
+}

@@ -1,0 +1,53 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oidc
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// Who owns an address's domain is Microsoft's to say alone, and counts where nothing is said of the
+// address itself.
+func TestClaims_VerifyAddresses(t *testing.T) {
+	t.Parallel()
+	const entra = "https://login.microsoftonline.com/" + tenant + "/v2.0"
+	for _, c := range []struct {
+		issuer, claims string
+		want           bool
+	}{
+		{entra, `"xms_edov": true`, true},
+		{entra, `"xms_edov": 1`, true},
+		{entra, `"xms_edov": "1"`, true},
+		{entra, `"xms_edov": "True"`, true},
+		{entra, `"xms_edov": false`, false},
+		{entra, `"xms_edov": "0"`, false},
+		{entra, `"xms_edov": null`, false},
+		{entra, `"xms_edov": [true]`, false},
+		{entra, `"xms_edov": true, "email_verified": false`, false},
+		{entra, `"xms_edov": true, "email_verified": "false"`, false},
+		{entra, `"xms_edov": true, "email_verified": null`, true},
+		{entra, `"xms_edov": false, "email_verified": true`, true},
+		{"https://sts.windows.net/" + tenant + "/", `"xms_edov": true`, true},
+		{"https://login.microsoftonline.us/" + tenant + "/v2.0", `"xms_edov": true`, true},
+		{"https://login.partner.microsoftonline.cn/" + tenant + "/v2.0", `"xms_edov": true`, true},
+		{"https://idp.example.com", `"xms_edov": true`, false},
+		{"https://idp.example.com/login.microsoftonline.com/v2.0", `"xms_edov": true`, false},
+		{"https://login.microsoftonline.com.example.com/v2.0", `"xms_edov": true`, false},
+		{"https://login.microsoftonline.com:8443/v2.0", `"xms_edov": true`, false},
+		{"https://login.microsoftonline.com@example.com/v2.0", `"xms_edov": true`, false},
+		{"http://login.microsoftonline.com/v2.0", `"xms_edov": true`, false},
+		{"https://idp.example.com", `"email_verified": true`, true},
+	} {
+		text := fmt.Appendf(nil, `{"email": "ann@example.com", %s}`, c.claims)
+		said, err := read(func(into any) error { return json.Unmarshal(text, into) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := said.identity(c.issuer, "1078", nil); err != nil || (id.Email != "") != c.want {
+			t.Errorf("%s of %s: the address %q, %v", c.claims, c.issuer, id.Email, err)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/fairlead-dev/fairlead/internal/controller/installation"
+)
+
+// secondReleaseRetry is how often a second release writes that it is one, where that failed or was overwritten.
+const secondReleaseRetry = 10 * time.Second
+
+// secondReleaseDetector reports that another release works in this namespace: it renews the Lease, and this one waits.
+// It is told of every read of the Lease, and judges by whether the Lease changes, as clocks may differ.
+type secondReleaseDetector struct {
+	own     installation.Installation
+	log     logr.Logger
+	report  func(ctx context.Context, other string) error // tells people; nothing to write is no error
+	elected <-chan struct{}                               // closed when this manager leads
+	found   chan struct{}                                 // has one element when other was set
+
+	mu      sync.Mutex
+	version string // of the Lease that was read last
+	other   string // the release that works here; empty: none is known
+}
+
+func newSecondReleaseDetector(own installation.Installation, log logr.Logger) *secondReleaseDetector {
+	return &secondReleaseDetector{own: own, log: log, found: make(chan struct{}, 1)}
+}
+
+// saw is called with each Lease that was read.
+func (d *secondReleaseDetector) saw(lease *coordinationv1.Lease) {
+	holder, release := ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Annotations[installation.AnnotationInstallation]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	renewed := d.version != "" && d.version != lease.ResourceVersion
+	d.version = lease.ResourceVersion
+	switch {
+	case release == d.own.String() || release == "" || holder == "":
+		d.other = ""
+	case renewed && d.other != release:
+		d.other = release
+		d.log.Info("Another release works in this namespace; this one does nothing until that one is gone: "+
+			"install it in a namespace of its own",
+			"namespace", d.own.Namespace, "this", d.own.Release, "other", release, "holder", holder)
+		select {
+		case d.found <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Start reports until the context ends or this manager leads. It returns nil.
+func (d *secondReleaseDetector) Start(ctx context.Context) error {
+	retry := time.NewTicker(secondReleaseRetry)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.elected:
+			return nil
+		case <-d.found:
+		case <-retry.C:
+		}
+		d.mu.Lock()
+		other := d.other
+		d.mu.Unlock()
+		if other == "" {
+			continue
+		}
+		if err := d.report(ctx, other); err != nil && ctx.Err() == nil {
+			d.log.V(1).Info("Reporting the other release failed; the next try follows", "cause", err.Error())
+		}
+	}
+}
+
+// NeedLeaderElection returns false: it works while this manager does not lead.
+func (d *secondReleaseDetector) NeedLeaderElection() bool { return false }

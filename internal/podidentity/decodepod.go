@@ -1,0 +1,111 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podidentity
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// readPod reads into d.pod what the table reads of a pod, and its version.
+func (d *decoder) readPod(message []byte) error {
+	d.pod = corev1.Pod{}
+	return fields(message, func(number protowire.Number, value []byte) error {
+		switch number {
+		case podMetadata:
+			return d.readMetadata(value)
+		case podSpec:
+			return d.readSpec(value)
+		case podStatus:
+			return d.readStatus(value)
+		}
+		return nil
+	})
+}
+
+func (d *decoder) readMetadata(message []byte) error {
+	return fields(message, func(number protowire.Number, value []byte) error {
+		switch number {
+		case 1:
+			d.pod.Name = string(value)
+		case 3:
+			d.pod.Namespace = string(value)
+		case 6:
+			d.pod.ResourceVersion = string(value)
+		case 9:
+			d.pod.DeletionTimestamp = &metav1.Time{}
+		case 12:
+			return d.readAnnotation(value)
+		}
+		return nil
+	})
+}
+
+// readAnnotation keeps an annotation that is wanted.
+func (d *decoder) readAnnotation(message []byte) error {
+	if len(d.wanted) == 0 {
+		return nil
+	}
+	name, err := field(message, 1)
+	text, textErr := field(message, 2)
+	if err := errors.Join(err, textErr); err != nil || !d.wanted.want(string(name)) {
+		return err
+	}
+	if d.pod.Annotations == nil {
+		d.pod.Annotations = map[string]string{}
+	}
+	d.pod.Annotations[string(name)] = string(text)
+	return nil
+}
+
+func (d *decoder) readSpec(message []byte) error {
+	return fields(message, func(number protowire.Number, value []byte) error {
+		switch number {
+		case 8:
+			d.pod.Spec.ServiceAccountName = string(value)
+		case 11:
+			set, _ := protowire.ConsumeVarint(value)
+			d.pod.Spec.HostNetwork = set != 0
+		}
+		return nil
+	})
+}
+
+func (d *decoder) readStatus(message []byte) error {
+	s := &d.pod.Status
+	return fields(message, func(number protowire.Number, value []byte) error {
+		switch number {
+		case 1:
+			s.Phase = corev1.PodPhase(value)
+		case 5:
+			s.HostIP = string(value)
+		case 6:
+			s.PodIP = string(value)
+		case 12:
+			ip, err := field(value, 1)
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: string(ip)})
+			return err
+		case 16:
+			ip, err := field(value, 1)
+			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: string(ip)})
+			return err
+		}
+		return nil
+	})
+}
+
+func readListMeta(message []byte, meta *metav1.ListMeta) error {
+	return fields(message, func(number protowire.Number, value []byte) error {
+		switch number {
+		case 2:
+			meta.ResourceVersion = string(value)
+		case 3:
+			meta.Continue = string(value)
+		}
+		return nil
+	})
+}

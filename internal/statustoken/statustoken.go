@@ -1,0 +1,49 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statustoken owns the token that opens a forwarder's /status, which names account,
+// operator and hostnames.
+//
+// It is derived from the UID of the installation's KubernetesOperator, which Kubernetes draws at
+// random and shows to those who may read that object. Whoever may knows all that a status tells, so
+// the token grants nothing new, and no Secret has to be stored: the forwarder, the manager and,
+// with the user's rights, `fairlead doctor` read the object. What comes in: UID and pod; what goes
+// out: the token, which holds for that pod alone.
+package statustoken
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+)
+
+// Parameter is the query parameter with the token, for clients that cannot set a header, as
+// `kubectl get --raw`.
+const Parameter = "token"
+
+const scheme = "Bearer "
+
+// Of returns the token for the pod's status. It is empty while the KubernetesOperator, or the pod's
+// name, is unknown.
+func Of(operatorUID, pod string) string {
+	if operatorUID == "" || pod == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(operatorUID))
+	mac.Write([]byte("fairlead forwarder status\n" + pod))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Set puts the token into the request's header.
+func Set(r *http.Request, token string) { r.Header.Set("Authorization", scheme+token) }
+
+// Valid reports whether the request has the token, which must not be empty.
+func Valid(r *http.Request, token string) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme)
+	if !ok {
+		given = r.URL.Query().Get(Parameter)
+	}
+	return token != "" && hmac.Equal([]byte(given), []byte(token))
+}

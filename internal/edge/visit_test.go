@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 )
 
 // leaves are Attempts that give leaves in order, and remember what they were told.
@@ -107,16 +108,6 @@ func ask(e *Edge, ep *account.Endpoint, method, body string) *httptest.ResponseR
 	return w
 }
 
-func closedAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
 	t.Parallel()
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +116,7 @@ func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s %s", r.Method, b)
 	}))
 	t.Cleanup(up.Close)
-	live, closed := static(up.Listener.Addr().String()), static(closedAddress(t))
+	live, closed := static(up.Listener.Addr().String()), static(closedport.Reserve(t))
 	for name, c := range map[string]struct {
 		leaves       *leaves
 		method, body string

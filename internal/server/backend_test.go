@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -119,7 +120,7 @@ func TestATCPConnectionGoesToTheFirstChildThatIsUp(t *testing.T) {
 			_ = c.CloseWrite()
 		})
 	}
-	closed := a.static(closedPort(t))
+	closed := a.static(closedport.Reserve(t))
 	b := a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "", a.failover(a.group(map[string]string{"app": "db"}), closed, a.static(says("static:"))))
 	talk := func() string {
 		st := f.open(headerOf(t, b))

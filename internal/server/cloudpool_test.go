@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -105,7 +106,7 @@ func TestACloudEndpointWithoutABackendLeavesItToItsPool(t *testing.T) {
 	r := start(t, allowLoopback)
 	f, a := r.forwarder(), r.tenant()
 	up := names(t, "up").Listener.Addr().String()
-	b := a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(closedPort(t)))
+	b := a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(closedport.Reserve(t)))
 	a.pooled(account.BindingKubernetes, "http://pool.demo", a.static(up))
 	tr := f.transport(b)
 	for range 6 {
@@ -119,7 +120,7 @@ func TestACloudEndpointWithoutABackendLeavesItToItsPool(t *testing.T) {
 	}
 	tcp := a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("a")))
 	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(greeting("b")))
-	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(closedPort(t)))
+	a.pooled(account.BindingKubernetes, "tcp://pool.demo:5432", a.static(closedport.Reserve(t)))
 	got := answers(6, func() string {
 		st, name := f.openNamed(headerOf(t, tcp), 1)
 		_ = st.CloseWrite()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -140,16 +141,6 @@ func TestTheStreamChoosesTheEndpointAndNothingTheClientSays(t *testing.T) {
 }
 
 // closedPort is an address where nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	return l.Addr().String()
-}
-
 func TestPagesForWhatWentWrong(t *testing.T) {
 	t.Parallel()
 	rude := func(t *testing.T) string {
@@ -169,11 +160,11 @@ func TestPagesForWhatWentWrong(t *testing.T) {
 		says   string
 	}{
 		{"agent offline", func(t *testing.T) *path {
-			p := pathTo(t, start(t), closedPort(t))
+			p := pathTo(t, start(t), closedport.Reserve(t))
 			p.agent.stop()
 			return p
 		}, 503, account.CodeEndpointOffline, "is offline"},
-		{"upstream refuses", func(t *testing.T) *path { return pathTo(t, start(t), closedPort(t)) }, 502, account.CodeUpstreamUnreachable, "could not connect"},
+		{"upstream refuses", func(t *testing.T) *path { return pathTo(t, start(t), closedport.Reserve(t)) }, 502, account.CodeUpstreamUnreachable, "could not connect"},
 		{"upstream hangs up", func(t *testing.T) *path { return pathTo(t, start(t), rude(t)) }, 502, account.CodeUpstreamBroken, "ended the connection"},
 		{"upstream speaks no HTTP", func(t *testing.T) *path { return pathTo(t, start(t), babble(t)) }, 502, account.CodeUpstreamBroken, "not HTTP"},
 		{"agent is silent", func(t *testing.T) *path {
@@ -274,7 +265,7 @@ func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
 	again.stop()
 	ask(503)
 	told(503, account.CodeEndpointOffline) // and nothing before it
-	receive(t, p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t)).bound, "third bind")
+	receive(t, p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "third bind")
 	ask(502)
 	told(502, account.CodeUpstreamUnreachable)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/trust"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
@@ -155,7 +156,7 @@ func TestAStopCutsWhatDoesNotEnd(t *testing.T) {
 func TestARestartKeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	t.Parallel()
 	first := start(t)
-	a := first.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t))
+	a := first.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t))
 	before := receive(t, a.bound, "bind")
 	a.stop()
 	if err := first.stopped(); err != nil {
@@ -165,7 +166,7 @@ func TestARestartKeepsSecretsAuthorityAndEndpointIDs(t *testing.T) {
 	if second.at.CAFingerprint != first.at.CAFingerprint {
 		t.Error("the authority changed")
 	}
-	b := receive(t, second.agent(tunnel.Bind{URL: "http://hello.demo"}, closedPort(t)).bound, "bind")
+	b := receive(t, second.agent(tunnel.Bind{URL: "http://hello.demo"}, closedport.Reserve(t)).bound, "bind")
 	if b.EndpointID != before.EndpointID {
 		t.Errorf("the endpoint is %s, was %s", b.EndpointID, before.EndpointID)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -304,7 +305,7 @@ func TestEdge_EndsEmptyHTTP2AnswersWithTheirHeader(t *testing.T) {
 
 func TestAnAgentThatIsGoneAnswersHTTP2WithAPage(t *testing.T) {
 	t.Parallel()
-	p := pathTo(t, start(t), closedPort(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
+	p := pathTo(t, start(t), closedport.Reserve(t), func(b *tunnel.Bind) { b.UpstreamProtocol = "http2" })
 	tr := p.forwarder.transport(p.bound, func(ps *http.Protocols) { ps.SetUnencryptedHTTP2(true) })
 	res := p.forwarder.do(tr, "GET", "http://hello.demo/", nil, nil)
 	checkJSONPage(t, res, 502, "ERR_FL_3002", "could not connect")

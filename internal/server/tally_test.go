@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/edge"
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -99,7 +100,7 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 
 func TestMetricsOfRefusedConnections(t *testing.T) {
 	t.Parallel()
-	p := newTCPPath(t, closedPort(t))
+	p := newTCPPath(t, closedport.Reserve(t))
 	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedUpstream {
 		t.Fatalf("refused with %s", code)
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead-dev/fairlead/internal/testenv/closedport"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
@@ -122,7 +123,7 @@ func TestTCPBytesArriveWholeAndBeforeTheAgentHasAnswered(t *testing.T) {
 
 func TestTCPStreamsAreRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
-	p := newTCPPath(t, closedPort(t))
+	p := newTCPPath(t, closedport.Reserve(t))
 	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedUpstream {
 		t.Errorf("an upstream that refuses: %v", code)
 	}
@@ -173,7 +174,7 @@ func TestTheAgentLearnsWhoTheClientIs(t *testing.T) {
 
 func TestAThousandRefusedConnectsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
-	p := newTCPPath(t, closedPort(t))
+	p := newTCPPath(t, closedport.Reserve(t))
 	h := headerOf(t, p.bound)
 	for range 1000 {
 		if code := p.forwarder.refusal(h); code != tunnel.RefusedUpstream {

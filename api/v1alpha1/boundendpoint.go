@@ -14,8 +14,8 @@ import (
 // +kubebuilder:validation:Enum=Bound;Released
 type BoundEndpointState string
 
-// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is deleted itself. The same words
-// say of a single port whether the Services have it.
+// Bound has its Services. Released has had them deleted and keeps its ports at rest until it is
+// deleted itself. The same words say of a single port whether the Services have it.
 const (
 	StateBound    BoundEndpointState = "Bound"
 	StateReleased BoundEndpointState = "Released"
@@ -31,13 +31,15 @@ type BoundEndpointSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
-	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and the same in every cluster.
+	// ProjectionID names the upstream Service. It is the id of the hostname's first endpoint and the
+	// same in every cluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ProjectionID string `json:"projectionID"`
-	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that none of them has (its agent said goodbye less than
-	// removalDelay ago) keeps its place in the Services, and forwarders answer for it as for an endpoint whose agent is offline. Endpoints whose removal is
-	// held, as one of many or as another account's, stay.
+	// Endpoints are the account's endpoints with this hostname that the selector admits. A port that
+	// none of them has (its agent said goodbye less than removalDelay ago) keeps its place in the
+	// Services, and forwarders answer for it as for an endpoint whose agent is offline. Endpoints
+	// whose removal is held, as one of many or as another account's, stay.
 	// +listType=map
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=1000
@@ -51,8 +53,9 @@ type BoundEndpointSpec struct {
 	// State is Bound, or Released once the Services are to be gone.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
-	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once it is released, the time after which it is deleted and
-	// its ports are free. It is the latest of its ports' deadlines, and absent while one port has none.
+	// RemoveAfter is the deadline after which a BoundEndpoint without endpoints is released, and once
+	// it is released, the time after which it is deleted and its ports are free. It is the latest of
+	// its ports' deadlines, and absent while one port has none.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
@@ -78,11 +81,12 @@ type BoundPort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	TargetPort int32 `json:"targetPort"`
-	// State is Bound, or Released once the port has left the Services: nobody listens on its targetPort, which rests until removeAfter.
+	// State is Bound, or Released once the port has left the Services: nobody listens on its
+	// targetPort, which rests until removeAfter.
 	// +kubebuilder:default=Bound
 	State BoundEndpointState `json:"state,omitempty"`
-	// RemoveAfter is the deadline after which a port without endpoints is released, and once it is released, the time after which it is taken off the
-	// list and its targetPort is free.
+	// RemoveAfter is the deadline after which a port without endpoints is released, and once it is
+	// released, the time after which it is taken off the list and its targetPort is free.
 	RemoveAfter *metav1.Time `json:"removeAfter,omitempty"`
 }
 
@@ -106,7 +110,8 @@ type BoundEndpointStatus struct {
 	EndpointCount int32 `json:"endpointCount,omitempty"`
 	// Forwarders says how many forwarders listen, of how many: "2/2".
 	Forwarders string `json:"forwarders,omitempty"`
-	// Services are those made for this hostname. A Service with a recorded UID is known again when it has lost one of its marks.
+	// Services are those made for this hostname. A Service with a recorded UID is known again when it
+	// has lost one of its marks.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Services []ServiceRef `json:"services,omitempty"`
@@ -119,7 +124,8 @@ type ServiceRef struct {
 	UID       types.UID `json:"uid"`
 }
 
-// BoundEndpoint is one hostname of the account, projected into this cluster. It is made by the operator; people only read it.
+// BoundEndpoint is one hostname of the account, projected into this cluster. It is made by the
+// operator; people only read it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -139,8 +145,9 @@ type BoundEndpoint struct {
 	Status BoundEndpointStatus `json:"status,omitempty"`
 }
 
-// Observed reports whether the manager knows the spec as it is: the condition ServicesReady is of this generation. The
-// manager alone may write the status, so a spec that somebody else wrote is not observed.
+// Observed reports whether the manager knows the spec as it is: the condition ServicesReady is of
+// this generation. The manager alone may write the status, so a spec that somebody else wrote is
+// not observed.
 func (b *BoundEndpoint) Observed() bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, ConditionServicesReady)
 	return c != nil && c.ObservedGeneration == b.Generation

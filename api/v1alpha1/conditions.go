@@ -17,13 +17,16 @@ const (
 const (
 	// ConditionRegistered: the account knows this installation.
 	ConditionRegistered = "Registered"
-	// ConditionAPIReachable: the account's API answered the last time it was asked, and changes of endpoints arrive.
+	// ConditionAPIReachable: the account's API answered the last time it was asked, and changes of
+	// endpoints arrive.
 	ConditionAPIReachable = "APIReachable"
 	// ConditionEdgeReachable: the forwarders have a session with the service's edge.
 	ConditionEdgeReachable = "EdgeReachable"
-	// ConditionAccountChanged: the credentials now belong to another account or store, and removals are frozen.
+	// ConditionAccountChanged: the credentials now belong to another account or store, and removals
+	// are frozen.
 	ConditionAccountChanged = "AccountChanged"
-	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed before a second list has confirmed it.
+	// ConditionRemovalsHeld: many hostnames lost their endpoints at once, and none is removed before a
+	// second list has confirmed it.
 	ConditionRemovalsHeld = "RemovalsHeld"
 )
 
@@ -66,6 +69,6 @@ const (
 	ReasonNothingHeld          = "NothingHeld"
 )
 
-// ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a top-level domain, so pods no longer reach a name of
-// the internet that the endpoint has, too.
+// ReasonTopLevelDomain is the reason of an event, and of no condition: a namespace is named like a
+// top-level domain, so pods no longer reach a name of the internet that the endpoint has, too.
 const ReasonTopLevelDomain = "TopLevelDomain"

@@ -12,7 +12,8 @@ type KubernetesOperatorSpec struct {
 	Description string `json:"description,omitempty"`
 	// BindingEnabled is binding.enabled of the chart.
 	BindingEnabled bool `json:"bindingEnabled"`
-	// EndpointSelector is binding.endpointSelector of the chart; empty selects all kubernetes-bound endpoints.
+	// EndpointSelector is binding.endpointSelector of the chart; empty selects all kubernetes-bound
+	// endpoints.
 	EndpointSelector string `json:"endpointSelector,omitempty"`
 }
 
@@ -20,8 +21,8 @@ type KubernetesOperatorSpec struct {
 type KubernetesOperatorStatus struct {
 	// OperatorID is the id of this installation in the account.
 	OperatorID string `json:"operatorID,omitempty"`
-	// AccountID and StoreID say which account, in which store, this installation belongs to: that of the first list, or one that binding.acceptAccount
-	// named later. Removals are taken from no other.
+	// AccountID and StoreID say which account, in which store, this installation belongs to: that of
+	// the first list, or one that binding.acceptAccount named later. Removals are taken from no other.
 	AccountID string `json:"accountID,omitempty"`
 	StoreID   string `json:"storeID,omitempty"`
 	// BoundEndpoints is the number of hostnames projected, ReadyEndpoints how many of them are ready.
@@ -33,7 +34,8 @@ type KubernetesOperatorStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// KubernetesOperator is one release of the operator: what it is registered as, and the facts that are true once.
+// KubernetesOperator is one release of the operator: what it is registered as, and the facts that
+// are true once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -41,15 +41,19 @@ func newForwarder(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.EdgeAddress, "edge-address", "", "`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
+	f.StringVar(&o.EdgeAddress, "edge-address", "",
+		"`HOST:PORT` of the service's edge; an IPv6 address stands in brackets")
 	f.StringVar(&o.AuthtokenFile, "authtoken-file", "", "`FILE` with the authtoken; read anew for every session")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the edge; default the system's")
 	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
 	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
 	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
 	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz, /readyz and /status; empty for none")
-	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute, "how long live connections may go on after the order to stop")
-	f.BoolVar(&o.PodIdentity, "pod-identity", false, "name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
-	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil, "with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as example.com/*")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", 15*time.Minute,
+		"how long live connections may go on after the order to stop")
+	f.BoolVar(&o.PodIdentity, "pod-identity", false,
+		"name the calling pod to the edge; needs the right to list and watch all pods of the cluster")
+	f.StringSliceVar(&o.PodAnnotations, "pod-annotations", nil,
+		"with --pod-identity: the `NAMES` of annotations that policies may read, and beginnings of names, as example.com/*")
 	return cmd
 }

@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairlead-operator runs in a Kubernetes cluster: its manager projects the account's endpoints as Services, its forwarder carries pods'
-// connections to the service's edge. Flags and environment come in; they go out as Options to internal/operator.
+// Command fairlead-operator runs in a Kubernetes cluster: its manager projects the account's
+// endpoints as Services, its forwarder carries pods' connections to the service's edge. Flags and
+// environment come in; they go out as Options to internal/operator.
 package main
 
 import (
@@ -40,9 +41,10 @@ func usageMessage(msg string) error { return fmt.Errorf("%w: %s", errUsage, msg)
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, out, errOut io.Writer) int {
 	root := &cobra.Command{
-		Use:           "fairlead-operator",
-		Short:         "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
-		Long:          "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\nThe chart fairlead-operator runs both parts; nobody has to run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
+		Use:   "fairlead-operator",
+		Short: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster",
+		Long: "Bind the private endpoints of a Fairlead account into this Kubernetes cluster.\n\nThe chart " +
+			"fairlead-operator runs both parts; nobody has to run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cli.KnownCommand(usageMessage),
@@ -71,5 +73,6 @@ func none(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s takes no argument %q; `%s --help` says what there is", errUsage, cmd.CommandPath(), args[0], cmd.CommandPath())
+	return fmt.Errorf("%w: %s takes no argument %q; `%s --help` says what there is", errUsage, cmd.CommandPath(), args[0],
+		cmd.CommandPath())
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
-// gcPercent keeps the memory of a manager small, which caches tens of thousands of objects and rarely allocates; GOGC overrides it.
+// gcPercent keeps the memory of a manager small, which caches tens of thousands of objects and
+// rarely allocates; GOGC overrides it.
 const gcPercent = 40
 
 func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
@@ -35,7 +36,8 @@ func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Description = orEnv(cmd.Flags(), "description", o.Description, getenv("FAIRLEAD_DESCRIPTION"))
 			o.ClusterName = orEnv(cmd.Flags(), "cluster-name", o.ClusterName, getenv("FAIRLEAD_CLUSTER_NAME"))
-			o.EndpointSelector = orEnv(cmd.Flags(), "endpoint-selector", o.EndpointSelector, getenv("FAIRLEAD_ENDPOINT_SELECTOR"))
+			o.EndpointSelector = orEnv(cmd.Flags(), "endpoint-selector", o.EndpointSelector,
+				getenv("FAIRLEAD_ENDPOINT_SELECTOR"))
 			if err := o.Validate(); err != nil {
 				return err
 			}
@@ -60,30 +62,48 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the account's API, https://HOST[:PORT]")
 	f.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` with the API key; read anew for every request")
 	f.StringVar(&o.CAFile, "ca-file", "", "PEM `FILE` of the authorities to trust for the API; default the system's")
-	f.StringVar(&o.VersionHeader, "version-header", "Service-Version", "`NAME` of the header that carries the API's version")
+	f.StringVar(&o.VersionHeader, "version-header", "Service-Version",
+		"`NAME` of the header that carries the API's version")
 	f.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of this installation")
 	f.StringVar(&o.Release, "release", "", "`NAME` of the release")
 	f.StringVar(&o.Description, "description", "", "`TEXT` that describes this installation in the account")
 	f.StringVar(&o.ClusterName, "cluster-name", "", "`TEXT`: what people call this cluster, shown in the account")
-	f.BoolVar(&o.BindingEnabled, "binding-enabled", true, "project endpoints; false registers the installation and removes what was projected")
-	f.StringVar(&o.EndpointSelector, "endpoint-selector", "", "CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
-	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second, "how long the Services of an endpoint stay after its agent said goodbye")
-	f.StringVar(&o.AcceptAccount, "accept-account", "", "`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from another")
+	f.BoolVar(&o.BindingEnabled, "binding-enabled", true,
+		"project endpoints; false registers the installation and removes what was projected")
+	f.StringVar(&o.EndpointSelector, "endpoint-selector", "",
+		"CEL `EXPRESSION` over ep, such as ep.hostname.endsWith('.prod'); empty admits all")
+	f.DurationVar(&o.RemovalDelay, "removal-delay", 30*time.Second,
+		"how long the Services of an endpoint stay after its agent said goodbye")
+	f.StringVar(&o.AcceptAccount, "accept-account", "",
+		"`ID` of the account, or of the store where only that changed, whose lists may remove what was projected from "+
+			"another")
 	f.StringVar(&o.PortRange, "port-range", "10000-32767", "`FIRST-LAST` of the ports that forwarders listen on")
 	f.StringVar(&o.ClusterDomain, "cluster-domain", "", "DNS `DOMAIN` of the cluster; default as /etc/resolv.conf has it")
-	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor", "`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
+	f.StringVar(&o.AnchorClusterRole, "anchor-cluster-role", "fairlead-operator-anchor",
+		"`NAME` of the ClusterRole that owns target Services; with --allow-namespaces, of the Role in each of them")
 	f.StringVar(&o.AnchorRole, "anchor-role", "fairlead-operator-anchor", "`NAME` of the Role that owns everything else")
-	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "", "`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go with the namespace")
-	f.StringVar(&o.ClusterRole, "cluster-role", "", "`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with --allow-namespaces, of Role and RoleBinding in each of them")
-	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil, "`NAMES` of the only namespaces that get Services, comma-separated; nothing is read in others; default all")
-	f.StringSliceVar(&o.DenyNamespaces, "deny-namespaces", []string{namespaces.DenyDefault}, "`NAMES` and prefixes with * of namespaces that get no Services, comma-separated")
-	f.StringVar(&o.NamespaceSelector, "namespace-selector", "", "`SELECTOR` of the labels by which namespaces consent to get Services; default all")
-	f.DurationVar(&o.TakeoverDelay, "takeover-delay", time.Minute, "how long the name of a foreign Service has to be free before it is taken")
-	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder", "app.kubernetes.io/name `LABEL` of the forwarders' pods")
-	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "", "app.kubernetes.io/instance `LABEL` of the forwarders' pods")
+	f.StringVar(&o.ForwarderClusterRole, "forwarder-cluster-role", "",
+		"`NAME` of the forwarders' ClusterRole and ClusterRoleBinding, if they have any, which are made to go with the "+
+			"namespace")
+	f.StringVar(&o.ClusterRole, "cluster-role", "",
+		"`NAME` of the manager's ClusterRole and ClusterRoleBinding, which are made to go with the namespace; with "+
+			"--allow-namespaces, of Role and RoleBinding in each of them")
+	f.StringSliceVar(&o.AllowNamespaces, "allow-namespaces", nil,
+		"`NAMES` of the only namespaces that get Services, comma-separated; nothing is read in others; default all")
+	f.StringSliceVar(&o.DenyNamespaces, "deny-namespaces", []string{namespaces.DenyDefault},
+		"`NAMES` and prefixes with * of namespaces that get no Services, comma-separated")
+	f.StringVar(&o.NamespaceSelector, "namespace-selector", "",
+		"`SELECTOR` of the labels by which namespaces consent to get Services; default all")
+	f.DurationVar(&o.TakeoverDelay, "takeover-delay", time.Minute,
+		"how long the name of a foreign Service has to be free before it is taken")
+	f.StringVar(&o.ForwarderName, "forwarder-name", "fairlead-forwarder",
+		"app.kubernetes.io/name `LABEL` of the forwarders' pods")
+	f.StringVar(&o.ForwarderInstance, "forwarder-instance", "",
+		"app.kubernetes.io/instance `LABEL` of the forwarders' pods")
 	f.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`ADDRESS` for /metrics; empty for none")
 	f.StringVar(&o.HealthAddr, "health-addr", ":8081", "`ADDRESS` for /healthz and /readyz; empty for none")
-	f.BoolVar(&o.LeaderElect, "leader-elect", false, "work only while holding the namespace's Lease; needed with more than one replica")
+	f.BoolVar(&o.LeaderElect, "leader-elect", false,
+		"work only while holding the namespace's Lease; needed with more than one replica")
 }
 
 // orEnv returns the flag's value where the flag was given, else that of the environment.

@@ -31,7 +31,8 @@ func newAccountCreate(c console, at *place) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make an account",
-		Long:  "Make an account. Nothing of one account is visible to another: endpoints, operators, keys and tokens are its own.",
+		Long: "Make an account. Nothing of one account is visible to another: endpoints, operators, keys and tokens are " +
+			"its own.",
 		Example: `  fairlead-server account create team-a
   fairlead-server api-key create --account team-a`,
 		Args: arguments("NAME"),

@@ -30,7 +30,8 @@ func toAPIKeyJSON(k account.APIKey, secret string) apiKeyJSON {
 }
 
 func newAPIKey(c console, at *place) *cobra.Command {
-	return group("api-key", "Make, list and delete API keys", newAPIKeyCreate(c, at), newAPIKeyList(c, at), newAPIKeyDelete(c, at))
+	return group("api-key", "Make, list and delete API keys", newAPIKeyCreate(c, at), newAPIKeyList(c, at),
+		newAPIKeyDelete(c, at))
 }
 
 func newAPIKeyCreate(c console, at *place) *cobra.Command {
@@ -65,13 +66,15 @@ func newAPIKeyCreate(c console, at *place) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				about := fmt.Sprintf("API key %s of account %s made, for %s; it expires: %s.", key.ID, a.Name, joinScopes(key.Scopes), dateOrNever(key.ExpiresAt))
+				about := fmt.Sprintf("API key %s of account %s made, for %s; it expires: %s.", key.ID, a.Name,
+					joinScopes(key.Scopes), dateOrNever(key.ExpiresAt))
 				return out.made(c, toAPIKeyJSON(*key, secret), secret, about)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
-	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`SCOPE` of the key: admin, read, operator or identities; may be repeated; default admin")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil,
+		"`SCOPE` of the key: admin, read, operator or identities; may be repeated; default admin")
 	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the key is for")
 	cmd.Flags().StringVar(&expires, "expires", "", expiresHelp("key"))
 	out.addFlag(cmd)
@@ -102,7 +105,8 @@ func newAPIKeyList(c console, at *place) *cobra.Command {
 				values, rows := []apiKeyJSON{}, [][]string{}
 				for _, k := range all {
 					values = append(values, toAPIKeyJSON(k, ""))
-					rows = append(rows, []string{k.ID, joinScopes(k.Scopes), date(k.CreatedAt), dateOrNever(k.ExpiresAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
+					rows = append(rows, []string{k.ID, joinScopes(k.Scopes), date(k.CreatedAt), dateOrNever(k.ExpiresAt),
+						dateOrNever(k.LastUsedAt), orDash(k.Description)})
 				}
 				return out.list(c.out, values, "ID\tSCOPES\tCREATED (UTC)\tEXPIRES\tLAST USED\tDESCRIPTION", rows)
 			})
@@ -138,7 +142,8 @@ func newAPIKeyDelete(c console, at *place) *cobra.Command {
 }
 
 func expiresHelp(what string) string {
-	return "`WHEN` the " + what + " ends: a duration (720h), a day (2027-01-31, its beginning in UTC) or a time (2027-01-31T18:00:00Z); default never"
+	return "`WHEN` the " + what +
+		" ends: a duration (720h), a day (2027-01-31, its beginning in UTC) or a time (2027-01-31T18:00:00Z); default never"
 }
 
 // parseExpiry reads a duration from now on, a day or a point in time.
@@ -154,7 +159,8 @@ func parseExpiry(s string, now time.Time) (*time.Time, error) {
 		t, err = now.Add(d).UTC(), nil
 	}
 	if err != nil {
-		return nil, account.Invalid("--expires", s, "must be a duration such as 720h, a day such as 2027-01-31, or a time such as 2027-01-31T18:00:00Z")
+		return nil, account.Invalid("--expires", s,
+			"must be a duration such as 720h, a day such as 2027-01-31, or a time such as 2027-01-31T18:00:00Z")
 	}
 	if !t.After(now) {
 		return nil, account.Invalid("--expires", s, "must lie in the future")

@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// authtokenJSON is an authtoken as the commands print it. Secret is set once, when the token is made.
+// authtokenJSON is an authtoken as the commands print it. Secret is set once, when the token is
+// made.
 type authtokenJSON struct {
 	ID          string     `json:"id"`
 	Secret      string     `json:"secret,omitempty"`
@@ -72,14 +73,17 @@ func newAuthtokenCreate(c console, at *place) *cobra.Command {
 					return err
 				}
 				secret := *token.Token
-				about := fmt.Sprintf("Authtoken %s of account %s made, with the rules %s; it expires: %s.", token.ID, a.Name, strings.Join(token.ACL, " "), dateOrNever(token.ExpiresAt))
+				about := fmt.Sprintf("Authtoken %s of account %s made, with the rules %s; it expires: %s.", token.ID, a.Name,
+					strings.Join(token.ACL, " "), dateOrNever(token.ExpiresAt))
 				return out.made(c, toAuthtokenJSON(*token, secret), secret, about)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&accountName, "account", "", "`NAME` or id of the account; needed when there are several")
-	cmd.Flags().StringArrayVar(&acl, "acl", nil, "`RULE` of the token; may be repeated; default bind:*, or none with --connect")
-	cmd.Flags().StringArrayVar(&connect, "connect", nil, "operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
+	cmd.Flags().StringArrayVar(&acl, "acl", nil,
+		"`RULE` of the token; may be repeated; default bind:*, or none with --connect")
+	cmd.Flags().StringArrayVar(&connect, "connect", nil,
+		"operator id or `PATTERN` that a forwarder may act for, short for --acl connect:PATTERN; may be repeated")
 	cmd.Flags().StringVar(&description, "description", "", "`TEXT` that says what the token is for")
 	cmd.Flags().StringVar(&expires, "expires", "", expiresHelp("token"))
 	out.addFlag(cmd)
@@ -122,7 +126,8 @@ func newAuthtokenList(c console, at *place) *cobra.Command {
 				values, rows := []authtokenJSON{}, [][]string{}
 				for _, k := range all {
 					values = append(values, toAuthtokenJSON(k, ""))
-					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOrNever(k.ExpiresAt), dateOrNever(k.LastUsedAt), orDash(k.Description)})
+					rows = append(rows, []string{k.ID, strings.Join(k.ACL, " "), date(k.CreatedAt), dateOrNever(k.ExpiresAt),
+						dateOrNever(k.LastUsedAt), orDash(k.Description)})
 				}
 				return out.list(c.out, values, "ID\tRULES\tCREATED (UTC)\tEXPIRES\tLAST USED\tDESCRIPTION", rows)
 			})

@@ -40,7 +40,8 @@ func newRestore(c console, at *place) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put a backup in the place of the SQLite store; the server is stopped",
-		Long: `Put a file that ` + "`fairlead-server backup`" + ` wrote in the place of the SQLite store. The server must be stopped. The store that is replaced is kept beside it.
+		Long: `Put a file that ` + "`fairlead-server backup`" +
+			` wrote in the place of the SQLite store. The server must be stopped. The store that is replaced is kept beside it.
 Watchers list again, agents connect again. API keys and authtokens are as they were at the backup: the answer names those that are valid again.`,
 		Example: `  fairlead-server restore /backup/fairlead-2026-11-20.db`,
 		Args:    arguments("FILE"),
@@ -119,14 +120,17 @@ type restoredJSON struct {
 func printRestored(w io.Writer, out *output, r *store.Restored, what string) error {
 	if out.format == "json" {
 		list := func(c []store.Credential) []store.Credential { return append([]store.Credential{}, c...) }
-		return printJSON(w, restoredJSON{r.Epoch, r.Replaced, r.Compared, list(r.Valid), list(r.Again), list(r.Changed), list(r.Gone)})
+		return printJSON(w, restoredJSON{r.Epoch, r.Replaced, r.Compared, list(r.Valid), list(r.Again), list(r.Changed),
+			list(r.Gone)})
 	}
-	_, _ = fmt.Fprintf(w, "%s; its epoch is %d: watchers list again, sessions have ended\n", what, r.Epoch) // list has the error
+	// list has the error
+	_, _ = fmt.Fprintf(w, "%s; its epoch is %d: watchers list again, sessions have ended\n", what, r.Epoch)
 	if r.Replaced != "" {
 		_, _ = fmt.Fprintf(w, "the store that was there before is kept as %s\n", r.Replaced)
 	}
 	if !r.Compared {
-		return printCredentials(w, "there is nothing to compare with: delete those of these valid credentials that were revoked since:", r.Valid)
+		return printCredentials(w,
+			"there is nothing to compare with: delete those of these valid credentials that were revoked since:", r.Valid)
 	}
 	return errors.Join(
 		printCredentials(w, "valid again, though deleted since the backup; delete them once more:", r.Again),
@@ -141,7 +145,8 @@ func printCredentials(w io.Writer, heading string, all []store.Credential) error
 	_, _ = fmt.Fprintf(w, "\n%s\n", heading) // list has the error
 	rows := make([][]string, len(all))
 	for i, c := range all {
-		rows[i] = []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt), orDash(c.Description)}
+		rows[i] = []string{c.Kind, c.ID, c.Account, strings.Join(c.Rules, " "), date(c.CreatedAt), dateOrNever(c.ExpiresAt),
+			orDash(c.Description)}
 	}
 	return (&output{format: "table"}).list(w, nil, "KIND\tID\tACCOUNT\tRULES\tCREATED (UTC)\tEXPIRES\tDESCRIPTION", rows)
 }

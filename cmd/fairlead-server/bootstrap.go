@@ -29,7 +29,9 @@ image there is no other program that could.`,
 			file := filepath.Join(at.dataDir, server.BootstrapFileName)
 			text, err := os.ReadFile(file)
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no %s: it was removed, or the first start gave its secrets elsewhere; make new ones with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`", file)
+				return fmt.Errorf(
+					"there is no %s: it was removed, or the first start gave its secrets elsewhere; make new ones with "+
+						"`fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`", file)
 			}
 			if err != nil {
 				return fmt.Errorf("reading the secrets of the first start: %w", err)

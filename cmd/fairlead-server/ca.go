@@ -26,7 +26,9 @@ for --ca-sha256, goes to standard error.`,
 		RunE: func(*cobra.Command, []string) error {
 			ca, err := pki.LoadCA(at.dataDir)
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no authority in %s: give the server's directory with --data-dir, or start the server once without --tls-cert, which makes one", at.dataDir)
+				return fmt.Errorf(
+					"there is no authority in %s: give the server's directory with --data-dir, or start the server once without "+
+						"--tls-cert, which makes one", at.dataDir)
 			}
 			if err != nil {
 				return err

@@ -23,7 +23,8 @@ type domainJSON struct {
 }
 
 func newDomain(c console, at *place) *cobra.Command {
-	return group("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at), newDomainRevoke(c, at), newDomainList(c, at))
+	return group("domain", "Grant domains to accounts, for endpoints with the public binding", newDomainGrant(c, at),
+		newDomainRevoke(c, at), newDomainList(c, at))
 }
 
 func newDomainGrant(c console, at *place) *cobra.Command {

@@ -16,7 +16,8 @@ func TestDomainsAreGrantedListedAndRevoked(t *testing.T) {
 	_, stop := served(t, dir)
 	defer stop()
 	ok(t, "account", "create", "team-a", "--data-dir", dir)
-	if out, _ := ok(t, "domain", "grant", "default", "*.Example.com", "--data-dir", dir); !strings.Contains(out, "*.example.com granted to account default: every host below example.com") {
+	if out, _ := ok(t, "domain", "grant", "default", "*.Example.com", "--data-dir", dir); !strings.Contains(out,
+		"*.example.com granted to account default: every host below example.com") {
 		t.Errorf("granting says %q", out)
 	}
 	ok(t, "domain", "grant", "team-a", "shop.example.net", "--data-dir", dir)
@@ -28,7 +29,8 @@ func TestDomainsAreGrantedListedAndRevoked(t *testing.T) {
 	}
 	var list []domainJSON
 	out, _ = ok(t, "domain", "list", "team-a", "-o", "json", "--data-dir", dir)
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Pattern != "shop.example.net" || list[0].Account != "team-a" {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Pattern != "shop.example.net" ||
+		list[0].Account != "team-a" {
 		t.Errorf("%s: %+v %v", out, list, err)
 	}
 	for line, c := range map[string]struct {

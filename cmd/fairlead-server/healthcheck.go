@@ -66,16 +66,21 @@ of agents and forwarders. No credential is sent. ` + "`helm test`" + ` runs it; 
 			if err != nil {
 				return fmt.Errorf("checking %s: %w%s", base, err, h.remedy(err))
 			}
-			_, err = fmt.Fprintf(c.out, "%s answers: API and tunnels, certificate good until %s\nchecked by fairlead-server %s\n", base, date(leaf.NotAfter), version.String())
+			_, err = fmt.Fprintf(c.out,
+				"%s answers: API and tunnels, certificate good until %s\nchecked by fairlead-server %s\n", base,
+				date(leaf.NotAfter), version.String())
 			return err
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&h.url, "url", "", "`URL` by which clients reach the API, https://HOST[:PORT]")
-	f.StringVar(&h.connect, "connect", "", "`HOST:PORT` to connect to instead of the URL's, for example the Service of a cluster")
-	f.StringVar(&h.trust.CAFile, "ca-file", "", "PEM `FILE` of the authority, or of the certificate, that the service has; default: the system's authorities")
+	f.StringVar(&h.connect, "connect", "",
+		"`HOST:PORT` to connect to instead of the URL's, for example the Service of a cluster")
+	f.StringVar(&h.trust.CAFile, "ca-file", "",
+		"PEM `FILE` of the authority, or of the certificate, that the service has; default: the system's authorities")
 	f.StringVar(&h.trust.CASHA256, "ca-sha256", "", "`FINGERPRINT` of the authority")
-	f.BoolVar(&h.presented, "ca-presented", false, "trust whichever authority the service presents; host name and dates are verified")
+	f.BoolVar(&h.presented, "ca-presented", false,
+		"trust whichever authority the service presents; host name and dates are verified")
 	f.DurationVar(&h.patience, "timeout", 10*time.Second, "how long to try again")
 	return cmd
 }
@@ -85,7 +90,8 @@ func (h *healthcheck) remedy(err error) string {
 	switch trust.ProblemOf(err) {
 	case trust.UnknownAuthority:
 		if h.trust.CAFile == "" && !h.presented {
-			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it presents with --ca-presented"
+			return "; give its authority with --ca-file or --ca-sha256 (fairlead-server ca), or trust what it presents with " +
+				"--ca-presented"
 		}
 		return "; compare --ca-file with what the server has (fairlead-server ca)"
 	case trust.WrongHost:
@@ -94,7 +100,8 @@ func (h *healthcheck) remedy(err error) string {
 	return ""
 }
 
-// run tries until everything answers, the time is over, or the certificate is wrong, which does not get better by trying again.
+// run tries until everything answers, the time is over, or the certificate is wrong, which does not
+// get better by trying again.
 func (h *healthcheck) run(ctx context.Context, base *url.URL) (*x509.Certificate, error) {
 	config, err := h.tls(base.Hostname())
 	if err != nil {
@@ -138,7 +145,8 @@ func verifyPresented(cs tls.ConnectionState) error {
 			roots.AddCert(c)
 		}
 	}
-	if _, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots, Intermediates: roots}); err != nil {
+	if _, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots,
+		Intermediates: roots}); err != nil {
 		return fmt.Errorf("verifying server: %w", err)
 	}
 	return nil
@@ -158,7 +166,8 @@ func (h *healthcheck) look(ctx context.Context, base *url.URL, config *tls.Confi
 		return conn.(*tls.Conn), nil
 	}
 	tunnels, err := dial(tunnel.ALPN)
-	if err != nil && strings.Contains(err.Error(), "no application protocol") { // crypto/tls has no type for a peer's alert
+	// crypto/tls has no type for a peer's alert
+	if err != nil && strings.Contains(err.Error(), "no application protocol") {
 		return nil, errNoTunnels
 	}
 	if err != nil {

@@ -32,22 +32,27 @@ func TestHealthcheck(t *testing.T) {
 	plain := httptest.NewTLSServer(http.NotFoundHandler())
 	defer plain.Close()
 	plainCA := filepath.Join(t.TempDir(), "plain.crt")
-	if err := os.WriteFile(plainCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: plain.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(plainCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: plain.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]struct {
 		code int
 		text string
 	}{
-		"--url https://localhost:" + port + " --ca-file " + caFile:                           {0, "API and tunnels"},
-		"--url https://fairlead.example.net --connect " + addr + " --ca-file " + caFile:      {0, "https://fairlead.example.net answers"},
-		"--url https://localhost:" + port + " --ca-presented":                                {0, "checked by fairlead-server"},
+		"--url https://localhost:" + port + " --ca-file " + caFile: {0, "API and tunnels"},
+		"--url https://fairlead.example.net --connect " + addr + " --ca-file " + caFile: {0,
+			"https://fairlead.example.net answers"},
+		"--url https://localhost:" + port + " --ca-presented": {0,
+			"checked by fairlead-server"},
 		"--url https://localhost:" + port + " --ca-sha256 " + strings.Fields(fingerprint)[1]: {0, "answers"},
 		"--url https://localhost:" + port + " --ca-sha256 " + strings.Repeat("0", 64):        {1, "fingerprint"},
-		"--url https://localhost:" + port:                                                    {1, "unknown authority; give its authority with --ca-file"},
-		"--url https://other.example.net --ca-presented --connect " + addr:                   {1, "not other.example.net; ask it by a name"},
-		"--url https://localhost:" + port + " --ca-file /nowhere":                            {2, "/nowhere"},
-		"--url https://localhost:" + port + " --ca-presented --ca-file " + caFile:            {2, "--ca-presented"},
+		"--url https://localhost:" + port: {1,
+			"unknown authority; give its authority with --ca-file"},
+		"--url https://other.example.net --ca-presented --connect " + addr: {1,
+			"not other.example.net; ask it by a name"},
+		"--url https://localhost:" + port + " --ca-file /nowhere":                 {2, "/nowhere"},
+		"--url https://localhost:" + port + " --ca-presented --ca-file " + caFile: {2, "--ca-presented"},
 		"--url ftp://localhost":                                      {2, "--url"},
 		"--url https://localhost --connect localhost":                {2, "--connect"},
 		"--timeout 1ms --ca-file " + plainCA + " --url " + plain.URL: {1, "takes no tunnels"},
@@ -69,7 +74,8 @@ func TestBootstrapShowsTheFirstSecretsUntilTheyAreRemoved(t *testing.T) {
 	if !regexp.MustCompile(`flk_[\w-]+`).MatchString(first) || first != again {
 		t.Errorf("it printed %q and %q", first, again)
 	}
-	if code, out, errs := command(t, "bootstrap", "--data-dir", dir); code != 1 || out != "" || !strings.Contains(errs, "api-key create") {
+	if code, out, errs := command(t, "bootstrap", "--data-dir", dir); code != 1 || out != "" ||
+		!strings.Contains(errs, "api-key create") {
 		t.Errorf("after the removal: exit %d, %q, %q", code, out, errs)
 	}
 }

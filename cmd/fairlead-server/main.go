@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairlead-server runs the service, and administers its accounts and credentials. Flags and environment come in; they go as Options
-// to internal/server, and the subcommands call internal/store beside a running server. It owns the wording of usage errors, the log's format
-// and the exit codes.
+// Command fairlead-server runs the service, and administers its accounts and credentials. Flags and
+// environment come in; they go as Options to internal/server, and the subcommands call
+// internal/store beside a running server. It owns the wording of usage errors, the log's format and
+// the exit codes.
 package main
 
 import (

@@ -110,18 +110,22 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 	data := func(args ...string) []string { return append(args, "--data-dir", dir) }
 
 	ca, fingerprint := ok(t, data("ca")...)
-	if !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") || !regexp.MustCompile(`^ca-sha256 [0-9a-f]{64}\n$`).MatchString(fingerprint) {
+	if !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") || !regexp.MustCompile(`^ca-sha256 [0-9a-f]{64}\n$`).
+		MatchString(fingerprint) {
 		t.Errorf("ca printed %q and %q", ca, fingerprint)
 	}
 	if sum := strings.Fields(fingerprint)[1]; !strings.Contains(log.String(), sum) {
 		t.Error("the log does not name the fingerprint")
 	}
-	key, about := ok(t, data("api-key", "create", "--scope", "operator", "--expires", "720h", "--description", "cluster")...)
-	if !regexp.MustCompile(`^flk_[\w-]+\n$`).MatchString(key) || strings.Contains(about, strings.TrimSpace(key)) || !strings.Contains(about, "operator") {
+	key, about := ok(t, data("api-key", "create", "--scope", "operator", "--expires", "720h", "--description",
+		"cluster")...)
+	if !regexp.MustCompile(`^flk_[\w-]+\n$`).MatchString(key) || strings.Contains(about, strings.TrimSpace(key)) ||
+		!strings.Contains(about, "operator") {
 		t.Errorf("a key: %q and %q", key, about)
 	}
 	table, _ := ok(t, data("api-key", "list")...)
-	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "ID") || !strings.Contains(lines[1], "cluster") {
+	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "ID") ||
+		!strings.Contains(lines[1], "cluster") {
 		t.Errorf("the table of keys:\n%s", table)
 	}
 	for args, want := range map[string]string{
@@ -141,12 +145,14 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 		}
 		ok(t, data("authtoken", "delete", made.ID)...)
 	}
-	if tokens, _ := ok(t, data("authtoken", "list", "-o", "json")...); strings.Contains(tokens, "secret") || strings.Count(tokens, `"id"`) != 1 {
+	if tokens, _ := ok(t, data("authtoken", "list", "-o", "json")...); strings.Contains(tokens, "secret") ||
+		strings.Count(tokens, `"id"`) != 1 {
 		t.Errorf("tokens: %s", tokens)
 	}
 	tokensExpire(t, data)
 	ok(t, data("account", "create", "team-a")...)
-	if accounts, _ := ok(t, data("account", "list")...); !strings.Contains(accounts, "team-a") || !strings.Contains(accounts, "default") {
+	if accounts, _ := ok(t, data("account", "list")...); !strings.Contains(accounts, "team-a") ||
+		!strings.Contains(accounts, "default") {
 		t.Errorf("accounts:\n%s", accounts)
 	}
 	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
@@ -162,10 +168,12 @@ func TestAServerRunsAndIsAdministeredBesideItself(t *testing.T) {
 // tokensExpire makes tokens that end at several times.
 func tokensExpire(t *testing.T, data func(args ...string) []string) {
 	t.Helper()
-	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z", "2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
+	for expires, want := range map[string]string{"2100-01-31": "2100-01-31T00:00:00Z",
+		"2100-01-31T18:00:00+01:00": "2100-01-31T17:00:00Z", "": ""} {
 		out, _ := ok(t, data("authtoken", "create", "-o", "json", "--expires", expires)...)
 		var made authtokenJSON
-		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" && made.ExpiresAt.UTC().Format(time.RFC3339) != want {
+		if err := json.Unmarshal([]byte(out), &made); err != nil || (made.ExpiresAt == nil) != (want == "") || want != "" &&
+			made.ExpiresAt.UTC().Format(time.RFC3339) != want {
 			t.Errorf("--expires %q made a token that ends %v, want %q: %v", expires, made.ExpiresAt, want, err)
 		}
 		ok(t, data("authtoken", "delete", made.ID)...)

@@ -49,8 +49,8 @@ func printJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// made answers the creation of a credential. The secret alone goes to standard output, so that a script can take it; what a person wants to
-// know about it goes to standard error.
+// made answers the creation of a credential. The secret alone goes to standard output, so that a
+// script can take it; what a person wants to know about it goes to standard error.
 func (o *output) made(c console, value any, secret, about string) error {
 	if o.format == "json" {
 		return printJSON(c.out, value)

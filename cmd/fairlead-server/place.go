@@ -30,13 +30,18 @@ type place struct {
 }
 
 func (p *place) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(p.env, os.Geteuid()), "`DIR` of the database, the authority and the lock")
+	f.StringVar(&p.dataDir, "data-dir", defaultDataDir(p.env, os.Geteuid()),
+		"`DIR` of the database, the authority and the lock")
 	f.StringVar(&p.flagURL, "database-url", "",
-		"`URL` of a PostgreSQL database, without password: postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full. Default: SQLite in --data-dir")
-	f.StringVar(&p.urlFile, "database-url-file", "", "`FILE` with the URL, which may have a password; so may the variable "+databaseURLVariable)
+		"`URL` of a PostgreSQL database, without password: postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full. "+
+			"Default: SQLite in --data-dir")
+	f.StringVar(&p.urlFile, "database-url-file", "",
+		"`FILE` with the URL, which may have a password; so may the variable "+
+			databaseURLVariable)
 }
 
-// url returns the URL of the PostgreSQL database, "" for SQLite. It may hold a password, and no error that it returns does.
+// url returns the URL of the PostgreSQL database, "" for SQLite. It may hold a password, and no
+// error that it returns does.
 func (p *place) url() (string, error) {
 	switch {
 	case p.flagURL != "" && p.urlFile != "":
@@ -53,11 +58,14 @@ func (p *place) url() (string, error) {
 func refusePassword(databaseURL string) error {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
-		return account.Invalid("--database-url", "(not shown)", "is no URL; special characters of user and password are percent-encoded")
+		return account.Invalid("--database-url", "(not shown)",
+			"is no URL; special characters of user and password are percent-encoded")
 	}
 	if _, has := u.User.Password(); has || u.Query().Has("password") || u.Query().Has("sslpassword") {
-		return account.Invalid("--database-url", "(not shown)", "has a password, which every user of this machine can see in the list of processes; "+
-			"put the URL into a file for --database-url-file or into "+databaseURLVariable+", or leave the password to PGPASSFILE")
+		return account.Invalid("--database-url", "(not shown)",
+			"has a password, which every user of this machine can see in the list of processes; "+
+				"put the URL into a file for --database-url-file or into "+databaseURLVariable+
+				", or leave the password to PGPASSFILE")
 	}
 	return nil
 }

@@ -60,18 +60,21 @@ func TestCommandsWorkOnPostgres(t *testing.T) {
 		t.Errorf("listing: exit %d, %s %s", code, out, errs)
 	}
 	for _, line := range []string{
-		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") + " --database-url-file " + file + " --secret-key-file " + key,
+		"serve --addr 127.0.0.1:0 --metrics-addr= --data-dir " + filepath.Join(dir, "second") + " --database-url-file " +
+			file + " --secret-key-file " + key,
 		"store new-epoch --data-dir " + filepath.Join(dir, "third") + " --database-url-file " + file,
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		stderr := newBuffer()
 		code := run(ctx, strings.Fields(line), console{out: newBuffer(), err: stderr, env: noEnv})
 		cancel()
-		if code != 1 || !strings.Contains(stderr.String(), "in use by another fairlead-server") || strings.Contains(stderr.String(), "hunter2") {
+		if code != 1 || !strings.Contains(stderr.String(), "in use by another fairlead-server") ||
+			strings.Contains(stderr.String(), "hunter2") {
 			t.Errorf("%s: exit %d, %s", line, code, stderr)
 		}
 	}
-	if code, _, errs := command(t, "backup", filepath.Join(dir, "b"), "--database-url", databaseURL); code != 1 || !strings.Contains(errs, "pg_dump") {
+	if code, _, errs := command(t, "backup", filepath.Join(dir, "b"), "--database-url", databaseURL); code != 1 ||
+		!strings.Contains(errs, "pg_dump") {
 		t.Errorf("backup: exit %d, %s", code, errs)
 	}
 	if code := stop(); code != 0 {
@@ -91,7 +94,8 @@ func TestDatabaseURLsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, texts := range map[string][]string{
-		"--database-url postgres://a:hunter2@localhost/b":                {"--database-url", "list of processes", "--database-url-file", databaseURLVariable},
+		"--database-url postgres://a:hunter2@localhost/b": {"--database-url", "list of processes",
+			"--database-url-file", databaseURLVariable},
 		"--database-url postgres://localhost/b?password=hunter2":         {"list of processes"},
 		"--database-url postgres://a:hunter2%zz@localhost/b":             {"--database-url", "percent-encoded"},
 		"--database-url mysql://localhost/b":                             {"postgres://"},
@@ -126,12 +130,14 @@ func TestBackupAndRestoreCommands(t *testing.T) {
 	ok(t, "backup", file, "--data-dir", dir)
 	ok(t, "api-key", "delete", strings.Split(strings.SplitN(revoked, `"id": "`, 2)[1], `"`)[0], "--data-dir", dir)
 	ok(t, "api-key", "create", "--description", "made since", "--data-dir", dir)
-	if code, _, errs := command(t, "restore", file, "--data-dir", dir); code != 1 || !strings.Contains(errs, "in use by another fairlead-server") {
+	if code, _, errs := command(t, "restore", file, "--data-dir", dir); code != 1 ||
+		!strings.Contains(errs, "in use by another fairlead-server") {
 		t.Errorf("beside a server: exit %d, %s", code, errs)
 	}
 	stop()
 	out, _ := ok(t, "restore", file, "--data-dir", dir)
-	for _, text := range []string{"watchers list again", "fairlead.db.replaced-", "valid again", "revoked since", "unknown now", "made since"} {
+	for _, text := range []string{"watchers list again", "fairlead.db.replaced-", "valid again", "revoked since",
+		"unknown now", "made since"} {
 		if !strings.Contains(out, text) {
 			t.Errorf("%q is missing in:\n%s", text, out)
 		}

@@ -22,7 +22,9 @@ func withStore(ctx context.Context, at *place, do func(*store.Store) error) (err
 		return err
 	}
 	if _, err := os.Stat(at.dataDir); databaseURL == "" && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it", at.dataDir)
+		return fmt.Errorf(
+			"data directory %s does not exist; give the server's with --data-dir, or start the server first, which makes it",
+			at.dataDir)
 	}
 	st, err := store.Open(ctx, store.Options{DataDir: at.dataDir, DatabaseURL: databaseURL})
 	if err != nil {
@@ -47,16 +49,19 @@ func findAccount(ctx context.Context, st *store.Store, wanted string) (*account.
 	}
 	switch {
 	case len(all) == 0:
-		return nil, errors.New("there is no account yet; start the server once, or make one with `fairlead-server account create NAME`")
+		return nil,
+			errors.New("there is no account yet; start the server once, or make one with `fairlead-server account create NAME`")
 	case wanted != "":
-		return nil, account.Invalid("--account", wanted, "no account has this id or name; there are "+strings.Join(names, ", "))
+		return nil, account.Invalid("--account", wanted,
+			"no account has this id or name; there are "+strings.Join(names, ", "))
 	case len(all) > 1:
 		return nil, account.Invalid("--account", "", "say which account: "+strings.Join(names, ", "))
 	}
 	return &all[0], nil
 }
 
-// deleteFrom deletes a credential by its id, from the account that is wanted or from whichever has it.
+// deleteFrom deletes a credential by its id, from the account that is wanted or from whichever has
+// it.
 func deleteFrom(ctx context.Context, st *store.Store, wanted string, remove func(accountID string) error) error {
 	if wanted != "" {
 		a, err := findAccount(ctx, st, wanted)

@@ -59,34 +59,49 @@ func resources() []resource {
 		return field{flag: strings.ReplaceAll(name, "_", "-"), path: name, kind: kindText, help: help}
 	}
 	common := []field{text("description", "`TEXT` for people"), text("metadata", "`TEXT` for programs")}
-	expires := field{flag: "expires", path: "expires_at", kind: kindExpiry, help: "`WHEN` it ends: a duration (720h), a time (2027-01-31T00:00:00Z), or never"}
+	expires := field{flag: "expires", path: "expires_at", kind: kindExpiry,
+		help: "`WHEN` it ends: a duration (720h), a time (2027-01-31T00:00:00Z), or never"}
 	created := column{"CREATED", "created_at"}
 	dates := []column{created, {"EXPIRES", "expires_at"}, {"LAST USED", "last_used_at"}, {"DESCRIPTION", "description"}}
 	return append([]resource{
-		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true, fields: endpointFields(common),
-			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"}, {"URL", "url"}, {"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
+		{name: "endpoints", path: "/endpoints", list: "endpoints", noun: "endpoint", watch: true,
+			fields: endpointFields(common),
+			columns: []column{{"ID", "id"}, {"STATUS", "status"}, {"TYPE", "type"}, {"BINDING", "bindings"}, {"URL", "url"},
+				{"NAME", "name"}, {"UPSTREAM", "upstream_url"}, {"BACKEND", "backend_id"}, created}},
 		{name: "kubernetes-operators", path: "/kubernetes_operators", list: "operators", noun: "operator",
-			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"}, {"CLUSTER", "deployment.cluster_name"},
+			columns: []column{{"ID", "id"}, {"NAMESPACE", "deployment.namespace"}, {"NAME", "deployment.name"},
+				{"CLUSTER", "deployment.cluster_name"},
 				{"VERSION", "deployment.version"}, {"LAST SEEN", "last_seen_at"}, {"DESCRIPTION", "description"}},
-			fields: append(common, text("region", "`TEXT` that says where it runs"), field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true, help: "`UID` of the cluster; with it, create registers again"},
+			fields: append(common, text("region", "`TEXT` that says where it runs"),
+				field{flag: "cluster-uid", path: "cluster_uid", kind: kindText, create: true,
+					help: "`UID` of the cluster; with it, create registers again"},
 				field{flag: "feature", path: "enabled_features", kind: kindList,
 					help: "`FEATURE`: bindings, ingress or gateway; may be repeated"},
 				field{flag: "deployment-name", path: "deployment.name", kind: kindText, help: "`NAME` of the release"},
-				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText, help: "`NAMESPACE` of the release"},
+				field{flag: "deployment-namespace", path: "deployment.namespace", kind: kindText,
+					help: "`NAMESPACE` of the release"},
 				field{flag: "deployment-version", path: "deployment.version", kind: kindText, help: "`VERSION` of the operator"},
 				field{flag: "cluster-name", path: "deployment.cluster_name", kind: kindText, help: "`NAME` of the cluster"},
-				field{flag: "endpoint-selector", path: "binding.endpoint_selectors", kind: kindList, help: "CEL `EXPRESSION` over ep; may be repeated"},
-				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText, help: "`TEXT` that is kept for other clients of the API; forwarders do without"})},
-		{name: "tunnel-sessions", path: "/tunnel_sessions", list: "tunnel_sessions", noun: "tunnel session", acts: []string{"stop", "restart"},
-			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"}, {"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
+				field{flag: "endpoint-selector", path: "binding.endpoint_selectors", kind: kindList,
+					help: "CEL `EXPRESSION` over ep; may be repeated"},
+				field{flag: "ingress-endpoint", path: "binding.ingress_endpoint", kind: kindText,
+					help: "`TEXT` that is kept for other clients of the API; forwarders do without"})},
+		{name: "tunnel-sessions", path: "/tunnel_sessions", list: "tunnel_sessions", noun: "tunnel session",
+			acts: []string{"stop", "restart"},
+			columns: []column{{"ID", "id"}, {"IP", "ip"}, {"OS", "os"}, {"AGENT", "agent_version"},
+				{"CREDENTIAL", "credential.id"}, {"STARTED", "started_at"}}},
 		{name: "api-keys", path: "/api_keys", list: "keys", noun: "API key", secret: true,
 			columns: append([]column{{"ID", "id"}, {"SCOPES", "scopes"}}, dates...),
-			fields:  append(common, field{flag: "scope", path: "scopes", kind: kindList, help: "`SCOPE`: admin, read, operator or identities; may be repeated"}, expires)},
+			fields: append(common, field{flag: "scope", path: "scopes", kind: kindList,
+				help: "`SCOPE`: admin, read, operator or identities; may be repeated"}, expires)},
 		{name: "credentials", path: "/credentials", list: "credentials", noun: "authtoken", secret: true,
 			columns: append([]column{{"ID", "id"}, {"RULES", "acl"}}, dates...),
-			fields:  append(common, field{flag: "acl", path: "acl", kind: kindList, help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be repeated"}, expires)},
+			fields: append(common, field{flag: "acl", path: "acl", kind: kindList,
+				help: "`RULE`: bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>; may be repeated"},
+				expires)},
 		{name: "tunnels", path: "/tunnels", list: "tunnels", noun: "labelled tunnel",
-			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"}, {"STARTED", "started_at"}}},
+			columns: []column{{"ID", "id"}, {"LABELS", "labels"}, {"UPSTREAM", "forwards_to"}, {"SESSION", "tunnel_session.id"},
+				{"STARTED", "started_at"}}},
 	}, backendResources(common)...)
 }
 
@@ -100,10 +115,12 @@ type apiCall struct {
 
 func newAPI(c console) *cobra.Command {
 	api := &cobra.Command{Use: "api", Short: "Read and change what your account holds at the service", Long: apiHelp,
-		Example: "  fairlead api endpoints list --watch\n  fairlead api credentials create --description \"alice's laptop\" --acl 'bind:http://*.demo'\n" +
+		Example: "  fairlead api endpoints list --watch\n  fairlead api credentials create --description \"alice's " +
+			"laptop\" --acl 'bind:http://*.demo'\n" +
 			"  fairlead api api-keys list -o yaml",
 		Args: knownCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp, Example: backendsExample, Args: knownCommand,
+	backends := &cobra.Command{Use: "backends", Short: "What endpoints of type cloud forward to", Long: backendsHelp,
+		Example: backendsExample, Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	api.AddCommand(backends, apiEvents(c), apiIdentities(c))
 	for _, r := range resources() {
@@ -129,7 +146,9 @@ func newAPI(c console) *cobra.Command {
 }
 
 // command makes a subcommand that takes an id, or nothing.
-func (a *apiCall) command(r resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error) *cobra.Command {
+func (a *apiCall) command(
+	r resource, use, short string, do func(ctx context.Context, api *apiclient.Client, id string) error,
+) *cobra.Command {
 	wantsID := strings.HasSuffix(use, " ID")
 	cmd := &cobra.Command{Use: use, Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -150,7 +169,9 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 				return err
 			}
 			if api == nil {
-				return usagef("no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one", envAPIKey)
+				return usagef(
+					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one",
+					envAPIKey)
 			}
 			defer api.CloseIdle()
 			return a.explained(do(cmd.Context(), api, strings.Join(args, "")))
@@ -163,7 +184,8 @@ func (a *apiCall) command(r resource, use, short string, do func(ctx context.Con
 	return cmd
 }
 
-// explained adds to an error the code by which it is found in the list of them, or what can be done about a server that is not trusted.
+// explained adds to an error the code by which it is found in the list of them, or what can be done
+// about a server that is not trusted.
 func (a *apiCall) explained(err error) error {
 	problem := trust.ProblemOf(err)
 	var answer *account.Error
@@ -197,28 +219,30 @@ func apiList(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	var watch bool
 	var binding, at string
-	cmd := a.command(r, "list", "List "+r.noun+"s, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
-		query := url.Values{}
-		if binding != "" {
-			query.Set("binding", binding)
-		}
-		if at != "" {
-			query.Set("url", at)
-		}
-		if watch {
-			if a.output == "table" {
-				if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
-					return err
-				}
+	cmd := a.command(r, "list", "List "+r.noun+"s, newest first",
+		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			query := url.Values{}
+			if binding != "" {
+				query.Set("binding", binding)
 			}
-			return a.watch(ctx, &endpointFollower{apiCall: a, api: api, filter: account.EndpointFilter{Binding: binding, URL: at}})
-		}
-		all, err := api.ListObjects(ctx, r.path, r.list, query)
-		if err != nil {
-			return err
-		}
-		return a.printList(r, all)
-	})
+			if at != "" {
+				query.Set("url", at)
+			}
+			if watch {
+				if a.output == "table" {
+					if _, err := fmt.Fprintf(a.console.out, eventRow, "EVENT", "ID", "STATUS", "URL"); err != nil {
+						return err
+					}
+				}
+				return a.watch(ctx, &endpointFollower{apiCall: a, api: api,
+					filter: account.EndpointFilter{Binding: binding, URL: at}})
+			}
+			all, err := api.ListObjects(ctx, r.path, r.list, query)
+			if err != nil {
+				return err
+			}
+			return a.printList(r, all)
+		})
 	if r.watch {
 		cmd.Flags().BoolVar(&watch, "watch", false, "go on with every change, until Ctrl-C")
 		cmd.Flags().StringVar(&binding, "binding", "", "only those with this `BINDING`: kubernetes, internal or public")
@@ -229,32 +253,34 @@ func apiList(c console, r resource) *cobra.Command {
 
 func apiGet(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
-	return a.command(r, "get ID", "Show "+article(r.noun), func(ctx context.Context, api *apiclient.Client, id string) error {
-		found, err := api.Object(ctx, r.at(id))
-		if err != nil {
-			return err
-		}
-		return a.print(found)
-	})
+	return a.command(r, "get ID", "Show "+article(r.noun),
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			found, err := api.Object(ctx, r.at(id))
+			if err != nil {
+				return err
+			}
+			return a.print(found)
+		})
 }
 
 func apiCreate(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	in := fieldFlags{console: c}
-	cmd := a.command(r, "create", "Create "+article(r.noun), func(ctx context.Context, api *apiclient.Client, _ string) error {
-		fields, err := in.read(r.fields)
-		if err != nil {
-			return err
-		}
-		made, err := api.CreateObject(ctx, r.path, fields)
-		if err != nil {
-			return err
-		}
-		if a.output == "table" && r.secret {
-			return a.printSecret(r, made)
-		}
-		return a.print(made)
-	})
+	cmd := a.command(r, "create", "Create "+article(r.noun),
+		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			fields, err := in.read(r.fields)
+			if err != nil {
+				return err
+			}
+			made, err := api.CreateObject(ctx, r.path, fields)
+			if err != nil {
+				return err
+			}
+			if a.output == "table" && r.secret {
+				return a.printSecret(r, made)
+			}
+			return a.print(made)
+		})
 	in.add(cmd, r.fields, true)
 	return cmd
 }
@@ -262,33 +288,35 @@ func apiCreate(c console, r resource) *cobra.Command {
 func apiUpdate(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
 	in := fieldFlags{console: c}
-	cmd := a.command(r, "update ID", "Change "+article(r.noun)+"; what is not given stays", func(ctx context.Context, api *apiclient.Client, id string) error {
-		fields, err := in.read(r.fields)
-		if err != nil {
-			return err
-		}
-		if len(fields) == 0 {
-			return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
-		}
-		changed, err := api.UpdateObject(ctx, r.at(id), fields)
-		if err != nil {
-			return err
-		}
-		return a.print(changed)
-	})
+	cmd := a.command(r, "update ID", "Change "+article(r.noun)+"; what is not given stays",
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			fields, err := in.read(r.fields)
+			if err != nil {
+				return err
+			}
+			if len(fields) == 0 {
+				return usagef("nothing to change is given; `fairlead api %s update --help` lists the fields", r.command())
+			}
+			changed, err := api.UpdateObject(ctx, r.at(id), fields)
+			if err != nil {
+				return err
+			}
+			return a.print(changed)
+		})
 	in.add(cmd, r.fields, false)
 	return cmd
 }
 
 func apiDelete(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
-	return a.command(r, "delete ID", "Delete "+article(r.noun)+r.afterDelete(), func(ctx context.Context, api *apiclient.Client, id string) error {
-		if err := api.DeleteObject(ctx, r.at(id)); err != nil {
+	return a.command(r, "delete ID", "Delete "+article(r.noun)+r.afterDelete(),
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			if err := api.DeleteObject(ctx, r.at(id)); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.noun, id)
 			return err
-		}
-		_, err := fmt.Fprintf(c.err, "%s %s deleted\n", r.noun, id)
-		return err
-	})
+		})
 }
 
 // afterDelete is what a deletion brings or needs.
@@ -301,7 +329,8 @@ func (r resource) afterDelete() string {
 
 func apiAct(c console, r resource, verb string) *cobra.Command {
 	a := &apiCall{console: c}
-	short := map[string]string{"stop": "End a session; its agent exits", "restart": "End a session; its agent connects again"}[verb]
+	short := map[string]string{"stop": "End a session; its agent exits",
+		"restart": "End a session; its agent connects again"}[verb]
 	return a.command(r, verb+" ID", short, func(ctx context.Context, api *apiclient.Client, id string) error {
 		if err := api.Act(ctx, r.at(id)+"/"+verb); err != nil {
 			return err
@@ -313,13 +342,14 @@ func apiAct(c console, r resource, verb string) *cobra.Command {
 
 func apiBound(c console, r resource) *cobra.Command {
 	a := &apiCall{console: c}
-	return a.command(r, "bound-endpoints ID", "List the endpoints that the operator's selectors admit", func(ctx context.Context, api *apiclient.Client, id string) error {
-		all, err := api.ListObjects(ctx, r.at(id)+"/bound_endpoints", "endpoints", nil)
-		if err != nil {
-			return err
-		}
-		return a.printList(resources()[0], all)
-	})
+	return a.command(r, "bound-endpoints ID", "List the endpoints that the operator's selectors admit",
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			all, err := api.ListObjects(ctx, r.at(id)+"/bound_endpoints", "endpoints", nil)
+			if err != nil {
+				return err
+			}
+			return a.printList(resources()[0], all)
+		})
 }
 
 // secretOf takes the secret out of a creation's answer.

@@ -44,15 +44,18 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	_, key, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "first", nil, nil)
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store, Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
-		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
+	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store,
+		Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
+		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store,
+		Revoker: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
 		CheckPolicy: checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})
 	srv.StartTLS()
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
-	a.env = map[string]string{"HOME": t.TempDir(), envAPIKey: key, "FAIRLEAD_SERVER_URL": srv.URL, "FAIRLEAD_CA_FILE": writeCA(t)}
+	a.env = map[string]string{"HOME": t.TempDir(), envAPIKey: key, "FAIRLEAD_SERVER_URL": srv.URL,
+		"FAIRLEAD_CA_FILE": writeCA(t)}
 	return a
 }
 
@@ -87,18 +90,24 @@ func (a *accountAPI) object(args ...string) map[string]any {
 func TestAPICredentialsFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
-	made := a.api(0, "credentials", "create", "--description", "alice", "--acl", "bind:http://*.demo", "--acl", "connect:*", "--expires", "24h")
+	made := a.api(0, "credentials", "create", "--description", "alice", "--acl", "bind:http://*.demo", "--acl",
+		"connect:*", "--expires", "24h")
 	secret := strings.TrimSpace(made.out)
-	if !strings.HasPrefix(secret, account.AuthtokenPrefix) || strings.Contains(made.err, secret) || !strings.Contains(made.err, "only this once") {
+	if !strings.HasPrefix(secret, account.AuthtokenPrefix) || strings.Contains(made.err, secret) ||
+		!strings.Contains(made.err, "only this once") {
 		t.Errorf("create prints %+v", made)
 	}
 	id := regexp.MustCompile(`cr-[0-9a-v]+`).FindString(made.err)
 	changed := a.object("credentials", "update", id, "--metadata", "7", "--expires", "never", "--acl", "")
-	storetest.Equal(t, "changed", changed["metadata"].(string)+changed["description"].(string)+strings.Join(asTexts(changed["acl"]), " "), "7alicebind:*")
+	storetest.Equal(t, "changed",
+		changed["metadata"].(string)+changed["description"].(string)+strings.Join(asTexts(changed["acl"]), " "),
+		"7alicebind:*")
 	if changed["expires_at"] != nil || changed["token"] != nil {
 		t.Errorf("changed %v", changed)
 	}
-	if table := a.api(0, "credentials", "list").out; !regexp.MustCompile(`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +` + tableTime + ` +- +- +alice\n`).MatchString(table) {
+	if table := a.api(0, "credentials", "list").out; !regexp.MustCompile(
+		`(?m)^ID +RULES +CREATED +EXPIRES +LAST USED +DESCRIPTION\n` + id + ` +bind:\* +` + tableTime + ` +- +- +alice\n`).
+		MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	var one struct{ ID, Metadata string }
@@ -129,7 +138,8 @@ func TestAPIKeysFromTheCommandLine(t *testing.T) {
 	if r := a.api(1, "api-keys", "delete", all[1]["id"].(string)); !strings.Contains(r.err, "last admin key") {
 		t.Errorf("delete prints %+v", r)
 	}
-	if r := a.api(exitUsage, "api-keys", "create", "--scope", "root"); !strings.Contains(r.err, "must be admin, read, operator or identities") {
+	if r := a.api(exitUsage, "api-keys", "create", "--scope", "root"); !strings.Contains(r.err,
+		"must be admin, read, operator or identities") {
 		t.Errorf("a bad scope: %+v", r)
 	}
 	a.env[envAPIKey] = made["token"].(string)
@@ -142,20 +152,25 @@ func TestAPIOperatorsFromAFileAndFlags(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	file := filepath.Join(t.TempDir(), "operator.yaml")
-	storetest.Must(t, os.WriteFile(file, []byte("description: eu\nenabled_features: [bindings]\nbinding:\n  ingress_endpoint: x\n"), 0o600))
-	made := a.object("kubernetes-operators", "create", "-f", file, "--description", "eu-1", "--endpoint-selector", "ep.port == 80", "--deployment-name", "f",
+	storetest.Must(t,
+		os.WriteFile(file, []byte("description: eu\nenabled_features: [bindings]\nbinding:\n  ingress_endpoint: x\n"), 0o600))
+	made := a.object("kubernetes-operators", "create", "-f", file, "--description", "eu-1", "--endpoint-selector",
+		"ep.port == 80", "--deployment-name", "f",
 		"--deployment-namespace", "n", "--cluster-uid", "u")
 	binding := made["binding"].(map[string]any)
-	storetest.Equal(t, "made", made["description"].(string)+binding["ingress_endpoint"].(string)+strings.Join(asTexts(binding["endpoint_selectors"]), " "), "eu-1xep.port == 80")
+	storetest.Equal(t, "made", made["description"].(string)+binding["ingress_endpoint"].(string)+strings.Join(
+		asTexts(binding["endpoint_selectors"]), " "), "eu-1xep.port == 80")
 	session := a.Session()
 	bound := a.Bind(session, "http://a.demo").Endpoint
-	if table := a.api(0, "kubernetes-operators", "bound-endpoints", made["id"].(string)).out; !strings.Contains(table, bound.ID) {
+	if table := a.api(0, "kubernetes-operators", "bound-endpoints", made["id"].(string)).out; !strings.Contains(table,
+		bound.ID) {
 		t.Errorf("bound endpoints:\n%s", table)
 	}
 	a.api(0, "tunnel-sessions", "restart", session)
 	a.api(0, "tunnel-sessions", "stop", session)
 	storetest.Equal(t, "ended", strings.Join(a.ended, ","), "restart "+session+",stop "+session)
-	if table := a.api(0, "tunnel-sessions", "list").out; !regexp.MustCompile(session + ` +203.0.113.9 +linux +1.0.0 +cr-`).MatchString(table) {
+	if table := a.api(0, "tunnel-sessions", "list").out; !regexp.MustCompile(session + ` +203.0.113.9 +linux +1.0.0 +cr-`).
+		MatchString(table) {
 		t.Errorf("sessions:\n%s", table)
 	}
 }
@@ -176,7 +191,8 @@ func TestAPIPagesAndFilters(t *testing.T) {
 
 func TestAPIWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()
-	for format, pattern := range map[string]string{"table": `^%s +ep-\S+ +\S+ +http://%s$`, "json": `^{"type":"%s",.*"url":"http://%s"`} {
+	for format, pattern := range map[string]string{"table": `^%s +ep-\S+ +\S+ +http://%s$`,
+		"json": `^{"type":"%s",.*"url":"http://%s"`} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			a := newAccountAPI(t)
@@ -233,10 +249,11 @@ func TestAPIUsage(t *testing.T) {
 		"unknown command \"create\"":                {"tunnel-sessions", "create"},
 		`--backend "x": must be NAME=VALUE`:         {"backends", "weighted", "create", "--backend", "x"},
 		`--backend "x=y": must be a whole number`:   {"backends", "weighted", "create", "--backend", "x=y"},
-		`x is given twice`:                          {"backends", "weighted", "create", "--backend", "x=1", "--backend", "x=2"},
-		"--traffic-policy-file: open":               {"endpoints", "create", "--traffic-policy-file", bad + "x"},
-		"backends failover update --help":           {"backends", "failover", "update", "bkdfo-1"},
-		"the ID of a static backend":                {"backends", "static", "get"},
+		`x is given twice`: {"backends", "weighted", "create", "--backend", "x=1", "--backend",
+			"x=2"},
+		"--traffic-policy-file: open":     {"endpoints", "create", "--traffic-policy-file", bad + "x"},
+		"backends failover update --help": {"backends", "failover", "update", "bkdfo-1"},
+		"the ID of a static backend":      {"backends", "static", "get"},
 	} {
 		if r := a.api(exitUsage, args...); !strings.Contains(r.err, want) || strings.Count(r.err, "\n") != 1 || r.out != "" {
 			t.Errorf("%q: %+v, want %q", args, r, want)
@@ -247,7 +264,8 @@ func TestAPIUsage(t *testing.T) {
 	}
 	trusted := a.env["FAIRLEAD_CA_FILE"]
 	delete(a.env, "FAIRLEAD_CA_FILE")
-	if r := a.api(exitIdentity, "endpoints", "list"); !strings.Contains(r.err, "give the server's authority with --ca-file") {
+	if r := a.api(exitIdentity, "endpoints", "list"); !strings.Contains(r.err,
+		"give the server's authority with --ca-file") {
 		t.Errorf("an authority that is not trusted: %+v", r)
 	}
 	a.env["FAIRLEAD_CA_FILE"] = trusted

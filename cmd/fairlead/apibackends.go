@@ -22,11 +22,15 @@ const backendsExample = `  fairlead api backends tunnel-group create --label app
 func endpointFields(common []field) []field {
 	return append(common,
 		field{flag: "url", path: "url", kind: kindText, create: true, help: "`URL` such as http://shop.demo; required"},
-		field{flag: "binding", path: "bindings", kind: kindList, create: true, help: "`BINDING`: kubernetes, internal or public; default kubernetes"},
+		field{flag: "binding", path: "bindings", kind: kindList, create: true,
+			help: "`BINDING`: kubernetes, internal or public; default kubernetes"},
 		field{flag: "name", path: "name", kind: kindText, create: true, help: "`NAME`, which tells members of a pool apart"},
-		field{flag: "backend-id", path: "backend_id", kind: kindText, help: "`ID` of the backend that answers what the policy sends nowhere else; \"\" for none"},
-		field{flag: "traffic-policy-file", path: "traffic_policy", kind: kindFile, help: "`FILE` with a traffic policy, YAML or JSON; `fairlead policy check` tells its mistakes"},
-		field{flag: "pooling-enabled", path: "pooling_enabled", kind: kindFlag, help: "share the URL with other cloud endpoints that do, too"})
+		field{flag: "backend-id", path: "backend_id", kind: kindText,
+			help: "`ID` of the backend that answers what the policy sends nowhere else; \"\" for none"},
+		field{flag: "traffic-policy-file", path: "traffic_policy", kind: kindFile,
+			help: "`FILE` with a traffic policy, YAML or JSON; `fairlead policy check` tells its mistakes"},
+		field{flag: "pooling-enabled", path: "pooling_enabled", kind: kindFlag,
+			help: "share the URL with other cloud endpoints that do, too"})
 }
 
 func backendResources(common []field) []resource {
@@ -38,8 +42,10 @@ func backendResources(common []field) []resource {
 	}
 	return []resource{
 		kind("failover", "failover", "failover", []column{{"ACTIVE", "active_backend"}, {"BACKENDS", "backends"}},
-			field{flag: "backend", path: "backends", kind: kindList, help: "`ID` of a backend; repeated, in the order of failover"},
-			field{flag: "health-status", path: "health.http_status", kind: kindNumbers, help: "HTTP `STATUS` of a backend that counts as its failure, such as 503; may be repeated"},
+			field{flag: "backend", path: "backends", kind: kindList,
+				help: "`ID` of a backend; repeated, in the order of failover"},
+			field{flag: "health-status", path: "health.http_status", kind: kindNumbers,
+				help: "HTTP `STATUS` of a backend that counts as its failure, such as 503; may be repeated"},
 			field{flag: "health-window", path: "health.window_seconds", kind: kindNumber,
 				help: "`SECONDS` for which such answers count; default 10"},
 			field{flag: "health-answers", path: "health.min_answers", kind: kindNumber,
@@ -49,14 +55,17 @@ func backendResources(common []field) []resource {
 			field{flag: "health-clients", path: "health.min_clients", kind: kindNumber,
 				help: "least `NUMBER` of these clients; default 3, and a pod of the account's clusters is enough"}),
 		kind("weighted", "weighted", "weighted", []column{{"BACKENDS", "backends"}},
-			field{flag: "backend", path: "backends", kind: kindWeights, help: "`ID=WEIGHT` of a backend, the weight from 0 to 10000; may be repeated"}),
+			field{flag: "backend", path: "backends", kind: kindWeights,
+				help: "`ID=WEIGHT` of a backend, the weight from 0 to 10000; may be repeated"}),
 		kind("tunnel-group", "tunnel_group", "tunnel group", []column{{"LABELS", "labels"}, {"TUNNELS", "tunnels"}},
-			field{flag: "label", path: "labels", kind: kindPairs, help: "`LABEL=VALUE` that a tunnel must have; may be repeated"}),
+			field{flag: "label", path: "labels", kind: kindPairs,
+				help: "`LABEL=VALUE` that a tunnel must have; may be repeated"}),
 		kind("static", "static", "static", []column{{"ADDRESS", "address"}, {"TLS", "tls.enabled"}},
 			field{flag: "address", path: "address", kind: kindText, help: "`HOST:PORT`"},
 			field{flag: "tls", path: "tls.enabled", kind: kindFlag, help: "speak TLS to it; the host name is verified"}),
 		kind("http-response", "http_response", "HTTP response", []column{{"STATUS", "status_code"}},
-			field{flag: "status-code", path: "status_code", kind: kindNumber, help: "`STATUS` of the answer, 200 to 599; default 200"},
+			field{flag: "status-code", path: "status_code", kind: kindNumber,
+				help: "`STATUS` of the answer, 200 to 599; default 200"},
 			field{flag: "header", path: "headers", kind: kindPairs, help: "`NAME=VALUE` of a header; may be repeated"},
 			field{flag: "body", path: "body", kind: kindText, help: "`TEXT` of the answer"},
 			field{flag: "body-file", path: "body", kind: kindFile, help: "`FILE` with the text of the answer"}),

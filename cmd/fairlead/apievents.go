@@ -21,7 +21,8 @@ const shownBefore = 20
 
 func events() resource {
 	return resource{name: "events", path: "/events", list: "events", noun: "event",
-		columns: []column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}, {"BY", "principal.id"}, {"DETAILS", "details"}}}
+		columns: []column{{"TIME", "occurred_at"}, {"TYPE", "type"}, {"OBJECT", "object.id"}, {"BY", "principal.id"},
+			{"DETAILS", "details"}}}
 }
 
 // apiEvents are the commands of events: nobody makes or changes them.
@@ -39,25 +40,28 @@ func apiListEvents(c console, r resource) *cobra.Command {
 	var watch bool
 	var what, object string
 	var limit int
-	cmd := a.command(r, "list", "List events, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
-		filter := account.AuditFilter{Type: account.AuditType(what), ObjectID: object}
-		if what != "" && !slices.Contains(account.AuditTypes(), filter.Type) {
-			return usagef("--type %q: must be one of %s", what, auditTypes())
-		}
-		if watch {
-			return a.watch(ctx, &eventFollower{apiCall: a, api: api, filter: filter, of: r})
-		}
-		if limit < 1 || limit > account.MaxPageLimit {
-			return usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
-		}
-		newest, err := api.NewestAudit(ctx, filter, limit)
-		if err != nil {
-			return err
-		}
-		return a.printList(r, newest.Events)
-	})
-	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", shownBefore))
-	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit, fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
+	cmd := a.command(r, "list", "List events, newest first",
+		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			filter := account.AuditFilter{Type: account.AuditType(what), ObjectID: object}
+			if what != "" && !slices.Contains(account.AuditTypes(), filter.Type) {
+				return usagef("--type %q: must be one of %s", what, auditTypes())
+			}
+			if watch {
+				return a.watch(ctx, &eventFollower{apiCall: a, api: api, filter: filter, of: r})
+			}
+			if limit < 1 || limit > account.MaxPageLimit {
+				return usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
+			}
+			newest, err := api.NewestAudit(ctx, filter, limit)
+			if err != nil {
+				return err
+			}
+			return a.printList(r, newest.Events)
+		})
+	cmd.Flags().BoolVar(&watch, "watch", false,
+		fmt.Sprintf("begin with the %d newest, oldest first, and go on with every new one, until Ctrl-C", shownBefore))
+	cmd.Flags().IntVar(&limit, "limit", account.DefaultPageLimit,
+		fmt.Sprintf("how many of the newest are shown, at most %d", account.MaxPageLimit))
 	cmd.Flags().StringVar(&what, "type", "", "only those of this `TYPE`: "+auditTypes())
 	cmd.Flags().StringVar(&object, "object-id", "", "only those about the object with this `ID`")
 	return cmd
@@ -128,6 +132,7 @@ func (f *eventFollower) show(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.console.out, "%-20s  %-27s  %-30s  %-29s  %s\n", cells[0], cells[1], cells[2], cells[3], cells[4])
+	_, err = fmt.Fprintf(f.console.out, "%-20s  %-27s  %-30s  %-29s  %s\n", cells[0], cells[1], cells[2], cells[3],
+		cells[4])
 	return err
 }

@@ -21,17 +21,20 @@ func TestAPIEventsFromTheCommandLine(t *testing.T) {
 	a := newAccountAPI(t)
 	a.api(0, "credentials", "create", "--description", "alice's laptop")
 	table := a.api(0, "events", "list", "--type", "credential.created").out
-	if !regexp.MustCompile(`(?m)^TIME +TYPE +OBJECT +BY +DETAILS\n` + tableTime + ` +credential\.created +cr-[0-9a-v]+ +ak-[0-9a-v]+ +description=alice's laptop\n`).MatchString(table) {
+	if !regexp.MustCompile(`(?m)^TIME +TYPE +OBJECT +BY +DETAILS\n` + tableTime +
+		` +credential\.created +cr-[0-9a-v]+ +ak-[0-9a-v]+ +description=alice's laptop\n`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
 	id := regexp.MustCompile(`cr-[0-9a-v]+`).FindString(table)
 	var all []account.AuditEvent
 	storetest.Must(t, json.Unmarshal([]byte(a.api(0, "events", "list", "--object-id", id, "-o", "json").out), &all))
 	storetest.Equal(t, "events", len(all), 1)
-	if text := a.api(0, "events", "get", all[0].ID).out; !regexp.MustCompile(`(?m)^type +credential\.created$`).MatchString(text) {
+	if text := a.api(0, "events", "get", all[0].ID).out; !regexp.MustCompile(`(?m)^type +credential\.created$`).
+		MatchString(text) {
 		t.Errorf("get:\n%s", text)
 	}
-	if r := a.api(2, "events", "list", "--type", "nothing"); !strings.Contains(r.err, "--type") || !strings.Contains(r.err, "api_key.created") {
+	if r := a.api(2, "events", "list", "--type", "nothing"); !strings.Contains(r.err, "--type") ||
+		!strings.Contains(r.err, "api_key.created") {
 		t.Errorf("a wrong type: %s", r.err)
 	}
 	a.api(2, "events", "create")
@@ -50,7 +53,8 @@ func TestAPIEventsAreFollowed(t *testing.T) {
 			out, in := io.Pipe()
 			ended := make(chan int, 1)
 			go func() {
-				ended <- run(ctx, []string{"api", "events", "list", "--watch", "--type", "credential.created", "-o", format}, console{in: strings.NewReader(""), out: in, err: io.Discard, env: func(k string) string { return a.env[k] }})
+				ended <- run(ctx, []string{"api", "events", "list", "--watch", "--type", "credential.created", "-o", format},
+					console{in: strings.NewReader(""), out: in, err: io.Discard, env: func(k string) string { return a.env[k] }})
 				_ = in.Close()
 			}()
 			lines := bufio.NewScanner(out)

@@ -59,7 +59,8 @@ func (f *fieldFlags) add(cmd *cobra.Command, fields []field, create bool) {
 			cmd.Flags().String(one.flag, "", one.help)
 		}
 	}
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "`FILE` with the fields as the API names them, JSON or YAML; - for standard input; flags come on top")
+	cmd.Flags().StringVarP(&f.file, "file", "f", "",
+		"`FILE` with the fields as the API names them, JSON or YAML; - for standard input; flags come on top")
 }
 
 // read returns what was given, as the API takes it.
@@ -170,7 +171,8 @@ func expiry(flag, text string, now time.Time) (any, error) {
 		return now.Add(d).UTC().Format(time.RFC3339), nil
 	}
 	if _, err := time.Parse(time.RFC3339, text); err != nil {
-		return nil, usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag, text)
+		return nil, usagef("%s %q: must be a duration such as 720h, a time such as 2027-01-31T00:00:00Z, or never", flag,
+			text)
 	}
 	return text, nil
 }

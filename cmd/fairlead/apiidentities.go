@@ -25,26 +25,32 @@ are cut, and the identity provider is told to ask the person again. GitHub canno
 
 func identities() resource {
 	return resource{name: "identities", path: "/app/users", list: "application_users", noun: "identity",
-		columns: []column{{"ID", "id"}, {"USER", "username"}, {"EMAIL", "email"}, {"NAME", "name"}, {"PROVIDER", "identity_provider.name"}, {"PROVIDER ID", "provider_user_id"},
+		columns: []column{{"ID", "id"}, {"USER", "username"}, {"EMAIL", "email"}, {"NAME", "name"},
+			{"PROVIDER", "identity_provider.name"}, {"PROVIDER ID", "provider_user_id"},
 			{"LAST ACTIVE", "last_active"}}}
 }
 
 func appSessions() resource {
 	return resource{name: "sessions", path: "/app/sessions", list: "application_sessions", noun: "session",
-		columns: []column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"}, {"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
-			{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"}, {"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}}}
+		columns: []column{{"ID", "id"}, {"USER", "application_user.id"}, {"URL", "public_url"},
+			{"IP", "browser_session.ip_address"}, {"BROWSER", "browser_session.user_agent.browser_name"},
+			{"OS", "browser_session.user_agent.os_name"}, {"COUNTRY", "browser_session.location.country_code"},
+			{"LAST ACTIVE", "last_active"}, {"EXPIRES", "expires_at"}}}
 }
 
 func accessed() resource {
 	return resource{noun: "endpoint",
-		columns: []column{{"URL", "url"}, {"ENDPOINT", "endpoint.id"}, {"FIRST", "first_accessed"}, {"LAST", "last_accessed"}}}
+		columns: []column{{"URL", "url"}, {"ENDPOINT", "endpoint.id"}, {"FIRST", "first_accessed"},
+			{"LAST", "last_accessed"}}}
 }
 
 // apiIdentities are the commands of users and their sessions.
 func apiIdentities(c console) *cobra.Command {
-	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"}, Short: "Who logged in at endpoints; revoke them", Long: identitiesHelp, Args: knownCommand,
-		Example: "  fairlead api identities list --search alice\n  fairlead api identities sessions au-06hj…\n  fairlead api identities revoke au-06hj…",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	group := &cobra.Command{Use: "identities", Aliases: []string{"identity"},
+		Short: "Who logged in at endpoints; revoke them", Long: identitiesHelp, Args: knownCommand,
+		Example: "  fairlead api identities list --search alice\n  fairlead api identities sessions au-06hj…\n  fairlead " +
+			"api identities revoke au-06hj…",
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	group.AddCommand(apiListIdentities(c), apiGetIdentity(c), apiListAppSessions(c), apiAccessed(c), apiRevoke(c))
 	return group
 }
@@ -54,7 +60,8 @@ type searchFlags struct{ text, provider string }
 
 func (f *searchFlags) add(cmd *cobra.Command, of string) {
 	cmd.Flags().StringVar(&f.text, "search", "", "only those with each word of `TEXT` in "+of)
-	cmd.Flags().StringVar(&f.provider, "provider", "", "only those whose identity provider has this `TEXT` in its name, in any case")
+	cmd.Flags().StringVar(&f.provider, "provider", "",
+		"only those whose identity provider has this `TEXT` in its name, in any case")
 }
 
 func (f *searchFlags) query() (url.Values, error) {
@@ -72,57 +79,60 @@ func (f *searchFlags) query() (url.Values, error) {
 
 func apiListIdentities(c console) *cobra.Command {
 	a, r, search := &apiCall{console: c}, identities(), searchFlags{}
-	cmd := a.command(r, "list", "List who logged in, newest first", func(ctx context.Context, api *apiclient.Client, _ string) error {
-		query, err := search.query()
-		if err != nil {
-			return err
-		}
-		all, err := api.ListObjects(ctx, r.path, r.list, query)
-		if err != nil {
-			return err
-		}
-		return a.printList(r, all)
-	})
+	cmd := a.command(r, "list", "List who logged in, newest first",
+		func(ctx context.Context, api *apiclient.Client, _ string) error {
+			query, err := search.query()
+			if err != nil {
+				return err
+			}
+			all, err := api.ListObjects(ctx, r.path, r.list, query)
+			if err != nil {
+				return err
+			}
+			return a.printList(r, all)
+		})
 	search.add(cmd, "user name, e-mail address, name, provider or an id")
 	return cmd
 }
 
 func apiGetIdentity(c console) *cobra.Command {
 	a, r := &apiCall{console: c}, identities()
-	return a.command(r, "get ID", "Show an identity, or one of their sessions", func(ctx context.Context, api *apiclient.Client, id string) error {
-		if strings.HasPrefix(id, account.PrefixAppSession+"-") {
-			r = appSessions()
-		}
-		found, err := api.Object(ctx, r.at(id))
-		if err != nil {
-			return err
-		}
-		return a.print(found)
-	})
+	return a.command(r, "get ID", "Show an identity, or one of their sessions",
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			if strings.HasPrefix(id, account.PrefixAppSession+"-") {
+				r = appSessions()
+			}
+			found, err := api.Object(ctx, r.at(id))
+			if err != nil {
+				return err
+			}
+			return a.print(found)
+		})
 }
 
 func apiListAppSessions(c console) *cobra.Command {
 	a, r, search := &apiCall{console: c}, appSessions(), searchFlags{}
-	cmd := a.command(r, "sessions", "List the sessions that live, newest first", func(ctx context.Context, api *apiclient.Client, userID string) error {
-		query, err := search.query()
-		if err != nil {
-			return err
-		}
-		if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
-			return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Clean(userID))
-		}
-		if userID != "" {
-			query.Set("user_id", userID)
-		}
-		all, err := api.ListObjects(ctx, r.path, r.list, query)
-		if err == nil && len(all) == 0 && userID != "" { // somebody without sessions, or nobody at all
-			_, err = api.User(ctx, userID)
-		}
-		if err != nil {
-			return err
-		}
-		return a.printList(r, all)
-	})
+	cmd := a.command(r, "sessions", "List the sessions that live, newest first",
+		func(ctx context.Context, api *apiclient.Client, userID string) error {
+			query, err := search.query()
+			if err != nil {
+				return err
+			}
+			if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
+				return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Clean(userID))
+			}
+			if userID != "" {
+				query.Set("user_id", userID)
+			}
+			all, err := api.ListObjects(ctx, r.path, r.list, query)
+			if err == nil && len(all) == 0 && userID != "" { // somebody without sessions, or nobody at all
+				_, err = api.User(ctx, userID)
+			}
+			if err != nil {
+				return err
+			}
+			return a.printList(r, all)
+		})
 	cmd.Use = "sessions [ID]"
 	cmd.Args = atMostAnID("of an identity")
 	search.add(cmd, "the URL, the IP address, or the identity's user name, e-mail address, name or id")
@@ -131,19 +141,20 @@ func apiListAppSessions(c console) *cobra.Command {
 
 func apiAccessed(c console) *cobra.Command {
 	a, r := &apiCall{console: c}, identities()
-	return a.command(r, "endpoints ID", "List where an identity has been", func(ctx context.Context, api *apiclient.Client, id string) error {
-		found, err := api.Object(ctx, r.at(id)+"/endpoints")
-		if err != nil {
-			return err
-		}
-		var list struct {
-			Endpoints []json.RawMessage `json:"endpoints"`
-		}
-		if err := json.Unmarshal(found, &list); err != nil {
-			return fmt.Errorf("reading the answer: %w", err)
-		}
-		return a.printList(accessed(), list.Endpoints)
-	})
+	return a.command(r, "endpoints ID", "List where an identity has been",
+		func(ctx context.Context, api *apiclient.Client, id string) error {
+			found, err := api.Object(ctx, r.at(id)+"/endpoints")
+			if err != nil {
+				return err
+			}
+			var list struct {
+				Endpoints []json.RawMessage `json:"endpoints"`
+			}
+			if err := json.Unmarshal(found, &list); err != nil {
+				return fmt.Errorf("reading the answer: %w", err)
+			}
+			return a.printList(accessed(), list.Endpoints)
+		})
 }
 
 func atMostAnID(of string) cobra.PositionalArgs {
@@ -159,34 +170,35 @@ func apiRevoke(c console) *cobra.Command {
 	a := &apiCall{console: c}
 	var sessionID string
 	var sessionsOnly, yes bool
-	cmd := a.command(identities(), "revoke", "Throw an identity out, or end one of their sessions", func(ctx context.Context, api *apiclient.Client, userID string) error {
-		switch {
-		case (userID == "") == (sessionID == ""):
-			return usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
-		case sessionsOnly && sessionID != "":
-			return usagef("--session ends one session, --sessions-only all of an identity: give one of them")
-		case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
-			return usagef("%s is a session: give it as --session %[1]s", screen.Clean(userID))
-		case !yes && c.ask == nil:
-			return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
-		case !yes:
-			if err := c.confirmRevoking(ctx, api, userID, sessionID, sessionsOnly); err != nil {
+	cmd := a.command(identities(), "revoke", "Throw an identity out, or end one of their sessions",
+		func(ctx context.Context, api *apiclient.Client, userID string) error {
+			switch {
+			case (userID == "") == (sessionID == ""):
+				return usagef("revoking needs the ID of an identity, or --session with that of a session, and not both")
+			case sessionsOnly && sessionID != "":
+				return usagef("--session ends one session, --sessions-only all of an identity: give one of them")
+			case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
+				return usagef("%s is a session: give it as --session %[1]s", screen.Clean(userID))
+			case !yes && c.ask == nil:
+				return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
+			case !yes:
+				if err := c.confirmRevoking(ctx, api, userID, sessionID, sessionsOnly); err != nil {
+					return err
+				}
+			}
+			what, revoke, id := "identity", api.RevokeUser, userID
+			switch {
+			case sessionID != "":
+				what, revoke, id = "session", api.RevokeAppSession, sessionID
+			case sessionsOnly:
+				what, revoke = "sessions of identity", api.EndAppSessions
+			}
+			if err := revoke(ctx, id); err != nil {
 				return err
 			}
-		}
-		what, revoke, id := "identity", api.RevokeUser, userID
-		switch {
-		case sessionID != "":
-			what, revoke, id = "session", api.RevokeAppSession, sessionID
-		case sessionsOnly:
-			what, revoke = "sessions of identity", api.EndAppSessions
-		}
-		if err := revoke(ctx, id); err != nil {
+			_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Clean(id))
 			return err
-		}
-		_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Clean(id))
-		return err
-	})
+		})
 	cmd.Use = "revoke [ID]"
 	cmd.Args = atMostAnID("of an identity")
 	cmd.Flags().StringVar(&sessionID, "session", "", "end the session with this `ID`, and leave the identity's others")

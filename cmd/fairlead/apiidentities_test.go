@@ -19,7 +19,9 @@ import (
 // people are three sessions of two.
 func (a *accountAPI) people() (alice, session string) {
 	live := a.Login("alice", "s1", func(l *account.NewLogin) { l.Device.UserAgent.OSName = "macOS" })
-	a.Login("alice", "s2", func(l *account.NewLogin) { l.URL, l.Device.IPAddress = "https://wiki.example.com", "2001:db8::7" })
+	a.Login("alice", "s2", func(l *account.NewLogin) {
+		l.URL, l.Device.IPAddress = "https://wiki.example.com", "2001:db8::7"
+	})
 	a.Login("bob", "s3", func(l *account.NewLogin) { l.Provider.Name = "GitHub" })
 	return live.UserID, live.ID
 }
@@ -32,11 +34,14 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	storetest.Must(t, err)
 	a.env[envAPIKey] = secret
 	table := a.api(0, "identities", "list", "--search", "ALICE").out
-	if !regexp.MustCompile(`(?m)^ID +USER +EMAIL +NAME +PROVIDER +PROVIDER ID +LAST ACTIVE\n` + alice + ` +alice +alice@example.com +ALICE +Example ID +sub-alice +` + tableTime + `\n$`).MatchString(table) {
+	if !regexp.MustCompile(`(?m)^ID +USER +EMAIL +NAME +PROVIDER +PROVIDER ID +LAST ACTIVE\n` + alice +
+		` +alice +alice@example.com +ALICE +Example ID +sub-alice +` + tableTime + `\n$`).MatchString(table) {
 		t.Errorf("table:\n%s", table)
 	}
-	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2, "identities list --search nobody": 1, "identities sessions": 4, "identities sessions " + alice: 3,
-		"identities sessions --search wiki": 2, "identities sessions --provider GITHUB": 2, "identity endpoints " + alice: 3, "identities sessions --search 2001:db8": 2} {
+	for args, lines := range map[string]int{"identities list": 3, "identities list --provider git": 2,
+		"identities list --search nobody": 1, "identities sessions": 4, "identities sessions " + alice: 3,
+		"identities sessions --search wiki": 2, "identities sessions --provider GITHUB": 2, "identity endpoints " + alice: 3,
+		"identities sessions --search 2001:db8": 2} {
 		if out := a.api(0, strings.Fields(args)...).out; strings.Count(out, "\n") != lines {
 			t.Errorf("%s prints\n%s", args, out)
 		}
@@ -48,7 +53,8 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	}
 	a.api(1, "identities", "get", "au-none")
 	a.api(1, "identities", "sessions", "au-none") // not an empty list
-	if r := a.api(0, "identities", "revoke", "--session", session, "--yes"); r.out != "" || !strings.Contains(r.err, session+" revoked") {
+	if r := a.api(0, "identities", "revoke", "--session", session, "--yes"); r.out != "" ||
+		!strings.Contains(r.err, session+" revoked") {
 		t.Errorf("revoking a session prints %+v", r)
 	}
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s1"), a.Lives("s2")), "false true")
@@ -64,8 +70,11 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s2"), a.Lives("s3")), "false true")
 	a.api(1, "identities", "revoke", alice, "--yes")
 	a.api(1, "api-keys", "list") // the scope
-	for args, part := range map[string]string{"revoke": "needs the ID", "revoke " + alice + " --session " + session: "not both", "revoke " + session: "--session " + session,
-		"revoke " + alice: "no terminal to ask at: give --yes", "revoke a b": "one argument at most", "list --search " + strings.Repeat("x", 256): "--search", "endpoints": "needs one argument", "sessions a b": "one argument", "get": "the ID of an identity",
+	for args, part := range map[string]string{"revoke": "needs the ID",
+		"revoke " + alice + " --session " + session: "not both", "revoke " + session: "--session " + session,
+		"revoke " + alice: "no terminal to ask at: give --yes", "revoke a b": "one argument at most",
+		"list --search " + strings.Repeat("x", 256): "--search", "endpoints": "needs one argument",
+		"sessions a b": "one argument", "get": "the ID of an identity",
 		"sessions " + session: "identities get " + session} {
 		if r := a.api(exitUsage, append([]string{"identities"}, strings.Fields(args)...)...); !strings.Contains(r.err, part) {
 			t.Errorf("%s: %s", args, r.err)
@@ -79,8 +88,9 @@ func TestRevokingAsksFirst(t *testing.T) {
 	alice, session := a.people()
 	revoke := func(ctx context.Context, ask func(string) (string, error), args ...string) (int, string) {
 		var errOut bytes.Buffer
-		code := run(ctx, append([]string{"api", "identities", "revoke"}, args...), console{in: strings.NewReader(""), out: &errOut, err: &errOut, ask: ask,
-			env: func(k string) string { return a.env[k] }})
+		code := run(ctx, append([]string{"api", "identities", "revoke"}, args...),
+			console{in: strings.NewReader(""), out: &errOut, err: &errOut, ask: ask,
+				env: func(k string) string { return a.env[k] }})
 		return code, errOut.String()
 	}
 	for answer, err := range map[string]error{"no": nil, "": errors.New("EOF"), "y e s": nil} {
@@ -103,8 +113,12 @@ func TestRevokingAsksFirst(t *testing.T) {
 			t.Errorf("%v: %d %s", args, code, said)
 		}
 	}
-	storetest.Equal(t, "asked", strings.Join(prompts, "\n"), `End the session at https://app.example.com of alice <alice@example.com> (Example ID, `+alice+`)? What it has open is cut. Type "yes": `+
-		"\n"+`Sign out alice <alice@example.com> (Example ID, `+alice+`)? Their one session ends at once, and what they have open is cut. Type "yes": `+
-		"\n"+`Revoke alice <alice@example.com> (Example ID, `+alice+`)? Their 0 sessions end at once, and what they have open is cut. Type "yes": `)
+	storetest.Equal(t, "asked", strings.Join(prompts, "\n"),
+		`End the session at https://app.example.com of alice <alice@example.com> (Example ID, `+alice+
+			`)? What it has open is cut. Type "yes": `+
+			"\n"+`Sign out alice <alice@example.com> (Example ID, `+alice+
+			`)? Their one session ends at once, and what they have open is cut. Type "yes": `+
+			"\n"+`Revoke alice <alice@example.com> (Example ID, `+alice+
+			`)? Their 0 sessions end at once, and what they have open is cut. Type "yes": `)
 	storetest.Equal(t, "live", fmt.Sprint(a.Lives("s1"), a.Lives("s2"), a.Lives("s3")), "false false true")
 }

@@ -37,13 +37,16 @@ func accountClient(c console, flags agentconfig.Flags, apiKeyFile, userAgent str
 		return nil, err
 	}
 	if s.ServerURL.Text == "" {
-		return nil, usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s", agentconfig.EnvServerURL)
+		return nil, usagef("there is an API key, but no server to use it with: give --server https://HOST[:PORT], or set %s",
+			agentconfig.EnvServerURL)
 	}
 	tlsConfig, err := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
 	if err != nil {
 		return nil, usagef("%s: %v", trustSource(s), err)
 	}
 	return apiclient.New(apiclient.Options{
-		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) { return key, nil }, UserAgent: userAgent, Timeout: 10 * time.Second,
+		BaseURL: s.ServerURL.Text, TLS: tlsConfig, APIKey: func() (string, error) {
+			return key, nil
+		}, UserAgent: userAgent, Timeout: 10 * time.Second,
 	})
 }

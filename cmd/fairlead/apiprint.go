@@ -61,7 +61,8 @@ func (r resource) row(raw json.RawMessage) ([]string, error) {
 	return cells, nil
 }
 
-// fieldCell is the value of the field with this path. Times are cut to seconds, which is what fits beside other columns.
+// fieldCell is the value of the field with this path. Times are cut to seconds, which is what fits
+// beside other columns.
 func fieldCell(path string, v any) string {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	if text, ok := v.(string); ok && isTime(name) {
@@ -138,7 +139,8 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	return err
 }
 
-// printSecret answers the creation of a credential. The secret alone goes to standard output, so that a script can take it.
+// printSecret answers the creation of a credential. The secret alone goes to standard output, so
+// that a script can take it.
 func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
 	id, secret, err := secretOf(made)
 	if err != nil {

@@ -21,8 +21,9 @@ const watchPause = 2 * time.Second
 
 // follower prints what a resource holds, and then every change.
 type follower interface {
-	list(ctx context.Context) error              // prints what there is
-	follow(ctx context.Context, up func()) error // prints changes from there on until the watch ends; up is called when it is open
+	list(ctx context.Context) error // prints what there is
+	// prints changes from there on until the watch ends; up is called when it is open
+	follow(ctx context.Context, up func()) error
 }
 
 // watch follows across outages, until ctx is done.
@@ -82,7 +83,8 @@ func (f *endpointFollower) list(ctx context.Context) error {
 	}
 	for i := len(list.Endpoints) - 1; i >= 0; i-- {
 		e := &list.Endpoints[i]
-		if err := f.printEvent(account.EndpointEvent{Type: account.Added, ResourceVersion: e.ResourceVersion, Endpoint: e}); err != nil {
+		if err := f.printEvent(account.EndpointEvent{Type: account.Added, ResourceVersion: e.ResourceVersion,
+			Endpoint: e}); err != nil {
 			return err
 		}
 	}
@@ -118,7 +120,8 @@ const eventRow = "%-9s %-30s %-8s %s\n"
 
 func (a *apiCall) printEvent(e account.EndpointEvent) error {
 	if a.output == "table" {
-		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Clean(e.Endpoint.ID), screen.Clean(e.Endpoint.Status), screen.Clean(e.Endpoint.URL))
+		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Clean(e.Endpoint.ID), screen.Clean(e.Endpoint.Status),
+			screen.Clean(e.Endpoint.URL))
 		return err
 	}
 	line, err := json.Marshal(e)

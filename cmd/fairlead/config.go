@@ -98,7 +98,8 @@ func givenToken(c console, arg string) (string, error) {
 	return agentconfig.ReadAuthtoken("standard input", c.in)
 }
 
-// givenSettings checks the flags that are to be stored. The two ways to name an authority replace each other.
+// givenSettings checks the flags that are to be stored. The two ways to name an authority replace
+// each other.
 func givenSettings(f agentconfig.Flags) (map[string]string, error) {
 	values := map[string]string{}
 	if f.ServerURL != "" {
@@ -166,7 +167,8 @@ func check(c console, flags agentconfig.Flags) error {
 	return allOf(errors.Join(err, missing, errors.Join(checkEntries(c, s)...)))
 }
 
-// checkEntries shows the endpoints and tunnels of the config file, and returns everything that is wrong with them.
+// checkEntries shows the endpoints and tunnels of the config file, and returns everything that is
+// wrong with them.
 func checkEntries(c console, s *agentconfig.Settings) []error {
 	entries, wrong := s.Entries()
 	for _, entry := range entries {
@@ -190,7 +192,8 @@ func checkEntries(c console, s *agentconfig.Settings) []error {
 	return wrong
 }
 
-// entryPolicy says what is wrong with the traffic policy of an entry, by this program's version. When the endpoint is started the service decides.
+// entryPolicy says what is wrong with the traffic policy of an entry, by this program's version.
+// When the endpoint is started the service decides.
 func entryPolicy(entry *agentconfig.Entry, e agent.Endpoint) []error {
 	if e.TrafficPolicy == "" {
 		return nil

@@ -26,16 +26,19 @@ func TestAnAddedAuthtokenIsUsedAndNeverShown(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"HOME": t.TempDir()}
 			path := filepath.Join(env["HOME"], ".config", "fairlead", "config.yaml")
-			r := fairlead(t, env, c.stdin, "config", "add-authtoken", c.arg, "--server", "fairlead.example.net:8443", "--ca-sha256", strings.Repeat("a", 64))
+			r := fairlead(t, env, c.stdin, "config", "add-authtoken", c.arg, "--server", "fairlead.example.net:8443",
+				"--ca-sha256", strings.Repeat("a", 64))
 			if r.code != 0 || r.out != "authtoken stored in "+path+"\n" || r.err != "" {
 				t.Fatalf("got %+v", r)
 			}
 			data, err := os.ReadFile(path)
-			if err != nil || !strings.Contains(string(data), goodToken) || !strings.Contains(string(data), "server_url: https://fairlead.example.net:8443") {
+			if err != nil || !strings.Contains(string(data), goodToken) ||
+				!strings.Contains(string(data), "server_url: https://fairlead.example.net:8443") {
 				t.Fatalf("the file holds %q, %v", data, err)
 			}
 			r = fairlead(t, env, "", "config", "check")
-			if r.code != 0 || !strings.Contains(r.out, "authtoken    present (authtoken in "+path+")") || strings.Contains(r.out+r.err, goodToken) {
+			if r.code != 0 || !strings.Contains(r.out, "authtoken    present (authtoken in "+path+")") ||
+				strings.Contains(r.out+r.err, goodToken) {
 				t.Errorf("check: %+v", r)
 			}
 		})
@@ -124,7 +127,8 @@ func mustGetwd(t *testing.T) string {
 func TestCheckSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	r := fairlead(t, map[string]string{agentconfig.EnvServerURL: "https://s"}, "", "config", "check")
-	if r.code != exitCredentials || !strings.Contains(r.out, "https://s (FAIRLEAD_SERVER_URL)") || !strings.Contains(r.out, "the system's") {
+	if r.code != exitCredentials || !strings.Contains(r.out, "https://s (FAIRLEAD_SERVER_URL)") ||
+		!strings.Contains(r.out, "the system's") {
 		t.Errorf("got %+v", r)
 	}
 	r = fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "config", "check")
@@ -140,7 +144,8 @@ func TestAnExposedConfigFileIsWarnedAboutOnStandardError(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
-	if r.code != 0 || !strings.Contains(r.err, "warning: others can read the authtoken") || strings.Contains(r.err, goodToken) {
+	if r.code != 0 || !strings.Contains(r.err, "warning: others can read the authtoken") ||
+		strings.Contains(r.err, goodToken) {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -59,17 +59,21 @@ func newDoctor(c console) *cobra.Command {
 			if len(args) <= 1 {
 				return nil
 			}
-			return usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo", cmd.CommandPath(), len(args))
+			return usagef("%s takes one argument, the endpoint's URL, and got %d; e.g. fairlead doctor http://hello.demo",
+				cmd.CommandPath(), len(args))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.o.Context, "context", "", "`CONTEXT` of the kubeconfig; default kubectl's current one")
 	flags.StringVar(&d.o.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE`; default kubectl's")
-	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "", "`NAMESPACE` of the operator; default: it is looked for in all")
+	flags.StringVar(&d.o.OperatorNamespace, "operator-namespace", "",
+		"`NAMESPACE` of the operator; default: it is looked for in all")
 	flags.StringVar(&d.o.FromPod, "from-pod", "", "`NAMESPACE/POD` that is to resolve the hostname, with kubectl exec")
-	flags.StringVar(&d.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
-	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, without a URL; - for standard input")
+	flags.StringVar(&d.apiKeyFile, "api-key-file", "",
+		"`FILE` that holds an API key ("+envAPIKey+" holds one too), to ask the account")
+	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",
+		"`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
 	cli.OneOf(cmd, "output", "table", "json")
 	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
@@ -132,8 +136,11 @@ func (d *diagnose) check(args []string) error {
 		d.o.URL = u
 	}
 	switch {
-	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" || d.o.FromPod != "" || d.apiKeyFile != ""):
-		return usagef("fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor http://hello.demo, or leave the flags about it out")
+	case len(args) == 0 && (d.o.Context != "" || d.o.Kubeconfig != "" || d.o.OperatorNamespace != "" ||
+		d.o.FromPod != "" || d.apiKeyFile != ""):
+		return usagef(
+			"fairlead doctor without a URL asks no cluster: name the endpoint's URL, e.g. fairlead doctor http://hello.demo, " +
+				"or leave the flags about it out")
 	case d.output != "table" && d.output != "json":
 		return usagef("--output %q: must be table or json", d.output)
 	case d.o.FromPod != "" && !podName.MatchString(d.o.FromPod):

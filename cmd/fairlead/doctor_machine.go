@@ -35,7 +35,8 @@ type machine struct {
 	o        agent.Options
 }
 
-// diagnoseMachine checks settings, authtoken, the server's identity, the clock, and whether the service takes the authtoken.
+// diagnoseMachine checks settings, authtoken, the server's identity, the clock, and whether the
+// service takes the authtoken.
 func diagnoseMachine(ctx context.Context, c console, flags agentconfig.Flags) doctor.Report {
 	m := &machine{console: c, flags: flags}
 	var r doctor.Report
@@ -43,7 +44,8 @@ func diagnoseMachine(ctx context.Context, c console, flags agentconfig.Flags) do
 		name string
 		look func(context.Context) doctor.Hop
 	}{
-		{"settings", m.lookAtSettings}, {"authtoken", m.lookAtAuthtoken}, {"server", m.lookAtServer}, {"clock", m.lookAtClock}, {"session", m.lookAtSession},
+		{"settings", m.lookAtSettings}, {"authtoken", m.lookAtAuthtoken}, {"server", m.lookAtServer},
+		{"clock", m.lookAtClock}, {"session", m.lookAtSession},
 	} {
 		h := doctor.Hop{Status: doctor.Skipped, Detail: "not checked"}
 		if r.Conclude(); r.OK {
@@ -69,7 +71,8 @@ func (m *machine) lookAtSettings(context.Context) doctor.Hop {
 		return found(doctor.Broken, "correct it, and look at all settings:\nfairlead config check", "%v", err)
 	}
 	if m.settings.ServerURL.Text == "" {
-		return found(doctor.Broken, "give --server https://HOST[:PORT], set "+agentconfig.EnvServerURL+", or write server_url into the config file", "no server is configured")
+		return found(doctor.Broken, "give --server https://HOST[:PORT], set "+agentconfig.EnvServerURL+
+			", or write server_url into the config file", "no server is configured")
 	}
 	h := found(doctor.OK, "", "%s (%s)", m.settings.ServerURL.Text, m.settings.ServerURL.Source)
 	h.Evidence = append(h.Evidence, "config file "+m.settings.Path)
@@ -126,15 +129,17 @@ func (m *machine) lookAtServer(ctx context.Context) doctor.Hop {
 		}
 		return found(doctor.Broken, fix, "%s cannot be trusted: %v", m.o.Address, err)
 	}
-	return found(doctor.Broken, "see that fairlead-server runs there and that this machine reaches it; HTTPS_PROXY and NO_PROXY are honoured",
+	return found(doctor.Broken,
+		"see that fairlead-server runs there and that this machine reaches it; HTTPS_PROXY and NO_PROXY are honoured",
 		"%s does not answer as a fairlead-server: %v", m.o.Address, err)
 }
 
 // lookAtClock compares this machine's clock with the Date of an answer of the server's API.
 func (m *machine) lookAtClock(ctx context.Context) doctor.Hop {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return m.dial(ctx, "http/1.1")
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return m.dial(ctx, "http/1.1")
+		}}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, m.o.Server+"/", nil)
 	if err != nil {
 		return found(doctor.Unknown, "", "%v", err)
@@ -149,7 +154,8 @@ func (m *machine) lookAtClock(ctx context.Context) doctor.Hop {
 		return found(doctor.Unknown, "", "the server does not tell the time")
 	}
 	if skew := time.Since(date); skew.Abs() > maxSkew {
-		return found(doctor.Broken, "set both clocks by NTP", "this machine's clock and the server's differ by %v", skew.Abs().Round(time.Second))
+		return found(doctor.Broken, "set both clocks by NTP", "this machine's clock and the server's differ by %v",
+			skew.Abs().Round(time.Second))
 	}
 	return found(doctor.OK, "", "as the server's")
 }
@@ -168,7 +174,8 @@ func (m *machine) lookAtSession(ctx context.Context) doctor.Hop {
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: m.o.Address, TLS: m.o.TLS, DialContext: m.o.DialServer, Connections: 1,
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: m.o.Token(), ClientVersion: version.String(), OS: runtime.GOOS, InstanceID: agentconfig.NewInstance().ID}
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: m.o.Token(), ClientVersion: version.String(), OS: runtime.GOOS,
+				InstanceID: agentconfig.NewInstance().ID}
 		},
 		OnUp: func(_ context.Context, s *tunnel.Session) error {
 			up <- s
@@ -204,7 +211,8 @@ func (m *machine) noSession(err error) doctor.Hop {
 	fix := "look at the server's log"
 	var refused *tunnel.Error
 	if errors.As(err, &refused) && (refused.Code == tunnel.CodeBadToken || refused.Code == tunnel.CodeTokenRevoked) {
-		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() + ":\nfairlead config add-authtoken -"
+		fix = "store a good one; the one in use is from " + m.settings.AuthtokenSource() +
+			":\nfairlead config add-authtoken -"
 	}
 	return found(doctor.Broken, fix, "the service gives no session: %v", err)
 }

@@ -38,21 +38,34 @@ func TestDoctorOfThisMachine(t *testing.T) {
 		"all good":      {good, goodToken, nil, "", "takes the authtoken"},
 		"token refused": {refusing, goodToken, nil, "session", "the authtoken is unknown"},
 		"no token":      {good, "", nil, "authtoken", "fairlead config add-authtoken -"},
-		"no server":     {good, goodToken, func(env map[string]string) { delete(env, agentconfig.EnvServerURL) }, "settings", "no server is configured"},
-		"config unread": {good, goodToken, func(env map[string]string) { env[agentconfig.EnvConfig] = "/does/not/exist" }, "settings", "does not exist"},
+		"no server": {good, goodToken, func(env map[string]string) {
+			delete(env, agentconfig.EnvServerURL)
+		}, "settings", "no server is configured"},
+		"config unread": {good, goodToken, func(env map[string]string) {
+			env[agentconfig.EnvConfig] = "/does/not/exist"
+		}, "settings", "does not exist"},
 		"another CA": {good, goodToken, func(env map[string]string) {
 			delete(env, agentconfig.EnvCAFile)
 			env[agentconfig.EnvCASHA256] = strings.Repeat("a", 64)
 		}, "server", "cannot be trusted"},
-		"nothing listens":  {good, goodToken, func(env map[string]string) { env[agentconfig.EnvServerURL] = "https://" + closed.Addr().String() }, "server", "connection refused"},
-		"not a host:port":  {good, goodToken, func(env map[string]string) { env[agentconfig.EnvServerURL] = "ftp://x" }, "authtoken", "the scheme must be https"},
-		"proxy is no URL":  {good, goodToken, func(env map[string]string) { env["HTTPS_PROXY"] = "::" }, "authtoken", "HTTPS_PROXY"},
-		"unknown CA":       {good, goodToken, func(env map[string]string) { delete(env, agentconfig.EnvCAFile) }, "server", "--ca-file"},
+		"nothing listens": {good, goodToken, func(env map[string]string) {
+			env[agentconfig.EnvServerURL] = "https://" + closed.Addr().String()
+		}, "server", "connection refused"},
+		"not a host:port": {good, goodToken, func(env map[string]string) {
+			env[agentconfig.EnvServerURL] = "ftp://x"
+		}, "authtoken", "the scheme must be https"},
+		"proxy is no URL": {good, goodToken, func(env map[string]string) {
+			env["HTTPS_PROXY"] = "::"
+		}, "authtoken", "HTTPS_PROXY"},
+		"unknown CA": {good, goodToken, func(env map[string]string) {
+			delete(env, agentconfig.EnvCAFile)
+		}, "server", "--ca-file"},
 		"an API key, oops": {good, "flk_SECRET", nil, "settings", "is an API key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvServerURL: c.svc.url, agentconfig.EnvCAFile: c.svc.caFile, agentconfig.EnvAuthtoken: c.token}
+			env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvServerURL: c.svc.url,
+				agentconfig.EnvCAFile: c.svc.caFile, agentconfig.EnvAuthtoken: c.token}
 			if c.change != nil {
 				c.change(env)
 			}
@@ -61,7 +74,8 @@ func TestDoctorOfThisMachine(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.out), &report); err != nil {
 				t.Fatalf("%v in %+v", err, r)
 			}
-			if report.Broken != c.broken || report.OK != (c.broken == "") || (r.code == 0) != report.OK || r.code > 1 || !strings.Contains(r.out, c.says) || r.err != "" {
+			if report.Broken != c.broken || report.OK != (c.broken == "") || (r.code == 0) != report.OK || r.code > 1 ||
+				!strings.Contains(r.out, c.says) || r.err != "" {
 				t.Errorf("want %q broken and %q, got code %d:\n%s%s", c.broken, c.says, r.code, r.out, r.err)
 			}
 			if strings.Contains(r.out, "SECRET") || strings.Contains(r.out, goodToken) {
@@ -104,13 +118,15 @@ func TestDoctorComparesClocks(t *testing.T) {
 // The command runs the kubectl of PATH; what it prints on a broken hop is the report alone.
 func TestDoctorRunsTheUsersKubectl(t *testing.T) {
 	dir := t.TempDir()
-	script := "#!/bin/sh\nif [ \"$1\" = config ]; then echo staging; exit; fi\necho \"$@\" >>" + dir + "/calls\necho 'error: You must be logged in to the server (Unauthorized)' >&2\nexit 1\n"
+	script := "#!/bin/sh\nif [ \"$1\" = config ]; then echo staging; exit; fi\necho \"$@\" >>" + dir +
+		"/calls\necho 'error: You must be logged in to the server (Unauthorized)' >&2\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	r := fairlead(t, nil, "", "doctor", "http://api.demo", "--kubeconfig", "/k", "--context", "c")
-	if r.code != 1 || r.err != "" || !strings.Contains(r.out, "context c does not know you") || !strings.Contains(r.out, "broken: cluster") || strings.Contains(r.out, "\x1b") {
+	if r.code != 1 || r.err != "" || !strings.Contains(r.out, "context c does not know you") ||
+		!strings.Contains(r.out, "broken: cluster") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("got %+v", r)
 	}
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
@@ -118,7 +134,8 @@ func TestDoctorRunsTheUsersKubectl(t *testing.T) {
 		t.Errorf("kubectl was called with %q, %v", calls, err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if r = fairlead(t, nil, "", "doctor", "http://api.demo"); r.code != 1 || !strings.Contains(r.out, "kubectl is not in PATH") {
+	if r = fairlead(t, nil, "", "doctor", "http://api.demo"); r.code != 1 ||
+		!strings.Contains(r.out, "kubectl is not in PATH") {
 		t.Errorf("got %+v", r)
 	}
 }

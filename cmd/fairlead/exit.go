@@ -52,7 +52,8 @@ func report(c console, err error) int {
 	}
 	var r *reported
 	if errors.As(err, &r) && r.json {
-		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed", "cause": err.Error(), "exit_code": code})
+		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed",
+			"cause": err.Error(), "exit_code": code})
 		_, _ = fmt.Fprintln(c.err, string(line))
 		return code
 	}

@@ -45,12 +45,16 @@ func addProtocol(cmd *cobra.Command, to *string) {
 func (f *forward) addFlags(cmd *cobra.Command) {
 	addSettings(cmd, &f.settings)
 	flags := cmd.Flags()
-	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "", "`FILE` that holds the authtoken, read again for each session; - for standard input")
-	flags.StringVar(&f.format, "log-format", "text", "text, or json: one JSON object a line; given, there is no status screen")
-	flags.StringVar(&f.level, "log-level", "info", "debug, info, warn (no request lines) or error; given, there is no status screen")
+	flags.StringVar(&f.settings.AuthtokenFile, "authtoken-file", "",
+		"`FILE` that holds the authtoken, read again for each session; - for standard input")
+	flags.StringVar(&f.format, "log-format", "text",
+		"text, or json: one JSON object a line; given, there is no status screen")
+	flags.StringVar(&f.level, "log-level", "info",
+		"debug, info, warn (no request lines) or error; given, there is no status screen")
 	cli.OneOf(cmd, "log-format", "text", "json")
 	cli.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
-	flags.BoolVar(&f.noScreen, "no-screen", false, "print lines on a terminal, too, as to a file; default there is a status screen")
+	flags.BoolVar(&f.noScreen, "no-screen", false,
+		"print lines on a terminal, too, as to a file; default there is a status screen")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		f.linesAsked = cmd.Flags().Changed("log-format") || cmd.Flags().Changed("log-level")
 	}
@@ -117,7 +121,8 @@ func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, 
 	options := screen.Options{JSON: f.format == "json", Color: f.console.color, Level: level}
 	if live := f.liveScreen(options); live != nil {
 		defer live.Close()
-		defer context.AfterFunc(ctx, live.Leave)() // the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
+		// the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
+		defer context.AfterFunc(ctx, live.Leave)()
 		o.Observe, o.PingEvery, o.OnPanic = live.Show, pingEvery, live.Leave
 		return withRemedy(listRefusal(agent.Run(ctx, o), o.Endpoints), settings)
 	}
@@ -155,7 +160,8 @@ func (f *forward) output() (slog.Level, error) {
 	if f.format != "text" && f.format != "json" {
 		return 0, usagef("--log-format %q: must be text or json", f.format)
 	}
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError}
 	level, ok := levels[f.level]
 	if !ok {
 		return 0, usagef("--log-level %q: must be debug, info, warn or error", f.level)
@@ -163,7 +169,8 @@ func (f *forward) output() (slog.Level, error) {
 	return level, nil
 }
 
-// logger is for diagnostics: what the screen does not say. They are printed at --log-level debug only.
+// logger is for diagnostics: what the screen does not say. They are printed at --log-level debug
+// only.
 func (f *forward) logger(level slog.Level) *slog.Logger {
 	if level > slog.LevelDebug {
 		return slog.New(slog.DiscardHandler)
@@ -194,7 +201,8 @@ func loadSettings(flags agentconfig.Flags, c console) (*agentconfig.Settings, er
 	return s, allOf(err)
 }
 
-// allOf makes of an error about settings, perhaps a joined one, a usage error or several; nil of nil.
+// allOf makes of an error about settings, perhaps a joined one, a usage error or several; nil of
+// nil.
 func allOf(err error) error {
 	if err == nil {
 		return nil
@@ -223,8 +231,8 @@ func parts(err error) (all []error) {
 	return all
 }
 
-// connection turns settings into the part of the agent's options that says whom to call, and demands what is missing. The
-// error names everything that is.
+// connection turns settings into the part of the agent's options that says whom to call, and
+// demands what is missing. The error names everything that is.
 func connection(s *agentconfig.Settings) (agent.Options, error) {
 	server, noServer := serverOf(s)
 	var noToken error
@@ -249,7 +257,8 @@ func serverOf(s *agentconfig.Settings) (*url.URL, error) {
 	if s.Path != "" {
 		where = ", or write server_url into " + s.Path
 	}
-	return nil, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL, where)
+	return nil, usagef("no server is configured: give --server https://HOST[:PORT], set %s%s", agentconfig.EnvServerURL,
+		where)
 }
 
 // address returns host:port of a server's URL.

@@ -41,21 +41,26 @@ func TestWhatTheServiceRefusesEndsWithASentenceAndItsExitCode(t *testing.T) {
 		want        string
 	}{
 		"bad authtoken": {refusal(tunnel.CodeBadToken, "unknown authtoken"), nil, exitCredentials,
-			"fairlead: the server refused the authtoken: unknown authtoken; the authtoken in use is the one from FAIRLEAD_AUTHTOKEN\n"},
+			"fairlead: the server refused the authtoken: unknown authtoken; the authtoken in use is the one from " +
+				"FAIRLEAD_AUTHTOKEN\n"},
 		"no rule": {nil, refusal(tunnel.CodeForbidden, "no rule bind:http://a.b"), exitCredentials,
 			"fairlead: the authtoken may not serve http://a.b: no rule bind:http://a.b; the authtoken in use"},
-		"URL taken": {nil, refusal(tunnel.CodeURLTaken, "http://a.b is taken by ts-9 from 10.1.2.3 since 09:00"), exitURLTaken,
+		"URL taken": {nil, refusal(tunnel.CodeURLTaken, "http://a.b is taken by ts-9 from 10.1.2.3 since 09:00"),
+			exitURLTaken,
 			"fairlead: http://a.b is taken by ts-9 from 10.1.2.3 since 09:00\n"},
-		"stopped":         {refusal(tunnel.CodeStop, "stopped by an administrator"), nil, exitStopped, "stopped by an administrator\n"},
-		"version":         {refusal(tunnel.CodeVersion, "speaks 2, not 1"), nil, exitStopped, "speaks 2, not 1\n"},
-		"invalid":         {nil, refusal(tunnel.CodeInvalid, "url: no"), exitUsage, "fairlead: the server refused http://a.b: url: no\n"},
+		"stopped": {refusal(tunnel.CodeStop, "stopped by an administrator"), nil, exitStopped,
+			"stopped by an administrator\n"},
+		"version": {refusal(tunnel.CodeVersion, "speaks 2, not 1"), nil, exitStopped, "speaks 2, not 1\n"},
+		"invalid": {nil, refusal(tunnel.CodeInvalid, "url: no"), exitUsage,
+			"fairlead: the server refused http://a.b: url: no\n"},
 		"account limit":   {nil, refusal(tunnel.CodeLimit, "100 endpoints"), exitUsage, "100 endpoints\n"},
 		"terminal escape": {refusal(tunnel.CodeStop, "\x1b[2Jgone"), nil, exitStopped, `\x1b[2Jgone`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			svc := newService(t, c.hello, c.bind)
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: svc.url, agentconfig.EnvCAFile: svc.caFile},
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: svc.url,
+				agentconfig.EnvCAFile: svc.caFile},
 				"", "http", "8080", "--url", "http://a.b")
 			if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(r.err, "\n") != 1 {
 				t.Errorf("got %+v, want code %d and %q", r, c.code, c.want)
@@ -74,10 +79,14 @@ func TestAWrongAuthorityIsExitCode6WithAHint(t *testing.T) {
 		args []string
 		want string
 	}{
-		"system roots":      {nil, "signed by an authority that this machine does not trust; give the server's authority with --ca-file"},
-		"other fingerprint": {[]string{"--ca-sha256", strings.Repeat("0", 64)}, "not the one whose fingerprint was given; compare --ca-sha256 with what the server has"},
-		"other CA file":     {[]string{"--ca-file", otherCA(t)}, "that this machine does not trust; compare --ca-file with"},
-		"other host name":   {[]string{"--ca-file", svc.caFile, "--server", strings.Replace(svc.url, "127.0.0.1", "localhost", 1)}, "its certificate is for another host name; call the server by a name"},
+		"system roots": {nil,
+			"signed by an authority that this machine does not trust; give the server's authority with --ca-file"},
+		"other fingerprint": {[]string{"--ca-sha256", strings.Repeat("0", 64)},
+			"not the one whose fingerprint was given; compare --ca-sha256 with what the server has"},
+		"other CA file": {[]string{"--ca-file", otherCA(t)}, "that this machine does not trust; compare --ca-file with"},
+		"other host name": {[]string{"--ca-file", svc.caFile, "--server",
+			strings.Replace(svc.url, "127.0.0.1", "localhost", 1)},
+			"its certificate is for another host name; call the server by a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +106,8 @@ func otherCA(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +129,8 @@ func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
 	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"tcp", "5432", "--url", "tcp://postgres.demo:5432", "--server", svc.url, "--ca-file", svc.caFile},
+		code <- run(ctx, []string{"tcp", "5432", "--url", "tcp://postgres.demo:5432", "--server", svc.url, "--ca-file",
+			svc.caFile},
 			console{in: strings.NewReader(""), out: w, err: &errOut, env: func(k string) string { return env[k] }})
 	}()
 	lines := bufio.NewScanner(r)
@@ -127,7 +138,8 @@ func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
 	for len(got) < 4 && lines.Scan() {
 		got = append(got, lines.Text())
 	}
-	want := []string{"fairlead " + version.String(), "Endpoint    tcp://postgres.demo:5432 (ep-1)", "Forwarding  to tcp://localhost:5432", "Session     ts-1 with " + svc.url + ": online"}
+	want := []string{"fairlead " + version.String(), "Endpoint    tcp://postgres.demo:5432 (ep-1)",
+		"Forwarding  to tcp://localhost:5432", "Session     ts-1 with " + svc.url + ": online"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -149,9 +161,11 @@ func TestTheScreenShowsTheEndpointAndCtrlCSaysGoodbye(t *testing.T) {
 func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "it is shared by a pool; join it with --pooling-enabled"))
-	for _, command := range [][]string{{"http", "8080", "--url", "http://a.b"}, {"tcp", "5432", "--url", "tcp://a.b:5432"}} {
+	for _, command := range [][]string{{"http", "8080", "--url", "http://a.b"},
+		{"tcp", "5432", "--url", "tcp://a.b:5432"}} {
 		for want, flags := range map[bool][]string{true: {"--pooling-enabled"}, false: {"--pooling-enabled=false"}} {
-			args := append(append([]string{}, command...), append(flags, "--name", "east", "--server", svc.url, "--ca-file", svc.caFile)...)
+			args := append(append([]string{}, command...),
+				append(flags, "--name", "east", "--server", svc.url, "--ca-file", svc.caFile)...)
 			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", args...)
 			if r.code != exitURLTaken || !strings.HasSuffix(r.err, "join it with --pooling-enabled\n") {
 				t.Errorf("got %+v", r)
@@ -160,7 +174,8 @@ func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
 				t.Errorf("%v: bind %+v", args, b)
 			}
 		}
-		if r := fairlead(t, nil, "", command[0], "--help"); !strings.Contains(r.out, "Several agents serve one URL when all of them were started with --pooling-enabled") {
+		if r := fairlead(t, nil, "", command[0], "--help"); !strings.Contains(r.out,
+			"Several agents serve one URL when all of them were started with --pooling-enabled") {
 			t.Errorf("the help of %s does not tell of pools", command[0])
 		}
 	}
@@ -172,7 +187,8 @@ func TestTheInstanceIDIsTheSameInTheNextRun(t *testing.T) {
 	env := map[string]string{"HOME": t.TempDir(), agentconfig.EnvAuthtoken: goodToken}
 	var ids []string
 	for range 2 {
-		if r := fairlead(t, env, "", "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile); r.code != exitStopped {
+		if r := fairlead(t, env, "", "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file",
+			svc.caFile); r.code != exitStopped {
 			t.Fatalf("got %+v", r)
 		}
 		ids = append(ids, (<-svc.hellos).InstanceID)
@@ -219,7 +235,8 @@ func TestDiagnosticsNeverHoldTheAuthtoken(t *testing.T) {
 	svc := newService(t, nil, refusal(tunnel.CodeURLTaken, "taken"))
 	for _, format := range []string{"text", "json"} {
 		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "",
-			"http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile, "--log-level", "debug", "--log-format", format)
+			"http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile, "--log-level", "debug",
+			"--log-format", format)
 		if r.code != exitURLTaken || strings.Contains(r.out+r.err, goodToken) {
 			t.Errorf("%s: %+v", format, r)
 		}
@@ -243,7 +260,8 @@ func startProcess(t *testing.T, svc *service) (cmd *exec.Cmd, lines *bufio.Scann
 	home = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	cmd = exec.CommandContext(ctx, os.Args[0], "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile, "--log-format", "json")
+	cmd = exec.CommandContext(ctx, os.Args[0], "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file",
+		svc.caFile, "--log-format", "json")
 	cmd.Env = []string{asProcess + "=1", "HOME=" + home, agentconfig.EnvAuthtoken + "=" + goodToken}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

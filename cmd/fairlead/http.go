@@ -44,8 +44,9 @@ func newHTTP(c console) *cobra.Command {
 	}
 	f.endpoint.add(cmd, "http://hello.demo")
 	addProtocol(cmd, &f.endpoint.protocol)
-	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough, "the Host that the upstream sees: "+
-		"passthrough (what the caller sent), rewrite (the upstream's own host and port), or a `VALUE`")
+	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough,
+		"the Host that the upstream sees: "+
+			"passthrough (what the caller sent), rewrite (the upstream's own host and port), or a `VALUE`")
 	cli.OneOf(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
 	f.addFlags(cmd)
 	return cmd

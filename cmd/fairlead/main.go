@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairlead makes a port of this machine an endpoint that pods can call. Flags, environment and the config file come in; the
-// subcommands hand them over as Options to internal/agent. It owns the wording of usage errors and the exit codes.
+// Command fairlead makes a port of this machine an endpoint that pods can call. Flags, environment
+// and the config file come in; the subcommands hand them over as Options to internal/agent. It owns
+// the wording of usage errors and the exit codes.
 package main
 
 import (

@@ -28,7 +28,8 @@ func newPolicy(c console) *cobra.Command {
 	return cmd
 }
 
-// errInvalidPolicy ends the command with the exit code of wrong usage when every mistake has been printed.
+// errInvalidPolicy ends the command with the exit code of wrong usage when every mistake has been
+// printed.
 var errInvalidPolicy = errors.New("a policy has mistakes")
 
 func newPolicyCheck(c console) *cobra.Command {
@@ -51,7 +52,8 @@ whether those backends exist is found out when the policy is set. With - the pol
 		RunE: func(_ *cobra.Command, args []string) error { return checkPolicies(c, o, args) },
 	}
 	cmd.Flags().StringVar(&o.Scheme, "scheme", "http", "`SCHEME` of the endpoint: http, https or tcp")
-	cmd.Flags().StringVar(&o.Binding, "binding", "", "`BINDING` of the endpoint: kubernetes, internal or public; default any")
+	cmd.Flags().StringVar(&o.Binding, "binding", "",
+		"`BINDING` of the endpoint: kubernetes, internal or public; default any")
 	return cmd
 }
 

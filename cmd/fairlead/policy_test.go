@@ -20,8 +20,11 @@ func TestPolicyCheck(t *testing.T) {
 		}
 		return path
 	}
-	good := file("good.yaml", "on_http_request:\n- actions: [{type: forward-backend, config: {backend_id: bkdfo-0123456789abcdefghijklmnop}}]\non_tcp_connect:\n- actions: [{type: deny}]\n")
-	bad := file("bad.yaml", "on_http_request:\n- expressions: [\"req.x == 'a'\"]\n  actions: [{type: deny}, {type: nope}]\n")
+	good := file("good.yaml",
+		"on_http_request:\n- actions: [{type: forward-backend, config: {backend_id: "+
+			"bkdfo-0123456789abcdefghijklmnop}}]\non_tcp_connect:\n- actions: [{type: deny}]\n")
+	bad := file("bad.yaml",
+		"on_http_request:\n- expressions: [\"req.x == 'a'\"]\n  actions: [{type: deny}, {type: nope}]\n")
 	large := file("large.yaml", "#"+strings.Repeat("x", 1<<20))
 	for name, c := range map[string]struct {
 		stdin    string
@@ -29,24 +32,32 @@ func TestPolicyCheck(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		"good":           {"", []string{good}, 0, good + ": 2 rules in on_tcp_connect, on_http_request; actions deny, forward-backend; backends bkdfo-0123456789abcdefghijklmnop\n", ""},
-		"bad":            {"", []string{bad, good}, exitUsage, good + ": 2 rules", bad + ":2:18: there is no variable req.x; req has method"},
+		"good": {"", []string{good}, 0,
+			good +
+				": 2 rules in on_tcp_connect, on_http_request; actions deny, forward-backend; backends " +
+				"bkdfo-0123456789abcdefghijklmnop\n", ""},
+		"bad": {"", []string{bad, good}, exitUsage, good + ": 2 rules",
+			bad + ":2:18: there is no variable req.x; req has method"},
 		"every mistake":  {"", []string{bad}, exitUsage, "", "\n" + bad + ":3:34: there is no action \"nope\""},
 		"standard input": {"{}", []string{"-"}, 0, "(standard input): no rules\n", ""},
-		"one rule":       {"on_tcp_connect: [{actions: [{type: deny}]}]", []string{"-", "--scheme", "tcp", "--binding", "kubernetes"}, 0, "1 rule in on_tcp_connect", ""},
-		"tcp":            {"", []string{good, "--scheme", "tcp"}, exitUsage, "", good + ":1:1: a tcp endpoint is never parsed as HTTP"},
-		"too large":      {"", []string{large}, exitUsage, "", large + ":1:1: the document has 65537 bytes, at most 65536 are allowed"},
-		"no file":        {"", []string{filepath.Join(dir, "none")}, exitUsage, "", "no such file"},
-		"a folder":       {"", []string{dir}, exitUsage, "", "reading the policy"},
-		"no argument":    {"", nil, exitUsage, "", "fairlead policy check needs files"},
-		"wrong scheme":   {"", []string{"-", "--scheme", "udp"}, exitUsage, "", `--scheme "udp": must be http, https or tcp`},
-		"wrong binding":  {"", []string{"-", "--binding", "x"}, exitUsage, "", `--binding "x": must be`},
-		"an escape":      {"\"\\e[31m\": 1", []string{"-"}, exitUsage, "", `no key "\x1b[31m"`},
+		"one rule": {"on_tcp_connect: [{actions: [{type: deny}]}]",
+			[]string{"-", "--scheme", "tcp", "--binding", "kubernetes"}, 0, "1 rule in on_tcp_connect", ""},
+		"tcp": {"", []string{good, "--scheme", "tcp"}, exitUsage, "",
+			good + ":1:1: a tcp endpoint is never parsed as HTTP"},
+		"too large": {"", []string{large}, exitUsage, "",
+			large + ":1:1: the document has 65537 bytes, at most 65536 are allowed"},
+		"no file":       {"", []string{filepath.Join(dir, "none")}, exitUsage, "", "no such file"},
+		"a folder":      {"", []string{dir}, exitUsage, "", "reading the policy"},
+		"no argument":   {"", nil, exitUsage, "", "fairlead policy check needs files"},
+		"wrong scheme":  {"", []string{"-", "--scheme", "udp"}, exitUsage, "", `--scheme "udp": must be http, https or tcp`},
+		"wrong binding": {"", []string{"-", "--binding", "x"}, exitUsage, "", `--binding "x": must be`},
+		"an escape":     {"\"\\e[31m\": 1", []string{"-"}, exitUsage, "", `no key "\x1b[31m"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := fairlead(t, nil, c.stdin, append([]string{"policy", "check"}, c.args...)...)
-			if r.code != c.code || !strings.Contains(r.out, c.out) || !strings.Contains(r.err, c.err) || c.err == "" && r.err != "" || strings.ContainsRune(r.err, '\x1b') {
+			if r.code != c.code || !strings.Contains(r.out, c.out) || !strings.Contains(r.err, c.err) || c.err == "" &&
+				r.err != "" || strings.ContainsRune(r.err, '\x1b') {
 				t.Errorf("got %+v, want %+v", r, c)
 			}
 		})

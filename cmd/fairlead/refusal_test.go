@@ -39,7 +39,8 @@ func TestMistakesOfARefusedPolicyAreALineEach(t *testing.T) {
 	svc := newService(t, nil, listed)
 	path := filepath.Join(t.TempDir(), "web.yml")
 	storetest.Must(t, os.WriteFile(path, []byte(wrongPolicy), 0o600))
-	inFile, inline := "fairlead: the server refused the traffic policy of http://web.demo:\n", "fairlead: the server refused the traffic policy of http://web.demo:\n"
+	inFile, inline := "fairlead: the server refused the traffic policy of http://web.demo:\n",
+		"fairlead: the server refused the traffic policy of http://web.demo:\n"
 	for _, m := range mistakes {
 		inFile += fmt.Sprintf("%s:%d:%d: %s\n", path, m.Line, m.Column, m.Msg)
 		inline += fmt.Sprintf("%s\n", m)
@@ -48,7 +49,8 @@ func TestMistakesOfARefusedPolicyAreALineEach(t *testing.T) {
 		text := "endpoints:\n- name: web\n  url: http://web.demo\n  upstream: 8080\n  " + policy + "\n"
 		return []string{"start", "web", "--config", configFile(t, svc, text)}
 	}
-	flags := []string{"http", "8080", "--url", "http://web.demo", "--server", svc.url, "--ca-file", svc.caFile, "--traffic-policy-file", path}
+	flags := []string{"http", "8080", "--url", "http://web.demo", "--server", svc.url, "--ca-file", svc.caFile,
+		"--traffic-policy-file", path}
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -68,7 +70,8 @@ func TestMistakesOfARefusedPolicyAreALineEach(t *testing.T) {
 	t.Run("for programs", func(t *testing.T) {
 		t.Parallel()
 		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", append(flags, "--log-format", "json")...)
-		if r.code != exitUsage || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, `"cause":"the server refused http://web.demo: traffic_policy`) {
+		if r.code != exitUsage || strings.Count(r.err, "\n") != 1 ||
+			!strings.Contains(r.err, `"cause":"the server refused http://web.demo: traffic_policy`) {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -88,7 +91,8 @@ func TestMistakesOfARefusedPolicyAreALineEach(t *testing.T) {
 func TestRefusal_ListsSeveralMistakes(t *testing.T) {
 	t.Parallel()
 	name := tunnel.FieldError{Field: "name", Value: "x\x1b", Rule: "is taken"}
-	policy := tunnel.FieldError{Field: "traffic_policy", Value: account.NotShown, Rule: "line 1, column 2: wrong", Line: 1, Column: 2}
+	policy := tunnel.FieldError{Field: "traffic_policy", Value: account.NotShown, Rule: "line 1, column 2: wrong", Line: 1,
+		Column: 2}
 	const intro = "fairlead: the server refused http://web.demo"
 	for _, c := range []struct {
 		msg    string
@@ -96,12 +100,14 @@ func TestRefusal_ListsSeveralMistakes(t *testing.T) {
 		want   string
 	}{
 		{"traffic_policy: too long", nil, intro + ": traffic_policy: too long\n"},
-		{`name "x": is taken; traffic_policy: line 1, column 2: wrong`, nil, intro + ": name \"x\": is taken; traffic_policy: line 1, column 2: wrong\n"},
+		{`name "x": is taken; traffic_policy: line 1, column 2: wrong`, nil,
+			intro + ": name \"x\": is taken; traffic_policy: line 1, column 2: wrong\n"},
 		{"is taken", []tunnel.FieldError{name}, intro + ": is taken\n"},
 		{"two", []tunnel.FieldError{name, policy}, intro + ":\nname \"x\\x1b\": is taken\nline 1, column 2: wrong\n"},
 	} {
 		svc := newService(t, nil, &tunnel.Error{Code: tunnel.CodeInvalid, Msg: c.msg, Errors: c.errors})
-		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url", "http://web.demo", "--server", svc.url, "--ca-file", svc.caFile)
+		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url",
+			"http://web.demo", "--server", svc.url, "--ca-file", svc.caFile)
 		if r.code != exitUsage || r.err != c.want {
 			t.Errorf("%+v, want\n%s", r, c.want)
 		}

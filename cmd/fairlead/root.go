@@ -69,10 +69,12 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 
 func usageMessage(msg string) error { return &usageError{msg} }
 
-// flagError words what is wrong with a flag; its text comes from the flag library and names flag and value.
+// flagError words what is wrong with a flag; its text comes from the flag library and names flag
+// and value.
 func flagError(cmd *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "--authtoken") && strings.HasPrefix(err.Error(), "unknown flag") {
-		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " + agentconfig.HowToAuthenticate +
+		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " +
+			agentconfig.HowToAuthenticate +
 			", or give --authtoken-file"}
 	}
 	return &usageError{cli.FlagProblem(cmd, err)}
@@ -84,7 +86,8 @@ func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
 	flags.StringVar(&f.Config, "config", "", "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml")
 	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
 	flags.StringVar(&f.CAFile, "ca-file", "", "PEM `FILE` of the certificate authorities to trust; default the system's")
-	flags.StringVar(&f.CASHA256, "ca-sha256", "", "trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
+	flags.StringVar(&f.CASHA256, "ca-sha256", "",
+		"trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {

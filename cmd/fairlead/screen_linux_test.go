@@ -74,7 +74,8 @@ func startOnTerminal(t *testing.T, svc *service, env []string, args ...string) *
 	t.Cleanup(cancel)
 	o := &onTerminal{t: t, master: master, more: make(chan struct{})}
 	o.cmd = exec.CommandContext(ctx, os.Args[0], append(args, "--server", svc.url, "--ca-file", svc.caFile)...)
-	o.cmd.Env = append([]string{asProcess + "=1", "HOME=" + t.TempDir(), agentconfig.EnvAuthtoken + "=" + goodToken, "TERM=xterm-256color"}, env...)
+	o.cmd.Env = append([]string{asProcess + "=1", "HOME=" + t.TempDir(), agentconfig.EnvAuthtoken + "=" + goodToken,
+		"TERM=xterm-256color"}, env...)
 	o.cmd.Stdin, o.cmd.Stdout, o.cmd.Stderr = slave, slave, slave
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := o.cmd.Start(); err != nil {
@@ -148,7 +149,8 @@ func TestTheStatusScreenComesAndGoesWithTheTerminalIntact(t *testing.T) {
 	s := <-svc.bound
 	o.until("online")
 	o.until("latency")
-	s.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-1", Method: "GET", Path: "/\x1b[2Jhello", Status: 204, Duration: time.Millisecond})
+	s.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-1", Method: "GET", Path: "/\x1b[2Jhello", Status: 204,
+		Duration: time.Millisecond})
 	if got := o.until("hello"); !strings.Contains(got, `/\x1b[2Jhello`) || strings.Contains(got, "\x1b[2Jhello") {
 		t.Errorf("a request's path: %q", got)
 	}
@@ -215,7 +217,8 @@ func TestLinesWhereSomebodyWantsThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := startOnTerminal(t, newService(t, nil, nil), c.env, append([]string{"http", "8080", "--url", "http://a.b"}, c.args...)...)
+			o := startOnTerminal(t, newService(t, nil, nil), c.env,
+				append([]string{"http", "8080", "--url", "http://a.b"}, c.args...)...)
 			if got := o.until("online"); strings.Contains(got, entered) {
 				t.Errorf("a status screen: %q", got)
 			}

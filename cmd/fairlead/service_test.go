@@ -35,13 +35,15 @@ type service struct {
 	release           chan struct{}
 }
 
-// writeCA writes the certificate of a test server, which is its own authority, and returns the file's path.
+// writeCA writes the certificate of a test server, which is its own authority, and returns the
+// file's path.
 func writeCA(t *testing.T) string {
 	t.Helper()
 	https := httptest.NewTLSServer(nil)
 	defer https.Close()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -51,14 +53,17 @@ func newService(t *testing.T, helloErr, bindErr error) *service {
 	t.Helper()
 	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
 	defer https.Close()
-	svc := &service{caFile: writeCA(t), fingerprint: trust.Fingerprint(https.Certificate()), helloErr: helloErr, bindErr: bindErr,
-		hellos: make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100), binds: make(chan tunnel.Bind, 100), unbound: make(chan string, 100), release: make(chan struct{})}
+	svc := &service{caFile: writeCA(t), fingerprint: trust.Fingerprint(https.Certificate()), helloErr: helloErr,
+		bindErr: bindErr,
+		hellos:  make(chan tunnel.Hello, 100), bound: make(chan *tunnel.Session, 100), binds: make(chan tunnel.Bind, 100),
+		unbound: make(chan string, 100), release: make(chan struct{})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	svc.url = "https://" + ln.Addr().String()
-	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
+	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
+		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
 	server := tunnel.NewServer(tunnel.ServerConfig{Handler: svc})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

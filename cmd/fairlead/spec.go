@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
-// endpointSpec is an endpoint or a labelled tunnel as somebody wrote it, in flags or in the config file.
+// endpointSpec is an endpoint or a labelled tunnel as somebody wrote it, in flags or in the config
+// file.
 type endpointSpec struct {
 	url, binding, name, description, metadata string
 	upstream, protocol                        string
@@ -121,7 +122,8 @@ func (p *problems) text(field, text string, limit int) {
 	}
 }
 
-// commandOf is the command that serves endpoints of the scheme: an https endpoint is an http one whose clients reach the service over TLS.
+// commandOf is the command that serves endpoints of the scheme: an https endpoint is an http one
+// whose clients reach the service over TLS.
 func commandOf(scheme string) string {
 	if scheme == "https" {
 		return "http"

@@ -51,7 +51,9 @@ func newStart(c console) *cobra.Command {
 		Long:    startHelp,
 		Example: startExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), func(s *agentconfig.Settings) ([]agent.Endpoint, error) { return chooseEntries(s, args, all) })
+			return f.run(cmd.Context(), func(s *agentconfig.Settings) ([]agent.Endpoint, error) {
+				return chooseEntries(s, args, all)
+			})
 		},
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return completeEntries(c, f.settings)
@@ -69,14 +71,16 @@ func chooseEntries(s *agentconfig.Settings, names []string, all bool) ([]agent.E
 		return nil, &usageErrors{wrong}
 	}
 	if len(entries) == 0 {
-		return nil, usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written", s.Path)
+		return nil,
+			usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written", s.Path)
 	}
 	chosen := entries
 	switch {
 	case all && len(names) > 0:
 		return nil, usagef("--all and names exclude each other: give one of them")
 	case !all && len(names) == 0:
-		return nil, usagef("say which: give --all, or names; config file %q has %s", s.Path, strings.Join(entryNames(entries), ", "))
+		return nil, usagef("say which: give --all, or names; config file %q has %s", s.Path,
+			strings.Join(entryNames(entries), ", "))
 	case !all:
 		var err error
 		if chosen, err = pick(s, entries, names); err != nil {
@@ -94,7 +98,8 @@ func pick(s *agentconfig.Settings, entries []*agentconfig.Entry, names []string)
 		switch {
 		case slices.Contains(names[:i], name):
 		case at < 0:
-			wrong = append(wrong, usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path, account.Shorten(name), strings.Join(entryNames(entries), ", ")))
+			wrong = append(wrong, usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path, account.Shorten(name),
+				strings.Join(entryNames(entries), ", ")))
 		default:
 			out = append(out, entries[at])
 		}
@@ -113,7 +118,8 @@ func entryNames(entries []*agentconfig.Entry) []string {
 	return names
 }
 
-// readEntries turns entries into what the agent binds, or lists everything that is wrong with any of them.
+// readEntries turns entries into what the agent binds, or lists everything that is wrong with any
+// of them.
 func readEntries(entries []*agentconfig.Entry) ([]agent.Endpoint, error) {
 	var wrong []error
 	var out []agent.Endpoint
@@ -127,7 +133,9 @@ func readEntries(entries []*agentconfig.Entry) ([]agent.Endpoint, error) {
 		}
 		key := e.Binding + " " + e.URL.HostPort()
 		if other := taken[key]; other != nil {
-			wrong = append(wrong, entry.ErrorAt("url", fmt.Sprintf("url %q: %s has this host and port, too; an agent serves each only once", entry.URL, other.Title())))
+			wrong = append(wrong,
+				entry.ErrorAt("url", fmt.Sprintf("url %q: %s has this host and port, too; an agent serves each only once",
+					entry.URL, other.Title())))
 		}
 		taken[key] = entry
 	}
@@ -159,7 +167,9 @@ func readEntry(entry *agentconfig.Entry) (agent.Endpoint, []error) {
 	}
 	e, problems := spec.check()
 	for _, p := range problems {
-		if said := slices.ContainsFunc(entry.Problems, func(err error) bool { return strings.Contains(err.Error(), ": "+p.Field) }); !said {
+		if said := slices.ContainsFunc(entry.Problems, func(err error) bool {
+			return strings.Contains(err.Error(), ": "+p.Field)
+		}); !said {
 			wrong = append(wrong, entry.ErrorAt(p.Field, sentence(p.Field, p)))
 		}
 	}

@@ -41,10 +41,13 @@ tunnels:
 
 func TestStartBindsWhatTheFileSays(t *testing.T) {
 	t.Parallel()
-	web := tunnel.Bind{URL: "http://web.demo", Binding: "kubernetes", Name: "web", Description: "d", UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
+	web := tunnel.Bind{URL: "http://web.demo", Binding: "kubernetes", Name: "web", Description: "d",
+		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
 		HostMode: "rewrite", TrafficPolicy: "{}"}
-	pool := tunnel.Bind{URL: "tcp://pool.demo:1", Binding: "kubernetes", UpstreamURL: "tcp://localhost:5432", PoolingEnabled: true, ReplacePoolPolicy: true}
-	api := tunnel.Bind{Labels: map[string]string{"app": "api", "site": "a"}, Metadata: "m", UpstreamURL: "https://localhost:9", UpstreamProtocol: "http1"}
+	pool := tunnel.Bind{URL: "tcp://pool.demo:1", Binding: "kubernetes", UpstreamURL: "tcp://localhost:5432",
+		PoolingEnabled: true, ReplacePoolPolicy: true}
+	api := tunnel.Bind{Labels: map[string]string{"app": "api", "site": "a"}, Metadata: "m",
+		UpstreamURL: "https://localhost:9", UpstreamProtocol: "http1"}
 	for name, c := range map[string]struct {
 		args []string
 		want []tunnel.Bind
@@ -88,9 +91,11 @@ func TestStartBindsWhatTheFileSays(t *testing.T) {
 
 func TestWhenAllEntriesAreRefusedTheExitCodeIsTheFirsts(t *testing.T) {
 	t.Parallel()
-	for code, refused := range map[int]tunnel.Code{exitURLTaken: tunnel.CodeURLTaken, exitCredentials: tunnel.CodeForbidden, exitUsage: tunnel.CodeInvalid} {
+	for code, refused := range map[int]tunnel.Code{exitURLTaken: tunnel.CodeURLTaken,
+		exitCredentials: tunnel.CodeForbidden, exitUsage: tunnel.CodeInvalid} {
 		svc := newService(t, nil, refusal(refused, "no"))
-		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "start", "--all", "--config", configFile(t, svc, threeEntries))
+		r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "start", "--all", "--config",
+			configFile(t, svc, threeEntries))
 		if r.code != code || strings.Count(r.err, "\n") != 1 || strings.Count(r.out, "refused: ") != 3 {
 			t.Errorf("%s: %+v", refused, r)
 		}
@@ -114,19 +119,25 @@ tunnels:
 		want []string
 	}{
 		"all": {[]string{"start", "--all"}, []string{
-			`line 2: endpoint "a": unknown field "colour"`, `line 2: endpoint "a": url "ftp://x": the scheme must be http or tcp`, `line 2: endpoint "a": upstream "x y": only printable`,
-			`line 3: endpoint "b": host_header "rewrite": a tcp endpoint has none`, `line 4: endpoint "c": binding "none": must be kubernetes, internal or public`,
-			`line 5: endpoint "d": upstream is missing`, `line 5: endpoint "d": url "tcp://db.demo:1": endpoint "b" has this host and port, too`,
+			`line 2: endpoint "a": unknown field "colour"`,
+			`line 2: endpoint "a": url "ftp://x": the scheme must be http or tcp`,
+			`line 2: endpoint "a": upstream "x y": only printable`,
+			`line 3: endpoint "b": host_header "rewrite": a tcp endpoint has none`,
+			`line 4: endpoint "c": binding "none": must be kubernetes, internal or public`,
+			`line 5: endpoint "d": upstream is missing`,
+			`line 5: endpoint "d": url "tcp://db.demo:1": endpoint "b" has this host and port, too`,
 			`line 8: tunnel "e": labels "": at least one label is required`,
 		}},
-		"one":         {[]string{"start", "good", "e"}, []string{`line 8: tunnel "e": labels`}},
-		"no such one": {[]string{"start", "goof", "x"}, []string{`has no endpoint or tunnel "goof"; it has a, b, c, d, good, e`, `tunnel "x"`}},
-		"none":        {[]string{"start"}, []string{"say which: give --all, or names"}},
-		"both":        {[]string{"start", "--all", "good"}, []string{"--all and names exclude each other"}},
+		"one": {[]string{"start", "good", "e"}, []string{`line 8: tunnel "e": labels`}},
+		"no such one": {[]string{"start", "goof", "x"},
+			[]string{`has no endpoint or tunnel "goof"; it has a, b, c, d, good, e`, `tunnel "x"`}},
+		"none": {[]string{"start"}, []string{"say which: give --all, or names"}},
+		"both": {[]string{"start", "--all", "good"}, []string{"--all and names exclude each other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: "https://127.0.0.1:1"}, "", append(c.args, "--config", path)...)
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken,
+				agentconfig.EnvServerURL: "https://127.0.0.1:1"}, "", append(c.args, "--config", path)...)
 			if r.code != exitUsage || r.out != "" || strings.Count(r.err, "\n") != len(c.want) {
 				t.Errorf("got %+v, want code 2 and %d lines", r, len(c.want))
 			}
@@ -137,7 +148,8 @@ tunnels:
 			}
 		})
 	}
-	if r := fairlead(t, nil, "", "start", "--all", "--config", configFile(t, nil, "")); r.code != exitUsage || !strings.Contains(r.err, "has no endpoints and no tunnels") {
+	if r := fairlead(t, nil, "", "start", "--all", "--config", configFile(t, nil, "")); r.code != exitUsage ||
+		!strings.Contains(r.err, "has no endpoints and no tunnels") {
 		t.Errorf("an empty file: %+v", r)
 	}
 }
@@ -147,7 +159,8 @@ func TestConfigCheckShowsTheEntries(t *testing.T) {
 	env := map[string]string{agentconfig.EnvAuthtoken: goodToken, agentconfig.EnvServerURL: "https://s"}
 	r := fairlead(t, env, "", "config", "check", "--config", configFile(t, nil, threeEntries))
 	for _, want := range []string{
-		"endpoint \"web\" http://web.demo -> http://localhost:8080\n", "endpoint \"pool\" tcp://pool.demo:1 -> tcp://localhost:5432\n",
+		"endpoint \"web\" http://web.demo -> http://localhost:8080\n",
+		"endpoint \"pool\" tcp://pool.demo:1 -> tcp://localhost:5432\n",
 		"tunnel \"api\" app=api site=a -> https://localhost:9\n",
 	} {
 		if !strings.Contains(r.out, want) {
@@ -158,7 +171,8 @@ func TestConfigCheckShowsTheEntries(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = fairlead(t, nil, "", "config", "check", "--config", configFile(t, nil, "endpoints:\n- {name: a}\ntunnels: x\n"))
-	if r.code != exitUsage || strings.Count(r.err, "\n") != 5 || !strings.Contains(r.err, "no server is configured") || !strings.Contains(r.err, "no authtoken is configured") || !strings.Contains(r.err, `endpoint "a": url is missing`) {
+	if r.code != exitUsage || strings.Count(r.err, "\n") != 5 || !strings.Contains(r.err, "no server is configured") ||
+		!strings.Contains(r.err, "no authtoken is configured") || !strings.Contains(r.err, `endpoint "a": url is missing`) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -176,7 +190,8 @@ func TestConfigCheckReadsPolicies(t *testing.T) {
   - {name: ok, url: "http://ok.demo", upstream: 1, traffic_policy: "on_http_request: []"}
 `
 	r := fairlead(t, env, "", "config", "check", "--config", configFile(t, nil, bad))
-	if r.code != exitUsage || strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, `line 5: endpoint "web": traffic_policy: `) || !strings.Contains(r.err, "nonsense") {
+	if r.code != exitUsage || strings.Count(r.err, "\n") != 1 ||
+		!strings.Contains(r.err, `line 5: endpoint "web": traffic_policy: `) || !strings.Contains(r.err, "nonsense") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -188,12 +203,14 @@ func TestThePolicyOfTheFlagIsBound(t *testing.T) {
 	if err := os.WriteFile(path, []byte("on_http_request: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url", "http://a.b", "--server", svc.url, "--ca-file", svc.caFile,
+	r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: goodToken}, "", "http", "8080", "--url", "http://a.b",
+		"--server", svc.url, "--ca-file", svc.caFile,
 		"--traffic-policy-file", path, "--host-header", "intranet.corp:8080", "--pooling-enabled", "--replace-pool-policy")
 	if r.code != exitUsage || !strings.Contains(r.err, "traffic_policy: line 1") {
 		t.Errorf("%+v", r)
 	}
-	if b := <-svc.binds; b.TrafficPolicy != "on_http_request: []\n" || b.HostMode != "intranet.corp:8080" || !b.ReplacePoolPolicy {
+	if b := <-svc.binds; b.TrafficPolicy != "on_http_request: []\n" || b.HostMode != "intranet.corp:8080" ||
+		!b.ReplacePoolPolicy {
 		t.Errorf("%+v", b)
 	}
 }

@@ -48,7 +48,8 @@ func newTunnel(c console) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&labels, "label", nil, "`LABEL=VALUE` that the tunnel has; may be repeated (at least one)")
-	flags.StringVar(&spec.metadata, "metadata", "", fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
+	flags.StringVar(&spec.metadata, "metadata", "",
+		fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
 	addProtocol(cmd, &spec.protocol)
 	f.addFlags(cmd)
 	return cmd
@@ -65,7 +66,8 @@ func parseLabels(given []string) (map[string]string, error) {
 			return nil, usagef("--label %q: must be LABEL=VALUE, e.g. app=api", account.Shorten(text))
 		}
 		if _, twice := labels[key]; twice {
-			return nil, usagef("--label %q: the label %s is given twice; a tunnel has one value for each", account.Shorten(text), account.Shorten(key))
+			return nil, usagef("--label %q: the label %s is given twice; a tunnel has one value for each", account.Shorten(text),
+				account.Shorten(key))
 		}
 		labels[key] = value
 	}

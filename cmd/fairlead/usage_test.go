@@ -32,7 +32,8 @@ type result struct {
 	out, err string
 }
 
-// fairlead runs a command line in a process environment of its own: home is an empty directory, unless env says more.
+// fairlead runs a command line in a process environment of its own: home is an empty directory,
+// unless env says more.
 func fairlead(t *testing.T, env map[string]string, stdin string, args ...string) result {
 	t.Helper()
 	if env == nil {
@@ -62,19 +63,22 @@ func wrongForAgents(empty string) map[string]wrong {
 	}
 	long := strings.Repeat("x", 5000)
 	return map[string]wrong{
-		"no target":            {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
-		"two targets":          {[]string{"tcp", "1", "2", "--url", "tcp://a.b:1"}, "fairlead tcp needs one argument, a PORT or HOST:PORT, and got 2"},
-		"bad target":           {[]string{"http", "x y", "--url", "http://a.b"}, `the upstream "x y": only printable ASCII`},
-		"no URL":               {[]string{"http", "8080"}, "--url is missing"},
-		"tcp URL to http":      {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
-		"http URL to tcp":      {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
-		"other binding":        {ok("--binding", "cluster"), `--binding "cluster": must be kubernetes, internal or public`},
-		"not public":           {ok("--binding", "public", "--url", "https://app"), `--url "https://app": the hostname must be a full domain name`},
-		"not internal":         {ok("--binding", "internal"), "must end in .internal"},
-		"tcp is not public":    {ok("--binding", "public", "--url", "tcp://app.example.com:1"), "http or https"},
-		"empty binding":        {ok("--binding", ""), `--binding "": must be kubernetes, internal or public`},
-		"protocol":             {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
-		"protocol of tcp":      {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"}, "unknown flag: --upstream-protocol"},
+		"no target": {[]string{"http", "--url", "http://a.b"}, "fairlead http needs one argument"},
+		"two targets": {[]string{"tcp", "1", "2", "--url", "tcp://a.b:1"},
+			"fairlead tcp needs one argument, a PORT or HOST:PORT, and got 2"},
+		"bad target":      {[]string{"http", "x y", "--url", "http://a.b"}, `the upstream "x y": only printable ASCII`},
+		"no URL":          {[]string{"http", "8080"}, "--url is missing"},
+		"tcp URL to http": {[]string{"http", "8080", "--url", "tcp://a.b:1"}, "use `fairlead tcp`"},
+		"http URL to tcp": {[]string{"tcp", "8080", "--url", "http://a.b"}, "use `fairlead http`"},
+		"other binding":   {ok("--binding", "cluster"), `--binding "cluster": must be kubernetes, internal or public`},
+		"not public": {ok("--binding", "public", "--url", "https://app"),
+			`--url "https://app": the hostname must be a full domain name`},
+		"not internal":      {ok("--binding", "internal"), "must end in .internal"},
+		"tcp is not public": {ok("--binding", "public", "--url", "tcp://app.example.com:1"), "http or https"},
+		"empty binding":     {ok("--binding", ""), `--binding "": must be kubernetes, internal or public`},
+		"protocol":          {ok("--upstream-protocol", "h2"), `--upstream-protocol "h2": must be http1 or http2`},
+		"protocol of tcp": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--upstream-protocol", "http2"},
+			"unknown flag: --upstream-protocol"},
 		"log format":           {ok("--log-format", "xml"), `--log-format "xml": must be text or json`},
 		"log level":            {ok("--log-level", "trace"), `--log-level "trace": must be debug, info, warn or error`},
 		"name too long":        {ok("--name", long), "has 5000 bytes, and 128 are allowed"},
@@ -92,19 +96,27 @@ func wrongForAgents(empty string) map[string]wrong {
 		"both trust flags":     {ok("--ca-sha256", "xyz", "--ca-file", empty), "exclude each other"},
 		"no such config":       {ok("--config", "/does/not/exist"), "does not exist"},
 		"unknown flag":         {ok("--bogus"), "unknown flag: --bogus; run `fairlead http --help`"},
-		"host header":          {ok("--host-header", "a b"), `--host-header "a b": must be passthrough, rewrite, or a host name`},
-		"host header of tcp":   {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--host-header", "x"}, "unknown flag: --host-header"},
-		"no such policy":       {ok("--traffic-policy-file", "/does/not/exist"), `--traffic-policy-file: "/does/not/exist" does not exist`},
-		"empty policy":         {ok("--traffic-policy-file", empty), "is empty; write the policy, or leave the file out"},
-		"policy of no pool":    {ok("--replace-pool-policy"), `--replace-pool-policy "true": belongs to a pool: it needs --pooling-enabled`},
-		"no label":             {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
-		"label without value":  {[]string{"tunnel", "8080", "--label", "app"}, `--label "app": must be LABEL=VALUE`},
-		"label twice":          {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
-		"empty label":          {[]string{"tunnel", "8080", "--label", "=a"}, `--label "=a": neither the label nor its value may be empty`},
-		"label with a space":   {[]string{"tunnel", "8080", "--label", "app=a b"}, `--label "app=a b": only printable ASCII`},
-		"URL of a tunnel":      {[]string{"tunnel", "8080", "--label", "app=a", "--url", "http://a.b"}, "unknown flag: --url"},
-		"target of a tunnel":   {[]string{"tunnel", "ftp://x", "--label", "app=a"}, "give PORT, HOST:PORT, or a URL with http, https or tcp"},
-		"protocol of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--upstream-protocol", "h2"}, "must be http1 or http2"},
+		"host header": {ok("--host-header", "a b"),
+			`--host-header "a b": must be passthrough, rewrite, or a host name`},
+		"host header of tcp": {[]string{"tcp", "1", "--url", "tcp://a.b:1", "--host-header", "x"},
+			"unknown flag: --host-header"},
+		"no such policy": {ok("--traffic-policy-file", "/does/not/exist"),
+			`--traffic-policy-file: "/does/not/exist" does not exist`},
+		"empty policy": {ok("--traffic-policy-file", empty), "is empty; write the policy, or leave the file out"},
+		"policy of no pool": {ok("--replace-pool-policy"),
+			`--replace-pool-policy "true": belongs to a pool: it needs --pooling-enabled`},
+		"no label":            {[]string{"tunnel", "8080"}, "--label is missing: give at least one"},
+		"label without value": {[]string{"tunnel", "8080", "--label", "app"}, `--label "app": must be LABEL=VALUE`},
+		"label twice":         {[]string{"tunnel", "8080", "--label", "app=a", "--label", "app=b"}, "is given twice"},
+		"empty label": {[]string{"tunnel", "8080", "--label", "=a"},
+			`--label "=a": neither the label nor its value may be empty`},
+		"label with a space": {[]string{"tunnel", "8080", "--label", "app=a b"}, `--label "app=a b": only printable ASCII`},
+		"URL of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--url", "http://a.b"},
+			"unknown flag: --url"},
+		"target of a tunnel": {[]string{"tunnel", "ftp://x", "--label", "app=a"},
+			"give PORT, HOST:PORT, or a URL with http, https or tcp"},
+		"protocol of a tunnel": {[]string{"tunnel", "8080", "--label", "app=a", "--upstream-protocol", "h2"},
+			"must be http1 or http2"},
 		"flag without value":   {[]string{"http", "8080", "--url"}, "flag needs an argument: --url"},
 		"token as an argument": {ok("--authtoken", goodToken), "every user of this machine can read process arguments"},
 	}
@@ -112,25 +124,34 @@ func wrongForAgents(empty string) map[string]wrong {
 
 func wrongForOthers(empty string) map[string]wrong {
 	return map[string]wrong{
-		"no URL to doctor":        {[]string{"doctor", "--context", "prod"}, "without a URL asks no cluster"},
-		"two URLs to doctor":      {[]string{"doctor", "http://a.b", "http://c.d"}, "fairlead doctor takes one argument, the endpoint's URL, and got 2"},
-		"https without binding":   {[]string{"http", "8080", "--url", "https://a.example.com"}, "https:// is for endpoints with the public binding"},
-		"bad URL to doctor":       {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
-		"doctor's output":         {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
-		"doctor's pod":            {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"}, `--from-pod "--x/y": give NAMESPACE/POD`},
-		"doctor's namespace":      {[]string{"doctor", "http://a.b", "--operator-namespace", "-A"}, `--operator-namespace "-A"`},
-		"doctor's key":            {[]string{"doctor", "http://a.b", "--api-key-file", empty, "--server", "https://s"}, "the file is empty"},
-		"unknown command":         {[]string{"htp"}, "did you mean `fairlead http`?"},
-		"misspelt flag":           {[]string{"http", "8080", "--ulr", "http://a.b"}, "unknown flag: --ulr; did you mean --url?"},
-		"unknown help topic":      {[]string{"help", "htp"}, "unknown help topic \"htp\"; did you mean `fairlead http`?"},
-		"unknown inner topic":     {[]string{"help", "config", "nosuch"}, "unknown help topic \"nosuch\"; run `fairlead config --help`"},
-		"unknown shell":           {[]string{"completion", "bsh"}, "did you mean `fairlead completion bash`?"},
-		"unknown subcommand":      {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
-		"no authtoken to add":     {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
-		"argument of version":     {[]string{"version", "x"}, "takes no argument"},
-		"argument of check":       {[]string{"config", "check", "x"}, "takes no argument"},
-		"server of add-authtoken": {[]string{"config", "add-authtoken", goodToken, "--server", "ftp://x"}, "the scheme must be https"},
-		"CA of add-authtoken":     {[]string{"config", "add-authtoken", goodToken, "--ca-file", empty}, "holds no PEM certificate"},
+		"no URL to doctor": {[]string{"doctor", "--context", "prod"}, "without a URL asks no cluster"},
+		"two URLs to doctor": {[]string{"doctor", "http://a.b", "http://c.d"},
+			"fairlead doctor takes one argument, the endpoint's URL, and got 2"},
+		"https without binding": {[]string{"http", "8080", "--url", "https://a.example.com"},
+			"https:// is for endpoints with the public binding"},
+		"bad URL to doctor": {[]string{"doctor", "https://a.b"}, "the scheme must be http or tcp"},
+		"doctor's output":   {[]string{"doctor", "http://a.b", "-o", "yaml"}, `--output "yaml": must be table or json`},
+		"doctor's pod": {[]string{"doctor", "http://a.b", "--from-pod", "--x/y"},
+			`--from-pod "--x/y": give NAMESPACE/POD`},
+		"doctor's namespace": {[]string{"doctor", "http://a.b", "--operator-namespace", "-A"},
+			`--operator-namespace "-A"`},
+		"doctor's key": {[]string{"doctor", "http://a.b", "--api-key-file", empty, "--server", "https://s"},
+			"the file is empty"},
+		"unknown command": {[]string{"htp"}, "did you mean `fairlead http`?"},
+		"misspelt flag": {[]string{"http", "8080", "--ulr", "http://a.b"},
+			"unknown flag: --ulr; did you mean --url?"},
+		"unknown help topic": {[]string{"help", "htp"}, "unknown help topic \"htp\"; did you mean `fairlead http`?"},
+		"unknown inner topic": {[]string{"help", "config", "nosuch"},
+			"unknown help topic \"nosuch\"; run `fairlead config --help`"},
+		"unknown shell":       {[]string{"completion", "bsh"}, "did you mean `fairlead completion bash`?"},
+		"unknown subcommand":  {[]string{"config", "chek"}, "did you mean `fairlead config check`?"},
+		"no authtoken to add": {[]string{"config", "add-authtoken"}, "needs one argument, the authtoken, or -"},
+		"argument of version": {[]string{"version", "x"}, "takes no argument"},
+		"argument of check":   {[]string{"config", "check", "x"}, "takes no argument"},
+		"server of add-authtoken": {[]string{"config", "add-authtoken", goodToken, "--server", "ftp://x"},
+			"the scheme must be https"},
+		"CA of add-authtoken": {[]string{"config", "add-authtoken", goodToken, "--ca-file", empty},
+			"holds no PEM certificate"},
 	}
 }
 
@@ -164,12 +185,14 @@ func TestWrongUsageIsOneSentenceAndExitCode2(t *testing.T) {
 func TestConfigCheck_NamesEverythingWrong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: a\n  url: http://a\n  upstream: 1\n- url: http://a.b\n"
+	const text = "server_url: ftp://x\nauthtokn: flt_a\nauthtoken: flk_a\nca_sha256: zz\nendpoints:\n- name: a\n  url: " +
+		"http://a\n  upstream: 1\n- url: http://a.b\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := fairlead(t, nil, "", "config", "check", "--config", path)
-	wants := []string{`unknown key "authtokn"`, "is an API key", "the scheme must be https", `ca-sha256 "zz"`, "each entry needs a name", "the hostname must be"}
+	wants := []string{`unknown key "authtokn"`, "is an API key", "the scheme must be https", `ca-sha256 "zz"`,
+		"each entry needs a name", "the hostname must be"}
 	for _, want := range wants {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("%q is not named", want)
@@ -192,7 +215,8 @@ func TestVersion_IsAFlagToo(t *testing.T) {
 
 func TestCompletion_OffersBindings(t *testing.T) {
 	t.Parallel()
-	for flag, want := range map[string]string{"--binding": "kubernetes\ninternal\npublic\n", "--upstream-protocol": "http1\nhttp2\n", "--log-format": "text\njson\n"} {
+	for flag, want := range map[string]string{"--binding": "kubernetes\ninternal\npublic\n",
+		"--upstream-protocol": "http1\nhttp2\n", "--log-format": "text\njson\n"} {
 		if r := fairlead(t, nil, "", "__complete", "http", "8080", flag, ""); !strings.HasPrefix(r.out, want) {
 			t.Errorf("%s: %q, want %q", flag, r.out, want)
 		}
@@ -207,15 +231,20 @@ func TestNoEndpointURLThatKubernetesRefusesGetsPastTheFlag(t *testing.T) {
 		{"http://a.b", ""}, {"http://a.b/", ""}, {"http://a.b:", ""}, {"http://a.b:80", ""}, {"http://A.B", ""},
 		{"tcp://a.b:5432", ""}, {"http://a.b:65535", ""},
 		{"a.b:8080", `did you mean "http://a.b:8080"?`},
-		{"tcp://a.b", portRule}, {"tcp://a.b:0", portRule}, {"tcp://a.b:70000", portRule}, {"tcp://a.b:99999999999", portRule},
-		{"tcp://a.b:-1", portRule}, {"tcp://a.b:080", portRule}, {"tcp://a.b:8x", portRule}, {"http://a.b:0", portRule}, {"http://a.b:8x", portRule},
+		{"tcp://a.b", portRule}, {"tcp://a.b:0", portRule}, {"tcp://a.b:70000", portRule},
+		{"tcp://a.b:99999999999", portRule},
+		{"tcp://a.b:-1", portRule}, {"tcp://a.b:080", portRule}, {"tcp://a.b:8x", portRule}, {"http://a.b:0", portRule},
+		{"http://a.b:8x", portRule},
 		{"https://a.b", scheme}, {"tls://a.b", scheme}, {"ftp://a.b", scheme},
-		{"http://a", host}, {"http://a.b.c", host}, {"http://.b", host}, {"http://a.", host}, {"http://a.b.", host}, {"http://*.b", host},
+		{"http://a", host}, {"http://a.b.c", host}, {"http://.b", host}, {"http://a.", host}, {"http://a.b.", host},
+		{"http://*.b", host},
 		{"http://10.0", host}, {"http://[::1]:80", host},
-		{"http://a.b/path", "a path is not allowed"}, {"http://a.b?q", "a query is not allowed"}, {"http://a.b#f", "a fragment is not allowed"},
+		{"http://a.b/path", "a path is not allowed"}, {"http://a.b?q", "a query is not allowed"},
+		{"http://a.b#f", "a fragment is not allowed"},
 		{"http://user:pw@a.b", "user name and password are not allowed"},
 		{"http://" + label64 + ".b", host}, {"http://a." + label64, host}, {"http://a_b.c", host},
-		{"http://bücher.b", "only printable ASCII"}, {"http://a\x1b.b", "only printable ASCII"}, {"http://a\x00.b", "only printable ASCII"},
+		{"http://bücher.b", "only printable ASCII"}, {"http://a\x1b.b", "only printable ASCII"},
+		{"http://a\x00.b", "only printable ASCII"},
 	} {
 		t.Run(c.url, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +279,8 @@ func TestAMissingOrWrongAuthtokenIsExitCode3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: c.token}, "", "http", "8080", "--url", "http://a.b", "--server", "https://s")
+			r := fairlead(t, map[string]string{agentconfig.EnvAuthtoken: c.token}, "", "http", "8080", "--url", "http://a.b",
+				"--server", "https://s")
 			if r.code != exitCredentials || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "SECRET") {
 				t.Errorf("got %+v, want code 3 and %q", r, c.want)
 			}
@@ -265,19 +295,22 @@ func TestWithJSONTheErrorIsAJSONObjectToo(t *testing.T) {
 		Level, Event, Cause string
 		ExitCode            int `json:"exit_code"`
 	}
-	if err := json.Unmarshal([]byte(r.err), &line); err != nil || line.Event != "failed" || line.ExitCode != 2 || r.code != 2 || !strings.Contains(line.Cause, "--url") {
+	if err := json.Unmarshal([]byte(r.err), &line); err != nil || line.Event != "failed" || line.ExitCode != 2 ||
+		r.code != 2 || !strings.Contains(line.Cause, "--url") {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
 
 func TestEveryCommandTeachesByExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"}, {"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}} {
+	for _, args := range [][]string{{}, {"http"}, {"tcp"}, {"tunnel"}, {"start"}, {"doctor"}, {"config"},
+		{"config", "add-authtoken"}, {"config", "check"}, {"policy"}, {"policy", "check"}, {"version"}} {
 		r := fairlead(t, nil, "", append(args, "--help")...)
 		if r.code != 0 || !strings.Contains(r.out, "fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: %+v", args, r)
 		}
-		if len(args) > 0 && args[len(args)-1] != "config" && args[len(args)-1] != "policy" && !strings.Contains(r.out, "Examples:\n  fairlead "+strings.Join(args, " ")) {
+		if len(args) > 0 && args[len(args)-1] != "config" && args[len(args)-1] != "policy" &&
+			!strings.Contains(r.out, "Examples:\n  fairlead "+strings.Join(args, " ")) {
 			t.Errorf("%v: no example in\n%s", args, r.out)
 		}
 	}

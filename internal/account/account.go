@@ -12,8 +12,8 @@ type Account struct {
 	CreatedAt time.Time
 }
 
-// Caller is on whose behalf something is written: the account, and the API key or authtoken of it that asks; "" for the service itself and for
-// who administers it.
+// Caller is on whose behalf something is written: the account, and the API key or authtoken of it
+// that asks; "" for the service itself and for who administers it.
 type Caller struct{ AccountID, PrincipalID string }
 
 // Limits of an account; each is settable by whoever assembles the service.

@@ -26,7 +26,8 @@ func TestIdentifiersAreSortableServiceNames(t *testing.T) {
 	last := ""
 	for i := range 1000 {
 		id := account.NewID(account.PrefixEndpoint, at.Add(time.Duration(i)*time.Millisecond))
-		if problems := validation.IsDNS1035Label(id); len(problems) > 0 || len(id) > 32 || !account.ValidID(account.PrefixEndpoint, id) {
+		if problems := validation.IsDNS1035Label(id); len(problems) > 0 || len(id) > 32 ||
+			!account.ValidID(account.PrefixEndpoint, id) {
 			t.Fatalf("%q: %v", id, problems)
 		}
 		if id <= last || seen[id] {
@@ -34,7 +35,8 @@ func TestIdentifiersAreSortableServiceNames(t *testing.T) {
 		}
 		last, seen[id] = id, true
 	}
-	for _, bad := range []string{"", "ep-", last[:28], last + "0", "op" + last[2:], strings.ToUpper(last), "ep-" + strings.Repeat("w", 26)} {
+	for _, bad := range []string{"", "ep-", last[:28], last + "0", "op" + last[2:], strings.ToUpper(last),
+		"ep-" + strings.Repeat("w", 26)} {
 		if account.ValidID(account.PrefixEndpoint, bad) {
 			t.Errorf("%q is valid", bad)
 		}
@@ -48,7 +50,8 @@ func TestResourceVersionRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v, %v", v, got, err)
 		}
 	}
-	for _, bad := range []string{"", "7", "7-", "-7", "7--1", "07-1", "7-01", "7-1 ", "7-1-1", "a-b", "7-9223372036854775808", "+7-1", "７-1"} {
+	for _, bad := range []string{"", "7", "7-", "-7", "7--1", "07-1", "7-01", "7-1 ", "7-1-1", "a-b",
+		"7-9223372036854775808", "+7-1", "７-1"} {
 		if got, err := account.ParseResourceVersion(bad); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
@@ -65,11 +68,17 @@ func TestACL(t *testing.T) {
 		rule, url string
 		want      bool
 	}{
-		{"bind:*", "http://a.b", true}, {"bind:http://*.demo", "http://a.demo", true}, {"bind:http://*.demo", "http://a.demo:8080", false},
-		{"bind:http://*.demo*", "http://a.demo:8080", true}, {"bind:http://*.demo", "tcp://a.demo", false}, {"bind:http://a.b", "http://a.b", true},
-		{"bind:HTTP://A.b:80", "http://a.b", true}, {"bind:http://a.b", "http://aa.b", false}, {"bind:*a*b*", "xxaxxbxx", true}, {"bind:*a*b*", "b a", false},
-		{"bind:HTTPS://App.example.com:443", "https://app.example.com", true}, {"bind:https://*.example.com", "https://a.b.example.com", true},
-		{"bind:https://*.example.com", "http://a.example.com", false}, {"bind:tcp://db.internal:5432", "tcp://db.internal:5432", true}, {"bind:ab*ba", "aba", false}, {"bind:ab*ba", "abba", true}, {"connect:*", "http://a.b", false}, {"bind:**", "", true},
+		{"bind:*", "http://a.b", true}, {"bind:http://*.demo", "http://a.demo", true},
+		{"bind:http://*.demo", "http://a.demo:8080", false},
+		{"bind:http://*.demo*", "http://a.demo:8080", true}, {"bind:http://*.demo", "tcp://a.demo", false},
+		{"bind:http://a.b", "http://a.b", true},
+		{"bind:HTTP://A.b:80", "http://a.b", true}, {"bind:http://a.b", "http://aa.b", false},
+		{"bind:*a*b*", "xxaxxbxx", true}, {"bind:*a*b*", "b a", false},
+		{"bind:HTTPS://App.example.com:443", "https://app.example.com", true},
+		{"bind:https://*.example.com", "https://a.b.example.com", true},
+		{"bind:https://*.example.com", "http://a.example.com", false},
+		{"bind:tcp://db.internal:5432", "tcp://db.internal:5432", true}, {"bind:ab*ba", "aba", false},
+		{"bind:ab*ba", "abba", true}, {"connect:*", "http://a.b", false}, {"bind:**", "", true},
 	} {
 		acl, err := account.NormaliseACL([]string{c.rule})
 		if err != nil {
@@ -84,7 +93,8 @@ func TestACL(t *testing.T) {
 	if !token.MayConnect(op) || token.MayConnect(op+"x") || token.MayBind(op) {
 		t.Error("connect rule")
 	}
-	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a", "bind:tls://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
+	for _, bad := range []string{"", "bind", "bind:", "*", "dial:*", "bind:a b", "bind:ä*", "bind:https://a",
+		"bind:tls://a.b", "bind:a.b", "connect:x", "bind:" + strings.Repeat("*", 600)} {
 		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
@@ -92,7 +102,8 @@ func TestACL(t *testing.T) {
 	if _, err := account.NormaliseACL(slices.Repeat([]string{"bind:*"}, 65)); err == nil {
 		t.Error("65 rules are accepted")
 	}
-	if got, err := account.NormaliseACL([]string{"bind:*", "BIND", "bind:*", "connect:y"}); len(account.FieldsOf(err)) != 2 {
+	if got, err := account.NormaliseACL([]string{"bind:*", "BIND", "bind:*", "connect:y"}); len(
+		account.FieldsOf(err)) != 2 {
 		t.Errorf("every bad rule must be told: %v, %v", got, err)
 	}
 }
@@ -101,7 +112,8 @@ func TestScopes(t *testing.T) {
 	t.Parallel()
 	key := account.APIKey{Scopes: []account.Scope{account.ScopeRead}}
 	admin := account.APIKey{Scopes: []account.Scope{account.ScopeAdmin}}
-	if !key.Has(account.ScopeOperator, account.ScopeRead) || key.Has(account.ScopeOperator) || key.Has() || !admin.Has() || !admin.Has(account.ScopeRead) {
+	if !key.Has(account.ScopeOperator, account.ScopeRead) || key.Has(account.ScopeOperator) || key.Has() || !admin.Has() ||
+		!admin.Has(account.ScopeRead) {
 		t.Error("Has")
 	}
 	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead}} {
@@ -126,14 +138,17 @@ func TestErrorsCarryCodeFieldsAndCause(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("disk")
 	err := fmt.Errorf("binding: %w", &account.Error{Code: account.CodeUnavailable, Msg: "no store", Cause: cause})
-	if account.CodeOf(err) != account.CodeUnavailable || !errors.Is(err, cause) || !strings.Contains(err.Error(), "no store: disk") {
+	if account.CodeOf(err) != account.CodeUnavailable || !errors.Is(err, cause) ||
+		!strings.Contains(err.Error(), "no store: disk") {
 		t.Errorf("%v", err)
 	}
 	if account.CodeOf(nil) != "" || account.CodeOf(cause) != account.CodeInternal || account.FieldsOf(cause) != nil {
 		t.Error("CodeOf")
 	}
-	two := account.InvalidAll([]account.FieldError{{Field: "a", Value: "1", Rule: "r"}, {Field: "b", Value: "2", Rule: "s"}})
-	if two.Error() != `a "1": r; b "2": s` || two.HTTPStatus() != 400 || (&account.Error{Code: "x", Status: 418}).HTTPStatus() != 418 {
+	two := account.InvalidAll([]account.FieldError{{Field: "a", Value: "1", Rule: "r"},
+		{Field: "b", Value: "2", Rule: "s"}})
+	if two.Error() != `a "1": r; b "2": s` || two.HTTPStatus() != 400 ||
+		(&account.Error{Code: "x", Status: 418}).HTTPStatus() != 418 {
 		t.Errorf("%v", two)
 	}
 }
@@ -156,7 +171,8 @@ func TestEveryCodeIsDocumentedWithCauseAndRemedy(t *testing.T) {
 	}
 	for _, info := range account.Codes() {
 		cells := rows[string(info.Code)]
-		if len(cells) != 4 || strings.TrimSpace(cells[1]) != fmt.Sprint(info.Status) || len(strings.TrimSpace(cells[2])) < 10 || len(strings.TrimSpace(cells[3])) < 10 {
+		if len(cells) != 4 || strings.TrimSpace(cells[1]) != fmt.Sprint(info.Status) ||
+			len(strings.TrimSpace(cells[2])) < 10 || len(strings.TrimSpace(cells[3])) < 10 {
 			t.Errorf("%s (%d, %s): row %q, want code, status, cause, remedy", info.Code, info.Status, info.Title, cells)
 		}
 		if info.Code.Status() != info.Status || info.Title == "" {
@@ -172,8 +188,9 @@ func TestEveryCodeIsDocumentedWithCauseAndRemedy(t *testing.T) {
 func TestValidateListsEveryBrokenRule(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 9000)
-	o := account.Operator{Description: long, Metadata: "\xff", Region: "\x00", ClusterUID: "u", EnabledFeatures: []string{"bindings", "bindings"},
-		Binding: &account.OperatorBinding{EndpointSelectors: []string{"", long}, IngressEndpoint: long}}
+	o := account.Operator{Description: long, Metadata: "\xff", Region: "\x00", ClusterUID: "u",
+		EnabledFeatures: []string{"bindings", "bindings"},
+		Binding:         &account.OperatorBinding{EndpointSelectors: []string{"", long}, IngressEndpoint: long}}
 	if got := account.FieldsOf(o.Validate()); len(got) != 8 {
 		t.Errorf("operator: %d rules: %v", len(got), got)
 	}
@@ -193,7 +210,8 @@ func TestValidateListsEveryBrokenRule(t *testing.T) {
 	if got := account.FieldsOf(b.Validate()); len(got) != 2 {
 		t.Errorf("bind: %v", got)
 	}
-	for _, value := range []string{long, strings.Repeat("ä", 100), strings.Repeat("\xff", 100), "x" + strings.Repeat("😀", 50)} {
+	for _, value := range []string{long, strings.Repeat("ä", 100), strings.Repeat("\xff", 100),
+		"x" + strings.Repeat("😀", 50)} {
 		if got := account.Shorten(value); len(got) > 67 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
 			t.Errorf("shortened to %q", got)
 		}
@@ -203,7 +221,8 @@ func TestValidateListsEveryBrokenRule(t *testing.T) {
 func TestEndpointFilter(t *testing.T) {
 	t.Parallel()
 	e := account.Endpoint{URL: "http://a.b", Bindings: []string{account.BindingKubernetes}}
-	for f, want := range map[account.EndpointFilter]bool{{}: true, {Binding: "kubernetes"}: true, {Binding: "public"}: false, {URL: "http://a.b"}: true,
+	for f, want := range map[account.EndpointFilter]bool{{}: true, {Binding: "kubernetes"}: true,
+		{Binding: "public"}: false, {URL: "http://a.b"}: true,
 		{URL: "http://a.c"}: false, {Binding: "public", URL: "http://a.b"}: false} {
 		if f.Matches(&e) != want {
 			t.Errorf("%+v matches: %t", f, !want)

@@ -43,24 +43,28 @@ const (
 func AuditTypes() []AuditType {
 	return []AuditType{
 		AuditEndpointCreated, AuditEndpointUpdated, AuditEndpointDeleted, AuditSessionStarted, AuditSessionEnded,
-		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated, AuditAPIKeyDeleted,
+		AuditOperatorCreated, AuditOperatorUpdated, AuditOperatorDeleted, AuditAPIKeyCreated, AuditAPIKeyUpdated,
+		AuditAPIKeyDeleted,
 		AuditCredentialCreated, AuditCredentialUpdated, AuditCredentialDeleted,
-		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted, AuditDomainRevoked,
+		AuditBackendCreated, AuditBackendUpdated, AuditBackendDeleted, AuditBackendSwitched, AuditDomainGranted,
+		AuditDomainRevoked,
 		AuditAppSessionCreated, AuditAppSessionRevoked, AuditAppUserRevoked, AuditAppSessionCut,
 	}
 }
 
-// AuditEvent is a record of something that happened in an account, written in the transaction that did it. It holds no secrets. URIs are
-// filled in by the API server, where the object has one.
+// AuditEvent is a record of something that happened in an account, written in the transaction that
+// did it. It holds no secrets. URIs are filled in by the API server, where the object has one.
 type AuditEvent struct {
-	ID              string            `json:"id"`
-	URI             string            `json:"uri"`
-	Type            AuditType         `json:"type"`
-	OccurredAt      time.Time         `json:"occurred_at"`
-	Principal       *Ref              `json:"principal"` // the API key, authtoken, user or issuer that did it; nil: the service, or who administers it
-	Object          *Ref              `json:"object"`
-	Details         map[string]string `json:"details"`
-	ResourceVersion ResourceVersion   `json:"resource_version"` // of the sequence of the account's audit events, which is not that of its endpoints
+	ID         string    `json:"id"`
+	URI        string    `json:"uri"`
+	Type       AuditType `json:"type"`
+	OccurredAt time.Time `json:"occurred_at"`
+	// the API key, authtoken, user or issuer that did it; nil: the service, or who administers it
+	Principal *Ref              `json:"principal"`
+	Object    *Ref              `json:"object"`
+	Details   map[string]string `json:"details"`
+	// of the sequence of the account's audit events, which is not that of its endpoints
+	ResourceVersion ResourceVersion `json:"resource_version"`
 }
 
 // AuditFilter narrows a list or a watch of audit events; empty fields match everything.
@@ -87,8 +91,10 @@ type AuditLine struct {
 type AuditLog interface {
 	AuditEvent(ctx context.Context, accountID, id string) (*AuditEvent, error)
 	AuditEvents(ctx context.Context, accountID string, f AuditFilter, p Page) (*AuditPage, error)
-	// AuditEventsAfter returns at most limit events after v, in order, and the version up to which was read. CodeGone as for EventLog.
-	AuditEventsAfter(ctx context.Context, accountID string, v ResourceVersion, f AuditFilter, limit int) ([]AuditEvent, ResourceVersion, error)
+	// AuditEventsAfter returns at most limit events after v, in order, and the version up to which was
+	// read. CodeGone as for EventLog.
+	AuditEventsAfter(ctx context.Context, accountID string, v ResourceVersion, f AuditFilter, limit int) ([]AuditEvent,
+		ResourceVersion, error)
 	// SubscribeAudit is EventLog.Subscribe for audit events.
 	SubscribeAudit(accountID string) (wake <-chan struct{}, cancel func())
 }

@@ -46,11 +46,13 @@ func BackendKinds() []BackendKind {
 // IDPrefix is the prefix of the ids of the kind, "" for one that does not exist.
 func (k BackendKind) IDPrefix() string {
 	return map[BackendKind]string{
-		BackendFailover: "bkdfo", BackendTunnelGroup: "bkdtg", BackendHTTPResponse: "bkdhr", BackendStatic: "bkdst", BackendWeighted: "bkdwd",
+		BackendFailover: "bkdfo", BackendTunnelGroup: "bkdtg", BackendHTTPResponse: "bkdhr", BackendStatic: "bkdst",
+		BackendWeighted: "bkdwd",
 	}[k]
 }
 
-// Backend is what a cloud endpoint may forward to. Of the fields after UpdatedAt those of its kind are set.
+// Backend is what a cloud endpoint may forward to. Of the fields after UpdatedAt those of its kind
+// are set.
 type Backend struct {
 	ID          string
 	AccountID   string
@@ -103,7 +105,8 @@ type StaticAddress struct {
 	TLS     bool   `json:"tls,omitempty"` // with the host name verified
 }
 
-// BackendPatch changes a backend; nil fields stay. Kind does not change, and fields of other kinds are passed over.
+// BackendPatch changes a backend; nil fields stay. Kind does not change, and fields of other kinds
+// are passed over.
 type BackendPatch struct {
 	Description, Metadata *string
 	Children              *[]string
@@ -130,7 +133,8 @@ type BackendTree struct {
 	All  map[string]Backend // by id
 }
 
-// Backends keeps the backends of an account. Another account's id is CodeNotFound; as a child it is refused like one that does not exist.
+// Backends keeps the backends of an account. Another account's id is CodeNotFound; as a child it is
+// refused like one that does not exist.
 type Backends interface {
 	CreateBackend(ctx context.Context, by Caller, b Backend) (*Backend, error)
 	Backend(ctx context.Context, accountID string, kind BackendKind, id string) (*Backend, error)

@@ -48,29 +48,41 @@ func TestBackendRules(t *testing.T) {
 		patch account.BackendPatch
 		want  []string // fields with broken rules
 	}{
-		{"a failover", account.BackendFailover, account.BackendPatch{Children: new(many(16)), HealthStatus: new([]int{503, 429})}, nil},
+		{"a failover", account.BackendFailover,
+			account.BackendPatch{Children: new(many(16)), HealthStatus: new([]int{503, 429})}, nil},
 		{"no child", account.BackendFailover, account.BackendPatch{}, []string{"backends"}},
 		{"17 children", account.BackendFailover, account.BackendPatch{Children: new(many(17))}, []string{"backends"}},
-		{"a child twice", account.BackendFailover, account.BackendPatch{Children: new([]string{"a", "b", "a"})}, []string{"backends[2]"}},
-		{"no status", account.BackendFailover, account.BackendPatch{Children: new(many(1)), HealthStatus: new([]int{99, 503, 600})}, []string{"health.http_status[0]", "health.http_status[2]"}},
+		{"a child twice", account.BackendFailover, account.BackendPatch{Children: new([]string{"a", "b", "a"})},
+			[]string{"backends[2]"}},
+		{"no status", account.BackendFailover,
+			account.BackendPatch{Children: new(many(1)), HealthStatus: new([]int{99, 503, 600})},
+			[]string{"health.http_status[0]", "health.http_status[2]"}},
 		{"weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0, "b": 10000}}, nil},
-		{"bad weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": -1, "b": 10001}}, []string{"backends.a", "backends.b"}},
+		{"bad weights", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": -1, "b": 10001}},
+			[]string{"backends.a", "backends.b"}},
 		{"no weight", account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{"a": 0}}, []string{"backends"}},
 		{"labels", account.BackendTunnelGroup, account.BackendPatch{Labels: &map[string]string{"app": "api"}}, nil},
 		{"no labels", account.BackendTunnelGroup, account.BackendPatch{}, []string{"labels"}},
 		{"an answer", account.BackendHTTPResponse, account.BackendPatch{}, nil},
-		{"a whole answer", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(503), Headers: &map[string]string{"Content-Type": "text/plain", "x_y": ""}, Body: new("é")}, nil},
-		{"an informational status", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(101)}, []string{"status_code"}},
-		{"a body that cannot be", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(204), Body: new("x")}, []string{"body"}},
-		{"a long body", account.BackendHTTPResponse, account.BackendPatch{Body: new(strings.Repeat("x", account.MaxResponseBody+1))}, []string{"body"}},
+		{"a whole answer", account.BackendHTTPResponse,
+			account.BackendPatch{StatusCode: new(503), Headers: &map[string]string{"Content-Type": "text/plain", "x_y": ""},
+				Body: new("é")}, nil},
+		{"an informational status", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(101)},
+			[]string{"status_code"}},
+		{"a body that cannot be", account.BackendHTTPResponse, account.BackendPatch{StatusCode: new(204), Body: new("x")},
+			[]string{"body"}},
+		{"a long body", account.BackendHTTPResponse,
+			account.BackendPatch{Body: new(strings.Repeat("x", account.MaxResponseBody+1))}, []string{"body"}},
 		{"bad headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{
 			"": "x", "a b": "x", "X": "1\r\nY: 2", "content-Length": "5", "z": " x",
 			"Fairlead-Error-Code": "x", "fairlead_x": "x",
 		}}, []string{"headers.", "headers.Fairlead-Error-Code", "headers.X", "headers.a b",
 			"headers.content-Length", "headers.fairlead_x", "headers.z"}},
-		{"one header twice", account.BackendHTTPResponse, account.BackendPatch{Headers: &map[string]string{"X-A": "1", "x-a": "2"}}, []string{"headers.x-a"}},
+		{"one header twice", account.BackendHTTPResponse,
+			account.BackendPatch{Headers: &map[string]string{"X-A": "1", "x-a": "2"}}, []string{"headers.x-a"}},
 		{"many headers", account.BackendHTTPResponse, account.BackendPatch{Headers: &tooManyHeaders}, []string{"headers"}},
-		{"texts", account.BackendStatic, account.BackendPatch{Address: new("a:1"), Description: new(strings.Repeat("x", 256)), Metadata: new("\x00")}, []string{"description", "metadata"}},
+		{"texts", account.BackendStatic, account.BackendPatch{Address: new("a:1"), Description: new(strings.Repeat("x", 256)),
+			Metadata: new("\x00")}, []string{"description", "metadata"}},
 		{"no address", account.BackendStatic, account.BackendPatch{TLS: new(true)}, []string{"address"}},
 		{"no kind", "other", account.BackendPatch{}, []string{"kind"}},
 	} {
@@ -88,10 +100,13 @@ func TestBackendRules(t *testing.T) {
 func TestStaticAddresses(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		"db.example.com:5432": "db.example.com:5432", "DB.Example.com:1": "db.example.com:1", "localhost:65535": "localhost:65535", "my_host:80": "my_host:80",
+		"db.example.com:5432": "db.example.com:5432", "DB.Example.com:1": "db.example.com:1",
+		"localhost:65535": "localhost:65535", "my_host:80": "my_host:80",
 		"192.0.2.1:80": "192.0.2.1:80", "[2001:DB8::1]:443": "[2001:db8::1]:443",
-		"": "", "host": "", "host:": "", ":80": "", "host:0": "", "host:65536": "", "host:080": "", "host:http": "", "2001:db8::1:443": "", "[192.0.2.1]:80": "",
-		"[fe80::1%eth0]:80": "", "[::1:80": "", "a..b:80": "", "-a:80": "", "a b:80": "", "http://a:80": "", "a/b:80": "", "user@a:80": "", "1.2.3:80": "", "256.1.1.1:80": "",
+		"": "", "host": "", "host:": "", ":80": "", "host:0": "", "host:65536": "", "host:080": "", "host:http": "",
+		"2001:db8::1:443": "", "[192.0.2.1]:80": "",
+		"[fe80::1%eth0]:80": "", "[::1:80": "", "a..b:80": "", "-a:80": "", "a b:80": "", "http://a:80": "", "a/b:80": "",
+		"user@a:80": "", "1.2.3:80": "", "256.1.1.1:80": "",
 		strings.Repeat("a.", 130) + "b:80": "",
 	} {
 		b, err := account.BackendPatch{Address: &raw}.Apply(account.Backend{Kind: account.BackendStatic})
@@ -103,12 +118,14 @@ func TestStaticAddresses(t *testing.T) {
 
 func TestAPatchKeepsWhatItDoesNotName(t *testing.T) {
 	t.Parallel()
-	first, err := account.BackendPatch{StatusCode: new(503), Body: new("down"), Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse})
+	first, err := account.BackendPatch{StatusCode: new(503), Body: new("down"),
+		Description: new("d")}.Apply(account.Backend{Kind: account.BackendHTTPResponse})
 	if err != nil {
 		t.Fatal(err)
 	}
 	second, err := account.BackendPatch{Body: new("up")}.Apply(first)
-	if err != nil || second.Response.StatusCode != 503 || second.Response.Body != "up" || second.Description != "d" || first.Response.Body != "down" {
+	if err != nil || second.Response.StatusCode != 503 || second.Response.Body != "up" || second.Description != "d" ||
+		first.Response.Body != "down" {
 		t.Errorf("first %+v, then %+v, %v", first.Response, second.Response, err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Apply returns the changed backend, in its normal form, without touching b. CodeInvalid lists every rule that the result breaks; which
-// children there are is the store's affair.
+// Apply returns the changed backend, in its normal form, without touching b. CodeInvalid lists
+// every rule that the result breaks; which children there are is the store's affair.
 func (p BackendPatch) Apply(b Backend) (Backend, error) {
 	set(&b.Description, p.Description)
 	set(&b.Metadata, p.Metadata)
@@ -53,7 +53,8 @@ func (p BackendPatch) applyFailover(b *Backend, r *rules) {
 	}
 	for i, status := range b.HealthStatus {
 		if status < 200 || status > 599 {
-			r.add("health.http_status["+strconv.Itoa(i)+"]", strconv.Itoa(status), "must be an HTTP status from 200 to 599, for example 503")
+			r.add("health.http_status["+strconv.Itoa(i)+"]", strconv.Itoa(status),
+				"must be an HTTP status from 200 to 599, for example 503")
 		}
 	}
 	b.HealthStatus = slices.Compact(slices.Sorted(slices.Values(b.HealthStatus)))
@@ -121,7 +122,8 @@ func (p BackendPatch) applyResponse(b *Backend, r *rules) {
 	case code < 200 || code > 599:
 		r.add("status_code", strconv.Itoa(code), "must be the status of a whole answer, from 200 to 599")
 	case (code == 204 || code == 304) && response.Body != "":
-		r.add("body", response.Body, fmt.Sprintf("an answer %d has no body; leave it out, or choose another status_code", code))
+		r.add("body", response.Body, fmt.Sprintf("an answer %d has no body; leave it out, or choose another status_code",
+			code))
 	}
 	r.text("body", response.Body, MaxResponseBody)
 	if n := len(response.Headers); n > MaxResponseHeaders {
@@ -153,7 +155,9 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 		return "is given twice; the case of the letters does not tell headers apart"
 	case len(value) > MaxHeaderValue:
 		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(value), MaxHeaderValue)
-	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) || strings.TrimSpace(value) != value:
+	case !utf8.ValidString(value) || strings.ContainsFunc(value, func(c rune) bool {
+		return c < ' ' && c != '\t' || c == 0x7f
+	}) || strings.TrimSpace(value) != value:
 		return "the value must be text on one line, without spaces around it"
 	}
 	return ""
@@ -161,7 +165,8 @@ func brokenHeader(name, value string, seen map[string]bool) string {
 
 // notToken says whether c cannot stand in the name of a header (RFC 9110, section 5.6.2).
 func notToken(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~",
+		c)
 }
 
 func (p BackendPatch) applyStatic(b *Backend, r *rules) {
@@ -174,7 +179,9 @@ func (p BackendPatch) applyStatic(b *Backend, r *rules) {
 	if normal, ok := staticAddress(static.Address); ok {
 		static.Address = normal
 	} else {
-		r.add("address", static.Address, "must be HOST:PORT: a host name or an IP address (IPv6 in brackets), and a port from 1 to 65535, for example db.example.com:5432")
+		r.add("address", static.Address,
+			"must be HOST:PORT: a host name or an IP address (IPv6 in brackets), and a port from 1 to 65535, for example "+
+				"db.example.com:5432")
 	}
 	b.Static = &static
 }
@@ -203,7 +210,8 @@ func staticAddress(raw string) (normal string, ok bool) {
 	return host + ":" + port, validHost(host)
 }
 
-// validHost says whether host is a name that can be looked up. A last label of digits would be read as part of an IP address.
+// validHost says whether host is a name that can be looked up. A last label of digits would be read
+// as part of an IP address.
 func validHost(host string) bool {
 	if len(host) > MaxShortText {
 		return false

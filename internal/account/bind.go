@@ -21,12 +21,15 @@ type BindRequest struct {
 	UpstreamURL      string
 	UpstreamProtocol string // "http1", "http2" or "" for tcp
 	HostMode         string
-	PoolingEnabled   bool   // share the URL with others that do; the row is then that of Name, or of the session's instance id
-	ResumeSecret     string // from the previous bind of this endpoint by this process; empty at its start
+	// share the URL with others that do; the row is then that of Name, or of the session's instance id
+	PoolingEnabled bool
+	ResumeSecret   string // from the previous bind of this endpoint by this process; empty at its start
 
-	TrafficPolicy     string      // "" = none
-	PolicyFacts       PolicyFacts // of TrafficPolicy, as a PolicyChecker found them
-	ReplacePoolPolicy bool        // give every member of the pool this policy, where they have another; without it that is CodeURLTaken
+	TrafficPolicy string      // "" = none
+	PolicyFacts   PolicyFacts // of TrafficPolicy, as a PolicyChecker found them
+	// give every member of the pool this policy, where they have another; without it that is
+	// CodeURLTaken
+	ReplacePoolPolicy bool
 }
 
 // BindResult is the endpoint that the session now holds.
@@ -38,20 +41,25 @@ type BindResult struct {
 
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
 type Binder interface {
-	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret fits. CodeURLTaken otherwise,
-	// naming the holder. In a pool each member has a row of its own, and nobody adopts another's. A URL is shared by all or by
-	// nobody: CodeURLTaken for one that does not pool where others do, and the reverse.
+	// Bind inserts the row, adopts it when it is offline, or takes it over when the resume secret
+	// fits. CodeURLTaken otherwise, naming the holder. In a pool each member has a row of its own, and
+	// nobody adopts another's. A URL is shared by all or by nobody: CodeURLTaken for one that does not
+	// pool where others do, and the reverse.
 	Bind(ctx context.Context, r BindRequest) (*BindResult, error)
-	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays reserved. Not held: no-op.
+	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays
+	// reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
-	// Lose marks everything the session holds offline and ends the session's row; rows are kept for the grace period. end is for the audit record.
+	// Lose marks everything the session holds offline and ends the session's row; rows are kept for
+	// the grace period. end is for the audit record.
 	Lose(ctx context.Context, accountID, sessionID string, end SessionEnd) error
 }
 
-// SessionEnd says why a session has ended, for its audit record. Without a Reason its connection has ended, by its own doing or its network's.
+// SessionEnd says why a session has ended, for its audit record. Without a Reason its connection
+// has ended, by its own doing or its network's.
 type SessionEnd struct {
 	Reason string
-	// PrincipalID is who ended it; "" = whoever deleted or changed Because last, or the service itself.
+	// PrincipalID is who ended it; "" = whoever deleted or changed Because last, or the service
+	// itself.
 	PrincipalID string
 	Because     string // the id of what was deleted or changed; "" = nothing was
 }
@@ -86,10 +94,11 @@ type TunnelSessions interface {
 	ListTunnelSessions(ctx context.Context, accountID string, p Page) (*TunnelSessionPage, error)
 }
 
-// SessionEnder ends live sessions of an account's agents. The agent is told at once, and what it has open ends within a second. CodeNotFound
-// for a session that is not live.
+// SessionEnder ends live sessions of an account's agents. The agent is told at once, and what it
+// has open ends within a second. CodeNotFound for a session that is not live.
 type SessionEnder interface {
-	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints are offline, as those of a lost agent.
+	// StopSession ends a session for good: its agent exits and does not come back. Its endpoints are
+	// offline, as those of a lost agent.
 	StopSession(ctx context.Context, by Caller, id string) error
 	// RestartSession ends a session whose agent then connects again, with the endpoints it had.
 	RestartSession(ctx context.Context, by Caller, id string) error

@@ -16,9 +16,11 @@ const maxHostname = 253
 const (
 	ruleBinding      = "must be kubernetes, internal or public"
 	ruleSchemePublic = "the scheme of a public endpoint must be http or https"
-	ruleInternalHost = "the hostname must end in .internal, with at least one DNS label of a-z, 0-9 and '-' before it (at most 63 characters each, 253 in all), " +
+	ruleInternalHost = "the hostname must end in .internal, with at least one DNS label of a-z, 0-9 and '-' before it " +
+		"(at most 63 characters each, 253 in all), " +
 		"no wildcard, no IP address"
-	rulePublicHost = "the hostname must be a full domain name: at least two DNS labels of a-z, 0-9 and '-' (at most 63 characters each, 253 in all), " +
+	rulePublicHost = "the hostname must be a full domain name: at least two DNS labels of a-z, 0-9 and '-' (at most 63 " +
+		"characters each, 253 in all), " +
 		"no dot at its end, no wildcard, no IP address, not below .internal"
 	ruleInternalPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<name>.internal:<port>"
 )
@@ -26,8 +28,9 @@ const (
 // Bindings lists the bindings that an endpoint can have.
 func Bindings() []string { return []string{BindingKubernetes, BindingInternal, BindingPublic} }
 
-// ParseBindingURL reads the URL of an endpoint with the binding. Errors are CodeInvalid, with field "url" (or "binding"), the value and the
-// rule. Names in other scripts have to be given in their ASCII form (xn--…), in which they are compared and shown.
+// ParseBindingURL reads the URL of an endpoint with the binding. Errors are CodeInvalid, with field
+// "url" (or "binding"), the value and the rule. Names in other scripts have to be given in their
+// ASCII form (xn--…), in which they are compared and shown.
 //
 //	kubernetes  http, tcp    see ParseEndpointURL
 //	internal    http, tcp    any host below .internal; tcp with a port
@@ -44,7 +47,8 @@ func ParseBindingURL(binding, raw string) (EndpointURL, error) {
 	return EndpointURL{}, Invalid("binding", Shorten(binding), ruleBinding)
 }
 
-// ParseAnyURL reads the URL of an endpoint whose binding is not known: what any binding accepts. All bindings write one URL alike.
+// ParseAnyURL reads the URL of an endpoint whose binding is not known: what any binding accepts.
+// All bindings write one URL alike.
 func ParseAnyURL(raw string) (EndpointURL, error) {
 	for _, f := range []urlForm{kubernetesForm, internalForm, publicForm} {
 		if u, err := f.parse(raw); err == nil {
@@ -69,10 +73,12 @@ type urlForm struct {
 }
 
 var (
-	kubernetesForm = urlForm{schemes: []string{"http", "tcp"}, ruleScheme: ruleScheme, ruleHost: ruleHostname, ruleTCP: ruleTCPPort,
-		usual: "[http|tcp]://<service>.<namespace>[:port]", validHost: ValidKubernetesHostname}
-	internalForm = urlForm{schemes: []string{"http", "tcp"}, ruleScheme: ruleScheme, ruleHost: ruleInternalHost, ruleTCP: ruleInternalPort,
-		usual: "[http|tcp]://<name>.internal[:port]", validHost: validInternalHost}
+	kubernetesForm = urlForm{schemes: []string{"http", "tcp"}, ruleScheme: ruleScheme, ruleHost: ruleHostname,
+		ruleTCP: ruleTCPPort,
+		usual:   "[http|tcp]://<service>.<namespace>[:port]", validHost: ValidKubernetesHostname}
+	internalForm = urlForm{schemes: []string{"http", "tcp"}, ruleScheme: ruleScheme, ruleHost: ruleInternalHost,
+		ruleTCP: ruleInternalPort,
+		usual:   "[http|tcp]://<name>.internal[:port]", validHost: validInternalHost}
 	publicForm = urlForm{schemes: []string{"https", "http"}, ruleScheme: ruleSchemePublic, ruleHost: rulePublicHost,
 		usual: "[https|http]://<domain name>[:port]", validHost: ValidPublicHost}
 )
@@ -136,7 +142,8 @@ func (f urlForm) parseAuthority(scheme, authority string, bad func(string) (Endp
 	return u, nil
 }
 
-// DefaultPort is the port of a URL of the scheme that names none; 0 for a scheme that has no such port.
+// DefaultPort is the port of a URL of the scheme that names none; 0 for a scheme that has no such
+// port.
 func DefaultPort(scheme string) int {
 	switch scheme {
 	case "http":
@@ -147,7 +154,8 @@ func DefaultPort(scheme string) int {
 	return 0
 }
 
-// ValidPublicHost says whether host is a domain name, in lower case, that an endpoint with the public binding may have.
+// ValidPublicHost says whether host is a domain name, in lower case, that an endpoint with the
+// public binding may have.
 func ValidPublicHost(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	return strings.Contains(host, ".") && validHostname(host) && last != "internal" && !numeric(last)
@@ -169,7 +177,8 @@ func validHostname(host string) bool {
 	return true
 }
 
-// numeric says whether a last label makes programs take the host for an IPv4 address: digits, or a hexadecimal number.
+// numeric says whether a last label makes programs take the host for an IPv4 address: digits, or a
+// hexadecimal number.
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

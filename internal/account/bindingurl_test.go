@@ -42,7 +42,8 @@ func TestRefusedBindingURLsNameTheRule(t *testing.T) {
 	for _, row := range accounttest.RefusedBindingURLs() {
 		got, err := account.ParseBindingURL(row.Binding, row.URL)
 		fields := account.FieldsOf(err)
-		if account.CodeOf(err) != account.CodeInvalid || len(fields) != 1 || fields[0].Field != "url" || !strings.Contains(fields[0].Rule, row.Names) {
+		if account.CodeOf(err) != account.CodeInvalid || len(fields) != 1 || fields[0].Field != "url" ||
+			!strings.Contains(fields[0].Rule, row.Names) {
 			t.Errorf("%s %q: %+v, error %v does not name %q", row.Binding, row.URL, got, err, row.Names)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
@@ -51,10 +52,12 @@ func TestRefusedBindingURLsNameTheRule(t *testing.T) {
 	}
 }
 
-// TestAnyURLExplainsByTheLikelyBinding: where no binding accepts a URL, the rule is that of the binding that was probably meant.
+// TestAnyURLExplainsByTheLikelyBinding: where no binding accepts a URL, the rule is that of the
+// binding that was probably meant.
 func TestAnyURLExplainsByTheLikelyBinding(t *testing.T) {
 	t.Parallel()
-	for raw, names := range map[string]string{"https://app": "full domain name", "tcp://db.internal": "needs a port", "http://a_b.internal": ".internal", "tcp://a.b": "needs a port",
+	for raw, names := range map[string]string{"https://app": "full domain name", "tcp://db.internal": "needs a port",
+		"http://a_b.internal": ".internal", "tcp://a.b": "needs a port",
 		"ftp://a.b": "http or tcp", "http://a": "exactly two DNS labels"} {
 		_, err := account.ParseAnyURL(raw)
 		if !strings.Contains(account.CodeInvalidRule(err), names) {
@@ -63,7 +66,8 @@ func TestAnyURLExplainsByTheLikelyBinding(t *testing.T) {
 	}
 }
 
-// FuzzParseBindingURL: parse(format(x)) = x for every binding, and what is accepted net/url and DNS accept.
+// FuzzParseBindingURL: parse(format(x)) = x for every binding, and what is accepted net/url and DNS
+// accept.
 func FuzzParseBindingURL(f *testing.F) {
 	for _, row := range accounttest.BindingURLs() {
 		f.Add(row.Binding, row.URL)
@@ -91,7 +95,8 @@ func FuzzParseBindingURL(f *testing.F) {
 		if std, err := url.Parse(u.String()); err != nil || std.Hostname() != u.Host || std.Scheme != u.Scheme {
 			t.Fatalf("net/url reads %q as %v, %v", u, std, err)
 		}
-		if below := strings.HasSuffix(u.Host, ".internal"); below != (binding == account.BindingInternal) && binding != account.BindingKubernetes {
+		if below := strings.HasSuffix(u.Host, ".internal"); below != (binding == account.BindingInternal) &&
+			binding != account.BindingKubernetes {
 			t.Fatalf("%s accepts %q", binding, u)
 		}
 	})

@@ -11,13 +11,15 @@ import (
 // MaxTrafficPolicy is the most bytes of a traffic policy.
 const MaxTrafficPolicy = 64 << 10
 
-// EndpointPatch changes an endpoint of type cloud; nil fields stay. BackendID is the short form of a last forward-backend: in the result it
-// goes with a TrafficPolicy that has no such action, and with none.
+// EndpointPatch changes an endpoint of type cloud; nil fields stay. BackendID is the short form of
+// a last forward-backend: in the result it goes with a TrafficPolicy that has no such action, and
+// with none.
 type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
-	// PolicySeen is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when the endpoint has another one by now.
+	// PolicySeen is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when the
+	// endpoint has another one by now.
 	PolicySeen *string
 }
 
@@ -27,21 +29,24 @@ type PolicyFacts struct {
 	Backends []string // ids of forward-backend actions, sorted, without repetitions
 }
 
-// PolicyChecker compiles a policy for an endpoint of the scheme and binding. Its errors are CodeInvalid with the field "traffic_policy" and
-// a rule that names line and column.
+// PolicyChecker compiles a policy for an endpoint of the scheme and binding. Its errors are
+// CodeInvalid with the field "traffic_policy" and a rule that names line and column.
 type PolicyChecker func(text, scheme, binding string) (PolicyFacts, error)
 
-// CloudEndpoints keeps endpoints of type cloud: rows that no agent holds. An agent's endpoint is CodeInvalid here, with what to do instead.
+// CloudEndpoints keeps endpoints of type cloud: rows that no agent holds. An agent's endpoint is
+// CodeInvalid here, with what to do instead.
 type CloudEndpoints interface {
-	// CreateEndpoint makes an endpoint of URL, Bindings, Scheme, Host, Port, Name, Description, Metadata, PoolingEnabled, TrafficPolicy, BackendID, AccountID
-	// and Principal of e; the rest is the store's. CodeURLTaken when the URL has another owner.
+	// CreateEndpoint makes an endpoint of URL, Bindings, Scheme, Host, Port, Name, Description,
+	// Metadata, PoolingEnabled, TrafficPolicy, BackendID, AccountID and Principal of e; the rest is
+	// the store's. CodeURLTaken when the URL has another owner.
 	CreateEndpoint(ctx context.Context, e Endpoint, facts PolicyFacts) (*Endpoint, error)
 	// PatchEndpoint changes an endpoint; facts are those of p.TrafficPolicy.
 	PatchEndpoint(ctx context.Context, by Caller, id string, p EndpointPatch, facts PolicyFacts) (*Endpoint, error)
 	DeleteEndpoint(ctx context.Context, by Caller, id string) error
 }
 
-// Validate checks the texts of an endpoint of type cloud, and that its URL is one of its binding. CodeInvalid lists every broken rule.
+// Validate checks the texts of an endpoint of type cloud, and that its URL is one of its binding.
+// CodeInvalid lists every broken rule.
 func (e *Endpoint) Validate() error {
 	var r rules
 	switch {
@@ -61,7 +66,8 @@ func (e *Endpoint) Validate() error {
 	return r.err()
 }
 
-// Apply returns the changed endpoint, with the policy only if the patch has one. CodeInvalid lists every rule that its texts break.
+// Apply returns the changed endpoint, with the policy only if the patch has one. CodeInvalid lists
+// every rule that its texts break.
 func (p EndpointPatch) Apply(e Endpoint) (Endpoint, error) {
 	set(&e.Description, p.Description)
 	set(&e.Metadata, p.Metadata)

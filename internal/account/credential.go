@@ -36,15 +36,16 @@ func Scopes() []Scope { return []Scope{ScopeAdmin, ScopeRead, ScopeOperator, Sco
 
 // APIKey is a credential for the HTTP API. URI is filled in by the API server.
 type APIKey struct {
-	ID          string     `json:"id"`
-	URI         string     `json:"uri"`
-	Description string     `json:"description"`
-	Metadata    string     `json:"metadata"`
-	Scopes      []Scope    `json:"scopes"`
-	Token       *string    `json:"token"` // the secret: in the answer of the creation, and never again; only its hash is stored
-	CreatedAt   time.Time  `json:"created_at"`
-	ExpiresAt   *time.Time `json:"expires_at"` // nil = never
-	LastUsedAt  *time.Time `json:"last_used_at"`
+	ID          string  `json:"id"`
+	URI         string  `json:"uri"`
+	Description string  `json:"description"`
+	Metadata    string  `json:"metadata"`
+	Scopes      []Scope `json:"scopes"`
+	// the secret: in the answer of the creation, and never again; only its hash is stored
+	Token      *string    `json:"token"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at"` // nil = never
+	LastUsedAt *time.Time `json:"last_used_at"`
 
 	AccountID string `json:"-"`
 }
@@ -54,20 +55,21 @@ func (k *APIKey) Has(any ...Scope) bool {
 	return slices.ContainsFunc(k.Scopes, func(s Scope) bool { return s == ScopeAdmin || slices.Contains(any, s) })
 }
 
-// Authtoken is a credential for agents and forwarders, "credential" in the API. ACL holds its rules: "bind:<pattern>",
-// "bind:<label>=<value>" and "connect:<pattern>", where a pattern is matched against the endpoint's URL, a label or the operator's id and "*" stands for
-// any run of characters.
-// URI is filled in by the API server.
+// Authtoken is a credential for agents and forwarders, "credential" in the API. ACL holds its
+// rules: "bind:<pattern>", "bind:<label>=<value>" and "connect:<pattern>", where a pattern is
+// matched against the endpoint's URL, a label or the operator's id and "*" stands for any run of
+// characters. URI is filled in by the API server.
 type Authtoken struct {
-	ID          string     `json:"id"`
-	URI         string     `json:"uri"`
-	Description string     `json:"description"`
-	Metadata    string     `json:"metadata"`
-	ACL         []string   `json:"acl"`
-	Token       *string    `json:"token"` // the secret: in the answer of the creation, and never again; only its hash is stored
-	CreatedAt   time.Time  `json:"created_at"`
-	ExpiresAt   *time.Time `json:"expires_at"` // nil = never
-	LastUsedAt  *time.Time `json:"last_used_at"`
+	ID          string   `json:"id"`
+	URI         string   `json:"uri"`
+	Description string   `json:"description"`
+	Metadata    string   `json:"metadata"`
+	ACL         []string `json:"acl"`
+	// the secret: in the answer of the creation, and never again; only its hash is stored
+	Token      *string    `json:"token"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at"` // nil = never
+	LastUsedAt *time.Time `json:"last_used_at"`
 
 	AccountID string `json:"-"`
 }
@@ -85,8 +87,8 @@ func (a *Authtoken) allowed(verb, subject string) bool {
 	})
 }
 
-// matchPattern matches s against a pattern whose "*" stands for any run of characters. Linear in the usual case, without backtracking over
-// more than one star.
+// matchPattern matches s against a pattern whose "*" stands for any run of characters. Linear in
+// the usual case, without backtracking over more than one star.
 func matchPattern(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -114,19 +116,22 @@ func NewSecret(prefix string) string {
 	return prefix + base64.RawURLEncoding.EncodeToString(raw[:])
 }
 
-// HashSecret returns what is stored of a secret: SHA-256, which is enough for 256 random bits. Look-ups compare hashes, so their timing
-// says nothing about the secret.
+// HashSecret returns what is stored of a secret: SHA-256, which is enough for 256 random bits.
+// Look-ups compare hashes, so their timing says nothing about the secret.
 func HashSecret(secret string) []byte {
 	h := sha256.Sum256([]byte(secret))
 	return h[:]
 }
 
-// Authenticator finds credentials by their secret. Unknown: CodeUnknownCredential; the other kind: CodeWrongKind with a hint; expired: CodeExpired.
+// Authenticator finds credentials by their secret. Unknown: CodeUnknownCredential; the other kind:
+// CodeWrongKind with a hint; expired: CodeExpired.
 type Authenticator interface {
 	APIKeyBySecret(ctx context.Context, secret string) (*APIKey, error)
 	AuthtokenBySecret(ctx context.Context, secret string) (*Authtoken, error)
-	// CredentialsAlive returns, of the given ids of API keys and authtokens, those that still exist and have not expired.
+	// CredentialsAlive returns, of the given ids of API keys and authtokens, those that still exist
+	// and have not expired.
 	CredentialsAlive(ctx context.Context, ids []string) (map[string]bool, error)
-	// LiveAuthtokens returns, of the authtokens with the given ids, those that still exist and have not expired, as they are now.
+	// LiveAuthtokens returns, of the authtokens with the given ids, those that still exist and have
+	// not expired, as they are now.
 	LiveAuthtokens(ctx context.Context, ids []string) (map[string]*Authtoken, error)
 }

@@ -16,7 +16,8 @@ type APIKeyPatch struct {
 	Expiry      ExpiryPatch
 }
 
-// AuthtokenPatch changes an authtoken, or says what a new one is; nil fields stay. Lists are replaced.
+// AuthtokenPatch changes an authtoken, or says what a new one is; nil fields stay. Lists are
+// replaced.
 type AuthtokenPatch struct {
 	Description *string
 	Metadata    *string
@@ -33,7 +34,8 @@ type ExpiryPatch struct {
 // DefaultScopes are those of a key that names none.
 func DefaultScopes() []Scope { return []Scope{ScopeAdmin} }
 
-// DefaultACL is that of an authtoken that names no rule: it may bind anything, and connect as nothing.
+// DefaultACL is that of an authtoken that names no rule: it may bind anything, and connect as
+// nothing.
 func DefaultACL() []string { return []string{"bind:*"} }
 
 // Apply returns k with the patch applied, validated: CodeInvalid lists every broken rule.
@@ -47,7 +49,8 @@ func (p APIKeyPatch) Apply(k APIKey, now time.Time) (APIKey, error) {
 	return k, r.err()
 }
 
-// Apply returns a with the patch applied and the rules in their normal form, validated: CodeInvalid lists every broken rule.
+// Apply returns a with the patch applied and the rules in their normal form, validated: CodeInvalid
+// lists every broken rule.
 func (p AuthtokenPatch) Apply(a Authtoken, now time.Time) (Authtoken, error) {
 	set(&a.Description, p.Description)
 	set(&a.Metadata, p.Metadata)
@@ -55,7 +58,8 @@ func (p AuthtokenPatch) Apply(a Authtoken, now time.Time) (Authtoken, error) {
 	if p.ACL != nil {
 		normal, err := NormaliseACL(*p.ACL)
 		if err == nil && len(normal) == 0 {
-			err = Invalid("acl", "", "at least one rule is required, for example bind:*; delete the authtoken to forbid everything")
+			err = Invalid("acl", "",
+				"at least one rule is required, for example bind:*; delete the authtoken to forbid everything")
 		}
 		r = append(r, FieldsOf(err)...)
 		a.ACL = normal
@@ -100,9 +104,11 @@ type AuthtokenPage struct {
 	More       bool
 }
 
-// APIKeys keeps the API keys of an account. An account's last admin key that has not expired can neither be deleted nor lose that scope: CodeInUse.
+// APIKeys keeps the API keys of an account. An account's last admin key that has not expired can
+// neither be deleted nor lose that scope: CodeInUse.
 type APIKeys interface {
-	// MakeAPIKey makes a key; its Token is set this once. Without scopes it is an admin key. CodeLimit when the account has too many.
+	// MakeAPIKey makes a key; its Token is set this once. Without scopes it is an admin key. CodeLimit
+	// when the account has too many.
 	MakeAPIKey(ctx context.Context, by Caller, p APIKeyPatch) (*APIKey, error)
 	APIKey(ctx context.Context, accountID, id string) (*APIKey, error)
 	PageOfAPIKeys(ctx context.Context, accountID string, p Page) (*APIKeyPage, error)
@@ -113,12 +119,15 @@ type APIKeys interface {
 
 // Authtokens keeps the authtokens of an account.
 type Authtokens interface {
-	// MakeAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL. CodeLimit when the account has too many.
+	// MakeAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL.
+	// CodeLimit when the account has too many.
 	MakeAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
 	Authtoken(ctx context.Context, accountID, id string) (*Authtoken, error)
 	PageOfAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
-	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a second.
+	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a
+	// second.
 	PatchAuthtoken(ctx context.Context, by Caller, id string, p AuthtokenPatch) (*Authtoken, error)
-	// DeleteAuthtoken deletes an authtoken; sessions that it opened, and their streams, end within a second.
+	// DeleteAuthtoken deletes an authtoken; sessions that it opened, and their streams, end within a
+	// second.
 	DeleteAuthtoken(ctx context.Context, by Caller, id string) error
 }

@@ -1,12 +1,14 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package account owns the nouns of the Fairlead service and the rules that hold for them wherever they appear: endpoints and
-// their URLs, operators, tunnel sessions, API keys and authtokens, the watch's events, and the one domain error.
+// Package account owns the nouns of the Fairlead service and the rules that hold for them wherever
+// they appear: endpoints and their URLs, operators, tunnel sessions, API keys and authtokens, the
+// watch's events, and the one domain error.
 //
-// What comes in: values from the API, the tunnel, the CLI and the operator. Whom it hands over to: internal/store
-// persists these nouns, internal/apiserver and internal/apiclient carry them over HTTP in the JSON shape that the field
-// tags give, internal/tunnelserver and internal/edge act on them. The interfaces here are what those packages see of each other.
+// What comes in: values from the API, the tunnel, the CLI and the operator. Whom it hands over to:
+// internal/store persists these nouns, internal/apiserver and internal/apiclient carry them over
+// HTTP in the JSON shape that the field tags give, internal/tunnelserver and internal/edge act on
+// them. The interfaces here are what those packages see of each other.
 //
 // The package imports only the standard library, and nothing of Fairlead.
 package account

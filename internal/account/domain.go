@@ -9,18 +9,21 @@ import (
 	"time"
 )
 
-// Domain is the grant of hosts to an account: its endpoints with the public binding, and nobody else's, may have them. Pattern is a host
-// (example.com), or "*." and a domain (*.example.com) for every host below it at any depth, the domain itself not included.
+// Domain is the grant of hosts to an account: its endpoints with the public binding, and nobody
+// else's, may have them. Pattern is a host (example.com), or "*." and a domain (*.example.com) for
+// every host below it at any depth, the domain itself not included.
 type Domain struct {
 	Pattern   string
 	AccountID string
 	CreatedAt time.Time
 }
 
-const ruleDomain = "must be a domain name such as example.com, or *.example.com for every host below it: DNS labels of a-z, 0-9 and '-', " +
+const ruleDomain = "must be a domain name such as example.com, or *.example.com for every host below it: DNS labels " +
+	"of a-z, 0-9 and '-', " +
 	"other scripts in their ASCII form (xn--…), no scheme, no port, no dot at the end"
 
-// ParseDomainPattern reads the pattern of a Domain and returns it in lower case. Errors are CodeInvalid with field "pattern".
+// ParseDomainPattern reads the pattern of a Domain and returns it in lower case. Errors are
+// CodeInvalid with field "pattern".
 func ParseDomainPattern(raw string) (string, error) {
 	pattern := strings.ToLower(raw)
 	below, wildcard := strings.CutPrefix(pattern, "*.")
@@ -30,7 +33,8 @@ func ParseDomainPattern(raw string) (string, error) {
 	return pattern, nil
 }
 
-// DomainPatterns returns every pattern of a Domain that covers the host: at most as many as it has labels.
+// DomainPatterns returns every pattern of a Domain that covers the host: at most as many as it has
+// labels.
 func DomainPatterns(host string) []string {
 	patterns := []string{host}
 	for {
@@ -43,12 +47,15 @@ func DomainPatterns(host string) []string {
 	}
 }
 
-// Domains keeps the grants of domains. They are the affair of whoever runs the service, not of an account.
+// Domains keeps the grants of domains. They are the affair of whoever runs the service, not of an
+// account.
 type Domains interface {
-	// GrantDomain grants the pattern to the account, which may have it already. CodeInUse when it covers, or is covered by, a pattern of
-	// another account; CodeInvalid for what is no pattern; CodeNotFound for an unknown account.
+	// GrantDomain grants the pattern to the account, which may have it already. CodeInUse when it
+	// covers, or is covered by, a pattern of another account; CodeInvalid for what is no pattern;
+	// CodeNotFound for an unknown account.
 	GrantDomain(ctx context.Context, accountID, pattern string) (*Domain, error)
-	// RevokeDomain ends a grant. Endpoints whose host no grant of the account covers any more are offline from that moment on.
+	// RevokeDomain ends a grant. Endpoints whose host no grant of the account covers any more are
+	// offline from that moment on.
 	RevokeDomain(ctx context.Context, accountID, pattern string) error
 	// ListDomains returns the grants of an account, or of all with an empty accountID, by pattern.
 	ListDomains(ctx context.Context, accountID string) ([]Domain, error)
@@ -58,7 +65,8 @@ type Domains interface {
 type PublicHosts interface {
 	// GrantedHosts returns which of the hosts the account may have now.
 	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-	// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever account has the grant; in a pool any
-	// member, of those online if there is one. CodeNotFound when there is none, or no grant covers it any more.
+	// PublicEndpoint finds the endpoint with the public binding at host and port, of whichever account
+	// has the grant; in a pool any member, of those online if there is one. CodeNotFound when there is
+	// none, or no grant covers it any more.
 	PublicEndpoint(ctx context.Context, host string, port int) (*Endpoint, error)
 }

@@ -34,8 +34,8 @@ type Ref struct {
 	URI string `json:"uri"`
 }
 
-// Endpoint is one endpoint of an account. Its id outlives its connections: a Service in every cluster is named after it.
-// URI fields are filled in by the API server. Times are UTC.
+// Endpoint is one endpoint of an account. Its id outlives its connections: a Service in every
+// cluster is named after it. URI fields are filled in by the API server. Times are UTC.
 type Endpoint struct {
 	ID               string          `json:"id"`
 	URI              string          `json:"uri"`
@@ -76,7 +76,8 @@ const (
 	HostRewrite     = "rewrite"
 )
 
-// Page selects a page of a list, newest first. BeforeID is a position and need not exist. Limit 0 means DefaultPageLimit.
+// Page selects a page of a list, newest first. BeforeID is a position and need not exist. Limit 0
+// means DefaultPageLimit.
 type Page struct {
 	BeforeID string
 	Limit    int
@@ -99,7 +100,8 @@ func (f EndpointFilter) Matches(e *Endpoint) bool {
 	return (f.Binding == "" || len(e.Bindings) == 1 && e.Bindings[0] == f.Binding) && (f.URL == "" || e.URL == f.URL)
 }
 
-// EndpointPage is a page of endpoints with the version at which it was read. More says that older ones follow.
+// EndpointPage is a page of endpoints with the version at which it was read. More says that older
+// ones follow.
 type EndpointPage struct {
 	Endpoints []Endpoint
 	More      bool
@@ -107,11 +109,13 @@ type EndpointPage struct {
 	StoreID   string
 }
 
-// Endpoints reads endpoints. Every method is scoped to one account; another account's id is CodeNotFound.
+// Endpoints reads endpoints. Every method is scoped to one account; another account's id is
+// CodeNotFound.
 type Endpoints interface {
 	Endpoint(ctx context.Context, accountID, id string) (*Endpoint, error)
 	ListEndpoints(ctx context.Context, accountID string, f EndpointFilter, p Page) (*EndpointPage, error)
-	// EndpointReserved says whether the id was an endpoint's that is gone and may come back: its agent has been away for long, or said goodbye.
+	// EndpointReserved says whether the id was an endpoint's that is gone and may come back: its agent
+	// has been away for long, or said goodbye.
 	EndpointReserved(ctx context.Context, accountID, id string) (bool, error)
 }
 
@@ -126,19 +130,23 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// EndpointEvent is one line of the watch: a change with the endpoint's full snapshot after it (before it, for DELETED).
+// EndpointEvent is one line of the watch: a change with the endpoint's full snapshot after it
+// (before it, for DELETED).
 type EndpointEvent struct {
 	Type            EventType       `json:"type"`
 	ResourceVersion ResourceVersion `json:"resource_version"`
 	Endpoint        *Endpoint       `json:"endpoint,omitempty"`
 }
 
-// EventLog reads the sequenced log of changes. The event row is written in the transaction of its change.
+// EventLog reads the sequenced log of changes. The event row is written in the transaction of its
+// change.
 type EventLog interface {
-	// EndpointEvents returns at most limit events after v, in order, and the version up to which the log was read, which is at
-	// least that of the last event. The events are the caller's own. CodeGone when v was compacted, lies in the future or is another epoch's.
-	EndpointEvents(ctx context.Context, accountID string, v ResourceVersion, f EndpointFilter, limit int) ([]EndpointEvent, ResourceVersion, error)
-	// Subscribe returns a channel that receives (capacity 1, coalesced) after each commit of the account; it is only a wake-up.
-	// The caller calls cancel when done.
+	// EndpointEvents returns at most limit events after v, in order, and the version up to which the
+	// log was read, which is at least that of the last event. The events are the caller's own.
+	// CodeGone when v was compacted, lies in the future or is another epoch's.
+	EndpointEvents(ctx context.Context, accountID string, v ResourceVersion, f EndpointFilter, limit int) ([]EndpointEvent,
+		ResourceVersion, error)
+	// Subscribe returns a channel that receives (capacity 1, coalesced) after each commit of the
+	// account; it is only a wake-up. The caller calls cancel when done.
 	Subscribe(accountID string) (wake <-chan struct{}, cancel func())
 }

@@ -9,10 +9,12 @@ import (
 	"strings"
 )
 
-// Code identifies a kind of failure for programs and for docs/errors.md. Codes are stable: they are never re-used.
+// Code identifies a kind of failure for programs and for docs/errors.md. Codes are stable: they are
+// never re-used.
 type Code string
 
-// The codes. Codes lists them with their HTTP status; docs/errors.md has a row for each, with cause and remedy.
+// The codes. Codes lists them with their HTTP status; docs/errors.md has a row for each, with cause
+// and remedy.
 const (
 	CodeNoCredential      Code = "ERR_FL_1001"
 	CodeUnknownCredential Code = "ERR_FL_1002"
@@ -129,9 +131,9 @@ func (c Code) Status() int {
 	return 500
 }
 
-// FieldError is one broken rule of a request: the field, the value as it was given and the rule with its
-// remedy. For a mistake in a document, such as a traffic policy, it has the place, from 1 and in characters,
-// with which the rule begins, too.
+// FieldError is one broken rule of a request: the field, the value as it was given and the rule
+// with its remedy. For a mistake in a document, such as a traffic policy, it has the place, from 1
+// and in characters, with which the rule begins, too.
 type FieldError struct {
 	Field  string `json:"field"`
 	Value  string `json:"value"`
@@ -140,8 +142,8 @@ type FieldError struct {
 	Column int    `json:"column,omitempty"`
 }
 
-// Error is the domain error: a code, a message that is safe to show to the caller, and the cause, which is only logged.
-// The store maps driver errors to it, HTTP maps it to a status and back.
+// Error is the domain error: a code, a message that is safe to show to the caller, and the cause,
+// which is only logged. The store maps driver errors to it, HTTP maps it to a status and back.
 type Error struct {
 	Code    Code
 	Msg     string
@@ -218,7 +220,8 @@ func FieldsOf(err error) []FieldError {
 	return nil
 }
 
-// CodeOf returns the code of the first *Error in err's chain, CodeInternal when there is none, and "" for nil.
+// CodeOf returns the code of the first *Error in err's chain, CodeInternal when there is none, and
+// "" for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

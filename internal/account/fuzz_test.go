@@ -23,7 +23,8 @@ func FuzzResourceVersion(f *testing.F) {
 	})
 }
 
-// FuzzACL: a rule admits what the regular expression of its pattern does, and a normal rule is its own normal form.
+// FuzzACL: a rule admits what the regular expression of its pattern does, and a normal rule is its
+// own normal form.
 func FuzzACL(f *testing.F) {
 	f.Add("http://*.demo", "http://a.demo")
 	f.Add("*a*ab*", "aab")
@@ -31,7 +32,8 @@ func FuzzACL(f *testing.F) {
 	f.Add("**", "")
 	f.Fuzz(func(t *testing.T, pattern, url string) {
 		token := account.Authtoken{ACL: []string{"bind:" + pattern}}
-		want := regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(pattern, "?")), `\*`, `.*`) + `$`)
+		want := regexp.MustCompile(`(?s)^` + strings.ReplaceAll(regexp.QuoteMeta(strings.ToValidUTF8(pattern, "?")), `\*`,
+			`.*`) + `$`)
 		if strings.ToValidUTF8(pattern+url, "") == pattern+url && token.MayBind(url) != want.MatchString(url) {
 			t.Fatalf("%q admits %q: %t", pattern, url, token.MayBind(url))
 		}

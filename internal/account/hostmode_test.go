@@ -13,8 +13,10 @@ import (
 func TestHostModesThatCanStandInARequest(t *testing.T) {
 	t.Parallel()
 	for mode, ok := range map[string]bool{
-		"passthrough": true, "rewrite": true, "example.com": true, "example.com:8080": true, "my_host": true, "10.0.0.1": true, "10.0.0.1:80": true, "[::1]:80": true,
-		"": false, "a b": false, "a/b": false, "a:b": false, "a:0": false, "a:70000": false, "a\r\nb": false, "ä.example": false, "http://a": false,
+		"passthrough": true, "rewrite": true, "example.com": true, "example.com:8080": true, "my_host": true,
+		"10.0.0.1": true, "10.0.0.1:80": true, "[::1]:80": true,
+		"": false, "a b": false, "a/b": false, "a:b": false, "a:0": false, "a:70000": false, "a\r\nb": false,
+		"ä.example": false, "http://a": false,
 		strings.Repeat("a", 254): false,
 	} {
 		if got := account.ValidHostMode(mode); got != ok {

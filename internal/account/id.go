@@ -31,9 +31,9 @@ var idEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 
 var idPattern = regexp.MustCompile(`^[a-z]{2,5}-[0-9a-v]{26}$`)
 
-// NewID makes an identifier: prefix, hyphen, 26 characters of lower-case base32hex over 48 bits of milliseconds and 80
-// random bits. Identifiers of one prefix sort by time of creation, have at most 32 characters and are DNS-1035 labels,
-// so that an endpoint's id can be a Service's name.
+// NewID makes an identifier: prefix, hyphen, 26 characters of lower-case base32hex over 48 bits of
+// milliseconds and 80 random bits. Identifiers of one prefix sort by time of creation, have at most
+// 32 characters and are DNS-1035 labels, so that an endpoint's id can be a Service's name.
 func NewID(prefix string, now time.Time) string {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:8], uint64(now.UnixMilli())<<16)

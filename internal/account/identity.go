@@ -14,8 +14,9 @@ type IdentityProvider struct {
 	URL  string `json:"url"`
 }
 
-// User is a person who logged in through a login action of a traffic policy: an identity, or application user. Names and addresses are what the
-// identity provider said at the last login. Times are UTC. The JSON is that of /app/users.
+// User is a person who logged in through a login action of a traffic policy: an identity, or
+// application user. Names and addresses are what the identity provider said at the last login.
+// Times are UTC. The JSON is that of /app/users.
 type User struct {
 	ID             string           `json:"id"`
 	URI            string           `json:"uri"`
@@ -63,8 +64,8 @@ type Device struct {
 	Network   *Network  `json:"network"`  // the same
 }
 
-// AppSession is one login of a user at one endpoint with one browser: an application session. The JSON is that of /app/sessions. Its id is not
-// the browser's secret.
+// AppSession is one login of a user at one endpoint with one browser: an application session. The
+// JSON is that of /app/sessions. Its id is not the browser's secret.
 type AppSession struct {
 	ID         string    `json:"id"`
 	URI        string    `json:"uri"`
@@ -113,7 +114,8 @@ type AppSessionFilter struct {
 // MaxSearch bounds what is searched for, in bytes.
 const MaxSearch = 255
 
-// Validate checks the texts of the filter and lists every broken rule as CodeInvalid, under the names of the API's parameters.
+// Validate checks the texts of the filter and lists every broken rule as CodeInvalid, under the
+// names of the API's parameters.
 func (f UserFilter) Validate() error {
 	var r rules
 	r.text("q", f.Query, MaxSearch)
@@ -127,9 +129,11 @@ type Identities interface {
 	User(ctx context.Context, accountID, id string) (*User, error)
 	Users(ctx context.Context, accountID string, f UserFilter, p Page) (users []User, more bool, err error)
 	AppSession(ctx context.Context, accountID, id string) (*AppSession, error)
-	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool, err error)
+	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool,
+		err error)
 	Accessed(ctx context.Context, accountID, userID string) ([]Accessed, error)
-	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error) // of the users that there are, by name
+	// of the users that there are, by name
+	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error)
 	// AccessChoices returns what an AccessFilter can select now.
 	AccessChoices(ctx context.Context, accountID string) (*AccessChoices, error)
 }
@@ -143,8 +147,9 @@ type RevokeSelector struct {
 
 	// Of a back-channel logout: the sessions of the issuer's client with its sid, or its sub.
 	Issuer, Client, ProviderSession, Subject string
-	// Once names the issuer's word, which counts until OnceUntil and one time only: CodeLoginFailed when it was used, or is too old. It is used when the
-	// sessions have ended, and not before: who asks again after a failure is heard. "" = there is nothing to count.
+	// Once names the issuer's word, which counts until OnceUntil and one time only: CodeLoginFailed
+	// when it was used, or is too old. It is used when the sessions have ended, and not before: who
+	// asks again after a failure is heard. "" = there is nothing to count.
 	Once      string
 	OnceUntil time.Time
 }
@@ -156,7 +161,8 @@ const (
 	RevokedByBackChannel = "back-channel logout" // by the identity provider
 	RevokedByRetention   = "retention"           // nobody was there for longer than identities are kept
 	RevokedByNewLogin    = "new login"           // in the same browser at the same endpoint
-	RevokedByLimit       = "session limit"       // at a login of one session more than a user may have; it was the one that was used least recently
+	// at a login of one session more than a user may have; it was the one that was used least recently
+	RevokedByLimit = "session limit"
 )
 
 // Revocation says what Revoke has done.
@@ -167,8 +173,9 @@ type Revocation struct {
 	Streams    int       // that were cut; of the edge's Revoke only
 }
 
-// Revoker ends sessions. When Revoke of the edge returns, they are dead: nothing of theirs is served any more. That of the store only ends what
-// is stored: user or sessions, with tombstones, an audit record and its details, in one transaction. CodeNotFound for the id of another account.
+// Revoker ends sessions. When Revoke of the edge returns, they are dead: nothing of theirs is
+// served any more. That of the store only ends what is stored: user or sessions, with tombstones,
+// an audit record and its details, in one transaction. CodeNotFound for the id of another account.
 // A selector by issuer that matches nothing is no error.
 type Revoker interface {
 	Revoke(ctx context.Context, by Caller, sel RevokeSelector, reason string) (*Revocation, error)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// LabelledTunnel is an agent's tunnel that belongs to tunnel groups by its labels, not to an endpoint by a URL. It lives as long as its
-// session holds it.
+// LabelledTunnel is an agent's tunnel that belongs to tunnel groups by its labels, not to an
+// endpoint by a URL. It lives as long as its session holds it.
 type LabelledTunnel struct {
 	ID               string            `json:"id"`
 	URI              string            `json:"uri"`
@@ -37,19 +37,23 @@ type LabelledTunnelPage struct {
 // LabelledTunnels reads the labelled tunnels that are online. An empty Labels matches all.
 type LabelledTunnels interface {
 	LabelledTunnel(ctx context.Context, accountID, id string) (*LabelledTunnel, error)
-	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (*LabelledTunnelPage, error)
+	ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p Page) (*LabelledTunnelPage,
+		error)
 }
 
-// TunnelStarter records labelled tunnels of live sessions. What a session holds ends with Binder.Lose, too.
+// TunnelStarter records labelled tunnels of live sessions. What a session holds ends with
+// Binder.Lose, too.
 type TunnelStarter interface {
-	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels, Metadata, ForwardsTo and UpstreamProtocol of t; the rest is
-	// the store's. CodeLimit when the account has too many.
+	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels, Metadata,
+	// ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the account has
+	// too many.
 	StartTunnel(ctx context.Context, t LabelledTunnel) (*LabelledTunnel, error)
 	// EndTunnel deletes a tunnel that the session holds. Not held: no-op.
 	EndTunnel(ctx context.Context, accountID, id, sessionID string) error
 }
 
-// Validate checks what an agent says of a labelled tunnel, and lists every broken rule as CodeInvalid.
+// Validate checks what an agent says of a labelled tunnel, and lists every broken rule as
+// CodeInvalid.
 func (t *LabelledTunnel) Validate() error {
 	r := rules(FieldsOf(ValidateLabels(t.Labels)))
 	r.text("metadata", t.Metadata, MaxMetadata)
@@ -60,7 +64,8 @@ func (t *LabelledTunnel) Validate() error {
 	return r.err()
 }
 
-// ValidateLabels checks the labels of a tunnel or of a tunnel group: 1 to MaxLabels, in characters that a rule of an authtoken can hold.
+// ValidateLabels checks the labels of a tunnel or of a tunnel group: 1 to MaxLabels, in characters
+// that a rule of an authtoken can hold.
 func ValidateLabels(labels map[string]string) error {
 	var r rules
 	switch n := len(labels); {
@@ -83,7 +88,8 @@ func ValidateLabels(labels map[string]string) error {
 	return r.err()
 }
 
-const ruleLabel = "only printable ASCII without spaces, quotes, '*', ',' and a further '=' is allowed, and no ':' in front of the '='"
+const ruleLabel = "only printable ASCII without spaces, quotes, '*', ',' and a further '=' is allowed, and no ':' in " +
+	"front of the '='"
 
 // labelText says whether every character may stand in a label or its value.
 func labelText(s string) bool {
@@ -100,8 +106,8 @@ func HasLabels(has, wanted map[string]string) bool {
 	return true
 }
 
-// MayBindLabels says whether the rules admit a tunnel with these labels: each of them is admitted by a rule bind:<label>=<value>, in which "*" stands for
-// any run of characters, or by bind:*.
+// MayBindLabels says whether the rules admit a tunnel with these labels: each of them is admitted
+// by a rule bind:<label>=<value>, in which "*" stands for any run of characters, or by bind:*.
 func (a *Authtoken) MayBindLabels(labels map[string]string) bool {
 	for key, value := range labels {
 		if !slices.ContainsFunc(a.ACL, func(rule string) bool { return admitsLabel(rule, key, value) }) {
@@ -120,7 +126,8 @@ func admitsLabel(rule, key, value string) bool {
 	return ok && matchPattern(keyPattern, key) && matchPattern(valuePattern, value)
 }
 
-// cutLabelRule splits the pattern of a rule about labels. Others are about URLs: in those a ':' comes before any '='.
+// cutLabelRule splits the pattern of a rule about labels. Others are about URLs: in those a ':'
+// comes before any '='.
 func cutLabelRule(pattern string) (key, value string, ok bool) {
 	key, value, ok = strings.Cut(pattern, "=")
 	return key, value, ok && !strings.Contains(key, ":")

@@ -45,7 +45,8 @@ func TestACLOfLabels(t *testing.T) {
 	if err != nil || (&account.Authtoken{ACL: acl}).MayBind("http://a.b") {
 		t.Errorf("%v admits a URL, %v", acl, err)
 	}
-	for _, bad := range []string{"bind:=x", "bind:app=", "bind:a=b=c", "bind:a,b=c", "bind:http://a.b?x=1", "bind:*?x=\"", "connect:a=b"} {
+	for _, bad := range []string{"bind:=x", "bind:app=", "bind:a=b=c", "bind:a,b=c", "bind:http://a.b?x=1", "bind:*?x=\"",
+		"connect:a=b"} {
 		if got, err := account.NormaliseACL([]string{bad}); account.CodeOf(err) != account.CodeInvalid {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
@@ -58,7 +59,8 @@ func TestHasLabels(t *testing.T) {
 	for _, c := range []struct {
 		wanted map[string]string
 		want   bool
-	}{{nil, true}, {has, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"a": "2"}, false}, {map[string]string{"c": ""}, false}} {
+	}{{nil, true}, {has, true}, {map[string]string{"a": "1"}, true}, {map[string]string{"a": "2"}, false},
+		{map[string]string{"c": ""}, false}} {
 		if got := account.HasLabels(has, c.wanted); got != c.want {
 			t.Errorf("%v: %t", c.wanted, got)
 		}

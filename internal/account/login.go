@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// LoginIdentity is what an identity provider said of a person, for rules and upstream headers. It is kept with the session, encrypted.
+// LoginIdentity is what an identity provider said of a person, for rules and upstream headers. It
+// is kept with the session, encrypted.
 type LoginIdentity struct {
 	ID             string              `json:"id"` // of the User
 	ProviderUserID string              `json:"provider_user_id"`
@@ -21,7 +22,9 @@ type LoginIdentity struct {
 
 // NewLogin is a login that an identity provider has confirmed.
 type NewLogin struct {
-	Key       string // what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail address. Only a keyed hash is stored
+	// what the person is, for ever: kind, issuer and subject, joined by NUL; never an e-mail address.
+	// Only a keyed hash is stored
+	Key       string
 	Provider  IdentityProvider
 	Identity  LoginIdentity // ID is ignored
 	Issuer    string        // of the provider, for back-channel logout; "" = none
@@ -34,13 +37,14 @@ type NewLogin struct {
 	Fresh    bool      // the provider was told to ask, and AuthTime was checked where it tells
 
 	EndpointID, URL string
-	Bound           string // what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
-	TokenHash       []byte // SHA-256 of the browser's secret
-	Replaces        []byte // TokenHash of the browser's session until now, which ends if Bound is the same; nil = none
-	Device          Device
-	MaxDuration     time.Duration // of the session's life
-	Idle            time.Duration // 0 = none
-	NotAfter        time.Time     // the session ends then at the latest; zero = none
+	// what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
+	Bound       string
+	TokenHash   []byte // SHA-256 of the browser's secret
+	Replaces    []byte // TokenHash of the browser's session until now, which ends if Bound is the same; nil = none
+	Device      Device
+	MaxDuration time.Duration // of the session's life
+	Idle        time.Duration // 0 = none
+	NotAfter    time.Time     // the session ends then at the latest; zero = none
 }
 
 // LiveSession is what a request needs to know of its session.
@@ -53,23 +57,31 @@ type LiveSession struct {
 	Replaced              string // id of the session that a login has ended, of Login only; "" = none
 }
 
-// Logins is what login actions need of the store. Times of sessions that count as over are the store's clock.
+// Logins is what login actions need of the store. Times of sessions that count as over are the
+// store's clock.
 type Logins interface {
-	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when sessions of the person were revoked, and the login began
-	// before that, or nothing says that the provider asked the person after it: neither Fresh nor AuthTime, which counts a minute less because
-	// of clocks. The provider has to be asked again, with Fresh. CodeLimit when the account has as many users as it may.
+	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when
+	// sessions of the person were revoked, and the login began before that, or nothing says that the
+	// provider asked the person after it: neither Fresh nor AuthTime, which counts a minute less
+	// because of clocks. The provider has to be asked again, with Fresh. CodeLimit when the account
+	// has as many users as it may.
 	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
-	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound when there is none, or it is over; CodeUnavailable, and never a
-	// session, while the store does not answer. It reads the store every time.
+	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound
+	// when there is none, or it is over; CodeUnavailable, and never a session, while the store does
+	// not answer. It reads the store every time.
 	LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*LiveSession, error)
-	// RevokedSince returns when sessions of the person were revoked last; zero: not within the longest life of a session.
+	// RevokedSince returns when sessions of the person were revoked last; zero: not within the longest
+	// life of a session.
 	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
-	// Once says whether nobody has said the same key before, until then. It is how nothing is used twice: an assertion, a logout token.
+	// Once says whether nobody has said the same key before, until then. It is how nothing is used
+	// twice: an assertion, a logout token.
 	Once(ctx context.Context, accountID, key string, until time.Time) (bool, error)
-	// PutTicket keeps data, encrypted, for whoever has the secret of the hash; TakeTicket gives it out once. CodeNotFound for a ticket that is unknown, taken or too old.
+	// PutTicket keeps data, encrypted, for whoever has the secret of the hash; TakeTicket gives it out
+	// once. CodeNotFound for a ticket that is unknown, taken or too old.
 	PutTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
 	TakeTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)
-	// StillLive returns those of the sessions, by id, that live; the sweep over what is being served asks it.
+	// StillLive returns those of the sessions, by id, that live; the sweep over what is being served
+	// asks it.
 	StillLive(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
@@ -92,7 +104,8 @@ type DashboardSession struct {
 type DashboardSessions interface {
 	// SignIn keeps a session of the key for DashboardLife.
 	SignIn(ctx context.Context, key *APIKey, tokenHash []byte) (*DashboardSession, error)
-	// SignedIn returns the session with the hash and its key as it is now. CodeUnknownCredential when there is none, it is over, or its key is deleted or expired.
+	// SignedIn returns the session with the hash and its key as it is now. CodeUnknownCredential when
+	// there is none, it is over, or its key is deleted or expired.
 	SignedIn(ctx context.Context, tokenHash []byte) (*DashboardSession, error)
 	SignOut(ctx context.Context, tokenHash []byte) error
 }

@@ -54,7 +54,8 @@ type OperatorBinding struct {
 	Cert              *string  `json:"cert"` // always null: forwarders authenticate by authtoken
 }
 
-// OperatorPatch changes an operator; nil fields stay. Objects are merged one level, lists are replaced.
+// OperatorPatch changes an operator; nil fields stay. Objects are merged one level, lists are
+// replaced.
 type OperatorPatch struct {
 	Description     *string
 	Metadata        *string
@@ -72,7 +73,8 @@ type DeploymentPatch struct {
 	ClusterName *string
 }
 
-// BindingPatch changes what an operator projects; nil fields stay. Clear removes the binding; Set makes sure that there is one.
+// BindingPatch changes what an operator projects; nil fields stay. Clear removes the binding; Set
+// makes sure that there is one.
 type BindingPatch struct {
 	Clear             bool
 	Set               bool
@@ -80,8 +82,8 @@ type BindingPatch struct {
 	IngressEndpoint   *string
 }
 
-// Apply returns o with the patch applied. The identity (cluster uid, namespace, name) of an operator that has a cluster uid cannot be
-// patched: CodeInvalid. The result is validated.
+// Apply returns o with the patch applied. The identity (cluster uid, namespace, name) of an
+// operator that has a cluster uid cannot be patched: CodeInvalid. The result is validated.
 func (p OperatorPatch) Apply(o Operator) (Operator, error) {
 	before := o.Deployment
 	p.apply(&o)
@@ -145,9 +147,9 @@ type OperatorPage struct {
 
 // Operators keeps the operators of an account.
 type Operators interface {
-	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers again keeps its id, its last_seen_at
-	// moves. Values from o replace what was stored; without a difference only last_seen_at moves. Without a cluster uid each call
-	// registers a new operator.
+	// UpsertOperator registers o by (cluster uid, namespace, name): an operator that registers again
+	// keeps its id, its last_seen_at moves. Values from o replace what was stored; without a
+	// difference only last_seen_at moves. Without a cluster uid each call registers a new operator.
 	UpsertOperator(ctx context.Context, o Operator) (op *Operator, created bool, err error)
 	Operator(ctx context.Context, accountID, id string) (*Operator, error)
 	ListOperators(ctx context.Context, accountID string, p Page) (*OperatorPage, error)

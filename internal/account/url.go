@@ -17,7 +17,8 @@ type EndpointURL struct {
 	Port   int    // 1-65535
 }
 
-// String returns the normal form: lower case, without the port when it is the scheme's default, without a trailing slash.
+// String returns the normal form: lower case, without the port when it is the scheme's default,
+// without a trailing slash.
 func (u EndpointURL) String() string {
 	if u.Port == DefaultPort(u.Scheme) {
 		return u.Scheme + "://" + u.Host
@@ -28,7 +29,8 @@ func (u EndpointURL) String() string {
 // HostPort returns host:port, always with the port.
 func (u EndpointURL) HostPort() string { return u.Host + ":" + strconv.Itoa(u.Port) }
 
-// Service returns the first label of a kubernetes endpoint's hostname, the name of its target Service.
+// Service returns the first label of a kubernetes endpoint's hostname, the name of its target
+// Service.
 func (u EndpointURL) Service() string { s, _, _ := strings.Cut(u.Host, "."); return s }
 
 // Namespace returns the second label of a kubernetes endpoint's hostname.
@@ -36,13 +38,15 @@ func (u EndpointURL) Namespace() string { _, ns, _ := strings.Cut(u.Host, "."); 
 
 const (
 	ruleScheme   = "the scheme must be http or tcp"
-	ruleHostname = "the hostname must be <service>.<namespace>: exactly two DNS labels of a-z, 0-9 and '-' (at most 63 characters; the service begins with a letter), no wildcard, no IP address"
-	rulePort     = "the port must be a number from 1 to 65535 without leading zeros"
-	ruleTCPPort  = "a tcp endpoint needs a port, from 1 to 65535: tcp://<service>.<namespace>:<port>"
+	ruleHostname = "the hostname must be <service>.<namespace>: exactly two DNS labels of a-z, 0-9 and '-' (at most 63 " +
+		"characters; the service begins with a letter), no wildcard, no IP address"
+	rulePort    = "the port must be a number from 1 to 65535 without leading zeros"
+	ruleTCPPort = "a tcp endpoint needs a port, from 1 to 65535: tcp://<service>.<namespace>:<port>"
 )
 
-// ParseEndpointURL reads the URL of an endpoint with the kubernetes binding: [http|tcp]://<service>.<namespace>[:port]. Errors are
-// CodeInvalid, with field "url", the value and the rule. What it accepts, Kubernetes accepts as Service name, namespace and port.
+// ParseEndpointURL reads the URL of an endpoint with the kubernetes binding:
+// [http|tcp]://<service>.<namespace>[:port]. Errors are CodeInvalid, with field "url", the value
+// and the rule. What it accepts, Kubernetes accepts as Service name, namespace and port.
 func ParseEndpointURL(raw string) (EndpointURL, error) { return kubernetesForm.parse(raw) }
 
 // showURL is what an error may show of a URL: not long, and without user name and password.
@@ -59,7 +63,8 @@ func showURL(raw string) string {
 	return Shorten(raw)
 }
 
-// onlyAuthority strips one trailing slash and refuses whatever else may follow or precede host and port.
+// onlyAuthority strips one trailing slash and refuses whatever else may follow or precede host and
+// port.
 func onlyAuthority(rest string) (string, error) {
 	rest = strings.TrimSuffix(rest, "/")
 	switch {
@@ -75,7 +80,8 @@ func onlyAuthority(rest string) (string, error) {
 	return rest, nil
 }
 
-// ValidKubernetesHostname says whether host is <service>.<namespace> in lower case: a DNS-1035 label and a DNS-1123 label.
+// ValidKubernetesHostname says whether host is <service>.<namespace> in lower case: a DNS-1035
+// label and a DNS-1123 label.
 func ValidKubernetesHostname(host string) bool {
 	service, namespace, ok := strings.Cut(host, ".")
 	return ok && validLabel(service) && service[0] >= 'a' && validLabel(namespace)
@@ -95,8 +101,8 @@ func validLabel(s string) bool {
 	return true
 }
 
-// ParseServerURL reads the address of a fairlead-server: https://host[:port], the scheme optional, without path, query, user or fragment.
-// field names the setting in the error.
+// ParseServerURL reads the address of a fairlead-server: https://host[:port], the scheme optional,
+// without path, query, user or fragment. field names the setting in the error.
 func ParseServerURL(field, raw string) (*url.URL, error) {
 	text := raw
 	if !strings.Contains(text, "://") {

@@ -32,11 +32,14 @@ func TestURLParts(t *testing.T) {
 		"tcp://db-1.prod-2:5432": "tcp://db-1.prod-2:5432|db-1.prod-2:5432|db-1|prod-2",
 		"tcp://a.b:80":           "tcp://a.b:80|a.b:80|a|b",
 		"tcp://a.0:65535":        "tcp://a.0:65535|a.0:65535|a|0",
-		"http://" + strings.Repeat("a", 63) + "." + strings.Repeat("9", 63): "http://" + strings.Repeat("a", 63) + "." + strings.Repeat("9", 63) + "|" +
-			strings.Repeat("a", 63) + "." + strings.Repeat("9", 63) + ":80|" + strings.Repeat("a", 63) + "|" + strings.Repeat("9", 63),
+		"http://" + strings.Repeat("a", 63) + "." + strings.Repeat("9", 63): "http://" + strings.Repeat("a", 63) + "." +
+			strings.Repeat("9", 63) + "|" +
+			strings.Repeat("a", 63) + "." + strings.Repeat("9", 63) + ":80|" + strings.Repeat("a", 63) + "|" +
+			strings.Repeat("9", 63),
 	} {
 		u, err := account.ParseEndpointURL(raw)
-		if got := strings.Join([]string{u.String(), u.HostPort(), u.Service(), u.Namespace()}, "|"); err != nil || got != want {
+		if got := strings.Join([]string{u.String(), u.HostPort(), u.Service(), u.Namespace()}, "|"); err != nil ||
+			got != want {
 			t.Errorf("%q: %s, %v", raw, got, err)
 		}
 	}
@@ -47,7 +50,8 @@ func TestRefusedURLsNameTheRule(t *testing.T) {
 	for _, row := range accounttest.RefusedURLs() {
 		got, err := account.ParseEndpointURL(row.URL)
 		fields := account.FieldsOf(err)
-		if account.CodeOf(err) != account.CodeInvalid || len(fields) != 1 || fields[0].Field != "url" || !strings.Contains(fields[0].Rule, row.Names) {
+		if account.CodeOf(err) != account.CodeInvalid || len(fields) != 1 || fields[0].Field != "url" ||
+			!strings.Contains(fields[0].Rule, row.Names) {
 			t.Errorf("%q: %+v, error %v does not name %q", row.URL, got, err, row.Names)
 		}
 	}
@@ -55,14 +59,16 @@ func TestRefusedURLsNameTheRule(t *testing.T) {
 
 func TestURLErrorsShowNoPassword(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{"http://user:hunter2@a.b", "user:hunter2@a.b", "http://hunter2@", "hunter2@a.b://c.d", "ftp://x:hunter2@a.b/p@q"} {
+	for _, raw := range []string{"http://user:hunter2@a.b", "user:hunter2@a.b", "http://hunter2@", "hunter2@a.b://c.d",
+		"ftp://x:hunter2@a.b/p@q"} {
 		if _, err := account.ParseEndpointURL(raw); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: error %v", raw, err)
 		}
 	}
 }
 
-// FuzzParseEndpointURL: parse(format(x)) = x, what we accept Kubernetes and net/url accept, what we refuse has a rule.
+// FuzzParseEndpointURL: parse(format(x)) = x, what we accept Kubernetes and net/url accept, what we
+// refuse has a rule.
 func FuzzParseEndpointURL(f *testing.F) {
 	for _, raw := range accounttest.SameURLs() {
 		f.Add(raw)
@@ -99,14 +105,19 @@ func FuzzParseEndpointURL(f *testing.F) {
 
 func TestParseServerURL(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]string{"https://Host:8443": "https://host:8443", "host": "https://host", "host:1": "https://host:1", "https://h/": "https://h",
-		"[::1]:8443": "https://[::1]:8443", "https://[2001:DB8::1]": "https://[2001:db8::1]", "https://10.0.0.1": "https://10.0.0.1"} {
+	for raw, want := range map[string]string{"https://Host:8443": "https://host:8443", "host": "https://host",
+		"host:1": "https://host:1", "https://h/": "https://h",
+		"[::1]:8443": "https://[::1]:8443", "https://[2001:DB8::1]": "https://[2001:db8::1]",
+		"https://10.0.0.1": "https://10.0.0.1"} {
 		if got, err := account.ParseServerURL("server", raw); err != nil || got.String() != want {
 			t.Errorf("%q: %v, %v", raw, got, err)
 		}
 	}
-	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f", "https://u@h", "h:0", "h:65536", "h:x", "ht tp://h", "https://h\n", ":8443", "::1", "https://::1", "https://::1:8443", "fe80::1:8443", "https://[::1"} {
-		if got, err := account.ParseServerURL("server", raw); account.CodeOf(err) != account.CodeInvalid || account.FieldsOf(err)[0].Field != "server" {
+	for _, raw := range []string{"", "http://h", "https://", "https://h/path", "https://h?q", "https://h#f", "https://u@h",
+		"h:0", "h:65536", "h:x", "ht tp://h", "https://h\n", ":8443", "::1", "https://::1", "https://::1:8443",
+		"fe80::1:8443", "https://[::1"} {
+		if got, err := account.ParseServerURL("server", raw); account.CodeOf(err) != account.CodeInvalid ||
+			account.FieldsOf(err)[0].Field != "server" {
 			t.Errorf("%q: %v, %v", raw, got, err)
 		}
 	}

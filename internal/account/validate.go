@@ -127,7 +127,8 @@ func (o *Operator) Validate() error {
 	r.text("deployment.version", o.Deployment.Version, MaxShortText)
 	r.text("deployment.cluster_name", o.Deployment.ClusterName, MaxShortText)
 	if o.ClusterUID != "" {
-		for _, f := range []FieldError{{Field: "deployment.name", Value: o.Deployment.Name}, {Field: "deployment.namespace", Value: o.Deployment.Namespace}} {
+		for _, f := range []FieldError{{Field: "deployment.name", Value: o.Deployment.Name},
+			{Field: "deployment.namespace", Value: o.Deployment.Namespace}} {
 			if f.Value == "" {
 				r.add(f.Field, "", "is required with cluster_uid: cluster uid, namespace and name identify the installation")
 			}
@@ -157,7 +158,8 @@ func (o *Operator) validateBinding(r *rules) {
 	}
 }
 
-// ValidateScopes checks the scopes of an API key: at least one, each known, none twice. CodeInvalid otherwise.
+// ValidateScopes checks the scopes of an API key: at least one, each known, none twice. CodeInvalid
+// otherwise.
 func ValidateScopes(scopes []Scope) error {
 	var r rules
 	if len(scopes) == 0 {
@@ -174,8 +176,9 @@ func ValidateScopes(scopes []Scope) error {
 	return r.err()
 }
 
-// NormaliseACL checks the rules of an authtoken and returns them in the form that URLs are matched against: lower case, without the
-// port that the scheme implies. Rules about labels stay as they are. A rule that could never match anything is refused with CodeInvalid.
+// NormaliseACL checks the rules of an authtoken and returns them in the form that URLs are matched
+// against: lower case, without the port that the scheme implies. Rules about labels stay as they
+// are. A rule that could never match anything is refused with CodeInvalid.
 func NormaliseACL(acl []string) ([]string, error) {
 	var r rules
 	if len(acl) > MaxACLRules {
@@ -202,7 +205,8 @@ func normaliseRule(rule string) (normal, problem string) {
 	}
 	verb, pattern, _ := strings.Cut(rule, ":")
 	if pattern == "" || verb != "bind" && verb != "connect" {
-		return "", "must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example bind:http://*.demo"
+		return "",
+			"must be bind:<url pattern>, bind:<label>=<value> or connect:<operator id pattern>, for example bind:http://*.demo"
 	}
 	for i := range len(pattern) {
 		if pattern[i] <= ' ' || pattern[i] >= 0x7f {
@@ -235,8 +239,8 @@ func CodeInvalidRule(err error) string {
 	return err.Error()
 }
 
-// ValidateSecret checks a secret that somebody else chose, for a bootstrap file: the prefix and 32 to 128 characters of a-z, A-Z,
-// 0-9, '-' and '_'. The secret is not part of the error.
+// ValidateSecret checks a secret that somebody else chose, for a bootstrap file: the prefix and 32
+// to 128 characters of a-z, A-Z, 0-9, '-' and '_'. The secret is not part of the error.
 func ValidateSecret(field, prefix, secret string) error {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	if !ok {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// ResourceVersion is a position in an account's sequence of changes: the store's epoch, which changes when a store is
-// restored, and a number that grows by one with each change. Clients treat its text form "<epoch>-<seq>" as opaque.
+// ResourceVersion is a position in an account's sequence of changes: the store's epoch, which
+// changes when a store is restored, and a number that grows by one with each change. Clients treat
+// its text form "<epoch>-<seq>" as opaque.
 type ResourceVersion struct {
 	Epoch int64
 	Seq   int64

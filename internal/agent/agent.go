@@ -36,7 +36,9 @@ type Options struct {
 	Endpoints  []Endpoint    // at least one
 
 	Observe func(Event) // must not block; called from many goroutines; nil = nobody looks
-	OnPanic func()      // called when a goroutine of the agent panics, before the process crashes: to give the terminal back; nil = nothing
+	// called when a goroutine of the agent panics, before the process crashes: to give the terminal
+	// back; nil = nothing
+	OnPanic func()
 	Logger  *slog.Logger
 
 	Dial        DialFunc      // upstreams; nil = a net.Dialer
@@ -45,8 +47,10 @@ type Options struct {
 	MaxBackoff  time.Duration // between attempts to reach the server; 0 = 10 s
 	Goodbye     time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
 	Drain       time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
-	Rebind      time.Duration // the first pause before one of several endpoints that was refused is asked for again, doubled up to a minute; 0 = 2 s
-	PingEvery   time.Duration // how often the way to the server is measured; 0 = never
+	// the first pause before one of several endpoints that was refused is asked for again, doubled up
+	// to a minute; 0 = 2 s
+	Rebind    time.Duration
+	PingEvery time.Duration // how often the way to the server is measured; 0 = never
 }
 
 // agent is one run.
@@ -77,8 +81,8 @@ type endpointState struct {
 	upstreamDown bool
 }
 
-// Run keeps the endpoints bound and serves them until ctx is done: then it says goodbye, gives live connections a moment, and returns nil. It
-// returns a *Failure when going on is useless.
+// Run keeps the endpoints bound and serves them until ctx is done: then it says goodbye, gives live
+// connections a moment, and returns nil. It returns a *Failure when going on is useless.
 func Run(ctx context.Context, o Options) error {
 	o.setDefaults()
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -141,8 +145,9 @@ func (a *agent) what() string {
 	return fmt.Sprintf("any of these %d endpoints", len(a.Endpoints))
 }
 
-// connect keeps a session until run is done or going on is useless. The service ends a whole session when the authtoken may no longer serve one of its
-// endpoints: then the others are bound again, and what is refused is said.
+// connect keeps a session until run is done or going on is useless. The service ends a whole
+// session when the authtoken may no longer serve one of its endpoints: then the others are bound
+// again, and what is refused is said.
 func (a *agent) connect(run context.Context) error {
 	for {
 		before := a.sessions()
@@ -153,7 +158,8 @@ func (a *agent) connect(run context.Context) error {
 		err := client.Run(run)
 		a.rebinding.Wait()
 		var refused *tunnel.Error
-		if run.Err() != nil || len(a.Endpoints) < 2 || a.sessions() == before || !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden {
+		if run.Err() != nil || len(a.Endpoints) < 2 || a.sessions() == before || !errors.As(err, &refused) ||
+			refused.Code != tunnel.CodeForbidden {
 			return err
 		}
 		a.Observe(Retrying{Server: a.Server, Cause: causeOf(err, a.Server), WasOnline: true})
@@ -185,7 +191,8 @@ func (a *agent) hello() tunnel.Hello {
 		OS: runtime.GOOS + "/" + runtime.GOARCH, InstanceID: a.InstanceID}
 }
 
-// down is called when a session was lost or the server drains it, and after each attempt that came to nothing.
+// down is called when a session was lost or the server drains it, and after each attempt that came
+// to nothing.
 func (a *agent) down(err error, retryIn time.Duration) {
 	if f := failureOf(err, a.Server, a.what(), a.atStart()); f != nil {
 		a.giveUp(f)
@@ -222,8 +229,9 @@ func (a *agent) requestLine(l tunnel.RequestLine) {
 	}
 }
 
-// goodbye gives the endpoints back, so that they are deleted and not only offline, and lets live connections finish. It returns false when the
-// server holds on to one, until its grace period ends.
+// goodbye gives the endpoints back, so that they are deleted and not only offline, and lets live
+// connections finish. It returns false when the server holds on to one, until its grace period
+// ends.
 func (a *agent) goodbye() (told bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Goodbye)
 	defer cancel()
@@ -238,7 +246,8 @@ func (a *agent) goodbye() (told bool) {
 	if !answered || len(ids) == 0 {
 		return ctx.Err() == nil && a.atStart()
 	}
-	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others of a pool get the rest.
+	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others
+	// of a pool get the rest.
 	if err := h.session.Drain(a.Drain); err != nil {
 		a.Logger.Debug("saying goodbye", "error", err)
 	}

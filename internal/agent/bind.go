@@ -17,14 +17,16 @@ import (
 // maxRebind is the longest pause before a refused bind is tried again.
 const maxRebind = time.Minute
 
-// up binds the endpoints on a new session. Its error makes the client close the session and try again, unless it ends the agent. When an agent
-// has several endpoints, one that is refused does not end the others: it is tried again while they are served.
+// up binds the endpoints on a new session. Its error makes the client close the session and try
+// again, unless it ends the agent. When an agent has several endpoints, one that is refused does
+// not end the others: it is tried again while they are served.
 func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 	defer a.crashing()
 	h := newHeld(s)
 	a.track(h)
 	w := s.Welcome()
-	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID, Region: w.Region})
+	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID,
+		Region: w.Region})
 	if a.PingEvery > 0 {
 		a.rebinding.Go(func() { a.measure(ctx, s) })
 	}
@@ -71,7 +73,8 @@ func (a *agent) severally(err error) bool {
 		return false
 	}
 	switch refused.Code {
-	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeRateLimited, tunnel.CodeInternal:
+	case tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeRateLimited,
+		tunnel.CodeInternal:
 		return true
 	default:
 		return false
@@ -118,7 +121,8 @@ func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
 	return nil
 }
 
-// refused reports a refusal of one of several endpoints, once for each cause. That there are too many binds at once is nobody's concern: it passes.
+// refused reports a refusal of one of several endpoints, once for each cause. That there are too
+// many binds at once is nobody's concern: it passes.
 func (a *agent) refused(index int, err error) {
 	if !a.severally(err) || rateLimited(err) {
 		return
@@ -167,7 +171,8 @@ func (a *agent) rebind(ctx context.Context, h *held) {
 	}
 }
 
-// bindMissing asks once for each endpoint that the session does not hold, unless the server takes no more for now.
+// bindMissing asks once for each endpoint that the session does not hold, unless the server takes
+// no more for now.
 func (a *agent) bindMissing(ctx context.Context, h *held) {
 	for _, index := range h.missing(len(a.Endpoints)) {
 		h.asked()
@@ -230,8 +235,11 @@ func (a *agent) online(h *held, index int, bound tunnel.Bound) (first bool) {
 	return !again
 }
 
-// admits finds the endpoint of a stream: its id is one that its session holds, and its host and port are the endpoint's.
-func (a *agent) admits(ctx context.Context, s *tunnel.Session, header tunnel.OpenHeader) (index int, code tunnel.RefuseCode, ok bool) {
+// admits finds the endpoint of a stream: its id is one that its session holds, and its host and
+// port are the endpoint's.
+func (a *agent) admits(
+	ctx context.Context, s *tunnel.Session, header tunnel.OpenHeader,
+) (index int, code tunnel.RefuseCode, ok bool) {
 	a.mu.Lock()
 	h := a.held[s]
 	a.mu.Unlock()

@@ -20,9 +20,11 @@ const upstreamTimeout = 10 * time.Second
 // DialFunc dials; (*net.Dialer).DialContext is one.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dial connects to the upstream within the time-out; https upstreams are verified against the roots of config, which may be nil for the
-// system's.
-func (u Upstream) dial(ctx context.Context, dial DialFunc, config *tls.Config, timeout time.Duration) (relay.HalfCloser, error) {
+// dial connects to the upstream within the time-out; https upstreams are verified against the roots
+// of config, which may be nil for the system's.
+func (u Upstream) dial(
+	ctx context.Context, dial DialFunc, config *tls.Config, timeout time.Duration,
+) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	raw, err := dial(ctx, "tcp", u.Address())

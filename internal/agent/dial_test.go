@@ -31,7 +31,8 @@ func TestAnUpstreamThatIsDownRefusesStreamsUntilItIsBack(t *testing.T) {
 	svc := newService(t).start()
 	r := run(t, svc, addr, nil)
 	s := receive(t, svc.bound, "bind")
-	if down := next[agent.UpstreamDown](r); down.Upstream != "http://"+addr || down.Cause != "connection refused" || !down.HTTP {
+	if down := next[agent.UpstreamDown](r); down.Upstream != "http://"+addr || down.Cause != "connection refused" ||
+		!down.HTTP {
 		t.Errorf("warning at start: %+v", down)
 	}
 	for range 3 {
@@ -44,7 +45,9 @@ func TestAnUpstreamThatIsDownRefusesStreamsUntilItIsBack(t *testing.T) {
 	if err != nil {
 		t.Skipf("the port was taken meanwhile: %v", err)
 	}
-	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") }), ReadHeaderTimeout: patience}
+	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "back")
+	}), ReadHeaderTimeout: patience}
 	go func() { _ = back.Serve(ln) }()
 	defer func() { _ = back.Close() }()
 	if got, err := get(t, s, "/"); err != nil || got != "back" {
@@ -127,7 +130,9 @@ func TestAThousandRefusedStreamsLeaveTheDescriptorCountFlat(t *testing.T) {
 
 func TestHTTPSUpstreamsAreVerified(t *testing.T) {
 	t.Parallel()
-	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }))
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Host)
+	}))
 	upstream.EnableHTTP2 = true
 	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 	upstream.StartTLS()
@@ -144,10 +149,13 @@ func TestHTTPSUpstreamsAreVerified(t *testing.T) {
 		want     string // what an answer holds; "" = refused
 		cause    string
 	}{
-		"http1":             {upstream.URL, roots, agent.ProtocolHTTP1, "GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n", "hello.demo", ""},
-		"http2":             {upstream.URL, roots, agent.ProtocolHTTP2, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
+		"http1": {upstream.URL, roots, agent.ProtocolHTTP1,
+			"GET / HTTP/1.1\r\nHost: hello.demo\r\nConnection: close\r\n\r\n", "hello.demo", ""},
+		"http2": {upstream.URL, roots, agent.ProtocolHTTP2,
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01", ""},
 		"unknown authority": {upstream.URL, x509.NewCertPool(), agent.ProtocolHTTP1, "", "", "certificate"},
-		"http2 not offered": {"https://" + plain.Addr().String(), roots, agent.ProtocolHTTP2, "", "", "does not speak HTTP/2"},
+		"http2 not offered": {"https://" + plain.Addr().String(), roots, agent.ProtocolHTTP2, "", "",
+			"does not speak HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := newService(t).start()

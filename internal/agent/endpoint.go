@@ -11,15 +11,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Endpoint is what the agent binds, and where it forwards to: an endpoint with a URL, or a labelled tunnel. That has Labels, Metadata and Upstream only.
+// Endpoint is what the agent binds, and where it forwards to: an endpoint with a URL, or a labelled
+// tunnel. That has Labels, Metadata and Upstream only.
 type Endpoint struct {
-	URL               account.EndpointURL
-	Labels            map[string]string
-	Binding           string
-	Name              string
-	Description       string
-	Metadata          string
-	HostMode          string // account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
+	URL         account.EndpointURL
+	Labels      map[string]string
+	Binding     string
+	Name        string
+	Description string
+	Metadata    string
+	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
+	HostMode          string
 	Pooling           bool   // share the URL with the account's other agents that do
 	TrafficPolicy     string // YAML or JSON; "" = none
 	PolicyFile        string // where TrafficPolicy was read, for messages; "" = in no file of its own
@@ -62,16 +64,19 @@ func (e *Endpoint) target(index int) Target {
 // bind is the message that asks for the endpoint.
 func (e *Endpoint) bind(resumeSecret string) tunnel.Bind {
 	if len(e.Labels) > 0 {
-		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, ResumeSecret: resumeSecret}
+		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.Upstream.String(),
+			UpstreamProtocol: e.Upstream.Protocol, ResumeSecret: resumeSecret}
 	}
 	return tunnel.Bind{
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
-		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode, PoolingEnabled: e.Pooling,
-		TrafficPolicy: e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, ResumeSecret: resumeSecret,
+		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
+		PoolingEnabled: e.Pooling,
+		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, ResumeSecret: resumeSecret,
 	}
 }
 
-// http says whether the edge reports the requests of a stream, so that the agent need not report its connection.
+// http says whether the edge reports the requests of a stream, so that the agent need not report
+// its connection.
 func (e *Endpoint) http(h tunnel.OpenHeader) bool {
 	if len(e.Labels) > 0 {
 		return h.Scheme == "http"
@@ -79,7 +84,8 @@ func (e *Endpoint) http(h tunnel.OpenHeader) bool {
 	return e.URL.Scheme != "tcp"
 }
 
-// fits says whether the stream's header names the endpoint's host and port. A labelled tunnel has none: it serves whatever endpoint its group is behind.
+// fits says whether the stream's header names the endpoint's host and port. A labelled tunnel has
+// none: it serves whatever endpoint its group is behind.
 func (e *Endpoint) fits(h tunnel.OpenHeader) bool {
 	return len(e.Labels) > 0 || h.Host == e.URL.Host && h.Port == e.URL.Port
 }

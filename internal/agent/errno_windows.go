@@ -5,7 +5,8 @@ package agent
 
 import "golang.org/x/sys/windows"
 
-// What Windows says where other systems have the errors of POSIX, whose names in package syscall stand for nothing there.
+// What Windows says where other systems have the errors of POSIX, whose names in package syscall
+// stand for nothing there.
 const (
 	errRefused   = windows.WSAECONNREFUSED
 	errReset     = windows.WSAECONNRESET

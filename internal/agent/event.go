@@ -5,8 +5,8 @@ package agent
 
 import "time"
 
-// Event is something that a person at the agent's screen wants to know: one of the types of this file. Texts in it may come from the
-// network and may hold control characters.
+// Event is something that a person at the agent's screen wants to know: one of the types of this
+// file. Texts in it may come from the network and may hold control characters.
 type Event interface{ event() }
 
 // Starting comes first, before the first connection.
@@ -30,7 +30,8 @@ type Online struct {
 	SessionID, Server, ServerVersion string
 }
 
-// BindRefused says that one of several endpoints is not bound, once for each cause, and that the others go on. It is tried again.
+// BindRefused says that one of several endpoints is not bound, once for each cause, and that the
+// others go on. It is tried again.
 type BindRefused struct {
 	Target
 
@@ -40,8 +41,8 @@ type BindRefused struct {
 // Latency is how long the way to the server and back takes.
 type Latency struct{ RoundTrip time.Duration }
 
-// Retrying says that there is no session, or that the only endpoint could not be bound again. One comes when a session is lost, and then one
-// for each new cause.
+// Retrying says that there is no session, or that the only endpoint could not be bound again. One
+// comes when a session is lost, and then one for each new cause.
 type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
@@ -92,7 +93,8 @@ type Stopping struct {
 	Within      time.Duration
 }
 
-// Stopped comes last. Told is false when the server could not be told: it keeps the endpoints offline until their grace period ends.
+// Stopped comes last. Told is false when the server could not be told: it keeps the endpoints
+// offline until their grace period ends.
 type Stopped struct{ Told bool }
 
 func (Starting) event()     {}

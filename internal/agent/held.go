@@ -56,7 +56,8 @@ func (h *held) missing(n int) []int {
 	return out
 }
 
-// all returns the ids of what the session holds once every bind is answered. ok is false when that did not happen.
+// all returns the ids of what the session holds once every bind is answered. ok is false when that
+// did not happen.
 func (h *held) all(ctx context.Context) (ids []string, ok bool) {
 	ok = h.until(ctx, func() bool { return h.waiting == 0 })
 	h.mu.Lock()
@@ -67,7 +68,8 @@ func (h *held) all(ctx context.Context) (ids []string, ok bool) {
 	return ids, ok
 }
 
-// index finds an endpoint by its id. A stream can overtake the answer to the bind that made it possible, so it waits for binds that are not answered.
+// index finds an endpoint by its id. A stream can overtake the answer to the bind that made it
+// possible, so it waits for binds that are not answered.
 func (h *held) index(ctx context.Context, id string) (index int, ok bool) {
 	h.until(ctx, func() bool {
 		for i, have := range h.ids {
@@ -80,7 +82,8 @@ func (h *held) index(ctx context.Context, id string) (index int, ok bool) {
 	return index, ok
 }
 
-// until waits for a condition, which is looked at under the lock. It returns false when the session or ctx ended first.
+// until waits for a condition, which is looked at under the lock. It returns false when the session
+// or ctx ended first.
 func (h *held) until(ctx context.Context, holds func() bool) bool {
 	for {
 		h.mu.Lock()

@@ -14,10 +14,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// lookTimeout bounds the one look at an http upstream when the endpoint comes online for the first time.
+// lookTimeout bounds the one look at an http upstream when the endpoint comes online for the first
+// time.
 const lookTimeout = 2 * time.Second
 
-// serve relays one stream. It dials before it accepts, so that a refused upstream refuses the stream and the edge may try another.
+// serve relays one stream. It dials before it accepts, so that a refused upstream refuses the
+// stream and the edge may try another.
 func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
 	stack.Small()
 	defer a.crashing()
@@ -70,7 +72,8 @@ func (c Connection) ended(end Connection) Connection {
 	return end
 }
 
-// noteUpstream reports when an upstream goes and when it comes back. A dial that was cancelled says nothing about the upstream.
+// noteUpstream reports when an upstream goes and when it comes back. A dial that was cancelled says
+// nothing about the upstream.
 func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err error) {
 	if ctx.Err() != nil {
 		return
@@ -89,8 +92,9 @@ func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err erro
 	}
 }
 
-// lookOnce warns early when an http upstream is not there yet. It never repeats, and never touches a tcp upstream, nor that of a labelled
-// tunnel: that might serve just one connection, or log every one.
+// lookOnce warns early when an http upstream is not there yet. It never repeats, and never touches
+// a tcp upstream, nor that of a labelled tunnel: that might serve just one connection, or log every
+// one.
 func (a *agent) lookOnce(ctx context.Context, index int) {
 	e := &a.Endpoints[index]
 	if !e.http(tunnel.OpenHeader{}) {

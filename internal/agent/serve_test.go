@@ -59,7 +59,8 @@ func TestARequestReachesTheUpstreamAsItWasSent(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	online := next[agent.Online](r)
-	if online.Again || online.EndpointID != endpointID || online.SessionID != "ts-1" || online.URL != "http://hello.demo" || online.Upstream != upstream.URL || online.ServerVersion != "1.2.3" {
+	if online.Again || online.EndpointID != endpointID || online.SessionID != "ts-1" ||
+		online.URL != "http://hello.demo" || online.Upstream != upstream.URL || online.ServerVersion != "1.2.3" {
 		t.Errorf("online: %+v", online)
 	}
 }
@@ -72,7 +73,8 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 	svc.start()
 	run(t, svc, "8080", func(o *agent.Options) { o.Endpoints[0].Upstream.Protocol = agent.ProtocolHTTP2 })
 	h := receive(t, hellos, "hello")
-	if h.Role != tunnel.RoleAgent || h.Token != "flt_test" || h.InstanceID != "in-test" || h.OS != runtime.GOOS+"/"+runtime.GOARCH || h.ClientVersion == "" {
+	if h.Role != tunnel.RoleAgent || h.Token != "flt_test" || h.InstanceID != "in-test" || h.OS != runtime.GOOS+"/"+
+		runtime.GOARCH || h.ClientVersion == "" {
 		t.Errorf("hello: %+v", h)
 	}
 	want := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m",
@@ -93,8 +95,10 @@ func TestRequestLinesReachTheScreen(t *testing.T) {
 	r := run(t, svc, "8080", nil)
 	s := receive(t, svc.bound, "bind")
 	next[agent.Online](r)
-	s.SendRequestLine(tunnel.RequestLine{EndpointID: endpointID, Method: "GET", Path: "/x", Status: 200, Duration: time.Millisecond})
-	if got := next[agent.Request](r); got != (agent.Request{Target: hello("http://localhost:8080"), Method: "GET", Path: "/x", Status: 200, Duration: time.Millisecond}) {
+	s.SendRequestLine(tunnel.RequestLine{EndpointID: endpointID, Method: "GET", Path: "/x", Status: 200,
+		Duration: time.Millisecond})
+	if got := next[agent.Request](r); got != (agent.Request{Target: hello("http://localhost:8080"), Method: "GET",
+		Path: "/x", Status: 200, Duration: time.Millisecond}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -237,7 +241,9 @@ func TestOnlyTheBoundEndpointIsServed(t *testing.T) {
 
 func TestAStreamThatOvertakesTheBindsAnswerIsServed(t *testing.T) {
 	t.Parallel()
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	}))
 	defer upstream.Close()
 	svc := newService(t)
 	sent := make(chan *tunnel.Stream, 1)

@@ -59,10 +59,12 @@ func newService(t *testing.T) *service {
 	https := httptest.NewTLSServer(nil) // lends its certificate for 127.0.0.1
 	defer https.Close()
 	svc := &service{
-		t: t, cert: https.TLS.Certificates[0], caPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw}),
+		t: t, cert: https.TLS.Certificates[0],
+		caPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw}),
 		hello: func(tunnel.Hello) error { return nil },
-		binds: make(chan tunnel.Bind, 100), bound: make(chan *tunnel.Session, 100), unbinds: make(chan string, 100), resumed: make(chan bool, 1000),
-		conns: map[net.Conn]bool{},
+		binds: make(chan tunnel.Bind, 100), bound: make(chan *tunnel.Session, 100), unbinds: make(chan string, 100),
+		resumed: make(chan bool, 1000),
+		conns:   map[net.Conn]bool{},
 	}
 	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) { return svc.grant(), nil }
 	svc.server = tunnel.NewServer(tunnel.ServerConfig{Handler: svc})
@@ -76,7 +78,8 @@ func newService(t *testing.T) *service {
 }
 
 func (svc *service) start() *service {
-	config := &tls.Config{Certificates: []tls.Certificate{svc.cert}, NextProtos: []string{tunnel.ALPN}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
+	config := &tls.Config{Certificates: []tls.Certificate{svc.cert}, NextProtos: []string{tunnel.ALPN},
+		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
 	svc.wg.Go(func() {
 		for {
 			raw, err := svc.ln.Accept()
@@ -147,7 +150,8 @@ func (svc *service) Bind(ctx context.Context, s *tunnel.Session, b tunnel.Bind) 
 func (svc *service) grant() tunnel.Bound {
 	svc.mu.Lock()
 	defer svc.mu.Unlock()
-	return tunnel.Bound{EndpointID: endpointID, URL: "http://hello.demo", ResumeSecret: fmt.Sprintf("secret-%d", svc.sessions)}
+	return tunnel.Bound{EndpointID: endpointID, URL: "http://hello.demo",
+		ResumeSecret: fmt.Sprintf("secret-%d", svc.sessions)}
 }
 
 func (svc *service) Unbind(_ context.Context, s *tunnel.Session, id string) error {
@@ -218,8 +222,11 @@ func run(t *testing.T, svc *service, upstream string, change func(*agent.Options
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, events: make(chan agent.Event, 10_000), stop: cancel, result: make(chan error, 1)}
 	o := agent.Options{
-		Server: "https://" + svc.addr, Address: svc.addr, TLS: config, Token: func() string { return "flt_test" }, InstanceID: "in-test",
-		Endpoints: []agent.Endpoint{{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80}, Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", Pooling: true,
+		Server: "https://" + svc.addr, Address: svc.addr, TLS: config, Token: func() string {
+			return "flt_test"
+		}, InstanceID: "in-test",
+		Endpoints: []agent.Endpoint{{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80},
+			Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", Pooling: true,
 			Upstream: to}},
 		MaxBackoff: 50 * time.Millisecond,
 		Observe: func(e agent.Event) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -130,14 +129,21 @@ func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
 		reason      agent.Reason
 		text        string
 	}{
-		"unknown authtoken":           {refusal(tunnel.CodeBadToken), nil, agent.Credentials, "the server refused the authtoken: the server's words"},
-		"revoked authtoken":           {refusal(tunnel.CodeTokenRevoked), nil, agent.Credentials, "the authtoken was revoked: the server's words"},
-		"authtoken without a rule":    {refusal(tunnel.CodeForbidden), nil, agent.Credentials, "the authtoken may not serve http://hello.demo: the server's words"},
-		"other version":               {refusal(tunnel.CodeVersion), nil, agent.Stop, "cannot work with https://127.0.0.1"},
-		"stopped":                     {refusal(tunnel.CodeStop), nil, agent.Stop, "the server ended the session for good: the server's words"},
-		"authtoken may not bind this": {nil, refusal(tunnel.CodeForbidden), agent.Credentials, "the authtoken may not serve http://hello.demo"},
-		"invalid endpoint":            {nil, refusal(tunnel.CodeInvalid), agent.Refused, "the server refused http://hello.demo: the server's words"},
-		"account limit":               {nil, refusal(tunnel.CodeLimit), agent.Refused, "the server refused http://hello.demo"},
+		"unknown authtoken": {refusal(tunnel.CodeBadToken), nil, agent.Credentials,
+			"the server refused the authtoken: the server's words"},
+		"revoked authtoken": {refusal(tunnel.CodeTokenRevoked), nil, agent.Credentials,
+			"the authtoken was revoked: the server's words"},
+		"authtoken without a rule": {refusal(tunnel.CodeForbidden), nil, agent.Credentials,
+			"the authtoken may not serve http://hello.demo: the server's words"},
+		"other version": {refusal(tunnel.CodeVersion), nil, agent.Stop, "cannot work with https://127.0.0.1"},
+		"stopped": {refusal(tunnel.CodeStop), nil, agent.Stop,
+			"the server ended the session for good: the server's words"},
+		"authtoken may not bind this": {nil, refusal(tunnel.CodeForbidden), agent.Credentials,
+			"the authtoken may not serve http://hello.demo"},
+		"invalid endpoint": {nil, refusal(tunnel.CodeInvalid), agent.Refused,
+			"the server refused http://hello.demo: the server's words"},
+		"account limit": {nil, refusal(tunnel.CodeLimit), agent.Refused,
+			"the server refused http://hello.demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +160,8 @@ func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
 
 func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.Credentials, tunnel.CodeStop: agent.Stop} {
+	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.Credentials,
+		tunnel.CodeStop: agent.Stop} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			svc := newService(t).start()
@@ -169,7 +176,8 @@ func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
 
 func TestPassingTroubleAtTheFirstBindIsRetried(t *testing.T) {
 	t.Parallel()
-	for _, code := range []tunnel.Code{tunnel.CodeUnavailable, tunnel.CodeInternal, tunnel.CodeRateLimited, tunnel.CodeDraining} {
+	for _, code := range []tunnel.Code{tunnel.CodeUnavailable, tunnel.CodeInternal, tunnel.CodeRateLimited,
+		tunnel.CodeDraining} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			svc := newService(t)
@@ -199,7 +207,8 @@ func TestAServerThatCannotBeTrustedEndsTheAgentAtItsStartOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = run(t, svc, "8080", func(o *agent.Options) { o.TLS = config }).end()
-		wantFailure(t, err, agent.Identity, "cannot be trusted: its certificate authority is not the one whose fingerprint was given")
+		wantFailure(t, err, agent.Identity,
+			"cannot be trusted: its certificate authority is not the one whose fingerprint was given")
 	})
 	t.Run("later", func(t *testing.T) {
 		t.Parallel()
@@ -246,7 +255,8 @@ func TestAnUnreachableServerIsReportedOncePerCauseAndThenFound(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, addr)
 		}
 	})
-	for _, want := range []string{"the name fairlead.example does not exist", "(connection refused)", "no answer in time"} {
+	for _, want := range []string{"the name fairlead.example does not exist", "(connection refused)",
+		"no answer in time"} {
 		if got := next[agent.Retrying](r); !strings.Contains(got.Cause, want) || got.WasOnline {
 			t.Errorf("got %+v, want %q", got, want)
 		}
@@ -300,101 +310,5 @@ func TestADrainingServerIsReportedAndTheAgentMoves(t *testing.T) {
 	next[agent.Draining](r)
 	if online := next[agent.Online](r); !online.Again || online.SessionID != "ts-2" {
 		t.Errorf("%+v", online)
-	}
-}
-
-func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	svc := newService(t).start()
-	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) {
-		_, _ = io.WriteString(c, "first ")
-		<-release
-		_, _ = io.WriteString(c, "last")
-	}), func(o *agent.Options) { asTCP(o); o.Drain = patience })
-	st := open(t, receive(t, svc.bound, "session"), header())
-	defer func() { _ = st.Close() }()
-	if _, err := io.ReadFull(st, make([]byte, 6)); err != nil {
-		t.Fatal(err)
-	}
-	next[agent.Connection](r)
-	r.stop()
-	if id := receive(t, svc.unbinds, "goodbye"); id != endpointID {
-		t.Errorf("goodbye to %q", id)
-	}
-	if e := next[agent.Stopping](r); e.Connections != 1 || e.Within != patience {
-		t.Errorf("%+v", e)
-	}
-	close(release)
-	if err := st.CloseWrite(); err != nil {
-		t.Error(err)
-	}
-	if got, err := io.ReadAll(st); err != nil || string(got) != "last" {
-		t.Errorf("the live connection got %q, %v", got, err)
-	}
-	if e := next[agent.Stopped](r); !e.Told {
-		t.Errorf("%+v", e)
-	}
-	if err := r.end(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestStoppingCutsWhatDoesNotFinish(t *testing.T) {
-	t.Parallel()
-	svc := newService(t).start()
-	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
-		func(o *agent.Options) { asTCP(o); o.Drain = time.Millisecond })
-	st := open(t, receive(t, svc.bound, "session"), header())
-	defer func() { _ = st.Close() }()
-	next[agent.Connection](r)
-	r.stop()
-	if err := r.end(); err != nil {
-		t.Error(err)
-	}
-	if got, err := io.ReadAll(st); err == nil {
-		t.Errorf("the cut connection read as a clean end after %q", got)
-	}
-}
-
-func TestStoppingDuringTheBindStillSaysGoodbye(t *testing.T) {
-	t.Parallel()
-	svc := newService(t)
-	release := make(chan struct{})
-	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
-		<-release
-		return svc.grant(), nil
-	}
-	svc.start()
-	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = patience })
-	receive(t, svc.binds, "bind")
-	r.stop()
-	close(release)
-	if id := receive(t, svc.unbinds, "goodbye"); id != endpointID {
-		t.Errorf("goodbye to %q", id)
-	}
-	if err := r.end(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestStoppingWithoutTheServerDoesNotHang(t *testing.T) {
-	t.Parallel()
-	svc := newService(t)
-	release := make(chan struct{})
-	defer close(release)
-	svc.bind = func(context.Context, *tunnel.Session, tunnel.Bind) (tunnel.Bound, error) {
-		<-release
-		return tunnel.Bound{}, errors.New("too late")
-	}
-	svc.start()
-	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = 10 * time.Millisecond })
-	receive(t, svc.binds, "bind")
-	r.stop()
-	if err := r.end(); err != nil {
-		t.Error(err)
-	}
-	if e := next[agent.Stopped](r); e.Told {
-		t.Error("claims that the server was told")
 	}
 }

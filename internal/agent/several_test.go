@@ -63,7 +63,8 @@ func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1}, Binding: "kubernetes", Upstream: to}
+	return agent.Endpoint{URL: account.EndpointURL{Scheme: "tcp", Host: name + ".demo", Port: 1}, Binding: "kubernetes",
+		Upstream: to}
 }
 
 func several(t *testing.T, names ...string) func(*agent.Options) {
@@ -100,7 +101,8 @@ func TestSeveralEndpointsShareASession(t *testing.T) {
 	var s *tunnel.Session
 	for range names {
 		s = receive(t, b.svc.bound, "bind")
-		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Again || e.EndpointID != "ep-"+names[e.Index]+".demo" || e.URL != "tcp://"+names[e.Index]+".demo:1" {
+		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Again || e.EndpointID != "ep-"+names[e.Index]+".demo" ||
+			e.URL != "tcp://"+names[e.Index]+".demo:1" {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -143,7 +145,8 @@ func TestSeveralEndpointsShareASession(t *testing.T) {
 
 func TestOneRefusedEndpointDoesNotEndTheOthers(t *testing.T) {
 	t.Parallel()
-	for _, code := range []tunnel.Code{tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit, tunnel.CodeInternal} {
+	for _, code := range []tunnel.Code{tunnel.CodeURLTaken, tunnel.CodeInvalid, tunnel.CodeForbidden, tunnel.CodeLimit,
+		tunnel.CodeInternal} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			b := newBoard(t)
@@ -250,7 +253,8 @@ func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
 	var dials atomic.Int64
 	r := run(t, b.svc, "8080", func(o *agent.Options) {
 		e := tcpEndpoint(t, "group")
-		o.Endpoints = []agent.Endpoint{{Labels: map[string]string{"site": "a", "app": "api"}, Metadata: "m", Upstream: e.Upstream}}
+		o.Endpoints = []agent.Endpoint{{Labels: map[string]string{"site": "a", "app": "api"}, Metadata: "m",
+			Upstream: e.Upstream}}
 		o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials.Add(1)
 			return (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -266,7 +270,8 @@ func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
 	if e := next[agent.Online](r); e.URL != "" || e.Labels != "app=api site=a" || e.EndpointID != "ep-label" {
 		t.Errorf("%+v", e)
 	}
-	for i, h := range []tunnel.OpenHeader{{EndpointID: "ep-label"}, {EndpointID: "ep-label", Host: "any.demo", Port: 7, Scheme: "http"}} {
+	for i, h := range []tunnel.OpenHeader{{EndpointID: "ep-label"},
+		{EndpointID: "ep-label", Host: "any.demo", Port: 7, Scheme: "http"}} {
 		if got := says(t, s, h); got != "group" {
 			t.Errorf("got %q", got)
 		}

@@ -30,7 +30,8 @@ type Upstream struct {
 // Address returns host:port for a dialer.
 func (u Upstream) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
 
-// String returns the normal form, e.g. "http://localhost:8080". It is a URL: the zone of an IPv6 address is written with %25 (RFC 6874).
+// String returns the normal form, e.g. "http://localhost:8080". It is a URL: the zone of an IPv6
+// address is written with %25 (RFC 6874).
 func (u Upstream) String() string {
 	return u.Scheme + "://" + strings.Replace(u.Address(), "%", "%25", 1)
 }
@@ -39,8 +40,10 @@ var zonePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?$`)
 
-// ParseUpstream reads the target of `fairlead http` (scheme "http"), `fairlead tcp` (scheme "tcp") or `fairlead tunnel` (scheme ""): a port of this
-// machine, host:port, or a URL without anything behind the port. An IPv6 address stands in brackets. Errors are CodeInvalid with field "upstream".
+// ParseUpstream reads the target of `fairlead http` (scheme "http"), `fairlead tcp` (scheme "tcp")
+// or `fairlead tunnel` (scheme ""): a port of this machine, host:port, or a URL without anything
+// behind the port. An IPv6 address stands in brackets. Errors are CodeInvalid with field
+// "upstream".
 func ParseUpstream(scheme, raw string) (Upstream, error) {
 	bad := func(rule string) (Upstream, error) {
 		return Upstream{}, account.Invalid("upstream", withoutUser(raw), rule)
@@ -116,7 +119,8 @@ func wrongScheme(command, scheme string) string {
 	return ""
 }
 
-// beyondAuthority returns the rule that is broken by what stands before or behind host and port, or "".
+// beyondAuthority returns the rule that is broken by what stands before or behind host and port, or
+// "".
 func beyondAuthority(rest string) string {
 	for i := range len(rest) {
 		if rest[i] <= ' ' || rest[i] >= 0x7f {
@@ -136,7 +140,8 @@ func beyondAuthority(rest string) string {
 	return ""
 }
 
-// splitHostPort splits at the last colon behind the brackets; the port may be missing. ok is false for an IPv6 address without brackets.
+// splitHostPort splits at the last colon behind the brackets; the port may be missing. ok is false
+// for an IPv6 address without brackets.
 func splitHostPort(s string) (host, port string, ok bool) {
 	if inner, rest, closed := strings.Cut(s, "]"); strings.HasPrefix(s, "[") && closed {
 		inner = strings.Replace(inner[1:], "%25", "%", 1)
@@ -152,7 +157,8 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// validHost admits IP addresses, and names as resolvers know them, underscores included; not bare numbers, which resolvers read as IPv4.
+// validHost admits IP addresses, and names as resolvers know them, underscores included; not bare
+// numbers, which resolvers read as IPv4.
 func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true

@@ -109,7 +109,8 @@ func TestBadTargetsNameTheValueAndTheRemedy(t *testing.T) {
 }
 
 func FuzzParseUpstreamAcceptsOnlyWhatADialerReadsTheSame(f *testing.F) {
-	for _, s := range []string{"8080", ":1", "localhost:80", "[::1]:80", "http://x:1", "https://x/", "tcp://x:1", "fe80::1%a", "[fe80::1%a/b]:1", "a@b:1"} {
+	for _, s := range []string{"8080", ":1", "localhost:80", "[::1]:80", "http://x:1", "https://x/", "tcp://x:1",
+		"fe80::1%a", "[fe80::1%a/b]:1", "a@b:1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

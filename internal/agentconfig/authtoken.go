@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// CredentialError says that there is no authtoken, or that it cannot be one. It never holds the secret.
+// CredentialError says that there is no authtoken, or that it cannot be one. It never holds the
+// secret.
 type CredentialError struct{ Msg string }
 
 // Error returns the sentence.
@@ -22,7 +23,8 @@ const HowToAuthenticate = "run `fairlead config add-authtoken -` and paste an au
 
 const maxToken = 256
 
-// CheckAuthtoken says whether token has the form of an authtoken. source names it in the error. The error is a *CredentialError.
+// CheckAuthtoken says whether token has the form of an authtoken. source names it in the error. The
+// error is a *CredentialError.
 func CheckAuthtoken(source, token string) error {
 	bad := func(why string) error { return &CredentialError{Msg: source + " " + why} }
 	switch {
@@ -98,8 +100,9 @@ func (s *Settings) resolveToken(flags Flags, env Getenv, f *file, stdin io.Reade
 // AuthtokenSource says where the authtoken came from; "" when there is none.
 func (s *Settings) AuthtokenSource() string { return s.authtoken.Source }
 
-// Authtoken returns the authtoken, "" when there is none. A token that came from a file is read again, so that a rotated one is used
-// from the next session on; while the file cannot be read or holds no authtoken, the last good one is returned. Safe for concurrent use.
+// Authtoken returns the authtoken, "" when there is none. A token that came from a file is read
+// again, so that a rotated one is used from the next session on; while the file cannot be read or
+// holds no authtoken, the last good one is returned. Safe for concurrent use.
 func (s *Settings) Authtoken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Entry is an item of endpoints or tunnels in the config file: what a `fairlead http`, `tcp` or `tunnel` would have as flags. Its texts are as they
-// were written; only their kinds are checked.
+// Entry is an item of endpoints or tunnels in the config file: what a `fairlead http`, `tcp` or
+// `tunnel` would have as flags. Its texts are as they were written; only their kinds are checked.
 type Entry struct {
 	Name   string // unique in the file
 	Tunnel bool   // an item of tunnels: it has Labels, and no URL
@@ -38,8 +38,8 @@ type Entry struct {
 	lines map[string]int // of fields
 }
 
-// Entries returns the endpoints and tunnels of the config file, in its order. problems are those that leave unclear which entries there are; each names file
-// and line.
+// Entries returns the endpoints and tunnels of the config file, in its order. problems are those
+// that leave unclear which entries there are; each names file and line.
 func (s *Settings) Entries() (entries []*Entry, problems []error) {
 	for _, key := range []string{KeyEndpoints, KeyTunnels} {
 		node := s.file.lists[key]
@@ -57,7 +57,9 @@ func (s *Settings) Entries() (entries []*Entry, problems []error) {
 				continue
 			}
 			if twin := slices.IndexFunc(entries, func(o *Entry) bool { return o.Name == e.Name }); twin >= 0 {
-				problems = append(problems, s.file.errorAt(item, "the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels", e.Name, entries[twin].Line))
+				problems = append(problems,
+					s.file.errorAt(item, "the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels",
+						e.Name, entries[twin].Line))
 			}
 			entries = append(entries, e)
 		}
@@ -73,7 +75,8 @@ func (e *Entry) Title() string {
 	return fmt.Sprintf("endpoint %q", e.Name)
 }
 
-// ErrorAt returns an error about a field; its text names file, line and entry. For a field that is not written it names the entry's line.
+// ErrorAt returns an error about a field; its text names file, line and entry. For a field that is
+// not written it names the entry's line.
 func (e *Entry) ErrorAt(field, problem string) error {
 	line := e.lines[field]
 	if line == 0 {
@@ -121,7 +124,9 @@ func wrongName(name string) string {
 		return "each entry needs a name, for `fairlead start NAME`"
 	case len(name) > account.MaxName:
 		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(name), account.MaxName)
-	case strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
+	case strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}):
 		return "must be printable, without spaces, and not begin with '-'"
 	}
 	return ""
@@ -130,10 +135,12 @@ func wrongName(name string) string {
 // texts are the fields whose value is a text.
 func (e *Entry) texts() map[string]*string {
 	if e.Tunnel {
-		return map[string]*string{"name": &e.Name, "metadata": &e.Metadata, "upstream": &e.Upstream, "upstream_protocol": &e.UpstreamProtocol}
+		return map[string]*string{"name": &e.Name, "metadata": &e.Metadata, "upstream": &e.Upstream,
+			"upstream_protocol": &e.UpstreamProtocol}
 	}
 	return map[string]*string{
-		"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description, "metadata": &e.Metadata, "upstream": &e.Upstream,
+		"name": &e.Name, "url": &e.URL, "binding": &e.Binding, "description": &e.Description, "metadata": &e.Metadata,
+		"upstream":          &e.Upstream,
 		"upstream_protocol": &e.UpstreamProtocol, "host_header": &e.HostHeader,
 	}
 }
@@ -144,14 +151,16 @@ func EntryFields(tunnel bool) []string {
 		return []string{"name", "labels", "upstream", "upstream_protocol", "metadata"}
 	}
 	return []string{
-		"name", "url", "upstream", "upstream_protocol", "binding", "description", "metadata", "host_header", "pooling_enabled",
+		"name", "url", "upstream", "upstream_protocol", "binding", "description", "metadata", "host_header",
+		"pooling_enabled",
 		"traffic_policy", "traffic_policy_file", "replace_pool_policy",
 	}
 }
 
 func (e *Entry) take(field string, n *yaml.Node) {
 	if !slices.Contains(EntryFields(e.Tunnel), field) {
-		e.problem(field, "unknown field %q; known fields are %s", account.Shorten(field), strings.Join(EntryFields(e.Tunnel), ", "))
+		e.problem(field, "unknown field %q; known fields are %s", account.Shorten(field),
+			strings.Join(EntryFields(e.Tunnel), ", "))
 		return
 	}
 	switch field {

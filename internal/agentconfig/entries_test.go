@@ -21,7 +21,8 @@ func entriesOf(t *testing.T, text string) (entries []*Entry, problems []error, p
 	dir := t.TempDir()
 	path = filepath.Join(dir, "config.yaml")
 	for name, content := range map[string]string{
-		"config.yaml": text, "policy.yml": "on_http_request: []\n", "empty.yml": " \n", "long.yml": strings.Repeat("# filler\n", account.MaxTrafficPolicy),
+		"config.yaml": text, "policy.yml": "on_http_request: []\n", "empty.yml": " \n",
+		"long.yml": strings.Repeat("# filler\n", account.MaxTrafficPolicy),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -64,12 +65,14 @@ tunnels:
   - {name: other, metadata: *m}
 `)
 	want := []*Entry{
-		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2", Description: "d", Metadata: "m",
+		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2",
+			Description: "d", Metadata: "m",
 			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n",
 			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")},
 		{Name: "inline", Line: 15, TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
 		{Name: "text", Line: 16, TrafficPolicy: "on_tcp_connect: []\n"},
-		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"}, Upstream: "http://localhost:80", Metadata: "mm"},
+		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"},
+			Upstream: "http://localhost:80", Metadata: "mm"},
 		{Name: "other", Line: 25, Tunnel: true, Metadata: "mm"},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Entry{})); diff != "" || len(problems) > 0 {
@@ -99,7 +102,8 @@ func TestEveryProblemOfAnEntryNamesFileLineAndField(t *testing.T) {
 			t.Errorf("%q: %v %v", text, entries, problems)
 			continue
 		}
-		if got := entries[0].Problems[0].Error(); !strings.Contains(got, want) || !strings.HasPrefix(got, "config file \""+path+"\" line ") {
+		if got := entries[0].Problems[0].Error(); !strings.Contains(got, want) ||
+			!strings.HasPrefix(got, "config file \""+path+"\" line ") {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
@@ -128,7 +132,8 @@ func TestEntriesThatCannotBeNamedAreProblemsOfTheFile(t *testing.T) {
 	}
 }
 
-// Other commands read the same file: what is wrong with an entry is not their business, and storing an authtoken keeps the entries.
+// Other commands read the same file: what is wrong with an entry is not their business, and storing
+// an authtoken keeps the entries.
 func TestEntriesDoNotDisturbOthers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")

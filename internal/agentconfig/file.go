@@ -46,7 +46,8 @@ type file struct {
 	mode   fs.FileMode
 }
 
-// readFile reads and checks the config file. A file that does not exist is an empty one unless it must exist.
+// readFile reads and checks the config file. A file that does not exist is an empty one unless it
+// must exist.
 func readFile(path string, mustExist bool) (*file, error) {
 	f := newFile(path)
 	data, mode, err := readLimited(path)
@@ -66,7 +67,8 @@ func readFile(path string, mustExist bool) (*file, error) {
 	return f.parse(data)
 }
 
-// asUTF8 returns text in UTF-8, which is what Save writes: some editors and shells of Windows write UTF-16, with the mark by which it is known.
+// asUTF8 returns text in UTF-8, which is what Save writes: some editors and shells of Windows write
+// UTF-16, with the mark by which it is known.
 func asUTF8(data []byte) ([]byte, error) {
 	data, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), data)
 	if err != nil {
@@ -103,8 +105,8 @@ func readLimited(path string) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// parse accepts one mapping of known keys to scalars, or an empty document. It returns f with all that is right beside an
-// error that joins all that is wrong, and nil where nothing could be read.
+// parse accepts one mapping of known keys to scalars, or an empty document. It returns f with all
+// that is right beside an error that joins all that is wrong, and nil where nothing could be read.
 func (f *file) parse(data []byte) (*file, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -123,7 +125,8 @@ func (f *file) parse(data []byte) (*file, error) {
 		return f, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, f.errorAt(root, "the file must be a list of lines like %q", KeyServerURL+": https://fairlead.example.com:8443")
+		return nil, f.errorAt(root, "the file must be a list of lines like %q",
+			KeyServerURL+": https://fairlead.example.com:8443")
 	}
 	var problems []error
 	for i := 0; i < len(root.Content); i += 2 {

@@ -29,16 +29,18 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 func TestBadConfigFilesNameFileLineAndRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"unknown key":      {"# mine\nserver_url: https://a\nserver: b\n", `line 3: unknown key "server"; known keys are server_url, authtoken`},
-		"key twice":        {"ca_file: a\nca_file: b\n", "line 2: key \"ca_file\" appears twice"},
-		"nested value":     {"server_url:\n  a: b\n", `line 2: the value of "server_url" must be a text`},
-		"list":             {"- a\n", "line 1: the file must be a list of lines like"},
-		"plain text":       {"hello\n", "line 1: the file must be a list of lines like"},
-		"not YAML":         {"server_url: a\n\tauthtoken: b\n", "is not valid YAML: line 2"},
-		"two documents":    {"server_url: a\n---\nserver_url: b\n", "more than one document"},
-		"alias":            {"server_url: &x a\nca_file: *x\n", `line 2: the value of "ca_file" must be a text`},
-		"far too large":    {strings.Repeat("# filler\n", 200000), "is larger than 1024 KiB"},
-		"several mistakes": {"serve: a\nca_file: [a]\nca_file: b\n", `line 1: unknown key "serve"; known keys are server_url, authtoken, ca_file, ca_sha256, endpoints, tunnels`},
+		"unknown key": {"# mine\nserver_url: https://a\nserver: b\n",
+			`line 3: unknown key "server"; known keys are server_url, authtoken`},
+		"key twice":     {"ca_file: a\nca_file: b\n", "line 2: key \"ca_file\" appears twice"},
+		"nested value":  {"server_url:\n  a: b\n", `line 2: the value of "server_url" must be a text`},
+		"list":          {"- a\n", "line 1: the file must be a list of lines like"},
+		"plain text":    {"hello\n", "line 1: the file must be a list of lines like"},
+		"not YAML":      {"server_url: a\n\tauthtoken: b\n", "is not valid YAML: line 2"},
+		"two documents": {"server_url: a\n---\nserver_url: b\n", "more than one document"},
+		"alias":         {"server_url: &x a\nca_file: *x\n", `line 2: the value of "ca_file" must be a text`},
+		"far too large": {strings.Repeat("# filler\n", 200000), "is larger than 1024 KiB"},
+		"several mistakes": {"serve: a\nca_file: [a]\nca_file: b\n",
+			`line 1: unknown key "serve"; known keys are server_url, authtoken, ca_file, ca_sha256, endpoints, tunnels`},
 		"and the next":     {"serve: a\nca_file: [a]\n", `line 2: the value of "ca_file" must be a text`},
 		"key is a mapping": {"? {a: b}\n: c\n", "unknown key"},
 	} {
@@ -96,7 +98,8 @@ func TestSaveMakesAPrivateFileInAPrivateDirectoryAndLeavesNothingElse(t *testing
 	dir := filepath.Join(t.TempDir(), "a", "fairlead")
 	path := filepath.Join(dir, "config.yaml")
 	for range 2 {
-		if err := Save(path, map[string]string{KeyAuthtoken: tokenA, KeyCASHA256: strings.Repeat("1", 64), KeyCAFile: ""}); err != nil {
+		if err := Save(path, map[string]string{KeyAuthtoken: tokenA, KeyCASHA256: strings.Repeat("1", 64),
+			KeyCAFile: ""}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +149,8 @@ func TestSaveRemovesAKeyGivenEmpty(t *testing.T) {
 func TestAFileInUTF16IsReadAndSavedAsUTF8(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"little endian": "\xff\xfe" + wide("server_url: https://ä.example\n", 0), "big endian": "\xfe\xff" + wide("server_url: https://ä.example\n", 1),
+		"little endian":     "\xff\xfe" + wide("server_url: https://ä.example\n", 0),
+		"big endian":        "\xfe\xff" + wide("server_url: https://ä.example\n", 1),
 		"UTF-8 with a mark": "\xef\xbb\xbfserver_url: https://ä.example\n",
 	} {
 		path := write(t, filepath.Join(t.TempDir(), "config.yaml"), text, 0o600)
@@ -173,7 +177,8 @@ func wide(text string, low int) string {
 }
 
 func FuzzConfigFileNeverPanicsAndSaveKeepsItLoadable(f *testing.F) {
-	for _, s := range []string{"", "# c", "a: b", "server_url: x\n# c\nauthtoken: y", "---\n", "{}", "{server_url: a}", "? a\n: b", "- a", "!!binary x: y", "\xfe\xff", "\xff\xfea\x00"} {
+	for _, s := range []string{"", "# c", "a: b", "server_url: x\n# c\nauthtoken: y", "---\n", "{}", "{server_url: a}",
+		"? a\n: b", "- a", "!!binary x: y", "\xfe\xff", "\xff\xfea\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

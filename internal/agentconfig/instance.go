@@ -21,8 +21,9 @@ const (
 	maxInstances   = 256 // processes of one user at a time; the next one gets an id that is not kept
 )
 
-// Instance is the name of this process among the agents of an account. It outlives the process: the next one finds it in the state
-// directory. While it is held no other process of the machine takes it.
+// Instance is the name of this process among the agents of an account. It outlives the process: the
+// next one finds it in the state directory. While it is held no other process of the machine takes
+// it.
 type Instance struct {
 	ID   string
 	lock *flock.Flock
@@ -31,8 +32,8 @@ type Instance struct {
 // NewInstance makes an Instance whose id is random and not kept.
 func NewInstance() *Instance { return &Instance{ID: account.NewID(instancePrefix, time.Now())} }
 
-// AcquireInstance takes the first id in dir that no live process holds, and makes one when there is none. With an error the Instance is
-// a NewInstance, which is usable all the same.
+// AcquireInstance takes the first id in dir that no live process holds, and makes one when there is
+// none. With an error the Instance is a NewInstance, which is usable all the same.
 func AcquireInstance(dir string) (*Instance, error) {
 	unkept := NewInstance()
 	if err := os.MkdirAll(dir, 0o700); err != nil {

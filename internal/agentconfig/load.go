@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Flags are the settings given on the command line; "" means not given. There is no flag for the authtoken itself: process arguments
-// are visible to every user of the machine.
+// Flags are the settings given on the command line; "" means not given. There is no flag for the
+// authtoken itself: process arguments are visible to every user of the machine.
 type Flags struct {
 	Config        string
 	ServerURL     string
@@ -41,9 +41,10 @@ type Settings struct {
 	mu        sync.Mutex
 }
 
-// Load resolves the settings: flags, then environment, then the config file. The two ways to name the trusted authority are one
-// setting, so that a flag of the one kind replaces a line of the other kind. stdin is read only for AuthtokenFile "-". The
-// error joins everything that is wrong (errors.Join); the Settings, where there are any, are what could be read.
+// Load resolves the settings: flags, then environment, then the config file. The two ways to name
+// the trusted authority are one setting, so that a flag of the one kind replaces a line of the
+// other kind. stdin is read only for AuthtokenFile "-". The error joins everything that is wrong
+// (errors.Join); the Settings, where there are any, are what could be read.
 func Load(flags Flags, env Getenv, stdin io.Reader) (*Settings, error) {
 	path, explicit, err := Path(flags.Config, env)
 	if err != nil && flags.missesNothing(env) {

@@ -28,7 +28,8 @@ func env(pairs ...string) Getenv {
 func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := write(t, filepath.Join(dir, "config.yaml"), "server_url: https://file\nauthtoken: "+tokenA+"\nca_file: sub/ca.pem\n", 0o600)
+	path := write(t, filepath.Join(dir, "config.yaml"), "server_url: https://file\nauthtoken: "+tokenA+
+		"\nca_file: sub/ca.pem\n", 0o600)
 	tokenFile := write(t, filepath.Join(dir, "token"), tokenB+"\n", 0o600)
 	for name, c := range map[string]struct {
 		flags                     Flags
@@ -39,17 +40,20 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 		"file alone": {Flags{}, env(EnvConfig, path),
 			"https://file", tokenA, filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
 		"file by XDG": {Flags{}, env("XDG_CONFIG_HOME", dir, "HOME", "/nowhere"), "", "", "", "", ""},
-		"environment over file": {Flags{}, env(EnvConfig, path, EnvServerURL, "https://env", EnvAuthtoken, tokenB, EnvCAFile, "/env.pem"),
+		"environment over file": {Flags{}, env(EnvConfig, path, EnvServerURL, "https://env", EnvAuthtoken, tokenB, EnvCAFile,
+			"/env.pem"),
 			"https://env", tokenB, "/env.pem", "", EnvServerURL},
 		"flags over both": {Flags{Config: path, ServerURL: "https://flag", AuthtokenFile: tokenFile, CAFile: "flag.pem"},
 			env(EnvConfig, "/no/such", EnvServerURL, "https://env", EnvAuthtoken, tokenA, EnvCAFile, "/env.pem"),
 			"https://flag", tokenB, "flag.pem", "", "--server"},
-		"token from standard input": {Flags{Config: path, AuthtokenFile: "-"}, noEnv, "https://file", tokenB, filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
+		"token from standard input": {Flags{Config: path, AuthtokenFile: "-"}, noEnv, "https://file", tokenB,
+			filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
 		"fingerprint replaces a lower CA file": {Flags{Config: path, CASHA256: "ab"}, env(EnvCAFile, "/env.pem"),
 			"https://file", tokenA, "", "ab", "server_url in " + path},
 		"empty variables are not set": {Flags{Config: path}, env(EnvServerURL, "", EnvAuthtoken, ""),
 			"https://file", tokenA, filepath.Join(dir, "sub/ca.pem"), "", "server_url in " + path},
-		"no home, all given": {Flags{}, env(EnvServerURL, "https://env", EnvAuthtoken, tokenB), "https://env", tokenB, "", "", EnvServerURL},
+		"no home, all given": {Flags{}, env(EnvServerURL, "https://env", EnvAuthtoken, tokenB), "https://env", tokenB, "", "",
+			EnvServerURL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +61,8 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := fmt.Sprint(s.ServerURL.Text, " ", s.Authtoken(), " ", s.CAFile.Text, " ", s.CASHA256.Text, " ", s.ServerURL.Source)
+			got := fmt.Sprint(s.ServerURL.Text, " ", s.Authtoken(), " ", s.CAFile.Text, " ", s.CASHA256.Text, " ",
+				s.ServerURL.Source)
 			want := fmt.Sprint(c.server, " ", c.token, " ", c.caFile, " ", c.fp, " ", c.serverSource)
 			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
@@ -100,11 +105,14 @@ func TestLoadRefusesBadSettings(t *testing.T) {
 		env   Getenv
 		want  string
 	}{
-		"named file missing":         {Flags{Config: filepath.Join(dir, "none.yaml")}, noEnv, "does not exist"},
-		"named directory":            {Flags{Config: dir}, noEnv, "is a directory"},
-		"both trust flags":           {Flags{CAFile: "a", CASHA256: "b"}, env("HOME", dir), "--ca-file and --ca-sha256 exclude each other"},
-		"both trust variables":       {Flags{}, env("HOME", dir, EnvCAFile, "a", EnvCASHA256, "b"), "FAIRLEAD_CA_FILE and FAIRLEAD_CA_SHA256 exclude"},
-		"token file missing":         {Flags{AuthtokenFile: filepath.Join(dir, "none")}, env("HOME", dir), "reading --authtoken-file"},
+		"named file missing": {Flags{Config: filepath.Join(dir, "none.yaml")}, noEnv, "does not exist"},
+		"named directory":    {Flags{Config: dir}, noEnv, "is a directory"},
+		"both trust flags": {Flags{CAFile: "a", CASHA256: "b"}, env("HOME", dir),
+			"--ca-file and --ca-sha256 exclude each other"},
+		"both trust variables": {Flags{}, env("HOME", dir, EnvCAFile, "a", EnvCASHA256, "b"),
+			"FAIRLEAD_CA_FILE and FAIRLEAD_CA_SHA256 exclude"},
+		"token file missing": {Flags{AuthtokenFile: filepath.Join(dir, "none")}, env("HOME", dir),
+			"reading --authtoken-file"},
 		"no home, nothing elsewhere": {Flags{}, noEnv, "HOME"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +158,8 @@ func TestARotatedAuthtokenIsReadAgainAndABrokenFileKeepsTheLast(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, flags := range map[string]Flags{
-		"token file":  {AuthtokenFile: filepath.Join(dir, "token"), Config: write(t, filepath.Join(dir, "empty.yaml"), "", 0o600)},
+		"token file": {AuthtokenFile: filepath.Join(dir, "token"),
+			Config: write(t, filepath.Join(dir, "empty.yaml"), "", 0o600)},
 		"config file": {Config: filepath.Join(dir, "config.yaml")},
 	} {
 		t.Run(name, func(t *testing.T) {

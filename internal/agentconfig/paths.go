@@ -21,8 +21,8 @@ const (
 // Getenv looks up an environment variable; os.Getenv is one.
 type Getenv func(name string) string
 
-// Path returns where the config file is: flag, else FAIRLEAD_CONFIG, else fairlead/config.yaml in the XDG configuration directory.
-// explicit says that a person named it, so that it has to exist.
+// Path returns where the config file is: flag, else FAIRLEAD_CONFIG, else fairlead/config.yaml in
+// the XDG configuration directory. explicit says that a person named it, so that it has to exist.
 func Path(flag string, env Getenv) (path string, explicit bool, err error) {
 	if flag != "" {
 		return flag, true, nil
@@ -46,7 +46,8 @@ func StateDir(env Getenv) (string, error) {
 	return dir, nil
 }
 
-// xdg returns fairlead's directory under the one that the variable names, or under home. The XDG specification has relative values ignored.
+// xdg returns fairlead's directory under the one that the variable names, or under home. The XDG
+// specification has relative values ignored.
 func xdg(env Getenv, variable, underHome string) (string, error) {
 	if dir := env(variable); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "fairlead"), nil

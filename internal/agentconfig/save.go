@@ -14,9 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Save sets keys of the config file at path and leaves its other keys, their order and comments alone; an empty value removes its key. A
-// missing file is made, in a directory only its owner may enter; the file is always only its owner's. The change is atomic: a crash
-// leaves the old file or the new one. A file that could not be loaded is refused and left as it is.
+// Save sets keys of the config file at path and leaves its other keys, their order and comments
+// alone; an empty value removes its key. A missing file is made, in a directory only its owner may
+// enter; the file is always only its owner's. The change is atomic: a crash leaves the old file or
+// the new one. A file that could not be loaded is refused and left as it is.
 func Save(path string, values map[string]string) error {
 	f, err := readFile(path, false)
 	if err != nil {
@@ -68,7 +69,8 @@ func (f *file) set(key, value string) {
 	}
 }
 
-// mapping returns the document's mapping and makes it when the file was empty or held only comments.
+// mapping returns the document's mapping and makes it when the file was empty or held only
+// comments.
 func (f *file) mapping() *yaml.Node {
 	if f.doc == nil {
 		f.doc = &yaml.Node{Kind: yaml.DocumentNode}
@@ -78,7 +80,8 @@ func (f *file) mapping() *yaml.Node {
 	}
 	root := f.doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		*root = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: root.HeadComment, LineComment: root.LineComment, FootComment: root.FootComment}
+		*root = yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", HeadComment: root.HeadComment, LineComment: root.LineComment,
+			FootComment: root.FootComment}
 	}
 	return root
 }

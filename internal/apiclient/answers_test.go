@@ -53,28 +53,32 @@ func TestNothingButAWholeListIsAList(t *testing.T) {
 		code  account.Code
 		names string
 	}{
-		"HTML":                {saying(200, "text/html", "<html>Welcome</html>"), account.CodeBadAnswer, "200 with text/html"},
-		"HTML called JSON":    {saying(200, json, "<html>"), account.CodeBadAnswer, "200 with application/json"},
-		"empty":               {saying(200, json, ""), account.CodeBadAnswer, "200"},
-		"no content type":     {saying(200, "", "{}"), account.CodeBadAnswer, "no content type"},
-		"null":                {saying(200, json, "null"), account.CodeBadAnswer, "list that was asked for"},
-		"another object":      {saying(200, json, "{}"), account.CodeBadAnswer, "list that was asked for"},
-		"another list":        {saying(200, json, `{"operators":[]}`), account.CodeBadAnswer, "list that was asked for"},
-		"a null list":         {saying(200, json, `{"endpoints":null}`), account.CodeBadAnswer, "list that was asked for"},
-		"a list":              {saying(200, json, `[]`), account.CodeBadAnswer, "200 with application/json"},
-		"half":                {saying(200, json, goodPage[:40]), account.CodeBadAnswer, "200 with application/json"},
-		"cut":                 {cut(goodPage[:40]), account.CodeBadAnswer, "unexpected EOF"},
-		"two values":          {saying(200, json, goodPage+goodPage), account.CodeBadAnswer, "200"},
-		"wrong types":         {saying(200, json, `{"endpoints":[{"id":7}]}`), account.CodeBadAnswer, "200"},
-		"a bad version":       {saying(200, json, `{"endpoints":[],"resource_version":"x"}`), account.CodeBadAnswer, "resource version"},
-		"too large":           {saying(200, json, `{"endpoints":[],"x":"`+strings.Repeat("x", 64<<20)+`"}`), account.CodeBadAnswer, "more than"},
-		"a redirect":          {saying(302, "text/html", ""), account.CodeBadAnswer, "302 with text/html"},
-		"no content":          {saying(204, json, ""), account.CodeBadAnswer, "204"},
-		"a proxy's 502":       {saying(502, "text/html", "<html>Bad gateway"), account.CodeBadAnswer, "502 with text/html"},
-		"JSON of another":     {saying(500, json, `{"error":"x"}`), account.CodeBadAnswer, "500 with application/json"},
-		"half an error":       {saying(500, json, `{"error_code":"ERR_FL_10`), account.CodeBadAnswer, "500"},
-		"an error of the API": {saying(403, json, `{"error_code":"ERR_FL_1020","msg":"no","details":{"a":"b"}}`), account.CodeScope, "no"},
-		"an unknown code":     {saying(418, json, `{"error_code":"ERR_FL_9999","msg":"new"}`), "ERR_FL_9999", "new"},
+		"HTML": {saying(200, "text/html", "<html>Welcome</html>"), account.CodeBadAnswer,
+			"200 with text/html"},
+		"HTML called JSON": {saying(200, json, "<html>"), account.CodeBadAnswer, "200 with application/json"},
+		"empty":            {saying(200, json, ""), account.CodeBadAnswer, "200"},
+		"no content type":  {saying(200, "", "{}"), account.CodeBadAnswer, "no content type"},
+		"null":             {saying(200, json, "null"), account.CodeBadAnswer, "list that was asked for"},
+		"another object":   {saying(200, json, "{}"), account.CodeBadAnswer, "list that was asked for"},
+		"another list":     {saying(200, json, `{"operators":[]}`), account.CodeBadAnswer, "list that was asked for"},
+		"a null list":      {saying(200, json, `{"endpoints":null}`), account.CodeBadAnswer, "list that was asked for"},
+		"a list":           {saying(200, json, `[]`), account.CodeBadAnswer, "200 with application/json"},
+		"half":             {saying(200, json, goodPage[:40]), account.CodeBadAnswer, "200 with application/json"},
+		"cut":              {cut(goodPage[:40]), account.CodeBadAnswer, "unexpected EOF"},
+		"two values":       {saying(200, json, goodPage+goodPage), account.CodeBadAnswer, "200"},
+		"wrong types":      {saying(200, json, `{"endpoints":[{"id":7}]}`), account.CodeBadAnswer, "200"},
+		"a bad version": {saying(200, json, `{"endpoints":[],"resource_version":"x"}`), account.CodeBadAnswer,
+			"resource version"},
+		"too large": {saying(200, json, `{"endpoints":[],"x":"`+strings.Repeat("x", 64<<20)+`"}`),
+			account.CodeBadAnswer, "more than"},
+		"a redirect":      {saying(302, "text/html", ""), account.CodeBadAnswer, "302 with text/html"},
+		"no content":      {saying(204, json, ""), account.CodeBadAnswer, "204"},
+		"a proxy's 502":   {saying(502, "text/html", "<html>Bad gateway"), account.CodeBadAnswer, "502 with text/html"},
+		"JSON of another": {saying(500, json, `{"error":"x"}`), account.CodeBadAnswer, "500 with application/json"},
+		"half an error":   {saying(500, json, `{"error_code":"ERR_FL_10`), account.CodeBadAnswer, "500"},
+		"an error of the API": {saying(403, json, `{"error_code":"ERR_FL_1020","msg":"no","details":{"a":"b"}}`),
+			account.CodeScope, "no"},
+		"an unknown code": {saying(418, json, `{"error_code":"ERR_FL_9999","msg":"new"}`), "ERR_FL_9999", "new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,10 +89,12 @@ func TestNothingButAWholeListIsAList(t *testing.T) {
 			}
 		})
 	}
-	list, err := serve(t, saying(200, "application/json; charset=utf-8", goodPage)).ListEndpoints(t.Context(), account.EndpointFilter{})
+	list, err := serve(t, saying(200, "application/json; charset=utf-8", goodPage)).ListEndpoints(t.Context(),
+		account.EndpointFilter{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "good", list.Endpoints[0].ID+list.Version.String(), "ep-17-3")
-	list, err = serve(t, saying(200, "application/json", `{"endpoints":[]}`)).ListEndpoints(t.Context(), account.EndpointFilter{})
+	list, err = serve(t, saying(200, "application/json", `{"endpoints":[]}`)).ListEndpoints(t.Context(),
+		account.EndpointFilter{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "an API without versions", list.Version, account.ResourceVersion{})
 }
@@ -97,14 +103,16 @@ func TestErrorsKeepStatusAndDetails(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
-		saying(429, "application/json", `{"error_code":"ERR_FL_1080","msg":"slow down","details":{"operation_id":"rq-1"},"errors":[{"field":"f","value":"v","rule":"r"}]}`)(w, r)
+		saying(429, "application/json",
+			`{"error_code":"ERR_FL_1080","msg":"slow down","details":{"operation_id":"rq-1"},"errors":[{"field":"f","value":"v","rule":"r"}]}`)(w, r)
 	}))
 	_, err := c.Endpoint(t.Context(), "x")
 	var e *account.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("error %v", err)
 	}
-	storetest.Equal(t, "error", fmt.Sprint(e.HTTPStatus(), e.Details["operation_id"], e.Details["retry_after"], e.Fields), "429rq-17[f \"v\": r]")
+	storetest.Equal(t, "error", fmt.Sprint(e.HTTPStatus(), e.Details["operation_id"], e.Details["retry_after"], e.Fields),
+		"429rq-17[f \"v\": r]")
 }
 
 func TestPagesThatFailFailTheList(t *testing.T) {
@@ -156,7 +164,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 func TestWhatIsNoWatch(t *testing.T) {
 	t.Parallel()
 	open := func(h http.Handler, adjust ...func(*apiclient.Options)) (*apiclient.Watch, error) {
-		w, err := serve(t, h, adjust...).WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{Epoch: 7, Seq: 3})
+		w, err := serve(t, h, adjust...).WatchEndpoints(t.Context(), account.EndpointFilter{},
+			account.ResourceVersion{Epoch: 7, Seq: 3})
 		if w != nil {
 			t.Cleanup(w.Close)
 		}
@@ -179,12 +188,14 @@ func TestWhatIsNoWatch(t *testing.T) {
 		code  account.Code
 		cause error
 	}{
-		"a clean end":         {"", account.CodeUnreachable, io.EOF},
-		"half a line":         {`{"type":"ADDED"`, account.CodeUnreachable, io.ErrUnexpectedEOF},
-		"no JSON":             {"<html>\n", account.CodeBadAnswer, nil},
-		"an unknown type":     {`{"type":"RENAMED","resource_version":"7-4","endpoint":{"id":"ep-1"}}` + "\n", account.CodeBadAnswer, nil},
-		"no endpoint":         {`{"type":"DELETED","resource_version":"7-4"}` + "\n", account.CodeBadAnswer, nil},
-		"an empty endpoint":   {`{"type":"DELETED","resource_version":"7-4","endpoint":{}}` + "\n", account.CodeBadAnswer, nil},
+		"a clean end": {"", account.CodeUnreachable, io.EOF},
+		"half a line": {`{"type":"ADDED"`, account.CodeUnreachable, io.ErrUnexpectedEOF},
+		"no JSON":     {"<html>\n", account.CodeBadAnswer, nil},
+		"an unknown type": {`{"type":"RENAMED","resource_version":"7-4","endpoint":{"id":"ep-1"}}` + "\n",
+			account.CodeBadAnswer, nil},
+		"no endpoint": {`{"type":"DELETED","resource_version":"7-4"}` + "\n", account.CodeBadAnswer, nil},
+		"an empty endpoint": {`{"type":"DELETED","resource_version":"7-4","endpoint":{}}` + "\n", account.CodeBadAnswer,
+			nil},
 		"no version":          {`{"type":"BOOKMARK"}` + "\n", account.CodeBadAnswer, nil},
 		"a line without end":  {strings.Repeat("x", 2<<20), account.CodeBadAnswer, nil},
 		"an empty line":       {"\n", account.CodeBadAnswer, nil},
@@ -233,7 +244,9 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 		_, err = half.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
 		storetest.MustCode(t, err, account.CodeUnreachable)
 	}
-	talker := serve(t, silent(200, "application/x-ndjson"), func(o *apiclient.Options) { o.WatchSilence = 50 * time.Millisecond })
+	talker := serve(t, silent(200, "application/x-ndjson"), func(o *apiclient.Options) {
+		o.WatchSilence = 50 * time.Millisecond
+	})
 	w, err := talker.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
 	storetest.Must(t, err)
 	_, err = w.Next()
@@ -243,7 +256,8 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 	}
 }
 
-// Connections die together: after a silent watch none of those that wait for the next request is trusted.
+// Connections die together: after a silent watch none of those that wait for the next request is
+// trusted.
 func TestAfterASilentWatchNoOldConnectionIsUsed(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

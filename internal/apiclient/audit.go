@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// AuditSnapshot is the newest audit events, newest first, and the version from which a watch goes on. Events are as they came.
+// AuditSnapshot is the newest audit events, newest first, and the version from which a watch goes
+// on. Events are as they came.
 type AuditSnapshot struct {
 	Events  []json.RawMessage       `json:"events"`
 	Version account.ResourceVersion `json:"resource_version"`

@@ -1,12 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiclient owns the client's side of the account API: requests, paging, the watch, and what to make of answers that are not the
-// service's.
+// Package apiclient owns the client's side of the account API: requests, paging, the watch, and
+// what to make of answers that are not the service's.
 //
-// What comes in: an address, an API key that may change, and calls by the operator and the CLI. Whom it hands over to: the service, over
-// TLS. A list is whole or an error; an error is an *account.Error with the code that the service gave, CodeUnreachable when there was no
-// answer, or CodeBadAnswer when the answer was HTML, garbage or cut off.
+// What comes in: an address, an API key that may change, and calls by the operator and the CLI.
+// Whom it hands over to: the service, over TLS. A list is whole or an error; an error is an
+// *account.Error with the code that the service gave, CodeUnreachable when there was no answer, or
+// CodeBadAnswer when the answer was HTML, garbage or cut off.
 package apiclient
 
 import (
@@ -58,7 +59,8 @@ type Client struct {
 	http *http.Client
 }
 
-// New makes a client. An address that cannot be one is CodeInvalid. HTTPS_PROXY and NO_PROXY are honoured; redirects are not followed.
+// New makes a client. An address that cannot be one is CodeInvalid. HTTPS_PROXY and NO_PROXY are
+// honoured; redirects are not followed.
 func New(opt Options) (*Client, error) {
 	base, err := account.ParseServerURL("api url", opt.BaseURL)
 	if err != nil {
@@ -79,15 +81,18 @@ func New(opt Options) (*Client, error) {
 	if opt.WatchSilence == 0 {
 		opt.WatchSilence = silence
 	}
-	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it and nothing else.
+	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it and
+	// nothing else.
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if opt.TLS != nil {
 		config = opt.TLS.Clone()
 	}
 	config.NextProtos = []string{"http/1.1"}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSClientConfig: config,
-		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: opt.Timeout, MaxIdleConnsPerHost: 4,
+		IdleConnTimeout: 90 * time.Second, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 	never := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{opt: opt, base: base, http: &http.Client{Transport: transport, CheckRedirect: never}}, nil
@@ -178,7 +183,8 @@ func (c *Client) key() (string, error) {
 	}
 	key = strings.TrimSpace(key)
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", account.Invalid("api key", "(not shown)", "must be one word of printable characters; is it a whole file, or empty?")
+		return "", account.Invalid("api key", "(not shown)",
+			"must be one word of printable characters; is it a whole file, or empty?")
 	}
 	return key, nil
 }
@@ -189,10 +195,12 @@ func unreachable(host string, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err // without the URL, which says no more than the host
 	}
-	return &account.Error{Code: account.CodeUnreachable, Msg: "the service at " + host + " does not answer", Cause: withoutPort(err)}
+	return &account.Error{Code: account.CodeUnreachable, Msg: "the service at " + host + " does not answer",
+		Cause: withoutPort(err)}
 }
 
-// withoutPort leaves out the port of our own, which differs from try to try: equal causes give equal texts, which are logged once.
+// withoutPort leaves out the port of our own, which differs from try to try: equal causes give
+// equal texts, which are logged once.
 func withoutPort(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil {
@@ -218,7 +226,8 @@ func badAnswer(res *http.Response, cause error, what string) error {
 		kind = "no content type"
 	}
 	return &account.Error{Code: account.CodeBadAnswer, Status: res.StatusCode, Cause: cause,
-		Msg: fmt.Sprintf("%s answered %d with %s %s; is it a fairlead-server, or a proxy before it?", res.Request.URL.Host, res.StatusCode, account.Shorten(kind), what)}
+		Msg: fmt.Sprintf("%s answered %d with %s %s; is it a fairlead-server, or a proxy before it?", res.Request.URL.Host,
+			res.StatusCode, account.Shorten(kind), what)}
 }
 
 // readError maps an error's body back to a domain error.
@@ -245,5 +254,6 @@ func readError(res *http.Response) error {
 	if len(body.Msg) > maxMsg {
 		body.Msg = strings.ToValidUTF8(body.Msg[:maxMsg], "") + "…"
 	}
-	return &account.Error{Code: body.Code, Status: res.StatusCode, Msg: body.Msg, Details: body.Details, Fields: body.Errors}
+	return &account.Error{Code: body.Code, Status: res.StatusCode, Msg: body.Msg, Details: body.Details,
+		Fields: body.Errors}
 }

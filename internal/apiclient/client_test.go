@@ -30,7 +30,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// proxy listens for the one test that goes through it; net/http reads the environment once in a process. Loopback never takes a proxy.
+// proxy listens for the one test that goes through it; net/http reads the environment once in a
+// process. Loopback never takes a proxy.
 var proxy net.Listener
 
 func TestMain(m *testing.M) {
@@ -69,7 +70,9 @@ func TestHTTPSProxyIsHonoured(t *testing.T) {
 	}()
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())
-	c, err := apiclient.New(apiclient.Options{BaseURL: "https://example.com:8443", APIKey: func() (string, error) { return "flk_x", nil },
+	c, err := apiclient.New(apiclient.Options{BaseURL: "https://example.com:8443", APIKey: func() (string, error) {
+		return "flk_x", nil
+	},
 		TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}})
 	storetest.Must(t, err)
 	defer c.CloseIdle()
@@ -88,7 +91,9 @@ func serve(t *testing.T, h http.Handler, adjust ...func(*apiclient.Options)) *ap
 	t.Cleanup(srv.CloseClientConnections)
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())
-	opt := apiclient.Options{BaseURL: srv.URL, APIKey: func() (string, error) { return "flk_test\n", nil }, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
+	opt := apiclient.Options{BaseURL: srv.URL, APIKey: func() (string, error) {
+		return "flk_test\n", nil
+	}, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
 	for _, change := range adjust {
 		change(&opt)
 	}
@@ -106,7 +111,8 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 		opt.DataDir = dir
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})
-	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", []account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
+	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "",
+		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
 	storetest.Must(t, err)
 	opt := apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store, Auth: f.Store,
 		BaseURL: "https://known.by.another.name:1", Logger: slog.New(slog.DiscardHandler),
@@ -116,7 +122,11 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 	for _, change := range adjust {
 		change(&opt)
 	}
-	return f, serve(t, apiserver.New(opt), func(o *apiclient.Options) { o.APIKey = func() (string, error) { return secret, nil } })
+	return f, serve(t, apiserver.New(opt), func(o *apiclient.Options) {
+		o.APIKey = func() (string, error) {
+			return secret, nil
+		}
+	})
 }
 
 func TestListsAreWholeAndWatchesContinue(t *testing.T) {
@@ -220,7 +230,8 @@ func TestEveryPageIsFollowed(t *testing.T) {
 func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
 	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
-	h := apiserver.New(apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store, Auth: f.Store,
+	h := apiserver.New(apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store,
+		Auth:    f.Store,
 		BaseURL: "https://elsewhere", Logger: slog.New(slog.DiscardHandler)})
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -247,7 +258,8 @@ func TestRequestsCarryWhatTheyMust(t *testing.T) {
 		_, err := c.Endpoint(t.Context(), "x")
 		storetest.Must(t, err)
 		h := got.Load().(http.Header)
-		storetest.Equal(t, "headers", fmt.Sprint(h.Get("Authorization"), h.Get("Other-Version"), h.Get("Service-Version"), h.Get("User-Agent"), h.Get("Accept-Encoding")),
+		storetest.Equal(t, "headers", fmt.Sprint(h.Get("Authorization"), h.Get("Other-Version"), h.Get("Service-Version"),
+			h.Get("User-Agent"), h.Get("Accept-Encoding")),
 			fmt.Sprint(want, "2", "", "fairlead-operator/1", ""))
 	}
 }
@@ -255,7 +267,11 @@ func TestRequestsCarryWhatTheyMust(t *testing.T) {
 func TestBadKeysAndAddressesAreRefusedHere(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", " \n", "flk_a b", "flk_a\nflk_b", "flk_aä"} {
-		c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) { o.APIKey = func() (string, error) { return bad, nil } })
+		c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) {
+			o.APIKey = func() (string, error) {
+				return bad, nil
+			}
+		})
 		_, err := c.ListEndpoints(t.Context(), account.EndpointFilter{})
 		storetest.MustCode(t, err, account.CodeInvalid)
 		if strings.Contains(err.Error(), "flk_a") {
@@ -263,7 +279,11 @@ func TestBadKeysAndAddressesAreRefusedHere(t *testing.T) {
 		}
 	}
 	broken := errors.New("no such file")
-	c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) { o.APIKey = func() (string, error) { return "", broken } })
+	c := serve(t, http.NotFoundHandler(), func(o *apiclient.Options) {
+		o.APIKey = func() (string, error) {
+			return "", broken
+		}
+	})
 	if _, err := c.ListEndpoints(t.Context(), account.EndpointFilter{}); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
@@ -284,7 +304,9 @@ func TestUntrustedAndAbsentServersAreUnreachable(t *testing.T) {
 	if !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("error %v does not name the certificate", err)
 	}
-	absent, err := apiclient.New(apiclient.Options{BaseURL: "https://127.0.0.1:1", APIKey: func() (string, error) { return "flk_x", nil }})
+	absent, err := apiclient.New(apiclient.Options{BaseURL: "https://127.0.0.1:1", APIKey: func() (string, error) {
+		return "flk_x", nil
+	}})
 	storetest.Must(t, err)
 	_, err = absent.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{Epoch: 1})
 	storetest.MustCode(t, err, account.CodeUnreachable)

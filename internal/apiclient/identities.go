@@ -20,7 +20,8 @@ func (c *Client) AppSession(ctx context.Context, id string) (*account.AppSession
 	return get[account.AppSession](ctx, c, "/app/sessions/"+url.PathEscape(id))
 }
 
-// RevokeUser deletes a person with all that is known of them. When it returns, their sessions are dead.
+// RevokeUser deletes a person with all that is known of them. When it returns, their sessions are
+// dead.
 func (c *Client) RevokeUser(ctx context.Context, id string) error {
 	return c.DeleteObject(ctx, "/app/users/"+url.PathEscape(id))
 }

@@ -12,9 +12,11 @@ import (
 	"strings"
 )
 
-// For whoever shows what the API answers, and needs no types of ours: objects pass as the JSON that they came as.
+// For whoever shows what the API answers, and needs no types of ours: objects pass as the JSON that
+// they came as.
 
-// ListObjects reads every page of the list at a path of the API, newest first, or fails. key is the list's field.
+// ListObjects reads every page of the list at a path of the API, newest first, or fails. key is the
+// list's field.
 func (c *Client) ListObjects(ctx context.Context, path, key string, query url.Values) ([]json.RawMessage, error) {
 	all := []json.RawMessage{}
 	if query == nil {

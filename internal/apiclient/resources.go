@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// EndpointSnapshot is a whole list of endpoints. Version is that of the first page, where a watch continues; it is zero from an API
-// without watch, as AccountID and StoreID are empty from one that does not tell them.
+// EndpointSnapshot is a whole list of endpoints. Version is that of the first page, where a watch
+// continues; it is zero from an API without watch, as AccountID and StoreID are empty from one that
+// does not tell them.
 type EndpointSnapshot struct {
 	Endpoints []account.Endpoint // newest first
 	Version   account.ResourceVersion
@@ -22,7 +23,8 @@ type EndpointSnapshot struct {
 	StoreID   string
 }
 
-// ListEndpoints reads every page, or fails: a part of a list is never returned. Whoever calls again begins with the first page.
+// ListEndpoints reads every page, or fails: a part of a list is never returned. Whoever calls again
+// begins with the first page.
 func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*EndpointSnapshot, error) {
 	var all *EndpointSnapshot
 	err := c.eachPage(ctx, "/endpoints", filterQuery(f), func(p *listPage) error {
@@ -30,7 +32,8 @@ func (c *Client) ListEndpoints(ctx context.Context, f account.EndpointFilter) (*
 		case p.Endpoints == nil:
 			return errNoList
 		case all == nil:
-			all = &EndpointSnapshot{Version: p.ResourceVersion, AccountID: p.AccountID, StoreID: p.StoreID, Endpoints: []account.Endpoint{}}
+			all = &EndpointSnapshot{Version: p.ResourceVersion, AccountID: p.AccountID, StoreID: p.StoreID,
+				Endpoints: []account.Endpoint{}}
 		case p.AccountID != all.AccountID || p.StoreID != all.StoreID:
 			return errors.New("its pages are of two accounts or stores")
 		}
@@ -106,12 +109,17 @@ type operatorBinding struct {
 	IngressEndpoint   string   `json:"ingress_endpoint"`
 }
 
-// UpsertOperator registers an installation by (cluster uid, namespace, name), or renews it. created says which.
-func (c *Client) UpsertOperator(ctx context.Context, o account.Operator) (registered *account.Operator, created bool, err error) {
-	body := operatorBody{Description: o.Description, Metadata: o.Metadata, EnabledFeatures: o.EnabledFeatures, Region: o.Region,
+// UpsertOperator registers an installation by (cluster uid, namespace, name), or renews it. created
+// says which.
+func (c *Client) UpsertOperator(
+	ctx context.Context, o account.Operator,
+) (registered *account.Operator, created bool, err error) {
+	body := operatorBody{Description: o.Description, Metadata: o.Metadata, EnabledFeatures: o.EnabledFeatures,
+		Region:     o.Region,
 		Deployment: o.Deployment, ClusterUID: o.ClusterUID}
 	if o.Binding != nil {
-		body.Binding = &operatorBinding{EndpointSelectors: o.Binding.EndpointSelectors, IngressEndpoint: o.Binding.IngressEndpoint}
+		body.Binding = &operatorBinding{EndpointSelectors: o.Binding.EndpointSelectors,
+			IngressEndpoint: o.Binding.IngressEndpoint}
 	}
 	registered = &account.Operator{}
 	status, err := c.call(ctx, http.MethodPost, "/kubernetes_operators", nil, body, registered)
@@ -169,8 +177,8 @@ func (c *Client) eachPage(ctx context.Context, path string, query url.Values, ta
 	return eachPage(ctx, c, path, query, take)
 }
 
-// eachPage reads page after page. Of a next page's address only the query counts: the address by which we reach the service may differ from
-// the one that it knows of itself.
+// eachPage reads page after page. Of a next page's address only the query counts: the address by
+// which we reach the service may differ from the one that it knows of itself.
 func eachPage[P any, PP interface {
 	*P
 	next() *string

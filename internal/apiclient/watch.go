@@ -18,13 +18,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// ErrWatchUnsupported says that the API answered a watch with a list: it knows no watch. List from time to time and try again.
+// ErrWatchUnsupported says that the API answered a watch with a list: it knows no watch. List from
+// time to time and try again.
 var ErrWatchUnsupported = errors.New("the API answered the watch with a list: it has no watch")
 
 // Watch is an open watch of endpoints. One goroutine reads it; Close may be called from any.
 type Watch struct{ watchLines }
 
-// AuditWatch is an open watch of audit events. One goroutine reads it; Close may be called from any.
+// AuditWatch is an open watch of audit events. One goroutine reads it; Close may be called from
+// any.
 type AuditWatch struct{ watchLines }
 
 // watchLines are the lines of a watch.
@@ -39,9 +41,11 @@ type watchLines struct {
 	suspect func() // lets go of the client's idle connections, which are likely as dead as a silent watch
 }
 
-// WatchEndpoints opens a watch that continues after a version: of a list, or of the last event. CodeGone means: list again. The watch ends
-// with ctx.
-func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v account.ResourceVersion) (*Watch, error) {
+// WatchEndpoints opens a watch that continues after a version: of a list, or of the last event.
+// CodeGone means: list again. The watch ends with ctx.
+func (c *Client) WatchEndpoints(
+	ctx context.Context, f account.EndpointFilter, v account.ResourceVersion,
+) (*Watch, error) {
 	w := &Watch{}
 	if err := c.openWatch(ctx, &w.watchLines, "/endpoints", filterQuery(f), v); err != nil {
 		return nil, err
@@ -50,7 +54,9 @@ func (c *Client) WatchEndpoints(ctx context.Context, f account.EndpointFilter, v
 }
 
 // WatchAudit is WatchEndpoints for audit events.
-func (c *Client) WatchAudit(ctx context.Context, f account.AuditFilter, v account.ResourceVersion) (*AuditWatch, error) {
+func (c *Client) WatchAudit(
+	ctx context.Context, f account.AuditFilter, v account.ResourceVersion,
+) (*AuditWatch, error) {
 	w := &AuditWatch{}
 	if err := c.openWatch(ctx, &w.watchLines, "/events", auditQuery(f), v); err != nil {
 		return nil, err
@@ -58,7 +64,9 @@ func (c *Client) WatchAudit(ctx context.Context, f account.AuditFilter, v accoun
 	return w, nil
 }
 
-func (c *Client) openWatch(ctx context.Context, w *watchLines, path string, query url.Values, v account.ResourceVersion) error {
+func (c *Client) openWatch(
+	ctx context.Context, w *watchLines, path string, query url.Values, v account.ResourceVersion,
+) error {
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
 	ctx, w.cancel = context.WithCancel(ctx)
@@ -81,8 +89,9 @@ func (c *Client) openWatch(ctx context.Context, w *watchLines, path string, quer
 	return nil
 }
 
-// checkWatch looks at the beginning of an answer. Only a whole list says that there is no watch: a document that breaks off is an outage, after which a
-// client that had taken to listing would be late for a minute.
+// checkWatch looks at the beginning of an answer. Only a whole list says that there is no watch: a
+// document that breaks off is an outage, after which a client that had taken to listing would be
+// late for a minute.
 func checkWatch(res *http.Response) error {
 	switch kind := contentType(res); {
 	case res.StatusCode != http.StatusOK:
@@ -113,8 +122,9 @@ func (w *watchLines) Close() {
 	}
 }
 
-// Next waits for the next event; BOOKMARK is one. After an error the watch is over: errors.Is(err, io.EOF) when the service ended it,
-// CodeUnreachable when it broke off or was silent for too long, CodeBadAnswer when a line was no event.
+// Next waits for the next event; BOOKMARK is one. After an error the watch is over: errors.Is(err,
+// io.EOF) when the service ended it, CodeUnreachable when it broke off or was silent for too long,
+// CodeBadAnswer when a line was no event.
 func (w *Watch) Next() (e account.EndpointEvent, err error) {
 	if err = w.next(&e); err == nil {
 		err = w.check(&e)
@@ -156,13 +166,15 @@ func (w *watchLines) next(into any) error {
 	switch {
 	case w.silent.Load():
 		w.suspect()
-		return &account.Error{Code: account.CodeUnreachable, Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
+		return &account.Error{Code: account.CodeUnreachable,
+			Msg: fmt.Sprintf("the service at %s said nothing for %s", w.host, w.silence)}
 	case errors.Is(err, errLineTooLong):
 		return w.badLine(err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: brokenOff{err}}
 	case err != nil:
-		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended", Cause: withoutPort(err)}
+		return &account.Error{Code: account.CodeUnreachable, Msg: "the watch of " + w.host + " ended",
+			Cause: withoutPort(err)}
 	}
 	if err := json.Unmarshal(line, into); err != nil {
 		return w.badLine(err)
@@ -187,7 +199,8 @@ func (w *Watch) check(e *account.EndpointEvent) error {
 }
 
 func (w *watchLines) badLine(cause error) error {
-	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK, Msg: "a line of the watch of " + w.host + " is no event", Cause: cause}
+	return &account.Error{Code: account.CodeBadAnswer, Status: http.StatusOK,
+		Msg: "a line of the watch of " + w.host + " is no event", Cause: cause}
 }
 
 var errLineTooLong = fmt.Errorf("it has more than %d bytes", maxLine)

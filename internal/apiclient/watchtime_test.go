@@ -27,7 +27,9 @@ func TestWatchIsDeadAfter45SecondsOfSilence(t *testing.T) {
 		}
 		ours, theirs := net.Pipe()
 		c.base.Scheme = "http" // TLS is another test's
-		c.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		c.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			return ours, nil
+		}
 		say := make(chan string)
 		go func() {
 			_, _ = http.ReadRequest(bufio.NewReader(theirs))
@@ -49,7 +51,8 @@ func TestWatchIsDeadAfter45SecondsOfSilence(t *testing.T) {
 		time.Sleep(time.Hour) // of the bubble: a consumer that is busy is no silence
 		began = time.Now()
 		_, err = w.Next()
-		if took := time.Since(began); account.CodeOf(err) != account.CodeUnreachable || took != 45*time.Second || !strings.Contains(err.Error(), "said nothing for 45s") {
+		if took := time.Since(began); account.CodeOf(err) != account.CodeUnreachable || took != 45*time.Second ||
+			!strings.Contains(err.Error(), "said nothing for 45s") {
 			t.Fatalf("%v after %s", err, took)
 		}
 		close(say)

@@ -72,11 +72,13 @@ type errorBody struct {
 	Errors  []account.FieldError `json:"errors,omitempty"`
 }
 
-// writeError answers with the error body. The cause of a domain error, and every other error, stays in the log.
+// writeError answers with the error body. The cause of a domain error, and every other error, stays
+// in the log.
 func (c *call) writeError(err error) {
 	e := &account.Error{Code: account.CodeInternal, Msg: "internal error"}
 	errors.As(err, &e)
-	body := errorBody{Code: e.Code, Status: e.Code.Status(), Msg: e.Msg, Details: map[string]string{"operation_id": c.op}, Errors: e.Fields}
+	body := errorBody{Code: e.Code, Status: e.Code.Status(), Msg: e.Msg, Details: map[string]string{"operation_id": c.op},
+		Errors: e.Fields}
 	maps.Copy(body.Details, e.Details)
 	switch body.Status {
 	case http.StatusUnauthorized:
@@ -103,8 +105,8 @@ func (c *call) panicked(rt *route, p any) {
 	}
 }
 
-// log writes the one line of a request: changes and refusals at Info, failures of ours at Error, the rest at Debug. It holds neither
-// the query nor what the client wrote.
+// log writes the one line of a request: changes and refusals at Info, failures of ours at Error,
+// the rest at Debug. It holds neither the query nor what the client wrote.
 func (c *call) log(rt *route, err error) {
 	level, status := slog.LevelDebug, c.w.status
 	var gone clientGoneError
@@ -120,7 +122,8 @@ func (c *call) log(rt *route, err error) {
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("operation_id", c.op), slog.String("method", account.Shorten(c.r.Method)), slog.String("route", rt.pattern),
+	attrs := []slog.Attr{slog.String("operation_id", c.op), slog.String("method", account.Shorten(c.r.Method)),
+		slog.String("route", rt.pattern),
 		slog.String("path", maskSecrets(c.r.URL.Path)), slog.Int("status", status), slog.String("remote", c.r.RemoteAddr),
 		slog.Duration("took", c.server.opt.Clock().Sub(c.started))}
 	if c.key != nil {

@@ -113,7 +113,8 @@ func (s *server) deleteAPIKey(c *call) error {
 	return nil
 }
 
-// readAPIKeyPatch reads the fields of an API key. owner_id has no meaning here: there are no users that could own one.
+// readAPIKeyPatch reads the fields of an API key. owner_id has no meaning here: there are no users
+// that could own one.
 func readAPIKeyPatch(c *call) (*body, account.APIKeyPatch, error) {
 	var p account.APIKeyPatch
 	if err := c.noQuery(); err != nil {

@@ -97,7 +97,8 @@ func (s *server) deleteAuthtoken(c *call) error {
 	return nil
 }
 
-// readAuthtokenPatch reads the fields of an authtoken. owner_id has no meaning here: there are no users that could own one.
+// readAuthtokenPatch reads the fields of an authtoken. owner_id has no meaning here: there are no
+// users that could own one.
 func readAuthtokenPatch(c *call) (*body, account.AuthtokenPatch, error) {
 	var p account.AuthtokenPatch
 	if err := c.noQuery(); err != nil {

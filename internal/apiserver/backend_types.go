@@ -9,7 +9,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// backendList is a page of backends of one kind. The types below say the same to the API's description.
+// backendList is a page of backends of one kind. The types below say the same to the API's
+// description.
 type backendList struct {
 	Backends    []any   `json:"backends"`
 	URI         string  `json:"uri"`

@@ -16,7 +16,8 @@ func (s *server) backendRoutes(routes map[string]map[string]method) {
 		k := backendsOf{s, kind}
 		at := "/backends/" + string(kind)
 		routes[at] = map[string]method{http.MethodGet: {reading, k.list}, http.MethodPost: {only, k.create}}
-		routes[at+"/{id}"] = map[string]method{http.MethodGet: {reading, k.get}, http.MethodPatch: {only, k.patch}, http.MethodDelete: {only, k.delete}}
+		routes[at+"/{id}"] = map[string]method{http.MethodGet: {reading, k.get}, http.MethodPatch: {only, k.patch},
+			http.MethodDelete: {only, k.delete}}
 	}
 }
 
@@ -188,25 +189,30 @@ func (k backendsOf) shower(c *call) (func(b *account.Backend) any, error) {
 		uri := k.uri("backends", string(k.kind), b.ID)
 		switch k.kind {
 		case account.BackendFailover:
-			shown := failoverBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata,
+			shown := failoverBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
+				Description: b.Description, Metadata: b.Metadata,
 				Backends: b.Children, Health: healthOf(b)}
 			if k.opt.Active != nil {
 				shown.ActiveBackend = k.opt.Active.Active(b.AccountID, b.ID)
 			}
 			return shown
 		case account.BackendWeighted:
-			return weightedBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata, Backends: b.Weights}
+			return weightedBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
+				Description: b.Description, Metadata: b.Metadata, Backends: b.Weights}
 		case account.BackendTunnelGroup:
-			return tunnelGroupBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata,
+			return tunnelGroupBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
+				Description: b.Description, Metadata: b.Metadata,
 				Labels: b.Labels, Tunnels: k.tunnelsWith(online, b.Labels)}
 		case account.BackendHTTPResponse:
 			headers := map[string]string{}
 			maps.Copy(headers, b.Response.Headers)
-			return httpResponseBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata,
+			return httpResponseBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
+				Description: b.Description, Metadata: b.Metadata,
 				StatusCode: b.Response.StatusCode, Headers: headers, Body: b.Response.Body}
 		default:
-			return staticBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description, Metadata: b.Metadata,
-				Address: b.Static.Address, TLS: staticTLS{Enabled: b.Static.TLS}}
+			return staticBackend{ID: b.ID, URI: uri, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt, Description: b.Description,
+				Metadata: b.Metadata,
+				Address:  b.Static.Address, TLS: staticTLS{Enabled: b.Static.TLS}}
 		}
 	}, nil
 }

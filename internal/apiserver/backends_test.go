@@ -53,8 +53,9 @@ func (c activeChild) Active(_, _ string) string { return string(c) }
 func TestBackendShapes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.Active = activeChild("bkdst-1") })
-	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: a.Session()},
-		Labels: map[string]string{"app": "api", "site": "a"}})
+	tunnel, err := a.Store.StartTunnel(t.Context(),
+		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: a.Session()},
+			Labels: map[string]string{"app": "api", "site": "a"}})
 	storetest.Must(t, err)
 	ref := fmt.Sprintf(`{"id":%q,"uri":"%s/tunnels/%s"}`, tunnel.ID, base, tunnel.ID)
 	child := a.Static().ID
@@ -69,7 +70,9 @@ func TestBackendShapes(t *testing.T) {
 		at := a.Clock.Now().Format(time.RFC3339Nano)
 		made := a.do("POST", "/backends/"+string(kind), a.admin, backendBodies(child)[kind]).want(201)
 		id := into[madeBackend](made).ID
-		want := fmt.Sprintf(`{"id":%q,"uri":"%s/backends/%s/%s","created_at":%q,"updated_at":%q,"description":"","metadata":"",%s}`, id, base, kind, id, at, at, own)
+		want := fmt.Sprintf(
+			`{"id":%q,"uri":"%s/backends/%s/%s","created_at":%q,"updated_at":%q,"description":"","metadata":"",%s}`, id, base,
+			kind, id, at, at, own)
 		storetest.Equal(t, "made", strings.TrimSpace(made.text), want)
 		storetest.Equal(t, "read", strings.TrimSpace(a.get("/backends/"+string(kind)+"/"+id).want(200).text), want)
 		list := a.get("/backends/" + string(kind) + "?limit=1").want(200)
@@ -77,7 +80,8 @@ func TestBackendShapes(t *testing.T) {
 		if kind == account.BackendStatic {
 			next = fmt.Sprintf(`"%s/backends/static?before_id=%s&limit=1"`, base, id)
 		}
-		storetest.Equal(t, "list", strings.ReplaceAll(strings.TrimSpace(list.text), `\u0026`, "&"), fmt.Sprintf(`{"backends":[%s],"uri":"%s/backends/%s","next_page_uri":%s}`, want, base, kind, next))
+		storetest.Equal(t, "list", strings.ReplaceAll(strings.TrimSpace(list.text), `\u0026`, "&"),
+			fmt.Sprintf(`{"backends":[%s],"uri":"%s/backends/%s","next_page_uri":%s}`, want, base, kind, next))
 	}
 }
 
@@ -98,11 +102,14 @@ func TestBackendPatches(t *testing.T) {
 			`"health":{"http_status":[502,503],"window_seconds":30,"failure_percent":60}`},
 		{account.BackendFailover, `{"health":null}`, `"health":{"http_status":[]}`},
 		{account.BackendStatic, `{"tls":{}}`, `"tls":{"enabled":true}`},
-		{account.BackendStatic, `{"tls":null,"address":"Other.example.com:1"}`, `"address":"other.example.com:1","tls":{"enabled":false}`},
+		{account.BackendStatic, `{"tls":null,"address":"Other.example.com:1"}`,
+			`"address":"other.example.com:1","tls":{"enabled":false}`},
 		{account.BackendHTTPResponse, `{"body":"x"}`, `"status_code":503,"headers":{"Content-Type":"text/plain"},"body":"x"`},
-		{account.BackendHTTPResponse, `{"status_code":null,"headers":null,"body":null}`, `"status_code":200,"headers":{},"body":""`},
+		{account.BackendHTTPResponse, `{"status_code":null,"headers":null,"body":null}`,
+			`"status_code":200,"headers":{},"body":""`},
 		{account.BackendTunnelGroup, `{"labels":{"site":"a"},"description":"d"}`, `"labels":{"site":"a"}`},
-		{account.BackendTunnelGroup, `{"description":null,"id":"` + ids[account.BackendTunnelGroup] + `"}`, `"description":""`},
+		{account.BackendTunnelGroup, `{"description":null,"id":"` + ids[account.BackendTunnelGroup] + `"}`,
+			`"description":""`},
 	} {
 		path := "/backends/" + string(c.kind) + "/" + ids[c.kind]
 		if got := a.do("PATCH", path, a.admin, c.patch).want(200).text; !strings.Contains(got, c.want) {
@@ -110,7 +117,8 @@ func TestBackendPatches(t *testing.T) {
 		}
 		before := a.get(path).want(200).text
 		a.Clock.Step(time.Minute)
-		storetest.Equal(t, "the same again", a.do("PATCH", path, a.admin, c.patch).want(200).text, before) // updated_at included
+		// updated_at included
+		storetest.Equal(t, "the same again", a.do("PATCH", path, a.admin, c.patch).want(200).text, before)
 	}
 }
 
@@ -125,7 +133,8 @@ func TestBackendsRefuseWhatIsWrong(t *testing.T) {
 	}{
 		{"failover", `{}`, []string{"backends"}},
 		{"failover", `{"backends":null,"health":7,"metadata":7}`, []string{"backends", "health", "metadata"}},
-		{"failover", `{"backends":["x",7],"health":{"http_status":[1,"x",null],"y":1}}`, []string{"backends[1]", "health.http_status[0]", "health.http_status[1]", "health.http_status[2]", "health.y"}},
+		{"failover", `{"backends":["x",7],"health":{"http_status":[1,"x",null],"y":1}}`,
+			[]string{"backends[1]", "health.http_status[0]", "health.http_status[1]", "health.http_status[2]", "health.y"}},
 		{"failover", `{"backends":["x"]}`, []string{"backends"}},
 		{"failover", `{"backends":["` + ids[account.BackendStatic] + `"],` +
 			`"health":{"window_seconds":301,"min_answers":-1,"failure_percent":101,"min_clients":1.5}}`,
@@ -134,7 +143,8 @@ func TestBackendsRefuseWhatIsWrong(t *testing.T) {
 		{"weighted", `{"backends":{"x":"y","z":null,"a":-1,"a":1.5}}`, []string{"backends.x", "backends.z", "backends.a"}},
 		{"tunnel_group", `{"labels":{"a":7,"":"x"}}`, []string{"labels.a", "labels"}},
 		{"tunnel_group", `{"labels":"app=api","tunnels":[]}`, []string{"labels", "tunnels"}},
-		{"http_response", `{"status_code":"x","headers":{"a b":"c","n":null},"body":7}`, []string{"status_code", "headers.n", "body"}},
+		{"http_response", `{"status_code":"x","headers":{"a b":"c","n":null},"body":7}`,
+			[]string{"status_code", "headers.n", "body"}},
 		{"http_response", `{"status_code":99,"headers":{"a b":"c"}}`, []string{"status_code", "headers.a b"}},
 		{"static", `{"address":"x","tls":{"enabled":"yes"},"id":"y"}`, []string{"address", "tls.enabled", "id"}},
 		{"static", `{"tls":true}`, []string{"address", "tls"}},

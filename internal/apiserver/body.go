@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// body is a JSON object whose fields are taken one by one, so that every broken rule can be told: unknown and repeated fields, wrong
-// types, text that is no Unicode.
+// body is a JSON object whose fields are taken one by one, so that every broken rule can be told:
+// unknown and repeated fields, wrong types, text that is no Unicode.
 type body struct {
 	top    *object
 	broken []account.FieldError
@@ -208,7 +208,8 @@ func (o *object) decode(name string, value json.RawMessage, into any, rule strin
 	return true
 }
 
-// namesReplacement says whether the text itself has the replacement character, which otherwise stands for what was no character.
+// namesReplacement says whether the text itself has the replacement character, which otherwise
+// stands for what was no character.
 func namesReplacement(value json.RawMessage) bool {
 	return bytes.ContainsRune(value, utf8.RuneError) || bytes.Contains(bytes.ToLower(value), []byte(`\ufffd`))
 }

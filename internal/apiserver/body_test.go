@@ -12,10 +12,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// FuzzBody: a body is read as encoding/json would read it, or refused with a code of ours; nothing of it gets lost unsaid.
+// FuzzBody: a body is read as encoding/json would read it, or refused with a code of ours; nothing
+// of it gets lost unsaid.
 func FuzzBody(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"description":"a","metadata":null}`, `{"binding":{"endpoint_selectors":["a",1],"csr":7}}`, `{"a":1,"a":2}`,
-		`{"deployment":null,"x":{"y":[]}}`, `[]`, `{"description":"\ud800"}`, `{"":""}`, "{\"\\u0000\":1}", `{"enabled_features":["bindings"]} x`} {
+	for _, seed := range []string{`{}`, `{"description":"a","metadata":null}`,
+		`{"binding":{"endpoint_selectors":["a",1],"csr":7}}`, `{"a":1,"a":2}`,
+		`{"deployment":null,"x":{"y":[]}}`, `[]`, `{"description":"\ud800"}`, `{"":""}`, "{\"\\u0000\":1}",
+		`{"enabled_features":["bindings"]} x`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -35,7 +38,8 @@ func FuzzBody(f *testing.F) {
 			return
 		}
 		patch := readOperatorPatch(b.top)
-		if text, ok := std["description"].(string); ok && len(b.broken) == 0 && (patch.Description == nil || *patch.Description != text) {
+		if text, ok := std["description"].(string); ok && len(b.broken) == 0 &&
+			(patch.Description == nil || *patch.Description != text) {
 			t.Fatalf("%q: description %v, want %q", raw, patch.Description, text)
 		}
 		known := "description metadata enabled_features region deployment binding"

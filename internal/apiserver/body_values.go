@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// ownID takes an id that says again which object the request is about, or none. Clients of the public API may send it with an update.
+// ownID takes an id that says again which object the request is about, or none. Clients of the
+// public API may send it with an update.
 func (o *object) ownID(c *call) {
 	if id := o.text("id"); id != nil && *id != "" && *id != c.r.PathValue("id") {
 		o.bad("id", *id, "does not change; leave it out")
@@ -75,7 +76,8 @@ func (o *object) boolean(name string) *bool {
 	return &b
 }
 
-// mapOf takes an object whose fields all have values of one type: nil when absent, the empty one for null.
+// mapOf takes an object whose fields all have values of one type: nil when absent, the empty one
+// for null.
 func mapOf[V any](o *object, name, rule string, take func(o *object, name string) *V) *map[string]V {
 	value, null, present := o.take(name)
 	if !present {

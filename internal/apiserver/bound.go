@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// boundTime is after how long a page of bound endpoints is answered as far as it got: selectors are somebody else's, and may be slow.
+// boundTime is after how long a page of bound endpoints is answered as far as it got: selectors are
+// somebody else's, and may be slow.
 const boundTime = time.Second
 
 type boundList struct {
@@ -20,7 +21,8 @@ type boundList struct {
 	NextPageURI *string            `json:"next_page_uri"`
 }
 
-// listBound answers with the endpoints that the operator's selectors admit. A page may be short and have a next one.
+// listBound answers with the endpoints that the operator's selectors admit. A page may be short and
+// have a next one.
 func (s *server) listBound(c *call) error {
 	q := c.parseQuery("before_id", "limit")
 	page := q.page()
@@ -49,16 +51,19 @@ func (s *server) listBound(c *call) error {
 	return c.writeJSON(http.StatusOK, list)
 }
 
-// boundPage reads the account's endpoints until the page is full or boundTime has passed. last is the last one that was looked at; more says
-// that there are others.
-func (s *server) boundPage(c *call, page account.Page, admits func(*account.Endpoint) bool) (found []account.Endpoint, last string, more bool, err error) {
+// boundPage reads the account's endpoints until the page is full or boundTime has passed. last is
+// the last one that was looked at; more says that there are others.
+func (s *server) boundPage(
+	c *call, page account.Page, admits func(*account.Endpoint) bool,
+) (found []account.Endpoint, last string, more bool, err error) {
 	limit := page.Limit
 	if limit == 0 {
 		limit = account.DefaultPageLimit
 	}
 	found, last = []account.Endpoint{}, page.BeforeID
 	for until := s.opt.Clock().Add(boundTime); ; {
-		some, err := s.opt.Endpoints.ListEndpoints(c.r.Context(), c.accountID(), account.EndpointFilter{Binding: account.BindingKubernetes},
+		some, err := s.opt.Endpoints.ListEndpoints(c.r.Context(), c.accountID(),
+			account.EndpointFilter{Binding: account.BindingKubernetes},
 			account.Page{BeforeID: last, Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, "", false, err

@@ -24,14 +24,17 @@ func admitParts(o *apiserver.Options) {
 			return nil, account.Invalid(fmt.Sprintf("binding.endpoint_selectors[%d]", i), "(", "does not compile")
 		}
 		return func(e *account.Endpoint) bool {
-			return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s string) bool { return strings.Contains(e.URL, s) })
+			return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s string) bool {
+				return strings.Contains(e.URL, s)
+			})
 		}, nil
 	}
 }
 
 func (a *api) operatorWith(key, binding string) string {
 	a.t.Helper()
-	return into[account.Operator](a.do("POST", "/kubernetes_operators", key, `{"enabled_features":["bindings"],"binding":`+binding+`}`).want(201)).ID
+	return into[account.Operator](a.do("POST", "/kubernetes_operators", key,
+		`{"enabled_features":["bindings"],"binding":`+binding+`}`).want(201)).ID
 }
 
 // bound follows the pages of an operator's endpoints.
@@ -63,9 +66,11 @@ func TestBoundEndpointsAreThoseThatTheSelectorsAdmit(t *testing.T) {
 	}
 	odd := a.operatorWith(a.admin, `{"endpoint_selectors":["prod"]}`)
 	for _, query := range []string{"", "?limit=1", "?limit=2", "?limit=3"} {
-		storetest.Equal(t, "of one selector"+query, fmt.Sprint(a.bound(a.admin, odd, query)), "[http://e5.prod http://e3.prod http://e1.prod]")
+		storetest.Equal(t, "of one selector"+query, fmt.Sprint(a.bound(a.admin, odd, query)),
+			"[http://e5.prod http://e3.prod http://e1.prod]")
 	}
-	storetest.Equal(t, "of two", fmt.Sprint(a.bound(a.admin, a.operatorWith(a.admin, `{"endpoint_selectors":["e0","e5"]}`), "")), "[http://e5.prod http://e0.demo]")
+	storetest.Equal(t, "of two", fmt.Sprint(a.bound(a.admin, a.operatorWith(a.admin, `{"endpoint_selectors":["e0","e5"]}`),
+		"")), "[http://e5.prod http://e0.demo]")
 	storetest.Equal(t, "of none", len(a.bound(a.admin, a.operatorWith(a.admin, `{}`), "?limit=4")), 7)
 	storetest.Equal(t, "without a binding", len(a.bound(a.admin, a.operatorWith(a.admin, `null`), "")), 0)
 	idle := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, `{"binding":{}}`).want(201)).ID

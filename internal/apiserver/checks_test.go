@@ -34,22 +34,35 @@ func checks(k checkKeys) map[string]check {
 		return func(h http.Header) { h["Service-Version"] = values }
 	}
 	return map[string]check{
-		"no key":                           {change: func(h http.Header) { h.Del("Authorization") }, status: 401, code: account.CodeNoCredential},
-		"no bearer":                        {change: func(h http.Header) { h.Set("Authorization", "Basic eDp5") }, status: 401, code: account.CodeNoCredential},
-		"empty bearer":                     {key: " ", status: 401, code: account.CodeNoCredential},
-		"unknown key before all else":      {key: "flk_x", path: "/none", change: version(), status: 401, code: account.CodeUnknownCredential},
-		"an authtoken":                     {key: k.token, status: 401, code: account.CodeWrongKind},
-		"an expired key":                   {key: k.expired, status: 401, code: account.CodeExpired},
-		"no version before the route":      {path: "/none", change: version(), status: 400, code: account.CodeVersionHeader},
-		"wrong version":                    {change: version("3"), status: 400, code: account.CodeVersionHeader},
-		"conflicting versions":             {change: version("2", "3"), status: 400, code: account.CodeVersionHeader},
-		"conflict with another name":       {change: func(h http.Header) { h.Set("Other-Version", "1") }, status: 400, code: account.CodeVersionHeader},
-		"agreeing versions":                {change: func(h http.Header) { h.Set("Other-Version", "2") }, status: 200},
-		"another name alone":               {change: func(h http.Header) { h.Del("Service-Version"); h.Set("Other-Version", "2") }, status: 200},
-		"lower-case bearer":                {change: func(h http.Header) { h.Set("Authorization", "bearer "+k.admin) }, status: 200},
-		"scope before a wrong method":      {key: k.reader, method: "DELETE", status: 403, code: account.CodeScope},
-		"scope before an unknown route":    {key: k.operator, path: "/none", status: 403, code: account.CodeScope},
-		"a reader may not register":        {key: k.reader, method: "POST", path: "/kubernetes_operators", body: "{}", status: 403, code: account.CodeScope},
+		"no key": {change: func(h http.Header) {
+			h.Del("Authorization")
+		}, status: 401, code: account.CodeNoCredential},
+		"no bearer": {change: func(h http.Header) {
+			h.Set("Authorization", "Basic eDp5")
+		}, status: 401, code: account.CodeNoCredential},
+		"empty bearer": {key: " ", status: 401, code: account.CodeNoCredential},
+		"unknown key before all else": {key: "flk_x", path: "/none", change: version(), status: 401,
+			code: account.CodeUnknownCredential},
+		"an authtoken":                {key: k.token, status: 401, code: account.CodeWrongKind},
+		"an expired key":              {key: k.expired, status: 401, code: account.CodeExpired},
+		"no version before the route": {path: "/none", change: version(), status: 400, code: account.CodeVersionHeader},
+		"wrong version":               {change: version("3"), status: 400, code: account.CodeVersionHeader},
+		"conflicting versions":        {change: version("2", "3"), status: 400, code: account.CodeVersionHeader},
+		"conflict with another name": {change: func(h http.Header) {
+			h.Set("Other-Version", "1")
+		}, status: 400, code: account.CodeVersionHeader},
+		"agreeing versions": {change: func(h http.Header) { h.Set("Other-Version", "2") }, status: 200},
+		"another name alone": {change: func(h http.Header) {
+			h.Del("Service-Version")
+			h.Set("Other-Version", "2")
+		}, status: 200},
+		"lower-case bearer": {change: func(h http.Header) {
+			h.Set("Authorization", "bearer "+k.admin)
+		}, status: 200},
+		"scope before a wrong method":   {key: k.reader, method: "DELETE", status: 403, code: account.CodeScope},
+		"scope before an unknown route": {key: k.operator, path: "/none", status: 403, code: account.CodeScope},
+		"a reader may not register": {key: k.reader, method: "POST", path: "/kubernetes_operators", body: "{}",
+			status: 403, code: account.CodeScope},
 		"an operator sees no sessions":     {key: k.operator, path: "/tunnel_sessions", status: 403, code: account.CodeScope},
 		"an operator reads endpoints":      {key: k.operator, status: 200},
 		"a reader reads sessions":          {key: k.reader, path: "/tunnel_sessions", status: 200},
@@ -69,7 +82,8 @@ func checks(k checkKeys) map[string]check {
 func TestChecksComeInOrder(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, func(o *apiserver.Options) { o.VersionHeaders = []string{"Other-Version"} })
-	k := checkKeys{admin: a.admin, reader: a.key(a.AccountID, account.ScopeRead), operator: a.key(a.AccountID, account.ScopeOperator)}
+	k := checkKeys{admin: a.admin, reader: a.key(a.AccountID, account.ScopeRead),
+		operator: a.key(a.AccountID, account.ScopeOperator)}
 	var err error
 	_, k.token, err = a.Store.CreateAuthtoken(t.Context(), a.AccountID, "", nil)
 	storetest.Must(t, err)
@@ -104,7 +118,8 @@ func TestChecksComeInOrder(t *testing.T) {
 			}
 		})
 	}
-	if allow := a.do("PUT", "/kubernetes_operators/x", a.admin, "").want(405).header.Get("Allow"); allow != "DELETE, GET, PATCH" {
+	if allow := a.do("PUT", "/kubernetes_operators/x", a.admin, "").
+		want(405).header.Get("Allow"); allow != "DELETE, GET, PATCH" {
 		t.Errorf("Allow: %q", allow)
 	}
 }
@@ -156,7 +171,9 @@ type brokenEndpoints struct {
 	err error
 }
 
-func (b brokenEndpoints) ListEndpoints(_ context.Context, _ string, _ account.EndpointFilter, _ account.Page) (*account.EndpointPage, error) {
+func (b brokenEndpoints) ListEndpoints(
+	_ context.Context, _ string, _ account.EndpointFilter, _ account.Page,
+) (*account.EndpointPage, error) {
 	if b.err == nil {
 		panic("secret of the panic")
 	}
@@ -172,8 +189,9 @@ func TestOwnFailuresShowTheirCauseOnlyInTheLog(t *testing.T) {
 	}{
 		"panic":       {nil, 500, account.CodeInternal},
 		"plain error": {errors.New("secret of the plain error"), 500, account.CodeInternal},
-		"unavailable": {&account.Error{Code: account.CodeUnavailable, Msg: "the store is not available", Cause: errors.New("secret of the store")}, 503, account.CodeUnavailable},
-		"wrapped":     {fmt.Errorf("secret: %w", account.Errorf(account.CodeNotFound, "no")), 404, account.CodeNotFound},
+		"unavailable": {&account.Error{Code: account.CodeUnavailable, Msg: "the store is not available",
+			Cause: errors.New("secret of the store")}, 503, account.CodeUnavailable},
+		"wrapped": {fmt.Errorf("secret: %w", account.Errorf(account.CodeNotFound, "no")), 404, account.CodeNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, func(o *apiserver.Options) { o.Endpoints = brokenEndpoints{err: c.err} })

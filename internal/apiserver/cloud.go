@@ -43,9 +43,11 @@ func (s *server) createEndpoint(c *call) error {
 		return err
 	}
 	if f.kind != nil && *f.kind != "" && *f.kind != account.TypeCloud {
-		b.top.bad("type", *f.kind, `only endpoints of type "cloud" are made here; agents make their own: fairlead http 8080 --url http://NAME.NAMESPACE`)
+		b.top.bad("type", *f.kind,
+			`only endpoints of type "cloud" are made here; agents make their own: fairlead http 8080 --url http://NAME.NAMESPACE`)
 	}
-	e := account.Endpoint{AccountID: c.accountID(), Principal: &account.Ref{ID: c.key.ID}, Bindings: []string{account.BindingKubernetes}}
+	e := account.Endpoint{AccountID: c.accountID(), Principal: &account.Ref{ID: c.key.ID},
+		Bindings: []string{account.BindingKubernetes}}
 	if f.bindings != nil && len(*f.bindings) > 0 {
 		e.Bindings = *f.bindings
 	}
@@ -64,10 +66,14 @@ func (s *server) createEndpoint(c *call) error {
 	return c.writeJSON(http.StatusCreated, made)
 }
 
-// applyNew completes a new endpoint from what was sent. The error lists the rules that are not in the body yet.
-func (s *server) applyNew(c *call, b *body, f endpointFields, e *account.Endpoint) (facts account.PolicyFacts, err error) {
+// applyNew completes a new endpoint from what was sent. The error lists the rules that are not in
+// the body yet.
+func (s *server) applyNew(
+	c *call, b *body, f endpointFields, e *account.Endpoint,
+) (facts account.PolicyFacts, err error) {
 	if len(e.Bindings) != 1 {
-		b.top.bad("bindings", strings.Join(e.Bindings, ","), "an endpoint has exactly one binding: kubernetes, internal or public")
+		b.top.bad("bindings", strings.Join(e.Bindings, ","),
+			"an endpoint has exactly one binding: kubernetes, internal or public")
 		return facts, nil
 	}
 	if f.url == nil {
@@ -108,7 +114,8 @@ func (s *server) updateEndpoint(c *call) error {
 	return c.writeJSON(http.StatusOK, patched)
 }
 
-// maxPatchTries is how often a change is applied anew because the policy that its marks stand for has changed between reading and writing.
+// maxPatchTries is how often a change is applied anew because the policy that its marks stand for
+// has changed between reading and writing.
 const maxPatchTries = 3
 
 func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.Endpoint, error) {
@@ -117,7 +124,8 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 		return nil, err
 	}
 	if existing.Type != account.TypeCloud { // the store says what to do instead
-		return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{}, account.PolicyFacts{})
+		return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, account.EndpointPatch{},
+			account.PolicyFacts{})
 	}
 	f.keepIdentity(b, existing)
 	var facts account.PolicyFacts
@@ -139,7 +147,8 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 	return s.opt.CloudEndpoints.PatchEndpoint(c.r.Context(), c.caller(), existing.ID, f.EndpointPatch, facts)
 }
 
-// keepIdentity refuses another type, URL, binding or name. Empty values name none: generated clients send them.
+// keepIdentity refuses another type, URL, binding or name. Empty values name none: generated
+// clients send them.
 func (f *endpointFields) keepIdentity(b *body, e *account.Endpoint) {
 	const rule = "does not change; delete the endpoint and make another one, or leave it out"
 	if f.kind != nil && *f.kind != "" && *f.kind != e.Type {
@@ -169,7 +178,8 @@ func (s *server) deleteEndpoint(c *call) error {
 	return nil
 }
 
-// restorePolicy puts the secrets of the stored policy in the place of the marks that a GET showed instead of them.
+// restorePolicy puts the secrets of the stored policy in the place of the marks that a GET showed
+// instead of them.
 func (s *server) restorePolicy(c *call, text, stored string) (restored string, broken []account.FieldError) {
 	if len(text) > account.MaxTrafficPolicy {
 		return text, nil // another rule refuses it
@@ -178,9 +188,11 @@ func (s *server) restorePolicy(c *call, text, stored string) (restored string, b
 	var unknown redact.UnknownMarkError
 	switch {
 	case errors.As(err, &unknown):
-		return text, []account.FieldError{{Field: "traffic_policy", Value: unknown.Mark, Rule: "stands for a secret that this endpoint does not have; give the secret itself"}}
+		return text, []account.FieldError{{Field: "traffic_policy", Value: unknown.Mark,
+			Rule: "stands for a secret that this endpoint does not have; give the secret itself"}}
 	case err != nil:
-		return text, []account.FieldError{{Field: "traffic_policy", Value: "", Rule: "cannot be read: give a YAML or JSON document"}}
+		return text, []account.FieldError{
+			{Field: "traffic_policy", Value: "", Rule: "cannot be read: give a YAML or JSON document"}}
 	}
 	return restored, nil
 }
@@ -191,7 +203,8 @@ func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFa
 	case text == "":
 		return account.PolicyFacts{}, nil
 	case s.opt.CheckPolicy == nil:
-		return account.PolicyFacts{}, account.Invalid("traffic_policy", "", "this server does not run traffic policies; leave it out, and use backend_id")
+		return account.PolicyFacts{},
+			account.Invalid("traffic_policy", "", "this server does not run traffic policies; leave it out, and use backend_id")
 	}
 	return s.opt.CheckPolicy(text, e.Scheme, e.Bindings[0])
 }

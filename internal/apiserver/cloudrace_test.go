@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// A change whose marks stand for secrets never brings a secret back that another change has replaced between its reading and its writing.
+// A change whose marks stand for secrets never brings a secret back that another change has
+// replaced between its reading and its writing.
 func TestConcurrentChangesLoseNoSecret(t *testing.T) {
 	t.Parallel()
 	var meanwhile func() // between reading and writing
@@ -31,11 +32,13 @@ func TestConcurrentChangesLoseNoSecret(t *testing.T) {
 	id := a.cloud("http://shop.demo", `,"traffic_policy":"secret: old"`)
 	put := func(text string) {
 		t.Helper()
-		_, err := a.Store.PatchEndpoint(t.Context(), account.Caller{AccountID: a.AccountID}, id, account.EndpointPatch{TrafficPolicy: &text}, account.PolicyFacts{Digest: text})
+		_, err := a.Store.PatchEndpoint(t.Context(), account.Caller{AccountID: a.AccountID}, id,
+			account.EndpointPatch{TrafficPolicy: &text}, account.PolicyFacts{Digest: text})
 		storetest.Must(t, err)
 	}
 	byMarks := func() *answer {
-		return a.do("PATCH", "/endpoints/"+id, a.admin, fmt.Sprintf(`{"traffic_policy":%q}`, "# by marks\nsecret: "+testMark(a.AccountID, "old")))
+		return a.do("PATCH", "/endpoints/"+id, a.admin,
+			fmt.Sprintf(`{"traffic_policy":%q}`, "# by marks\nsecret: "+testMark(a.AccountID, "old")))
 	}
 	meanwhile = func() { put("secret: new") }
 	byMarks().want(400, account.CodeInvalid) // as it would have been, had it come after the other one

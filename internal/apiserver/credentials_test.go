@@ -17,12 +17,14 @@ import (
 func TestAPIKeyLife(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	made := a.do("POST", "/api_keys", a.admin, `{"description":"ci","metadata":"m","scopes":["read"],"expires_at":"2030-01-31T01:00:00+01:00","owner_id":"ignored"}`).want(201)
+	made := a.do("POST", "/api_keys", a.admin,
+		`{"description":"ci","metadata":"m","scopes":["read"],"expires_at":"2030-01-31T01:00:00+01:00","owner_id":"ignored"}`).want(201)
 	id, secret := made.body["id"].(string), made.body["token"].(string)
 	if !strings.HasPrefix(secret, account.APIKeyPrefix) || !account.ValidID(account.PrefixAPIKey, id) {
 		t.Errorf("made %s", made.text)
 	}
-	storetest.Equal(t, "fields", sortedKeys(made.body), "created_at description expires_at id last_used_at metadata scopes token uri")
+	storetest.Equal(t, "fields", sortedKeys(made.body),
+		"created_at description expires_at id last_used_at metadata scopes token uri")
 	storetest.Equal(t, "expires_at", made.body["expires_at"], any("2030-01-31T00:00:00Z"))
 	storetest.Equal(t, "uri", made.body["uri"], any(base+"/api_keys/"+id))
 	a.do("GET", "/endpoints", secret, "").want(200)
@@ -31,10 +33,12 @@ func TestAPIKeyLife(t *testing.T) {
 	storetest.Equal(t, "the secret is shown once", read.body["token"], nil)
 	storetest.Equal(t, "empty patch", a.do("PATCH", at, a.admin, "{}").want(200).text, read.text)
 	patched := a.do("PATCH", at, a.admin, `{"description":null,"expires_at":null,"scopes":["operator"]}`).want(200)
-	storetest.Equal(t, "patched", fmt.Sprint(patched.body["description"], patched.body["metadata"], patched.body["expires_at"], patched.body["scopes"], patched.body["token"]),
+	storetest.Equal(t, "patched", fmt.Sprint(patched.body["description"], patched.body["metadata"],
+		patched.body["expires_at"], patched.body["scopes"], patched.body["token"]),
 		"m<nil> [operator] <nil>")
 	a.do("GET", "/tunnel_sessions", secret, "").want(403, account.CodeScope) // at once
-	storetest.Equal(t, "null is the default", fmt.Sprint(a.do("PATCH", at, a.admin, `{"scopes":null}`).want(200).body["scopes"]), "[admin]")
+	storetest.Equal(t, "null is the default",
+		fmt.Sprint(a.do("PATCH", at, a.admin, `{"scopes":null}`).want(200).body["scopes"]), "[admin]")
 	a.do("DELETE", at, a.admin, "").want(204)
 	a.do("GET", "/endpoints", secret, "").want(401, account.CodeUnknownCredential)
 	a.get(at).want(404, account.CodeNotFound)
@@ -69,7 +73,8 @@ func TestTheLastAdminKeyStays(t *testing.T) {
 			admin = "/api_keys/" + k.ID
 		}
 	}
-	for _, refused := range []*answer{a.do("DELETE", admin, a.admin, ""), a.do("PATCH", admin, a.admin, `{"scopes":["read"]}`)} {
+	for _, refused := range []*answer{a.do("DELETE", admin, a.admin, ""),
+		a.do("PATCH", admin, a.admin, `{"scopes":["read"]}`)} {
 		refused.want(409, account.CodeInUse)
 		if !strings.Contains(refused.text, "last admin key") {
 			t.Errorf("answer %s", refused.text)
@@ -84,19 +89,22 @@ func TestTheLastAdminKeyStays(t *testing.T) {
 func TestCredentialLife(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	made := a.do("POST", "/credentials", a.admin, `{"description":"alice","acl":["bind:HTTP://Api.Demo:80","connect:*"],"owner_id":null}`).want(201)
+	made := a.do("POST", "/credentials", a.admin,
+		`{"description":"alice","acl":["bind:HTTP://Api.Demo:80","connect:*"],"owner_id":null}`).want(201)
 	id, secret := made.body["id"].(string), made.body["token"].(string)
 	if !strings.HasPrefix(secret, account.AuthtokenPrefix) || !account.ValidID(account.PrefixCredential, id) {
 		t.Errorf("made %s", made.text)
 	}
-	storetest.Equal(t, "fields", sortedKeys(made.body), "acl created_at description expires_at id last_used_at metadata token uri")
+	storetest.Equal(t, "fields", sortedKeys(made.body),
+		"acl created_at description expires_at id last_used_at metadata token uri")
 	storetest.Equal(t, "acl", fmt.Sprint(made.body["acl"]), "[bind:http://api.demo connect:*]")
 	at := "/credentials/" + id
 	read := a.get(at).want(200)
 	storetest.Equal(t, "the secret is shown once", read.body["token"], nil)
 	storetest.Equal(t, "uri", read.body["uri"], any(base+at))
 	patched := a.do("PATCH", at, a.admin, `{"metadata":"x","acl":null,"expires_at":"2030-01-01T00:00:00Z"}`).want(200)
-	storetest.Equal(t, "patched", fmt.Sprint(patched.body["description"], patched.body["metadata"], patched.body["acl"], patched.body["expires_at"]), "alicex[bind:*]2030-01-01T00:00:00Z")
+	storetest.Equal(t, "patched", fmt.Sprint(patched.body["description"], patched.body["metadata"], patched.body["acl"],
+		patched.body["expires_at"]), "alicex[bind:*]2030-01-01T00:00:00Z")
 	storetest.Equal(t, "no difference", a.do("PATCH", at, a.admin, `{"metadata":"x"}`).want(200).text, patched.text)
 	a.do("DELETE", at, a.admin, "").want(204)
 	a.get(at).want(404)
@@ -117,11 +125,15 @@ func TestCredentialRulesAreAllTold(t *testing.T) {
 		method, path, body string
 		fields             []string
 	}{
-		{"POST", "/api_keys", `{"description":1,"metadata":"\u0000","scopes":["root","read","read"],"expires_at":"2020-01-01T00:00:00Z","colour":1}`,
+		{"POST", "/api_keys",
+			`{"description":1,"metadata":"\u0000","scopes":["root","read","read"],"expires_at":"2020-01-01T00:00:00Z","colour":1}`,
 			[]string{"description", "metadata", "scopes", "expires_at", "colour"}},
-		{"POST", "/api_keys", `{"scopes":[],"expires_at":"tomorrow","id":"ak-x","token":"flk_mine"}`, []string{"scopes", "expires_at", "id", "token"}},
-		{"PATCH", "/api_keys/" + key, `{"description":"` + long + `","scopes":[1],"expires_at":7}`, []string{"description", "scopes[0]", "expires_at"}},
-		{"POST", "/credentials", `{"acl":["bind:ftp://a.b"],"description":"` + long + `","expires_at":"2020-01-01T00:00:00Z"}`, []string{"acl", "description", "expires_at"}},
+		{"POST", "/api_keys", `{"scopes":[],"expires_at":"tomorrow","id":"ak-x","token":"flk_mine"}`,
+			[]string{"scopes", "expires_at", "id", "token"}},
+		{"PATCH", "/api_keys/" + key, `{"description":"` + long + `","scopes":[1],"expires_at":7}`,
+			[]string{"description", "scopes[0]", "expires_at"}},
+		{"POST", "/credentials", `{"acl":["bind:ftp://a.b"],"description":"` + long +
+			`","expires_at":"2020-01-01T00:00:00Z"}`, []string{"acl", "description", "expires_at"}},
 		{"PATCH", "/credentials/" + token, `{"acl":[],"scopes":["admin"]}`, []string{"acl", "scopes"}},
 	} {
 		rules := a.do(c.method, c.path, a.admin, c.body).want(400, account.CodeInvalid).rules()
@@ -188,14 +200,17 @@ func TestAnotherAccountsCredentialsAreUnknown(t *testing.T) {
 	for _, path := range []string{"/api_keys/" + key.ID, "/credentials/" + token.ID} {
 		unknown := path[:len(path)-1] + "0"
 		for method, body := range map[string]string{"GET": "", "PATCH": `{"description":"theirs"}`, "DELETE": ""} {
-			foreign, none := a.do(method, path, theirs, body).want(404, account.CodeNotFound), a.do(method, unknown, theirs, body).want(404, account.CodeNotFound)
-			storetest.Equal(t, "message", strings.ReplaceAll(foreign.body["msg"].(string), path[strings.LastIndex(path, "/")+1:], "ID"),
+			foreign, none := a.do(method, path, theirs, body).want(404, account.CodeNotFound),
+				a.do(method, unknown, theirs, body).want(404, account.CodeNotFound)
+			storetest.Equal(t, "message", strings.ReplaceAll(foreign.body["msg"].(string), path[strings.LastIndex(path, "/")+1:],
+				"ID"),
 				strings.ReplaceAll(none.body["msg"].(string), unknown[strings.LastIndex(unknown, "/")+1:], "ID"))
 		}
 		storetest.Equal(t, "unchanged", a.get(path).want(200).body["description"], any("mine"))
 	}
 	for _, path := range []string{"/api_keys", "/credentials", "/api_keys?before_id=zz", "/credentials?before_id=zz"} {
-		if got := a.do("GET", path, theirs, "").want(200); strings.Contains(got.text, "mine") || strings.Contains(got.text, key.ID) || strings.Contains(got.text, token.ID) {
+		if got := a.do("GET", path, theirs, "").want(200); strings.Contains(got.text, "mine") ||
+			strings.Contains(got.text, key.ID) || strings.Contains(got.text, token.ID) {
 			t.Errorf("%s shows another account's: %s", path, got.text)
 		}
 	}

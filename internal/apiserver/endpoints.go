@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// endpointList is a page of endpoints. The version of every page is the first page's: a watch continues there.
+// endpointList is a page of endpoints. The version of every page is the first page's: a watch
+// continues there.
 type endpointList struct {
 	Endpoints       []account.Endpoint      `json:"endpoints"`
 	URI             string                  `json:"uri"`
@@ -38,23 +39,27 @@ func (s *server) listEndpoints(c *call) error {
 	if version, err = listVersion(version, found.Version); err != nil {
 		return err
 	}
-	list := endpointList{Endpoints: found.Endpoints, URI: s.uri("endpoints"), ResourceVersion: *version, AccountID: c.accountID(), StoreID: found.StoreID}
+	list := endpointList{Endpoints: found.Endpoints, URI: s.uri("endpoints"), ResourceVersion: *version,
+		AccountID: c.accountID(), StoreID: found.StoreID}
 	for i := range list.Endpoints {
 		s.fillEndpoint(&list.Endpoints[i])
 	}
 	if n := len(list.Endpoints); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Endpoints[n-1].ID, q, url.Values{"resource_version": {version.String()}})
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Endpoints[n-1].ID, q,
+			url.Values{"resource_version": {version.String()}})
 	}
 	return c.writeJSON(http.StatusOK, list)
 }
 
-// listVersion is the version of every page of a list: the first page's, which later ones carry along.
+// listVersion is the version of every page of a list: the first page's, which later ones carry
+// along.
 func listVersion(given *account.ResourceVersion, now account.ResourceVersion) (*account.ResourceVersion, error) {
 	switch {
 	case given == nil:
 		return &now, nil
 	case given.Epoch != now.Epoch || given.Seq > now.Seq:
-		return nil, account.Errorf(account.CodeGone, "resource_version %s is not of this store; list again from the first page", given)
+		return nil, account.Errorf(account.CodeGone,
+			"resource_version %s is not of this store; list again from the first page", given)
 	}
 	return given, nil
 }
@@ -80,7 +85,8 @@ func (s *server) fillEndpoint(e *account.Endpoint) {
 	s.fillPrincipal(e.Principal)
 }
 
-// fillPrincipal sets the URI of an API key, an authtoken or a user. An identity provider, which ends sessions by a logout of its own, has none here.
+// fillPrincipal sets the URI of an API key, an authtoken or a user. An identity provider, which
+// ends sessions by a logout of its own, has none here.
 func (s *server) fillPrincipal(ref *account.Ref) {
 	switch {
 	case ref == nil:

@@ -41,7 +41,8 @@ func (s *server) listAudit(c *call) error {
 		s.fillAudit(&list.Events[i])
 	}
 	if n := len(list.Events); n > 0 {
-		list.NextPageURI = c.nextPage(found.More, list.URI, list.Events[n-1].ID, q, url.Values{"resource_version": {version.String()}})
+		list.NextPageURI = c.nextPage(found.More, list.URI, list.Events[n-1].ID, q,
+			url.Values{"resource_version": {version.String()}})
 	}
 	return c.writeJSON(http.StatusOK, list)
 }
@@ -70,7 +71,8 @@ func (s *server) watchAudit(c *call, f account.AuditFilter, v account.ResourceVe
 			lines := make([]any, 0, len(events))
 			for i := range events {
 				s.fillAudit(&events[i])
-				lines = append(lines, &account.AuditLine{Type: account.Added, ResourceVersion: events[i].ResourceVersion, Event: &events[i]})
+				lines = append(lines, &account.AuditLine{Type: account.Added, ResourceVersion: events[i].ResourceVersion,
+					Event: &events[i]})
 			}
 			return lines, len(events) == watchBatch, nil
 		},
@@ -92,8 +94,9 @@ func (q *query) auditFilter() account.AuditFilter {
 // audited are the routes of the objects that events are about, by the prefix of their ids.
 func audited(prefix string) []string {
 	routes := map[string][]string{
-		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"}, account.PrefixOperator: {"kubernetes_operators"},
-		account.PrefixAPIKey: {"api_keys"}, account.PrefixCredential: {"credentials"},
+		account.PrefixEndpoint: {"endpoints"}, account.PrefixTunnelSession: {"tunnel_sessions"},
+		account.PrefixOperator: {"kubernetes_operators"},
+		account.PrefixAPIKey:   {"api_keys"}, account.PrefixCredential: {"credentials"},
 		account.PrefixUser: {"app", "users"}, account.PrefixAppSession: {"app", "sessions"},
 	}
 	for _, kind := range account.BackendKinds() {

@@ -41,7 +41,8 @@ func TestEventsTellWhoDidWhat(t *testing.T) {
 		t.Errorf("the secret is told, or the next page is not: %s", text.text)
 	}
 	a.get("/events?type=api_key.created&object_id=" + key.ID).want(200)
-	for _, query := range []string{"type=nothing", "object_id=a%20b", "watch=true", "watch=true&resource_version=1-1&limit=3", "url=http://a.b", "type="} {
+	for _, query := range []string{"type=nothing", "object_id=a%20b", "watch=true",
+		"watch=true&resource_version=1-1&limit=3", "url=http://a.b", "type="} {
 		a.get("/events?"+query).want(400, account.CodeInvalid)
 	}
 	a.get("/events/ev-none").want(404, account.CodeNotFound)
@@ -56,7 +57,8 @@ func TestEventsAreWatched(t *testing.T) {
 	a := newAPI(t, func(o *apiserver.Options) { o.Heartbeat = 50 * time.Millisecond })
 	v := into[auditPage](a.get("/events").want(200)).ResourceVersion
 	a.do("POST", "/api_keys", a.admin, `{"description":"before"}`).want(201)
-	res, err := a.srv.Client().Do(a.request("GET", "/events?watch=true&type=api_key.created&resource_version="+v.String(), a.admin, ""))
+	res, err := a.srv.Client().Do(a.request("GET", "/events?watch=true&type=api_key.created&resource_version="+v.String(),
+		a.admin, ""))
 	storetest.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	storetest.Equal(t, "status", res.StatusCode, http.StatusOK)

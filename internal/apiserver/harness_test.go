@@ -27,7 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server is
+	// closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
@@ -51,9 +52,11 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
-	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store, APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
-		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: testMark, CheckPolicy: testPolicy,
-		Logger: slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store,
+		APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
+		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: testMark,
+		CheckPolicy: testPolicy,
+		Logger:      slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	admitParts(&opt)
 	for _, change := range adjust {
 		change(&opt)
@@ -69,7 +72,8 @@ func testMark(accountID, secret string) string {
 // testPolicy takes any document that does not say "wrong"; one that names a backend refers to it.
 func testPolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	if strings.Contains(text, "wrong") {
-		return account.PolicyFacts{}, account.Invalid("traffic_policy", "wrong", "line 1, column 1: no such action for "+scheme+" and "+binding)
+		return account.PolicyFacts{}, account.Invalid("traffic_policy", "wrong",
+			"line 1, column 1: no such action for "+scheme+" and "+binding)
 	}
 	return account.PolicyFacts{Digest: text, Backends: backendID.FindAllString(text, -1)}, nil
 }
@@ -155,7 +159,8 @@ func (a *api) do(method, path, key, body string) *answer {
 
 func (a *api) get(path string) *answer { a.t.Helper(); return a.do(http.MethodGet, path, a.admin, "") }
 
-// want fails unless the answer has the status and, for errors, the code and a body of the documented shape.
+// want fails unless the answer has the status and, for errors, the code and a body of the
+// documented shape.
 func (r *answer) want(status int, code ...account.Code) *answer {
 	r.t.Helper()
 	if r.status != status {
@@ -167,7 +172,8 @@ func (r *answer) want(status int, code ...account.Code) *answer {
 	}
 	for _, c := range code {
 		details, _ := r.body["details"].(map[string]any)
-		if r.body["error_code"] != string(c) || r.body["status_code"] != float64(status) || r.body["msg"] == "" || details["operation_id"] != op {
+		if r.body["error_code"] != string(c) || r.body["status_code"] != float64(status) || r.body["msg"] == "" ||
+			details["operation_id"] != op {
 			r.t.Fatalf("error body %s, want code %s and operation id %s", r.text, c, op)
 		}
 	}

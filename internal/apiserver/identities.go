@@ -38,11 +38,13 @@ var (
 
 func (s *server) identityRoutes(routes map[string]map[string]method) {
 	routes["/app/users"] = map[string]method{http.MethodGet: {seeing, s.listUsers}}
-	routes["/app/users/{id}"] = map[string]method{http.MethodGet: {seeing, s.getUser}, http.MethodDelete: {revoking, s.revokeUser}}
+	routes["/app/users/{id}"] = map[string]method{http.MethodGet: {seeing, s.getUser},
+		http.MethodDelete: {revoking, s.revokeUser}}
 	routes["/app/users/{id}/sessions"] = map[string]method{http.MethodDelete: {revoking, s.revokeSessionsOf}}
 	routes["/app/users/{id}/endpoints"] = map[string]method{http.MethodGet: {seeing, s.listAccessed}}
 	routes["/app/sessions"] = map[string]method{http.MethodGet: {seeing, s.listAppSessions}}
-	routes["/app/sessions/{id}"] = map[string]method{http.MethodGet: {seeing, s.getAppSession}, http.MethodDelete: {revoking, s.revokeAppSession}}
+	routes["/app/sessions/{id}"] = map[string]method{http.MethodGet: {seeing, s.getAppSession},
+		http.MethodDelete: {revoking, s.revokeAppSession}}
 }
 
 func (s *server) listUsers(c *call) error {
@@ -90,15 +92,18 @@ func (s *server) listAppSessions(c *call) error {
 	return c.writeJSON(http.StatusOK, list)
 }
 
-// appID is the id in the path, of a user or of a session. One of the other kind is told where it belongs.
+// appID is the id in the path, of a user or of a session. One of the other kind is told where it
+// belongs.
 func (c *call) appID(prefix string) (string, error) {
 	if err := c.noQuery(); err != nil {
 		return "", err
 	}
 	id := c.r.PathValue("id")
-	for other, at := range map[string]string{account.PrefixUser: "/app/users/", account.PrefixAppSession: "/app/sessions/"} {
+	for other, at := range map[string]string{account.PrefixUser: "/app/users/",
+		account.PrefixAppSession: "/app/sessions/"} {
 		if other != prefix && strings.HasPrefix(id, other+"-") {
-			return "", account.Errorf(account.CodeNotFound, "%s cannot be here; ids that begin with %s- are at %s", account.Shorten(id), other, at)
+			return "", account.Errorf(account.CodeNotFound, "%s cannot be here; ids that begin with %s- are at %s",
+				account.Shorten(id), other, at)
 		}
 	}
 	return id, nil
@@ -172,7 +177,8 @@ func (s *server) revokeAppSession(c *call) error {
 
 // revoke answers when the sessions are dead. It goes on when nobody waits for the answer any more.
 func (c *call) revoke(sel account.RevokeSelector) error {
-	if _, err := c.server.opt.Revoker.Revoke(context.WithoutCancel(c.r.Context()), c.caller(), sel, account.RevokedByAdmin); err != nil {
+	if _, err := c.server.opt.Revoker.Revoke(context.WithoutCancel(c.r.Context()), c.caller(), sel,
+		account.RevokedByAdmin); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

@@ -21,8 +21,11 @@ func (a *api) login(who string) (userID, sessionID string) {
 	a.t.Helper()
 	country, latitude, longitude, radius := "US", 37.77, -122.42, 5
 	live := a.Login(who, "secret of "+who, func(l *account.NewLogin) {
-		l.Device = account.Device{IPAddress: "203.0.113.9", UserAgent: account.UserAgent{Raw: "Mozilla/5.0", BrowserName: "Chrome", BrowserVersion: "142", DeviceType: "Desktop", OSName: "macOS", OSVersion: "10.15.7"},
-			Location: &account.Location{CountryCode: &country, Latitude: &latitude, Longitude: &longitude, RadiusKM: &radius}, Network: &account.Network{ASN: 64500, Organization: "Example"}}
+		l.Device = account.Device{IPAddress: "203.0.113.9",
+			UserAgent: account.UserAgent{Raw: "Mozilla/5.0", BrowserName: "Chrome", BrowserVersion: "142", DeviceType: "Desktop",
+				OSName: "macOS", OSVersion: "10.15.7"},
+			Location: &account.Location{CountryCode: &country, Latitude: &latitude, Longitude: &longitude, RadiusKM: &radius},
+			Network:  &account.Network{ASN: 64500, Organization: "Example"}}
 	})
 	return live.UserID, live.ID
 }
@@ -42,21 +45,30 @@ func TestIdentitiesAsTheyAreShown(t *testing.T) {
 	user, session := a.login("alice")
 	a.Clock.Step(time.Second)
 	plain := a.Login("bob", "s2")
-	userJSON := `{"id":"` + user + `","uri":"` + base + `/app/users/` + user + `","identity_provider":{"name":"Example ID","url":"https://id.example"},
+	userJSON := `{"id":"` + user + `","uri":"` + base + `/app/users/` + user +
+		`","identity_provider":{"name":"Example ID","url":"https://id.example"},
 		"provider_user_id":"sub-alice","username":"alice","email":"alice@example.com","name":"ALICE",
 		"created_at":"2026-11-20T08:00:00Z","last_active":"2026-11-20T08:00:00Z","last_login":"2026-11-20T08:00:00Z"}`
-	sessionJSON := `{"id":"` + session + `","uri":"` + base + `/app/sessions/` + session + `","public_url":"https://app.example.com",
+	sessionJSON := `{"id":"` + session + `","uri":"` + base + `/app/sessions/` + session +
+		`","public_url":"https://app.example.com",
 		"browser_session":{"user_agent":{"raw":"Mozilla/5.0","browser_name":"Chrome","browser_version":"142","device_type":"Desktop","os_name":"macOS","os_version":"10.15.7"},
 		"ip_address":"203.0.113.9","location":{"country_code":"US","latitude":37.77,"longitude":-122.42,"lat_long_radius_km":5},"network":{"asn":64500,"organization":"Example"}},
-		"application_user":{"id":"` + user + `","uri":"` + base + `/app/users/` + user + `"},"created_at":"2026-11-20T08:00:00Z","last_active":"2026-11-20T08:00:00Z",
-		"expires_at":"2026-11-20T09:00:00Z","endpoint":{"id":"ep-1","uri":"` + base + `/endpoints/ep-1"},"edge":null,"route":null}`
+		"application_user":{"id":"` + user + `","uri":"` + base + `/app/users/` + user +
+		`"},"created_at":"2026-11-20T08:00:00Z","last_active":"2026-11-20T08:00:00Z",
+		"expires_at":"2026-11-20T09:00:00Z","endpoint":{"id":"ep-1","uri":"` + base +
+		`/endpoints/ep-1"},"edge":null,"route":null}`
 	same(t, "user", a.get("/app/users/"+user).want(200).text, userJSON)
 	same(t, "session", a.get("/app/sessions/"+session).want(200).text, sessionJSON)
-	same(t, "users", a.get("/app/users?q=ALI").want(200).text, `{"application_users":[`+userJSON+`],"uri":"`+base+`/app/users","next_page_uri":null}`)
-	same(t, "sessions", a.get("/app/sessions?user_id="+user).want(200).text, `{"application_sessions":[`+sessionJSON+`],"uri":"`+base+`/app/sessions","next_page_uri":null}`)
-	same(t, "nobody", a.get("/app/users?provider=github").want(200).text, `{"application_users":[],"uri":"`+base+`/app/users","next_page_uri":null}`)
-	same(t, "accessed", a.get("/app/users/"+user+"/endpoints").want(200).text, `{"endpoints":[{"url":"https://app.example.com","endpoint":{"id":"ep-1","uri":"`+base+`/endpoints/ep-1"},
-		"first_accessed":"2026-11-20T08:00:00Z","last_accessed":"2026-11-20T08:00:00Z"}],"uri":"`+base+`/app/users/`+user+`/endpoints"}`)
+	same(t, "users", a.get("/app/users?q=ALI").want(200).text, `{"application_users":[`+userJSON+`],"uri":"`+base+
+		`/app/users","next_page_uri":null}`)
+	same(t, "sessions", a.get("/app/sessions?user_id="+user).want(200).text,
+		`{"application_sessions":[`+sessionJSON+`],"uri":"`+base+`/app/sessions","next_page_uri":null}`)
+	same(t, "nobody", a.get("/app/users?provider=github").want(200).text,
+		`{"application_users":[],"uri":"`+base+`/app/users","next_page_uri":null}`)
+	same(t, "accessed", a.get("/app/users/"+user+"/endpoints").want(200).text,
+		`{"endpoints":[{"url":"https://app.example.com","endpoint":{"id":"ep-1","uri":"`+base+`/endpoints/ep-1"},
+		"first_accessed":"2026-11-20T08:00:00Z","last_accessed":"2026-11-20T08:00:00Z"}],"uri":"`+base+`/app/users/`+user+
+			`/endpoints"}`)
 	other := a.get("/app/sessions/" + plain.ID).want(200)
 	if !strings.Contains(other.text, `"location":null`) || !strings.Contains(other.text, `"network":null`) {
 		t.Errorf("without a database: %s", other.text)
@@ -66,10 +78,12 @@ func TestIdentitiesAsTheyAreShown(t *testing.T) {
 		first := a.get(path + "?" + strings.TrimPrefix(filters, "&")).want(200)
 		next, err := url.Parse(fmt.Sprint(first.body["next_page_uri"]))
 		storetest.Must(t, err)
-		storetest.Equal(t, "filters of the next page", next.Query().Get("limit")+next.Query().Get("provider")+next.Query().Get("q"), "1example idexample.com")
+		storetest.Equal(t, "filters of the next page", next.Query().Get("limit")+next.Query().Get("provider")+next.Query().
+			Get("q"), "1example idexample.com")
 		last := a.get(next.RequestURI()).want(200)
 		one, two := last.body[of].([]any), first.body[of].([]any)
-		if len(one) != 1 || len(two) != 1 || one[0].(map[string]any)["id"] == two[0].(map[string]any)["id"] || last.body["next_page_uri"] != nil {
+		if len(one) != 1 || len(two) != 1 || one[0].(map[string]any)["id"] == two[0].(map[string]any)["id"] ||
+			last.body["next_page_uri"] != nil {
 			t.Errorf("%s: pages %s and %s", path, first.text, last.text)
 		}
 	}
@@ -99,20 +113,24 @@ func TestRevokingAnIdentity(t *testing.T) {
 	_, err = a.Store.Revoke(t.Context(), account.Caller{AccountID: a.AccountID, PrincipalID: "https://id.example"},
 		account.RevokeSelector{SessionID: a.Login("bob", "third").ID}, account.RevokedByBackChannel)
 	storetest.Must(t, err)
-	storetest.Equal(t, "an issuer", *into[auditPage](a.get("/events?limit=1").want(200)).Events[0].Principal, account.Ref{ID: "https://id.example"})
-	storetest.Equal(t, "told", strings.Join(told[:2], "\n"), "application_user.revoked "+base+"/app/users/"+user+" "+base+"/api_keys/"+key.ID+
+	storetest.Equal(t, "an issuer", *into[auditPage](a.get("/events?limit=1").want(200)).Events[0].Principal,
+		account.Ref{ID: "https://id.example"})
+	storetest.Equal(t, "told", strings.Join(told[:2], "\n"), "application_user.revoked "+base+"/app/users/"+user+" "+base+
+		"/api_keys/"+key.ID+
 		"\napplication_session.revoked "+base+"/app/sessions/"+session+" "+base+"/api_keys/"+key.ID)
 	if len(told) != 4 || !strings.HasSuffix(told[3], " "+base+"/app/users/"+user) {
 		t.Errorf("logins are told as %q", told[2:])
 	}
 }
 
-// TestTheScopeOfIdentities holds that a key with that scope does this and nothing else, and that reading is no revoking.
+// TestTheScopeOfIdentities holds that a key with that scope does this and nothing else, and that
+// reading is no revoking.
 func TestTheScopeOfIdentities(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 1000 })
 	user, _ := a.login("alice")
-	secret, reader, operator := a.key(a.AccountID, account.ScopeIdentities), a.key(a.AccountID, account.ScopeRead), a.key(a.AccountID, account.ScopeOperator)
+	secret, reader, operator := a.key(a.AccountID, account.ScopeIdentities), a.key(a.AccountID, account.ScopeRead),
+		a.key(a.AccountID, account.ScopeOperator)
 	a.description().eachOperation(func(method, pattern string, _ object) {
 		path, body := strings.ReplaceAll(pattern, "{id}", "none"), map[string]string{"PATCH": "{}", "POST": "{}"}[method]
 		refused := a.do(method, path, secret, body).status == 403
@@ -132,7 +150,8 @@ func TestIdentitiesThatAreRefused(t *testing.T) {
 	a := newAPI(t)
 	user, session := a.login("alice")
 	for _, method := range []string{"GET", "DELETE"} {
-		for path, elsewhere := range map[string]string{"/app/users/" + session: "/app/sessions/", "/app/sessions/" + user: "/app/users/"} {
+		for path, elsewhere := range map[string]string{"/app/users/" + session: "/app/sessions/",
+			"/app/sessions/" + user: "/app/users/"} {
 			got := a.do(method, path, a.admin, "").want(404, account.CodeNotFound)
 			if !strings.Contains(fmt.Sprint(got.body["msg"]), elsewhere) {
 				t.Errorf("%s %s names no other path: %s", method, path, got.text)
@@ -143,7 +162,8 @@ func TestIdentitiesThatAreRefused(t *testing.T) {
 	}
 	a.get("/app/users/"+session+"/endpoints").want(404, account.CodeNotFound)
 	for _, path := range []string{"/app/users", "/app/sessions"} {
-		rules := a.get(path+"?q="+strings.Repeat("x", 256)+"&provider=%00&user_id=%20&limit=0&x=1").want(400, account.CodeInvalid).rules()
+		rules := a.get(path+"?q="+strings.Repeat("x", 256)+"&provider=%00&user_id=%20&limit=0&x=1").
+			want(400, account.CodeInvalid).rules()
 		storetest.Equal(t, "rules of "+path, len(rules), 5)
 		a.get(path+"?q=%25&provider=&q2=").want(400, account.CodeInvalid)
 		a.get(path + "?q=%27%3B--&provider=%25").want(200)
@@ -204,7 +224,8 @@ func TestIdentities_FiltersAndOrder(t *testing.T) {
 		}
 		storetest.Equal(t, query, got, want)
 	}
-	storetest.Equal(t, "sessions", len(a.get("/app/sessions?country=us&endpoint=app").want(200).body["application_sessions"].([]any)), 1)
+	storetest.Equal(t, "sessions",
+		len(a.get("/app/sessions?country=us&endpoint=app").want(200).body["application_sessions"].([]any)), 1)
 	for query, field := range map[string]string{
 		"sort=name": "sort", "country=Germany": "country", "country=1x": "country", "ip=x": "ip", "ip=%25": "ip",
 		"endpoint=%00":                    "endpoint",

@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// keyWatch looks up, all at once and a few times a second, the keys of open watches, so that a watch ends when its key is deleted or
-// expires. It runs a goroutine only while there are watches.
+// keyWatch looks up, all at once and a few times a second, the keys of open watches, so that a
+// watch ends when its key is deleted or expires. It runs a goroutine only while there are watches.
 type keyWatch struct {
 	auth  account.Authenticator
 	every time.Duration

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// rateLimits holds a token bucket per API key. Only known keys get one, and full buckets are dropped now and then.
+// rateLimits holds a token bucket per API key. Only known keys get one, and full buckets are
+// dropped now and then.
 type rateLimits struct {
 	rate  float64
 	burst int
@@ -66,7 +67,8 @@ func (w *watchCounts) acquire(accountID string) (release func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open[accountID] >= w.most {
-		return nil, account.Errorf(account.CodeTooMany, "the account has %d open watches, which is its limit; close some of them", w.most)
+		return nil, account.Errorf(account.CodeTooMany,
+			"the account has %d open watches, which is its limit; close some of them", w.most)
 	}
 	if w.open == nil {
 		w.open = map[string]int{}

@@ -37,7 +37,8 @@ func (s *server) getDescription(c *call) error {
 	return c.writeJSON(http.StatusOK, json.RawMessage(text))
 }
 
-// describe returns the API's description, OpenAPI 3.1, made of the routes, the operations and the types of the answers.
+// describe returns the API's description, OpenAPI 3.1, made of the routes, the operations and the
+// types of the answers.
 func (s *server) describe() ([]byte, error) {
 	types := newSchemas()
 	paths := schema{}
@@ -54,17 +55,22 @@ func (s *server) describe() ([]byte, error) {
 	errorType := types.of(errorBody{})
 	document := schema{
 		"openapi": "3.1.0",
-		"info": schema{"title": "The account API of fairlead-server", "version": Version, "license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "Absent fields of a PATCH stay, null is the default, lists are replaced, objects merged one level. Limits of texts are in bytes."},
+		"info": schema{"title": "The account API of fairlead-server", "version": Version,
+			"license": schema{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"description": "Absent fields of a PATCH stay, null is the default, lists are replaced, objects merged one level. " +
+				"Limits of texts are in bytes."},
 		"servers":  []any{schema{"url": s.opt.BaseURL}},
 		"security": []any{schema{"api_key": []string{}}},
 		"paths":    paths,
 		"components": schema{
-			"securitySchemes": schema{"api_key": schema{"type": "http", "scheme": "bearer", "description": "an API key, which begins with " + account.APIKeyPrefix}},
-			"parameters":      parameters(s.opt.VersionHeaders[0]),
-			"headers":         schema{"operation_id": schema{"description": "the id of this request; the server's log has it too", "schema": schema{"type": "string"}}},
-			"responses":       errorResponses(errorType),
-			"schemas":         types.all,
+			"securitySchemes": schema{"api_key": schema{"type": "http", "scheme": "bearer",
+				"description": "an API key, which begins with " + account.APIKeyPrefix}},
+			"parameters": parameters(s.opt.VersionHeaders[0]),
+			"headers": schema{
+				"operation_id": schema{"description": "the id of this request; the server's log has it too",
+					"schema": schema{"type": "string"}}},
+			"responses": errorResponses(errorType),
+			"schemas":   types.all,
 		},
 	}
 	text, err := json.Marshal(document)
@@ -77,7 +83,8 @@ func (s *server) describe() ([]byte, error) {
 func (o operation) describe(types *schemas, method, pattern string, scopes []account.Scope) schema {
 	answers := schema{}
 	for status, value := range o.answers {
-		answer := schema{"description": http.StatusText(status), "headers": schema{OperationHeader: reference("headers", "operation_id")}}
+		answer := schema{"description": http.StatusText(status),
+			"headers": schema{OperationHeader: reference("headers", "operation_id")}}
 		content := schema{}
 		if value != nil {
 			content["application/json"] = schema{"schema": types.of(value)}
@@ -97,7 +104,8 @@ func (o operation) describe(types *schemas, method, pattern string, scopes []acc
 	for _, name := range o.query {
 		query = append(query, reference("parameters", name))
 	}
-	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + scopeList(scopes) + ".", "parameters": query, "responses": answers}
+	out := schema{"operationId": o.id, "summary": o.summary, "description": "Scope: " + scopeList(scopes) + ".",
+		"parameters": query, "responses": answers}
 	if o.body != nil {
 		out["requestBody"] = schema{"required": !o.optional, "content": schema{"application/json": schema{"schema": o.body}}}
 	}
@@ -132,7 +140,8 @@ func errorResponses(body schema) schema {
 	}
 	all := schema{}
 	for _, status := range slices.Sorted(maps.Keys(titles)) {
-		all[strconv.Itoa(status)] = schema{"description": strings.Join(titles[status], "; "), "content": schema{"application/json": schema{"schema": body}},
+		all[strconv.Itoa(status)] = schema{"description": strings.Join(titles[status], "; "),
+			"content": schema{"application/json": schema{"schema": body}},
 			"headers": schema{OperationHeader: reference("headers", "operation_id")}}
 	}
 	return all
@@ -157,25 +166,33 @@ func parameters(versionHeader string) schema {
 		return schema{"name": name, "in": "query", "description": description, "schema": of}
 	}
 	return schema{
-		"version":   schema{"name": versionHeader, "in": "header", "required": true, "description": "which version of the API the client speaks", "schema": schema{"const": Version}},
-		"before_id": query("before_id", "a position in the list: the page begins after it; it need not exist any more", schema{"type": "string", "pattern": positionPattern.String()}),
-		"limit":     query("limit", "how many objects a page has at most", schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit, "default": account.DefaultPageLimit}),
-		"binding":   query("binding", "only endpoints with this binding", schema{"enum": bindings}),
-		"url":       query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
-		"type":      query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
-		"object_id": query("object_id", "only events about this object", schema{"type": "string", "pattern": positionPattern.String()}),
+		"version": schema{"name": versionHeader, "in": "header", "required": true,
+			"description": "which version of the API the client speaks", "schema": schema{"const": Version}},
+		"before_id": query("before_id", "a position in the list: the page begins after it; it need not exist any more",
+			schema{"type": "string", "pattern": positionPattern.String()}),
+		"limit": query("limit", "how many objects a page has at most",
+			schema{"type": "integer", "minimum": 1, "maximum": account.MaxPageLimit, "default": account.DefaultPageLimit}),
+		"binding": query("binding", "only endpoints with this binding", schema{"enum": bindings}),
+		"url":     query("url", "only endpoints with this URL, in any spelling", schema{"type": "string"}),
+		"type":    query("type", "only events of this type", schema{"enum": account.AuditTypes()}),
+		"object_id": query("object_id", "only events about this object",
+			schema{"type": "string", "pattern": positionPattern.String()}),
 		"q": query("q", "only what has each of these words: of a user, in the user name, e-mail address, "+
 			"name, provider's name, provider_user_id or id; of a session, in these of its user, the URL or the IP address; "+
 			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
 		"provider": query("provider", "only users, and sessions of users, whose identity provider's name has this part; "+
 			"case and accents do not matter", schema{"type": "string", "maxLength": account.MaxSearch}),
-		"user_id": query("user_id", "only the user with this id, or the user's sessions", schema{"type": "string", "pattern": positionPattern.String()}),
-		"endpoint": query("endpoint", "only sessions at endpoints with this part in their URL, in any case, or with this id; "+
-			"of users those with such a session, and without ip and country those who have ever accessed one",
+		"user_id": query("user_id", "only the user with this id, or the user's sessions",
+			schema{"type": "string", "pattern": positionPattern.String()}),
+		"endpoint": query("endpoint",
+			"only sessions at endpoints with this part in their URL, in any case, or with this id; "+
+				"of users those with such a session, and without ip and country those who have ever accessed one",
 			schema{"type": "string", "maxLength": account.MaxSearch}),
-		"ip": query("ip", "only sessions that logged in from this IP address, or from addresses that begin with this; of users those with one",
+		"ip": query("ip",
+			"only sessions that logged in from this IP address, or from addresses that begin with this; of users those with one",
 			schema{"type": "string", "pattern": "^[0-9A-Fa-f:.]{0,45}$"}),
-		"country": query("country", "only sessions that logged in from this country, by its code of ISO 3166-1; of users those with one",
+		"country": query("country",
+			"only sessions that logged in from this country, by its code of ISO 3166-1; of users those with one",
 			schema{"type": "string", "pattern": "^([A-Za-z]{2})?$"}),
 		"sort": query("sort", "the order of users: the newest first, or the most recently active first",
 			schema{"enum": []string{"created_at", "last_active"}, "default": "created_at"}),
@@ -184,7 +201,8 @@ func parameters(versionHeader string) schema {
 			schema{"type": "string", "format": "date-time"}),
 		"watch": query("watch", "true keeps the answer open and sends each change as a line",
 			schema{"type": "boolean", "default": false}),
-		"resource_version": query("resource_version", "the version from a list's first page, or of a watch's last line; required with watch=true",
+		"resource_version": query("resource_version",
+			"the version from a list's first page, or of a watch's last line; required with watch=true",
 			schema{"type": "string"}),
 	}
 }

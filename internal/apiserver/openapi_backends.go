@@ -28,11 +28,16 @@ func withBackends(all map[string]operation) map[string]operation {
 			words[i] = strings.ToUpper(w[:1]) + w[1:]
 		}
 		id := strings.Join(words, "") + "Backend"
-		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends", query: paging, answers: map[int]any{200: types.list}}
-		all["POST "+at] = operation{id: "create" + id, summary: "Make a " + name + " backend", body: backendBody(kind), answers: map[int]any{201: types.one}}
-		all["GET "+at+"/{id}"] = operation{id: "get" + id, summary: "Read a " + name + " backend", answers: map[int]any{200: types.one}}
-		all["PATCH "+at+"/{id}"] = operation{id: "update" + id, summary: "Change a " + name + " backend", body: backendBody(kind), answers: map[int]any{200: types.one}}
-		all["DELETE "+at+"/{id}"] = operation{id: "delete" + id, summary: "Delete a " + name + " backend that nothing refers to", answers: map[int]any{204: nil}}
+		all["GET "+at] = operation{id: "list" + id + "s", summary: "List " + name + " backends", query: paging,
+			answers: map[int]any{200: types.list}}
+		all["POST "+at] = operation{id: "create" + id, summary: "Make a " + name + " backend", body: backendBody(kind),
+			answers: map[int]any{201: types.one}}
+		all["GET "+at+"/{id}"] = operation{id: "get" + id, summary: "Read a " + name + " backend",
+			answers: map[int]any{200: types.one}}
+		all["PATCH "+at+"/{id}"] = operation{id: "update" + id, summary: "Change a " + name + " backend",
+			body: backendBody(kind), answers: map[int]any{200: types.one}}
+		all["DELETE "+at+"/{id}"] = operation{id: "delete" + id,
+			summary: "Delete a " + name + " backend that nothing refers to", answers: map[int]any{204: nil}}
 	}
 	return all
 }
@@ -67,7 +72,8 @@ func backendBody(kind account.BackendKind) schema {
 			"min_clients":     upTo(account.MaxHealthClients, def.MinClients),
 		})
 	case account.BackendWeighted:
-		all["backends"] = mapSchema(schema{"type": "integer", "minimum": 0, "maximum": account.MaxWeight}, account.MaxBackendChildren)
+		all["backends"] = mapSchema(schema{"type": "integer", "minimum": 0, "maximum": account.MaxWeight},
+			account.MaxBackendChildren)
 	case account.BackendTunnelGroup:
 		all["labels"] = mapSchema(schema{"type": "string", "maxLength": account.MaxLabel}, account.MaxLabels)
 	case account.BackendHTTPResponse:
@@ -83,8 +89,11 @@ func backendBody(kind account.BackendKind) schema {
 
 func endpointBody() schema {
 	return fields(schema{
-		"id": sameID(), "url": schema{"type": []string{"string", "null"}}, "type": schema{"enum": []any{account.TypeCloud, "", nil}},
-		"bindings": texts(schema{"enum": bindings}, 1), "name": text(account.MaxName), "description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
-		"traffic_policy": text(account.MaxTrafficPolicy), "backend_id": orNullOf("string"), "pooling_enabled": orNullOf("boolean"),
+		"id": sameID(), "url": schema{"type": []string{"string", "null"}},
+		"type":     schema{"enum": []any{account.TypeCloud, "", nil}},
+		"bindings": texts(schema{"enum": bindings}, 1), "name": text(account.MaxName),
+		"description": text(account.MaxDescription), "metadata": text(account.MaxMetadata),
+		"traffic_policy": text(account.MaxTrafficPolicy), "backend_id": orNullOf("string"),
+		"pooling_enabled": orNullOf("boolean"),
 	})
 }

@@ -49,7 +49,8 @@ func (s *schemas) ofType(t reflect.Type) schema {
 	case reflect.TypeFor[account.Scope]():
 		return schema{"type": "string", "enum": account.Scopes()}
 	case reflect.TypeFor[account.EventType]():
-		return schema{"type": "string", "enum": []account.EventType{account.Added, account.Modified, account.Deleted, account.Bookmark}}
+		return schema{"type": "string", "enum": []account.EventType{account.Added, account.Modified, account.Deleted,
+			account.Bookmark}}
 	case reflect.TypeFor[account.Code]():
 		return schema{"type": "string", "enum": ownCodes()}
 	}
@@ -73,7 +74,8 @@ func (s *schemas) ofType(t reflect.Type) schema {
 	}
 }
 
-// ofStruct describes a struct by its JSON tags: every field is there, but for those that are left out when they are empty.
+// ofStruct describes a struct by its JSON tags: every field is there, but for those that are left
+// out when they are empty.
 func (s *schemas) ofStruct(t reflect.Type) schema {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if s.all[name] != nil {

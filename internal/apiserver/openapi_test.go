@@ -57,7 +57,8 @@ func (d description) resolve(v any) object {
 	return o
 }
 
-// broken returns where a value is not as its schema says. It knows the words that our description uses.
+// broken returns where a value is not as its schema says. It knows the words that our description
+// uses.
 func (d description) broken(where string, of any, v any) []string {
 	s := d.resolve(of)
 	if any, ok := s["anyOf"].([]any); ok {
@@ -158,7 +159,8 @@ func (d description) isAs(method, pattern string, got *answer) {
 // operationCase is a call of an operation.
 type operationCase struct{ method, pattern, id, body string }
 
-// TestTheDescriptionIsWhatIsAnswered holds the description against an answer of every operation, and against refusals.
+// TestTheDescriptionIsWhatIsAnswered holds the description against an answer of every operation,
+// and against refusals.
 func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 1000 })
@@ -174,7 +176,9 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	o := into[account.Operator](a.do("POST", "/kubernetes_operators", a.admin, full).want(201)).ID
 	key := into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID
 	token := into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID
-	tunnel, err := a.Store.StartTunnel(t.Context(), account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"app": "api"}})
+	tunnel, err := a.Store.StartTunnel(t.Context(),
+		account.LabelledTunnel{AccountID: a.AccountID, TunnelSession: account.Ref{ID: session},
+			Labels: map[string]string{"app": "api"}})
 	storetest.Must(t, err)
 	leaf, unused := a.Static().ID, a.backendOfEachKind()
 	user, loggedIn := a.login("alice")
@@ -184,28 +188,42 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 		{"GET", "/openapi.json", "", ""},
 		{"GET", "/events", "", ""}, {"GET", "/events/{id}", into[auditPage](a.get("/events").want(200)).Events[0].ID, ""},
 		{"GET", "/endpoints", "", ""}, {"GET", "/endpoints/{id}", e.ID, ""}, {"GET", "/endpoints/{id}", "ep-none", ""},
-		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"}, {"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
-		{"GET", "/kubernetes_operators", "", ""}, {"GET", "/kubernetes_operators/{id}", o, ""}, {"PATCH", "/kubernetes_operators/{id}", o, `{"region":"us"}`},
+		{"POST", "/kubernetes_operators", "", full}, {"POST", "/kubernetes_operators", "", "{}"},
+		{"POST", "/kubernetes_operators", "", `{"x":1,"description":2}`},
+		{"GET", "/kubernetes_operators", "", ""}, {"GET", "/kubernetes_operators/{id}", o, ""},
+		{"PATCH", "/kubernetes_operators/{id}", o, `{"region":"us"}`},
 		{"GET", "/kubernetes_operators/{id}/bound_endpoints", o, ""}, {"DELETE", "/kubernetes_operators/{id}", o, ""},
 		{"GET", "/tunnel_sessions", "", ""}, {"GET", "/tunnel_sessions/{id}", session, ""},
 		{"POST", "/tunnel_sessions/{id}/stop", session, ""}, {"POST", "/tunnel_sessions/{id}/restart", session, "{}"},
-		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`}, {"GET", "/api_keys", "", ""}, {"GET", "/api_keys/{id}", key, ""},
-		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""}, {"DELETE", "/api_keys/{id}", key, ""},
-		{"POST", "/credentials", "", `{"expires_at":` + until + `}`}, {"GET", "/credentials", "", ""}, {"GET", "/credentials/{id}", token, ""},
-		{"PATCH", "/credentials/{id}", token, `{"acl":["connect:*"]}`}, {"PATCH", "/credentials/{id}", token, "["}, {"DELETE", "/credentials/{id}", token, ""},
-		{"POST", "/endpoints", "", `{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf + `","pooling_enabled":false}`},
-		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""}, {"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
+		{"POST", "/api_keys", "", `{"expires_at":` + until + `,"scopes":["read","operator"]}`}, {"GET", "/api_keys", "", ""},
+		{"GET", "/api_keys/{id}", key, ""},
+		{"PATCH", "/api_keys/{id}", key, `{"metadata":"x"}`}, {"DELETE", "/api_keys/{id}", key, ""},
+		{"DELETE", "/api_keys/{id}", key, ""},
+		{"POST", "/credentials", "", `{"expires_at":` + until + `}`}, {"GET", "/credentials", "", ""},
+		{"GET", "/credentials/{id}", token, ""},
+		{"PATCH", "/credentials/{id}", token, `{"acl":["connect:*"]}`}, {"PATCH", "/credentials/{id}", token, "["},
+		{"DELETE", "/credentials/{id}", token, ""},
+		{"POST", "/endpoints", "",
+			`{"url":"http://made.demo","type":"cloud","bindings":["kubernetes"],"traffic_policy":"a: b","backend_id":"` + leaf +
+				`","pooling_enabled":false}`},
+		{"POST", "/endpoints", "", `{"url":"http://api.demo"}`}, {"GET", "/endpoints/{id}", cloud, ""},
+		{"PATCH", "/endpoints/{id}", cloud, `{"description":"x"}`},
 		{"PATCH", "/endpoints/{id}", e.ID, `{"description":"x"}`}, {"DELETE", "/endpoints/{id}", cloud, ""},
-		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""}, {"GET", "/app/sessions", "", ""},
-		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
+		{"GET", "/app/users", "", ""}, {"GET", "/app/users/{id}", user, ""}, {"GET", "/app/users/{id}/endpoints", user, ""},
+		{"GET", "/app/sessions", "", ""},
+		{"GET", "/app/sessions/{id}", loggedIn, ""}, {"DELETE", "/app/sessions/{id}", loggedIn, ""},
+		{"DELETE", "/app/users/{id}/sessions", user, ""}, {"DELETE", "/app/users/{id}", user, ""},
+		{"DELETE", "/app/users/{id}", user, ""},
 		{"GET", "/tunnels", "", ""}, {"GET", "/tunnels/{id}", tunnel.ID, ""}, {"DELETE", "/backends/static/{id}", leaf, ""},
 	}
 	cases = append(cases, operationCase{"PATCH", "/backends/failover/{id}", unused[account.BackendFailover],
 		`{"health":{"http_status":[503],"window_seconds":30,"min_answers":7,"failure_percent":60,"min_clients":2}}`})
 	for kind, id := range unused {
 		at := "/backends/" + string(kind)
-		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""}, operationCase{"POST", at, "", backendBodies(leaf)[kind]},
-			operationCase{"POST", at, "", "{}"}, operationCase{"PATCH", at + "/{id}", id, `{"metadata":"x"}`}, operationCase{"DELETE", at + "/{id}", id, ""})
+		cases = append(cases, operationCase{"GET", at, "", ""}, operationCase{"GET", at + "/{id}", id, ""},
+			operationCase{"POST", at, "", backendBodies(leaf)[kind]},
+			operationCase{"POST", at, "", "{}"}, operationCase{"PATCH", at + "/{id}", id, `{"metadata":"x"}`},
+			operationCase{"DELETE", at + "/{id}", id, ""})
 	}
 	for _, c := range cases {
 		seen[c.method+" "+c.pattern] = true
@@ -241,14 +259,16 @@ func (a *api) linesAreAs(d description) {
 	}
 }
 
-// TestTheDescriptionHasTheFieldsThatAreTaken sends every field and parameter that is described anywhere to every operation: those that are
-// described for it are known there, and the others are not.
+// TestTheDescriptionHasTheFieldsThatAreTaken sends every field and parameter that is described
+// anywhere to every operation: those that are described for it are known there, and the others are
+// not.
 func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 10_000 })
 	d := a.description()
 	o := a.operatorWith(a.admin, "{}")
-	ids := map[string]string{"/kubernetes_operators": o, "/api_keys": into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,
+	ids := map[string]string{"/kubernetes_operators": o,
+		"/api_keys":    into[account.APIKey](a.do("POST", "/api_keys", a.admin, "{}").want(201)).ID,
 		"/credentials": into[account.Authtoken](a.do("POST", "/credentials", a.admin, "{}").want(201)).ID}
 	for kind, id := range a.backendOfEachKind() {
 		ids["/backends/"+string(kind)] = id
@@ -330,7 +350,8 @@ func TestTheDescriptionHasTheErrorCodesAndTheRoutesOfTheDocs(t *testing.T) {
 		if slices.Contains(codes, string(info.Code)) != ours {
 			t.Errorf("code %s is described: %t", info.Code, !ours)
 		}
-		if text := fmt.Sprint(d.at("components", "responses", fmt.Sprint(info.Status), "description")); ours && !strings.Contains(text, string(info.Code)) {
+		if text := fmt.Sprint(d.at("components", "responses", fmt.Sprint(info.Status), "description")); ours &&
+			!strings.Contains(text, string(info.Code)) {
 			t.Errorf("status %d does not name %s: %s", info.Status, info.Code, text)
 		}
 	}

@@ -70,7 +70,8 @@ func (c *call) owns(o *account.Operator) bool {
 	return o.Principal != nil && o.Principal.ID == c.key.ID
 }
 
-// operator reads an operator that the key may see, with one of the scopes or as its owner. Others are as unknown as if they did not exist.
+// operator reads an operator that the key may see, with one of the scopes or as its owner. Others
+// are as unknown as if they did not exist.
 func (s *server) operator(c *call, scopes ...account.Scope) (*account.Operator, error) {
 	id := c.r.PathValue("id")
 	o, err := s.opt.Operators.Operator(c.r.Context(), c.accountID(), id)
@@ -95,7 +96,8 @@ func (s *server) getOperator(c *call) error {
 	return c.writeJSON(http.StatusOK, o)
 }
 
-// upsertOperator registers an installation. Who knows its cluster uid, namespace and name speaks for it: it may come with a new key.
+// upsertOperator registers an installation. Who knows its cluster uid, namespace and name speaks
+// for it: it may come with a new key.
 func (s *server) upsertOperator(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
@@ -184,17 +186,22 @@ func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	return err
 }
 
-// readOperatorPatch takes the fields of an operator. binding.csr has no meaning here: forwarders authenticate by authtoken.
+// readOperatorPatch takes the fields of an operator. binding.csr has no meaning here: forwarders
+// authenticate by authtoken.
 func readOperatorPatch(o *object) account.OperatorPatch {
-	p := account.OperatorPatch{Description: o.text("description"), Metadata: o.text("metadata"), EnabledFeatures: o.texts("enabled_features"), Region: o.text("region")}
+	p := account.OperatorPatch{Description: o.text("description"), Metadata: o.text("metadata"),
+		EnabledFeatures: o.texts("enabled_features"), Region: o.text("region")}
 	if d, null := o.object("deployment"); d != nil {
-		p.Deployment = account.DeploymentPatch{Name: d.text("name"), Namespace: d.text("namespace"), Version: d.text("version"), ClusterName: d.text("cluster_name")}
+		p.Deployment = account.DeploymentPatch{Name: d.text("name"), Namespace: d.text("namespace"),
+			Version: d.text("version"), ClusterName: d.text("cluster_name")}
 		d.done()
 	} else if null {
-		p.Deployment = account.DeploymentPatch{Name: new(string), Namespace: new(string), Version: new(string), ClusterName: new(string)}
+		p.Deployment = account.DeploymentPatch{Name: new(string), Namespace: new(string), Version: new(string),
+			ClusterName: new(string)}
 	}
 	if b, null := o.object("binding"); b != nil {
-		p.Binding = account.BindingPatch{Set: true, EndpointSelectors: b.texts("endpoint_selectors"), IngressEndpoint: b.text("ingress_endpoint")}
+		p.Binding = account.BindingPatch{Set: true, EndpointSelectors: b.texts("endpoint_selectors"),
+			IngressEndpoint: b.text("ingress_endpoint")}
 		b.ignored("csr")
 		b.done()
 	} else if null {

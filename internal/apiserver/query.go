@@ -140,7 +140,8 @@ func (s *server) uri(elements ...string) string {
 	return text
 }
 
-// nextPage is the address of the list's page after the one that ends with lastID, with the same filters; nil when there is none.
+// nextPage is the address of the list's page after the one that ends with lastID, with the same
+// filters; nil when there is none.
 func (c *call) nextPage(more bool, uri, lastID string, q *query, extra url.Values) *string {
 	if !more {
 		return nil

@@ -35,8 +35,10 @@ func TestEndpointShape(t *testing.T) {
 	session := a.Session()
 	e := a.Bind(session, "http://api.demo").Endpoint
 	got := a.get("/endpoints/" + e.ID).want(200)
-	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type", "bindings", "name", "description", "metadata",
-		"pooling_enabled", "upstream_url", "upstream_protocol", "tunnel_session", "principal", "region", "created_at", "updated_at", "status", "offline_since",
+	fields := []string{"id", "uri", "url", "public_url", "proto", "scheme", "hostport", "host", "port", "type", "bindings",
+		"name", "description", "metadata",
+		"pooling_enabled", "upstream_url", "upstream_protocol", "tunnel_session", "principal", "region", "created_at",
+		"updated_at", "status", "offline_since",
 		"projection_id", "backend_id", "resource_version"}
 	for _, f := range fields {
 		if _, ok := got.body[f]; !ok {
@@ -46,8 +48,9 @@ func TestEndpointShape(t *testing.T) {
 	if len(got.body) != len(fields) {
 		t.Errorf("%d fields, want %d: %s", len(got.body), len(fields), got.text)
 	}
-	for field, want := range map[string]any{"uri": base + "/endpoints/" + e.ID, "url": "http://api.demo", "port": 80.0, "created_at": "2026-11-20T08:00:00Z",
-		"status": "online", "offline_since": nil} {
+	for field, want := range map[string]any{"uri": base + "/endpoints/" + e.ID, "url": "http://api.demo", "port": 80.0,
+		"created_at": "2026-11-20T08:00:00Z",
+		"status":     "online", "offline_since": nil} {
 		if got.body[field] != want {
 			t.Errorf("%s: %v, want %v", field, got.body[field], want)
 		}
@@ -103,16 +106,19 @@ func TestEndpointPagesKeepFiltersAndTheFirstVersion(t *testing.T) {
 func TestQueryErrorsListEveryRule(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	rules := a.get("/endpoints?limit=0&before_id=%00&binding=x&url=a.b:1&watch=yes&resource_version=1&colour=red&limit=1").want(400, account.CodeInvalid).rules()
+	rules := a.get("/endpoints?limit=0&before_id=%00&binding=x&url=a.b:1&watch=yes&resource_version=1&colour=red&limit=1").
+		want(400, account.CodeInvalid).rules()
 	for _, field := range []string{"limit", "before_id", "binding", "url", "watch", "resource_version", "colour"} {
 		if rules[field] == "" {
 			t.Errorf("%s is not told; only %v", field, rules)
 		}
 	}
-	for _, bad := range []string{"limit=1001", "limit=1e3", "limit=-1", "limit=", "before_id=", "resource_version=", "url=", "binding=", "a=%zz", "a;b", "watch="} {
+	for _, bad := range []string{"limit=1001", "limit=1e3", "limit=-1", "limit=", "before_id=", "resource_version=",
+		"url=", "binding=", "a=%zz", "a;b", "watch="} {
 		a.get("/endpoints?"+bad).want(400, account.CodeInvalid)
 	}
-	for _, path := range []string{"/endpoints/x?limit=1", "/tunnel_sessions?url=x", "/tunnel_sessions/x?a=1", "/kubernetes_operators?binding=kubernetes", "/kubernetes_operators/x?a=1"} {
+	for _, path := range []string{"/endpoints/x?limit=1", "/tunnel_sessions?url=x", "/tunnel_sessions/x?a=1",
+		"/kubernetes_operators?binding=kubernetes", "/kubernetes_operators/x?a=1"} {
 		a.get(path).want(400, account.CodeInvalid)
 	}
 	a.get("/endpoints?before_id=does-not-exist").want(200)
@@ -153,7 +159,8 @@ func TestTunnelSessions(t *testing.T) {
 	storetest.Equal(t, "newest", page.Sessions[0].ID, newer)
 	storetest.Equal(t, "next", page.NextPageURI, base+"/tunnel_sessions?before_id="+newer+"&limit=1")
 	one := a.get("/tunnel_sessions/" + session).want(200)
-	for field, want := range map[string]any{"uri": base + "/tunnel_sessions/" + session, "agent_version": "1.0.0", "ip": "203.0.113.9", "os": "linux",
+	for field, want := range map[string]any{"uri": base + "/tunnel_sessions/" + session, "agent_version": "1.0.0",
+		"ip": "203.0.113.9", "os": "linux",
 		"region": "home", "transport": "tls", "started_at": "2026-11-20T08:00:00Z", "metadata": ""} {
 		if one.body[field] != want {
 			t.Errorf("%s: %v, want %v", field, one.body[field], want)
@@ -213,14 +220,17 @@ func TestAnotherAccountsObjectsAreUnknown(t *testing.T) {
 	for _, path := range []string{"/endpoints/" + e.ID, "/tunnel_sessions/" + session, "/kubernetes_operators/" + o.ID} {
 		unknown := a.do("GET", path[:len(path)-1]+"0", theirs, "").want(404, account.CodeNotFound)
 		foreign := a.do("GET", path, theirs, "").want(404, account.CodeNotFound)
-		if strip := strings.NewReplacer(path[strings.LastIndex(path, "/")+1:], "ID", path[strings.LastIndex(path, "/")+1:len(path)-1]+"0", "ID",
-			foreign.header.Get("Operation-Id"), "OP", unknown.header.Get("Operation-Id"), "OP"); strip.Replace(foreign.text) != strip.Replace(unknown.text) {
+		if strip := strings.NewReplacer(path[strings.LastIndex(path, "/")+1:], "ID",
+			path[strings.LastIndex(path, "/")+1:len(path)-1]+"0", "ID",
+			foreign.header.Get("Operation-Id"), "OP", unknown.header.Get("Operation-Id"),
+			"OP"); strip.Replace(foreign.text) != strip.Replace(unknown.text) {
 			t.Errorf("%s: another account's object and none differ:\n%s%s", path, foreign.text, unknown.text)
 		}
 	}
 	a.do("PATCH", "/kubernetes_operators/"+o.ID, theirs, "{}").want(404)
 	a.do("DELETE", "/kubernetes_operators/"+o.ID, theirs, "").want(404)
-	for _, path := range []string{"/endpoints", "/endpoints?url=http://api.demo", "/endpoints?before_id=zz", "/tunnel_sessions", "/kubernetes_operators"} {
+	for _, path := range []string{"/endpoints", "/endpoints?url=http://api.demo", "/endpoints?before_id=zz",
+		"/tunnel_sessions", "/kubernetes_operators"} {
 		got := a.do("GET", path, theirs, "").want(200)
 		for _, secret := range []string{e.ID, session, o.ID, a.AccountID, "mine"} {
 			if strings.Contains(got.text, secret) {
@@ -235,7 +245,8 @@ func TestOperatorLife(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	selector := `ep.hostname.endsWith('.prod') && ep.name != "a,b"` + "\n// ü"
-	body := fmt.Sprintf(`{"description":"eu","metadata":"m","enabled_features":["bindings"],"region":"eu","cluster_uid":"6c0f",
+	body := fmt.Sprintf(
+		`{"description":"eu","metadata":"m","enabled_features":["bindings"],"region":"eu","cluster_uid":"6c0f",
 		"deployment":{"name":"fairlead","namespace":"system","version":"1.0","cluster_name":"c1"},
 		"binding":{"endpoint_selectors":[%q],"ingress_endpoint":"x","csr":"ignored"}}`, selector)
 	made := a.do("POST", "/kubernetes_operators", a.admin, body).want(201)
@@ -252,10 +263,13 @@ func TestOperatorLife(t *testing.T) {
 	at := "/kubernetes_operators/" + o.ID
 	a.Clock.Step(time.Minute)
 	storetest.Equal(t, "empty patch", a.do("PATCH", at, a.admin, "{}").want(200).text, made.text)
-	patched := into[account.Operator](a.do("PATCH", at, a.admin, `{"description":null,"deployment":{"version":"1.1"},"binding":{"endpoint_selectors":[]}}`).want(200))
+	patched := into[account.Operator](
+		a.do("PATCH", at, a.admin, `{"description":null,"deployment":{"version":"1.1"},"binding":{"endpoint_selectors":[]}}`).
+			want(200))
 	storetest.Equal(t, "null is the default", patched.Description, "")
 	storetest.Equal(t, "absent is unchanged", patched.Metadata, "m")
-	storetest.Equal(t, "objects are merged", patched.Deployment, account.OperatorDeployment{Name: "fairlead", Namespace: "system", Version: "1.1", ClusterName: "c1"})
+	storetest.Equal(t, "objects are merged", patched.Deployment,
+		account.OperatorDeployment{Name: "fairlead", Namespace: "system", Version: "1.1", ClusterName: "c1"})
 	storetest.Equal(t, "lists are replaced", len(patched.Binding.EndpointSelectors), 0)
 	storetest.Equal(t, "merged binding", patched.Binding.IngressEndpoint, "x")
 	storetest.Equal(t, "updated", patched.UpdatedAt.Equal(a.Clock.Now()), true)
@@ -275,7 +289,8 @@ func TestOperatorLife(t *testing.T) {
 func TestOperatorKeySeesItsOwnOperators(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	mine, other, reader := a.key(a.AccountID, account.ScopeOperator), a.key(a.AccountID, account.ScopeOperator), a.key(a.AccountID, account.ScopeRead, account.ScopeOperator)
+	mine, other, reader := a.key(a.AccountID, account.ScopeOperator), a.key(a.AccountID, account.ScopeOperator),
+		a.key(a.AccountID, account.ScopeRead, account.ScopeOperator)
 	register := func(key, uid string) string {
 		body := fmt.Sprintf(`{"cluster_uid":%q,"deployment":{"name":"f","namespace":"n"}}`, uid)
 		return into[account.Operator](a.do("POST", "/kubernetes_operators", key, body)).ID
@@ -303,7 +318,8 @@ func TestOperatorKeySeesItsOwnOperators(t *testing.T) {
 	storetest.Equal(t, "own", fmt.Sprint(got), fmt.Sprint(own))
 	a.do("GET", "/kubernetes_operators/"+own[0], mine, "").want(200)
 	for _, method := range []string{"GET", "PATCH", "DELETE"} {
-		a.do(method, "/kubernetes_operators/"+theirs, mine, map[bool]string{true: "{}"}[method == "PATCH"]).want(404, account.CodeNotFound)
+		a.do(method, "/kubernetes_operators/"+theirs, mine, map[bool]string{true: "{}"}[method == "PATCH"]).
+			want(404, account.CodeNotFound)
 	}
 	a.do("GET", "/kubernetes_operators/"+theirs, reader, "").want(200)
 	a.do("DELETE", "/kubernetes_operators/"+theirs, reader, "").want(404)
@@ -318,19 +334,23 @@ func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	post := func(body string) *answer { return a.do("POST", "/kubernetes_operators", a.admin, body) }
-	for name, body := range map[string]string{"no object": `[]`, "null": `null`, "cut": `{"description":"x"`, "trailing": `{} {}`, "bad UTF-8": "{\"description\":\"\xff\"}",
+	for name, body := range map[string]string{"no object": `[]`, "null": `null`, "cut": `{"description":"x"`,
+		"trailing": `{} {}`, "bad UTF-8": "{\"description\":\"\xff\"}",
 		"single quotes": `{'a':1}`, "deep": strings.Repeat(`{"binding":`, 20000), "blank": " "} {
 		t.Run(name, func(t *testing.T) { post(body).want(400, account.CodeMalformed) })
 	}
-	rules := post(`{"description":1,"metadata":"\u0000","colour":"red","cluster_uid":"u","enabled_features":["bindings",null,7],"region":"\ud800",
+	rules := post(
+		`{"description":1,"metadata":"\u0000","colour":"red","cluster_uid":"u","enabled_features":["bindings",null,7],"region":"\ud800",
 		"deployment":{"size":1},"binding":[],"description":2,"Metadata":"x"}`).want(400, account.CodeInvalid).rules()
-	for _, field := range []string{"description", "metadata", "colour", "enabled_features[1]", "enabled_features[2]", "region", "deployment.size", "deployment.name",
+	for _, field := range []string{"description", "metadata", "colour", "enabled_features[1]", "enabled_features[2]",
+		"region", "deployment.size", "deployment.name",
 		"deployment.namespace", "binding", "Metadata"} {
 		if rules[field] == "" {
 			t.Errorf("%s is not told; only %v", field, rules)
 		}
 	}
-	for _, fine := range []string{`{"description":"\ufffd"}`, `{"description":"` + "\uFFFD" + `"}`, `{"description":"\ud83d\ude00"}`,
+	for _, fine := range []string{`{"description":"\ufffd"}`, `{"description":"` + "\uFFFD" + `"}`,
+		`{"description":"\ud83d\ude00"}`,
 		`{"binding":{}}`, `{"binding":{"endpoint_selectors":null,"csr":null}}`} {
 		post(fine).want(201)
 	}

@@ -45,7 +45,8 @@ func (c *call) caller() account.Caller {
 	return account.Caller{AccountID: c.key.AccountID, PrincipalID: c.key.ID}
 }
 
-// ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404, 405); the rest is the handler's.
+// ServeHTTP checks in this order: key (401), rate (429), version (400), scope (403), route (404,
+// 405); the rest is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := rt.server
 	c := &call{server: s, w: &recorder{ResponseWriter: w}, r: r, started: s.opt.Clock()}
@@ -90,11 +91,13 @@ func (rt *route) serve(c *call) error {
 	}
 	switch {
 	case rt.pattern == "":
-		return account.Errorf(account.CodeNoRoute, "there is nothing at %q; docs/api.md lists the routes", account.Shorten(c.r.URL.Path))
+		return account.Errorf(account.CodeNoRoute, "there is nothing at %q; docs/api.md lists the routes",
+			account.Shorten(c.r.URL.Path))
 	case !offered:
 		allowed := strings.Join(slices.Sorted(maps.Keys(rt.methods)), ", ")
 		c.w.Header().Set("Allow", allowed)
-		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(c.r.Method), rt.pattern, allowed)
+		return account.Errorf(account.CodeMethod, "%s is not offered at %s, only %s", account.Shorten(c.r.Method), rt.pattern,
+			allowed)
 	}
 	return m.handle(c)
 }
@@ -144,7 +147,8 @@ func (s *server) checkVersion(h http.Header) error {
 		return account.Errorf(account.CodeVersionHeader, "the version header has conflicting values %s; send %s: %s once",
 			account.Shorten(strings.Join(given, ", ")), s.opt.VersionHeaders[0], Version)
 	case given[0] != Version:
-		return account.Errorf(account.CodeVersionHeader, "version %q is not offered; send %s: %s", account.Shorten(given[0]), s.opt.VersionHeaders[0], Version)
+		return account.Errorf(account.CodeVersionHeader, "version %q is not offered; send %s: %s", account.Shorten(given[0]),
+			s.opt.VersionHeaders[0], Version)
 	}
 	return nil
 }

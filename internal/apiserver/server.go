@@ -1,10 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver owns the account API over HTTP: routes, the order of checks, scopes, limits, the error body, paging and the watch.
+// Package apiserver owns the account API over HTTP: routes, the order of checks, scopes, limits,
+// the error body, paging and the watch.
 //
-// What comes in: HTTP requests with an API key, below the root of one listener. Whom it hands over to: the interfaces of
-// internal/account, which it knows nothing of but their methods. One file per resource; docs/api.md says what clients see.
+// What comes in: HTTP requests with an API key, below the root of one listener. Whom it hands over
+// to: the interfaces of internal/account, which it knows nothing of but their methods. One file per
+// resource; docs/api.md says what clients see.
 package apiserver
 
 import (
@@ -38,7 +40,8 @@ type Limits struct {
 	KeyCheck          time.Duration // how often the keys of open watches are looked up; 500 ms
 }
 
-// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is said.
+// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
+// said.
 type Options struct {
 	Endpoints  account.Endpoints
 	Events     account.EventLog
@@ -55,16 +58,17 @@ type Options struct {
 	Tunnels        account.LabelledTunnels
 	Identities     account.Identities
 	Revoker        account.Revoker // ends what is served, too
-	// Mark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits, the same for the same account and secret.
+	// Mark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits, the same
+	// for the same account and secret.
 	Mark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is kept; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
-	// CheckStatic returns CodeInvalid for the address of a static backend to which the server would not
-	// connect; nil admits all.
+	// CheckStatic returns CodeInvalid for the address of a static backend to which the server would
+	// not connect; nil admits all.
 	CheckStatic func(address string) error
 	Active      ActiveBackends // nil = not known
-	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with none of them every one is. CodeInvalid for
-	// a selector that does not compile.
+	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with
+	// none of them every one is. CodeInvalid for a selector that does not compile.
 	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
 
 	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
@@ -116,8 +120,8 @@ type server struct {
 	description func() ([]byte, error) // of the API; made once
 }
 
-// New returns the handler of the API. It may be called by many goroutines. Watches end when the context of their request does: cancel
-// the http.Server's BaseContext to end them at shutdown.
+// New returns the handler of the API. It may be called by many goroutines. Watches end when the
+// context of their request does: cancel the http.Server's BaseContext to end them at shutdown.
 func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux()}

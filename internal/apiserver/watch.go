@@ -19,8 +19,9 @@ const watchBatch = 200
 // watched is a log that a watch streams.
 type watched struct {
 	subscribe func(accountID string) (wake <-chan struct{}, cancel func())
-	next      func() (lines []any, more bool, err error) // reads on, at most watchBatch lines; CodeGone when the log does not reach back
-	bookmark  func() any                                 // the line that says up to where was read
+	// reads on, at most watchBatch lines; CodeGone when the log does not reach back
+	next     func() (lines []any, more bool, err error)
+	bookmark func() any // the line that says up to where was read
 }
 
 // watchEndpoints streams the account's log of endpoints from a version on.
@@ -44,7 +45,8 @@ func (s *server) watchEndpoints(c *call, f account.EndpointFilter, v account.Res
 	})
 }
 
-// stream writes the log, one JSON object a line, until the client goes, is too slow, its key is deleted or the server stops.
+// stream writes the log, one JSON object a line, until the client goes, is too slow, its key is
+// deleted or the server stops.
 func (s *server) stream(c *call, log watched) error {
 	release, err := s.watches.acquire(c.accountID())
 	if err != nil {

@@ -116,10 +116,12 @@ func TestWatchSurvivesARestartWithoutAGap(t *testing.T) {
 	a.stop()
 	a.Restart() // everything goes offline
 	b := &api{Fixture: a.Fixture, t: t, admin: a.admin, log: a.log}
-	b.serve(apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base})
+	b.serve(apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, APIKeys: a.Store,
+		Authtokens: a.Store, Auth: a.Store, BaseURL: base})
 	w = b.watch(a.admin, v, "")
 	e := w.nextChange()
-	storetest.Equal(t, "after the restart", fmt.Sprint(string(e.Type), " ", e.Endpoint.Status, " ", e.ResourceVersion.Seq), fmt.Sprint("MODIFIED offline ", v.Seq+1))
+	storetest.Equal(t, "after the restart", fmt.Sprint(string(e.Type), " ", e.Endpoint.Status, " ", e.ResourceVersion.Seq),
+		fmt.Sprint("MODIFIED offline ", v.Seq+1))
 }
 
 func TestWatchFilters(t *testing.T) {
@@ -167,7 +169,8 @@ func TestWatchRefusals(t *testing.T) {
 		t.Error("a 429 without Retry-After")
 	}
 	other, _ := a.NewAccount("other")
-	a.watch(a.key(other, account.ScopeRead), account.ResourceVersion{Epoch: v.Epoch}, "") // another account has its own limit
+	// another account has its own limit
+	a.watch(a.key(other, account.ScopeRead), account.ResourceVersion{Epoch: v.Epoch}, "")
 	storetest.Must(t, first.body.Close())
 	for { // the place is free when the server saw the end
 		res, err := a.srv.Client().Do(a.request("GET", at(v), a.admin, ""))

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// memory is a log and its one key, for tests of time: they run in a bubble, where a database has no place.
+// memory is a log and its one key, for tests of time: they run in a bubble, where a database has no
+// place.
 type memory struct {
 	account.EventLog
 	account.Authenticator
@@ -32,7 +33,8 @@ type memory struct {
 	deleted bool
 }
 
-func (m *memory) EndpointEvents(_ context.Context, _ string, v account.ResourceVersion, _ account.EndpointFilter, limit int) (
+func (m *memory) EndpointEvents(_ context.Context, _ string, v account.ResourceVersion, _ account.EndpointFilter,
+	limit int) (
 	[]account.EndpointEvent, account.ResourceVersion, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +61,8 @@ func (m *memory) add(metadata string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := account.ResourceVersion{Epoch: 1, Seq: int64(len(m.events) + 1)}
-	m.events = append(m.events, account.EndpointEvent{Type: account.Modified, ResourceVersion: v, Endpoint: &account.Endpoint{ID: "ep-1", Metadata: metadata}})
+	m.events = append(m.events, account.EndpointEvent{Type: account.Modified, ResourceVersion: v,
+		Endpoint: &account.Endpoint{ID: "ep-1", Metadata: metadata}})
 	for _, ch := range m.wakes {
 		select {
 		case ch <- struct{}{}:
@@ -101,13 +104,16 @@ func inBubble(t *testing.T, test func(t *testing.T, m *memory, watch func() (net
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
 		listener := pipeListener{make(chan net.Conn), make(chan struct{})}
-		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Events: m, Auth: m, BaseURL: base, Logger: slog.New(slog.DiscardHandler)})}
+		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Events: m, Auth: m, BaseURL: base,
+			Logger: slog.New(slog.DiscardHandler)})}
 		served := make(chan error)
 		go func() { served <- srv.Serve(listener) }()
 		test(t, m, func() (net.Conn, *bufio.Reader) {
 			ours, theirs := net.Pipe()
 			listener.conns <- theirs
-			_, err := fmt.Fprint(ours, "GET /endpoints?watch=true&resource_version=1-0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer flk_x\r\nService-Version: 2\r\n\r\n")
+			_, err := fmt.Fprint(ours,
+				"GET /endpoints?watch=true&resource_version=1-0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+
+					"flk_x\r\nService-Version: 2\r\n\r\n")
 			storetest.Must(t, err)
 			return ours, bufio.NewReader(ours)
 		})

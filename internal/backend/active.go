@@ -9,7 +9,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// online says whether the leaf can serve as far as is known without trying: only of a tunnel group that is known.
+// online says whether the leaf can serve as far as is known without trying: only of a tunnel group
+// that is known.
 func (r *Resolver) online(accountID string, n *node) bool {
 	return n.kind != account.BackendTunnelGroup || r.opt.Online(accountID, n.backend.Labels)
 }
@@ -27,7 +28,8 @@ func (r *Resolver) reachable(accountID string, n *node) bool {
 	return false
 }
 
-// possible says that a connection that enters n would find somebody to try who is not known to be down.
+// possible says that a connection that enters n would find somebody to try who is not known to be
+// down.
 func (r *Resolver) possible(accountID string, n *node, now time.Time) bool {
 	if !n.isGroup() {
 		return r.online(accountID, n)
@@ -55,7 +57,8 @@ func (r *Resolver) level(accountID string, b branch, now time.Time) level {
 	return b.health.level()
 }
 
-// judge finds out which child of the failover serves: the first that is up, else the first that recovers. It tells when that changed.
+// judge finds out which child of the failover serves: the first that is up, else the first that
+// recovers. It tells when that changed.
 func (r *Resolver) judge(accountID string, n *node) {
 	if n.kind != account.BackendFailover {
 		return

@@ -15,7 +15,8 @@ import (
 func TestGuard_AllowsPorts(t *testing.T) {
 	t.Parallel()
 	allow, err := ParseAllow("--static-allow", []string{
-		"10.0.0.0/8:5432", "10.1.2.3:443", "[fd00::/8]:80", "[fd00::1]:8443", "192.168.0.0/16", "127.0.0.1:8080", "127.0.0.1:8081",
+		"10.0.0.0/8:5432", "10.1.2.3:443", "[fd00::/8]:80", "[fd00::1]:8443", "192.168.0.0/16", "127.0.0.1:8080",
+		"127.0.0.1:8081",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -24,8 +25,9 @@ func TestGuard_AllowsPorts(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.9.9.9:5432": true, "10.9.9.9:443": false, "10.1.2.3:443": true, "10.1.2.3:5432": true, "10.1.2.3:80": false,
 		"[::ffff:10.1.2.3]:443": true, "[fd00::2]:80": true, "[fd00::2]:8443": false, "[fd00::1]:8443": true,
-		"192.168.1.1:1": true, "192.168.1.1:65535": true, "127.0.0.1:8080": true, "127.0.0.1:8081": true, "127.0.0.1:8082": false,
-		"8.8.8.8:1": true,
+		"192.168.1.1:1": true, "192.168.1.1:65535": true, "127.0.0.1:8080": true, "127.0.0.1:8081": true,
+		"127.0.0.1:8082": false,
+		"8.8.8.8:1":      true,
 	} {
 		err := g.Check(netip.MustParseAddrPort(text))
 		if (err == nil) != want || err != nil && !errors.Is(err, ErrForbidden) {
@@ -62,11 +64,14 @@ func TestGuard_DialsAllowedPortsOnly(t *testing.T) {
 func TestParseAllow_RefusesOtherTexts(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
-		"10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:080", "10.0.0.1:http", "10.0.0.0:80/8", "10.0.0.0/33:80",
-		"[10.0.0.1]:80", "[fd00::1]", "fd00::/8:80", "[fd00::/129]:80", "[fe80::1%eth0]:80", "[::ffff:10.0.0.1]:80", "example.com:80", ":80",
+		"10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:080", "10.0.0.1:http", "10.0.0.0:80/8",
+		"10.0.0.0/33:80",
+		"[10.0.0.1]:80", "[fd00::1]", "fd00::/8:80", "[fd00::/129]:80", "[fe80::1%eth0]:80", "[::ffff:10.0.0.1]:80",
+		"example.com:80", ":80",
 	} {
 		_, err := ParseAllow("--static-allow", []string{bad})
-		if account.CodeOf(err) != account.CodeInvalid || !strings.Contains(err.Error(), "--static-allow") || !strings.Contains(err.Error(), `"`+bad+`"`) {
+		if account.CodeOf(err) != account.CodeInvalid || !strings.Contains(err.Error(), "--static-allow") ||
+			!strings.Contains(err.Error(), `"`+bad+`"`) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -19,7 +19,8 @@ const (
 	maxDuration = 10 * time.Second
 )
 
-// Attempts gives the leaves to try for one connection or request, one after the other. It is safe for concurrent use.
+// Attempts gives the leaves to try for one connection or request, one after the other. It is safe
+// for concurrent use.
 type Attempts struct {
 	r         *Resolver
 	accountID string
@@ -32,8 +33,8 @@ type Attempts struct {
 	current *Attempt
 }
 
-// Attempt is a leaf to try: one of Labels, Static and Response is set. The caller tells what became of it; what is told once another attempt
-// has begun is not heard.
+// Attempt is a leaf to try: one of Labels, Static and Response is set. The caller tells what became
+// of it; what is told once another attempt has begun is not heard.
 type Attempt struct {
 	BackendID string
 	Labels    map[string]string // of a tunnel group
@@ -52,7 +53,8 @@ const (
 	wentDown
 )
 
-// Attempts begins a connection or request to the backend. CodeNotFound when the account has no such backend.
+// Attempts begins a connection or request to the backend. CodeNotFound when the account has no such
+// backend.
 func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, client Client) (*Attempts, error) {
 	root, err := r.tree(ctx, accountID, backendID)
 	if err != nil {
@@ -68,8 +70,8 @@ func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, cl
 // Deadline is when no further attempt begins. The caller ends the ones under way by it too.
 func (a *Attempts) Deadline() time.Time { return a.deadline }
 
-// Next returns the next leaf to try. false: there is none, eight were tried, ten seconds have gone by or ctx is done. An attempt before
-// it of which nothing was told counts neither way.
+// Next returns the next leaf to try. false: there is none, eight were tried, ten seconds have gone
+// by or ctx is done. An attempt before it of which nothing was told counts neither way.
 func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,14 +100,16 @@ func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 		for _, f := range a.frames {
 			f.yielded = true
 		}
-		a.current = &Attempt{BackendID: n.id, Labels: n.backend.Labels, Static: n.backend.Static, Response: n.backend.Response, in: a}
+		a.current = &Attempt{BackendID: n.id, Labels: n.backend.Labels, Static: n.backend.Static,
+			Response: n.backend.Response, in: a}
 		return a.current, true
 	}
 	a.release() // turns that nobody will use
 	return nil, false
 }
 
-// pop leaves a group in which nobody is left to try: a failure of the group as a child, when all that was tried in it failed.
+// pop leaves a group in which nobody is left to try: a failure of the group as a child, when all
+// that was tried in it failed.
 func (a *Attempts) pop() {
 	last := len(a.frames) - 1
 	f := a.frames[last]
@@ -169,7 +173,8 @@ func (t *Attempt) Up() {
 	}
 }
 
-// Down tells that the leaf could not be reached, and why. A client that went away (context.Canceled) says nothing of the leaf.
+// Down tells that the leaf could not be reached, and why. A client that went away
+// (context.Canceled) says nothing of the leaf.
 func (t *Attempt) Down(err error) {
 	a := t.in
 	a.mu.Lock()

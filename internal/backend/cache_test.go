@@ -68,7 +68,8 @@ func TestStoreUnavailable(t *testing.T) {
 	})
 }
 
-// What was learnt is about a child as it is: it stays over changes elsewhere in the tree and goes with a change of its own.
+// What was learnt is about a child as it is: it stays over changes elsewhere in the tree and goes
+// with a change of its own.
 func TestStateFollowsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,8 @@ func TestLeafAlone(t *testing.T) {
 	})
 }
 
-// A child that went down is tried with one connection after 1, 2, 4, 8, 16, 30, 30 s; it is back after three successes over ten seconds.
+// A child that went down is tried with one connection after 1, 2, 4, 8, 16, 30, 30 s; it is back
+// after three successes over ten seconds.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +229,8 @@ func TestHTTPStatus(t *testing.T) {
 			t.Errorf("the way with nobody left was %q", got)
 		}
 		time.Sleep(time.Second)
-		for _, pause := range []time.Duration{2, 4, 8} { // a connection that stands is no success where the status counts as a failure
+		// a connection that stands is no success where the status counts as a failure
+		for _, pause := range []time.Duration{2, 4, 8} {
 			if got := ask(map[string]int{"a": 503}); !strings.HasPrefix(got, "a") {
 				t.Errorf("the way of the next try was %q", got)
 			}
@@ -240,7 +242,8 @@ func TestHTTPStatus(t *testing.T) {
 	})
 }
 
-// A client that goes away says nothing of the upstream, and keeps nobody else from trying it for long.
+// A client that goes away says nothing of the upstream, and keeps nobody else from trying it for
+// long.
 func TestClientGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

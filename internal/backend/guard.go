@@ -15,14 +15,16 @@ import (
 	"time"
 )
 
-// ErrForbidden says that an address is not one that tenants may have the service connect to. Its text names the address: it is for logs, not for tenants.
+// ErrForbidden says that an address is not one that tenants may have the service connect to. Its
+// text names the address: it is for logs, not for tenants.
 var ErrForbidden = errors.New("address not allowed")
 
 // connectTimeout is the default of Guard.Timeout.
 const connectTimeout = 5 * time.Second
 
-// Guard connects to addresses that tenants name. Every address is judged when it is about to be connected to, after names are resolved, so
-// what a name meant a moment ago is no way around it. It is safe for concurrent use.
+// Guard connects to addresses that tenants name. Every address is judged when it is about to be
+// connected to, after names are resolved, so what a name meant a moment ago is no way around it. It
+// is safe for concurrent use.
 type Guard struct {
 	Allow    []Allowed      // addresses that are allowed although they would not be
 	Never    []netip.Prefix // addresses that are not allowed although Allow has them
@@ -31,8 +33,9 @@ type Guard struct {
 	Resolver *net.Resolver  // nil = the system's
 }
 
-// Dial connects to a host:port over tcp, tcp4 or tcp6. Of a name's addresses those of both families are tried as in RFC 8305, the ones that
-// are not allowed left out. ErrForbidden when that left none and nothing else was wrong.
+// Dial connects to a host:port over tcp, tcp4 or tcp6. Of a name's addresses those of both families
+// are tried as in RFC 8305, the ones that are not allowed left out. ErrForbidden when that left
+// none and nothing else was wrong.
 func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":

@@ -22,13 +22,19 @@ import (
 func TestGuardRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.1.1",
-		"100.64.0.1", "100.100.100.200", "100.127.255.255", "169.254.0.1", "169.254.169.254", "169.254.170.2", "168.63.129.16", "192.0.0.192",
-		"192.0.2.1", "192.88.99.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.7", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
-		"::", "::1", "::127.0.0.1", "::8.8.8.8", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:0:127.0.0.1",
-		"fe80::1", "fe80::1%eth0", "2606:4700::1111%eth0", "fec0::1", "fc00::1", "fd00:ec2::254", "fd12:3456::1", "ff02::1", "ff0e::1",
+		"127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255",
+		"192.168.1.1",
+		"100.64.0.1", "100.100.100.200", "100.127.255.255", "169.254.0.1", "169.254.169.254", "169.254.170.2",
+		"168.63.129.16", "192.0.0.192",
+		"192.0.2.1", "192.88.99.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.7", "224.0.0.1",
+		"239.255.255.255", "240.0.0.1", "255.255.255.255",
+		"::", "::1", "::127.0.0.1", "::8.8.8.8", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254",
+		"::ffff:0:127.0.0.1",
+		"fe80::1", "fe80::1%eth0", "2606:4700::1111%eth0", "fec0::1", "fc00::1", "fd00:ec2::254", "fd12:3456::1", "ff02::1",
+		"ff0e::1",
 		"64:ff9b::127.0.0.1", "64:ff9b::10.1.2.3", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "64:ff9b:1:7f00:0:100::",
-		"2002:7f00:1::1", "2002:a00:1::", "2002:a9fe:a9fe::1", "2002:c0a8:101::1", "2001:0:7f00:1::1", "2001:db8::1", "2001:2::1", "2001:20::1", "3fff::1",
+		"2002:7f00:1::1", "2002:a00:1::", "2002:a9fe:a9fe::1", "2002:c0a8:101::1", "2001:0:7f00:1::1", "2001:db8::1",
+		"2001:2::1", "2001:20::1", "3fff::1",
 		"100::1", "5f00::1", "4000::1", "e000::1",
 	} {
 		g := Guard{}
@@ -44,8 +50,10 @@ func TestGuardRefuses(t *testing.T) {
 func TestGuardPermits(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255", "172.32.0.1", "192.167.1.1", "223.255.255.255",
-		"::ffff:8.8.8.8", "2606:4700:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::1",
+		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255", "172.32.0.1",
+		"192.167.1.1", "223.255.255.255",
+		"::ffff:8.8.8.8", "2606:4700:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "64:ff9b::808:808",
+		"2002:808:808::1",
 	} {
 		g := Guard{}
 		if err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(text), 443)); err != nil {
@@ -62,7 +70,8 @@ func TestGuardAllows(t *testing.T) {
 	}
 	g := Guard{Allow: allow}
 	for text, want := range map[string]bool{
-		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "127.0.0.1": true, "127.0.0.2": false, "fd00:1::99": true, "fd00:2::1": false,
+		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "127.0.0.1": true, "127.0.0.2": false,
+		"fd00:1::99": true, "fd00:2::1": false,
 		"64:ff9b::10.1.2.3": false, "169.254.169.254": false,
 	} {
 		if err := g.Check(netip.AddrPortFrom(netip.MustParseAddr(text), 443)); (err == nil) != want {
@@ -70,7 +79,8 @@ func TestGuardAllows(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "10.0.0.0/33", "10.0.0/8", "example.com", "::ffff:10.0.0.0/104", "fe80::1%eth0"} {
-		if _, err := ParseAllow("--static-allow", []string{bad}); account.CodeOf(err) != account.CodeInvalid || !strings.Contains(err.Error(), "--static-allow") || !strings.Contains(err.Error(), `"`+bad+`"`) {
+		if _, err := ParseAllow("--static-allow", []string{bad}); account.CodeOf(err) != account.CodeInvalid ||
+			!strings.Contains(err.Error(), "--static-allow") || !strings.Contains(err.Error(), `"`+bad+`"`) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -100,12 +110,16 @@ func listen(t *testing.T, address string) (port string, accepted <-chan struct{}
 	return port, seen
 }
 
-// Every spelling of loopback that a dialer understands, and names that mean it, end before a packet is sent.
+// Every spelling of loopback that a dialer understands, and names that mean it, end before a packet
+// is sent.
 func TestGuardDialsNoLoopback(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
-	g := Guard{Resolver: names(t, map[string][]string{"loop.example.": {"127.0.0.1"}, "both.example.": {"10.0.0.1", "::1", "127.0.0.1", "169.254.169.254"}})}
-	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0", "[::]", "127.1", "0x7f000001", "2130706433", "0177.0.0.1",
+	g := Guard{Resolver: names(t,
+		map[string][]string{"loop.example.": {"127.0.0.1"},
+			"both.example.": {"10.0.0.1", "::1", "127.0.0.1", "169.254.169.254"}})}
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0.0.0.0",
+		"[::]", "127.1", "0x7f000001", "2130706433", "0177.0.0.1",
 		"", "loop.example", "both.example", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"} {
 		c, err := g.Dial(t.Context(), "tcp", host+":"+port)
 		if err == nil {
@@ -113,7 +127,8 @@ func TestGuardDialsNoLoopback(t *testing.T) {
 			t.Errorf("%q: connected", host)
 		}
 	}
-	for _, bad := range [][2]string{{"udp", "8.8.8.8:53"}, {"unix", "/run/docker.sock"}, {"tcp", "8.8.8.8"}, {"tcp", "8.8.8.8:0"}, {"tcp", "8.8.8.8:99999"}, {"tcp", "8.8.8.8:http"}, {"tcp", "8.8.8.8:-1"}} {
+	for _, bad := range [][2]string{{"udp", "8.8.8.8:53"}, {"unix", "/run/docker.sock"}, {"tcp", "8.8.8.8"},
+		{"tcp", "8.8.8.8:0"}, {"tcp", "8.8.8.8:99999"}, {"tcp", "8.8.8.8:http"}, {"tcp", "8.8.8.8:-1"}} {
 		if _, err := g.Dial(t.Context(), bad[0], bad[1]); err == nil {
 			t.Errorf("%v: connected", bad)
 		}
@@ -131,8 +146,9 @@ func TestGuardUsesWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.1:0")
 	g := Guard{
-		Allow:    []Allowed{{Prefix: netip.MustParsePrefix("127.0.0.1/32")}},
-		Resolver: names(t, map[string][]string{"api.example.": {"169.254.169.254", "10.0.0.1", "fd00:ec2::254", "::1", "127.0.0.1"}}),
+		Allow: []Allowed{{Prefix: netip.MustParsePrefix("127.0.0.1/32")}},
+		Resolver: names(t, map[string][]string{"api.example.": {"169.254.169.254", "10.0.0.1", "fd00:ec2::254", "::1",
+			"127.0.0.1"}}),
 	}
 	c, err := g.Dial(t.Context(), "tcp", "api.example:"+port)
 	if err != nil {
@@ -148,7 +164,8 @@ func TestGuardUsesWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// A name that means a permitted address when it is looked at and another when it is connected to gains nothing: there is one look-up.
+// A name that means a permitted address when it is looked at and another when it is connected to
+// gains nothing: there is one look-up.
 func TestGuardAgainstRebinding(t *testing.T) {
 	t.Parallel()
 	port, accepted := listen(t, "127.0.0.2:0")
@@ -178,10 +195,11 @@ func TestGuardAgainstRebinding(t *testing.T) {
 
 func TestGuardTimeout(t *testing.T) {
 	t.Parallel()
-	g := Guard{Timeout: 20 * time.Millisecond, Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done() // a name server that never answers
-		return nil, ctx.Err()
-	}}}
+	g := Guard{Timeout: 20 * time.Millisecond,
+		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done() // a name server that never answers
+			return nil, ctx.Err()
+		}}}
 	var timeout net.Error
 	if _, err := g.Dial(t.Context(), "tcp", "api.example:80"); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("a name server that does not answer: %v", err)

@@ -41,7 +41,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T, backends ...account.Backend) *world {
-	w := &world{all: map[string]account.Backend{}, offline: map[string]bool{}, dead: map[string]bool{}, tried: map[string]int{}, wake: make(chan struct{}, 1)}
+	w := &world{all: map[string]account.Backend{}, offline: map[string]bool{}, dead: map[string]bool{},
+		tried: map[string]int{}, wake: make(chan struct{}, 1)}
 	for _, b := range backends {
 		w.all[b.ID] = b
 	}
@@ -124,8 +125,8 @@ func (w *world) collect(id string, into map[string]account.Backend) {
 	}
 }
 
-// connect is what a caller does for a connection: it tries until a leaf can be reached. It returns the leaves in order, the last of them
-// with "!" when it was not reached either.
+// connect is what a caller does for a connection: it tries until a leaf can be reached. It returns
+// the leaves in order, the last of them with "!" when it was not reached either.
 func (w *world) connect(t testing.TB, id string) string {
 	t.Helper()
 	return w.connectFor(t, id, 10*time.Millisecond)
@@ -206,7 +207,8 @@ func weighted(id string, weights map[string]int) account.Backend {
 }
 
 func static(id string) account.Backend {
-	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendStatic, Static: &account.StaticAddress{Address: id + ".example.com:80"}}
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendStatic,
+		Static: &account.StaticAddress{Address: id + ".example.com:80"}}
 }
 
 func tunnels(id string) account.Backend {
@@ -214,7 +216,8 @@ func tunnels(id string) account.Backend {
 }
 
 func answer(id string) account.Backend {
-	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendHTTPResponse, Response: &account.HTTPResponse{StatusCode: 200, Body: id}}
+	return account.Backend{ID: id, AccountID: acme, Kind: account.BackendHTTPResponse,
+		Response: &account.HTTPResponse{StatusCode: 200, Body: id}}
 }
 
 func statics(n int) (all []account.Backend, ids []string) {

@@ -15,21 +15,24 @@ const (
 	recoveryPace  = time.Second // between two live connections to a child that recovers
 	recoverySpan  = 10 * time.Second
 	recoveryCount = 3
-	// probeLease is how long a live connection that tries a child keeps others from trying it too, when nobody tells its outcome.
+	// probeLease is how long a live connection that tries a child keeps others from trying it too,
+	// when nobody tells its outcome.
 	probeLease = maxDuration
 )
 
-// health is what live connections have taught of one child of one backend. The zero value is up. It is safe for concurrent use.
+// health is what live connections have taught of one child of one backend. The zero value is up. It
+// is safe for concurrent use.
 type health struct {
 	mu        sync.Mutex
-	down      bool                // not fully up
-	successes int                 // since it went down; more than 0 = it recovers
-	since     time.Time           // when it went down, began to recover or was back; outcomes of older attempts are out of date
-	delay     time.Duration       // between the last failure and the next try
-	next      time.Time           // when the next live connection may try it
-	lease     time.Time           // until then one does
-	votes     votes               // while it is up
-	barred    map[voter]time.Time // who may not try it until then; since it went down
+	down      bool // not fully up
+	successes int  // since it went down; more than 0 = it recovers
+	// when it went down, began to recover or was back; outcomes of older attempts are out of date
+	since  time.Time
+	delay  time.Duration       // between the last failure and the next try
+	next   time.Time           // when the next live connection may try it
+	lease  time.Time           // until then one does
+	votes  votes               // while it is up
+	barred map[voter]time.Time // who may not try it until then; since it went down
 }
 
 // level is how far a child can be relied on.
@@ -86,7 +89,8 @@ func (h *health) release() {
 	h.lease = time.Time{}
 }
 
-// success notes that an attempt that began at started got through, and says whether the level changed.
+// success notes that an attempt that began at started got through, and says whether the level
+// changed.
 func (h *health) success(now, started time.Time, probe bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +110,9 @@ func (h *health) success(now, started time.Time, probe bool) bool {
 	return h.levelLocked() != before
 }
 
-// failure notes that an attempt that began at started failed, and says whether the level changed. While the child is down only the
-// probe counts, so that a thousand connections that fail at once put it off no longer than one.
+// failure notes that an attempt that began at started failed, and says whether the level changed.
+// While the child is down only the probe counts, so that a thousand connections that fail at once
+// put it off no longer than one.
 func (h *health) failure(now, started time.Time, probe bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A thousand connections at once while the first child dies: nobody is lost, it is tried again by one at a time, and one switch is told.
+// A thousand connections at once while the first child dies: nobody is lost, it is tried again by
+// one at a time, and one switch is told.
 func TestThousandConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +66,8 @@ func TestThousandConnections(t *testing.T) {
 	})
 }
 
-// Children go down and come back under many connections: each told switch begins where the one before it ended.
+// Children go down and come back under many connections: each told switch begins where the one
+// before it ended.
 func TestSwitchesAreInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,8 @@ func newFrame(n *node) *frame { return &frame{node: n, tried: make([]bool, len(n
 
 func (f *frame) branch() branch { return f.node.branches[f.chosen] }
 
-// pick chooses the next child that has not been tried; -1 when there is none. A dry pick takes no turn and notes nothing.
+// pick chooses the next child that has not been tried; -1 when there is none. A dry pick takes no
+// turn and notes nothing.
 func (a *Attempts) pick(f *frame, now time.Time, dry bool) (child int, probe bool) {
 	if child, probe = a.pickFit(f, now, dry); child >= 0 {
 		return child, probe
@@ -62,8 +63,8 @@ func (a *Attempts) pickFit(f *frame, now time.Time, dry bool) (child int, probe 
 	}
 }
 
-// first returns the child that comes first among those that have not been tried and that fit; of a weighted backend one that the weights
-// draw. -1 when there is none.
+// first returns the child that comes first among those that have not been tried and that fit; of a
+// weighted backend one that the weights draw. -1 when there is none.
 func (a *Attempts) first(f *frame, fits func(branch) bool, unfit ...bool) int {
 	var fit []int
 	total := 0

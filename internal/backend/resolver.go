@@ -23,12 +23,13 @@ const (
 // Options are what a Resolver needs. None of the functions may block or call the Resolver.
 type Options struct {
 	Trees account.BackendTrees
-	// Changed returns a channel that gets a value when backends of the account may have changed, and what ends that. nil: trees are only
-	// read again after a second.
+	// Changed returns a channel that gets a value when backends of the account may have changed, and
+	// what ends that. nil: trees are only read again after a second.
 	Changed func(accountID string) (<-chan struct{}, func())
 	// Online says whether a labelled tunnel with all these labels is online.
 	Online func(accountID string, labels map[string]string) bool
-	// Switched is told when the active child of a failover changed; "" = no child is up. Calls for one failover come one after the other. May be nil.
+	// Switched is told when the active child of a failover changed; "" = no child is up. Calls for one
+	// failover come one after the other. May be nil.
 	Switched func(accountID, backendID, from, to string)
 	Clock    func() time.Time // default time.Now
 }
@@ -80,7 +81,8 @@ func (r *Resolver) Close() {
 	}
 }
 
-// tree returns the account's backend with all below it. CodeNotFound when the account has none of that id.
+// tree returns the account's backend with all below it. CodeNotFound when the account has none of
+// that id.
 func (r *Resolver) tree(ctx context.Context, accountID, id string) (*node, error) {
 	for {
 		r.mu.Lock()
@@ -124,7 +126,8 @@ func (r *Resolver) failed(t *cachedTree) error {
 	return t.err
 }
 
-// read reads a tree for all who want it. Where the store cannot be asked, the tree as it was last serves for another second.
+// read reads a tree for all who want it. Where the store cannot be asked, the tree as it was last
+// serves for another second.
 func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree) (*node, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it
 	defer cancel()
@@ -241,8 +244,8 @@ func (r *Resolver) forget(accountID string) {
 	delete(r.accounts, accountID)
 }
 
-// Active returns the child that serves the failover's new connections now; "" when no child is up, and while nothing has gone through
-// the failover.
+// Active returns the child that serves the failover's new connections now; "" when no child is up,
+// and while nothing has gone through the failover.
 func (r *Resolver) Active(accountID, backendID string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,7 +257,8 @@ func (r *Resolver) Active(accountID, backendID string) string {
 	return ""
 }
 
-// Failovers calls f with every failover that connections went through lately and its active child, "" = none is up, until f returns false.
+// Failovers calls f with every failover that connections went through lately and its active child,
+// "" = none is up, until f returns false.
 func (r *Resolver) Failovers(f func(accountID, backendID, active string) bool) {
 	type known struct{ accountID, backendID, active string }
 	var all []known

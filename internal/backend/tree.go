@@ -24,14 +24,16 @@ type node struct {
 	sum      [sha256.Size]byte
 }
 
-// branch is a child. Its health is nil where something else says whether it is up: a tunnel group's tunnels, and for the root itself nobody.
+// branch is a child. Its health is nil where something else says whether it is up: a tunnel group's
+// tunnels, and for the root itself nobody.
 type branch struct {
 	node   *node
 	weight int
 	health *health
 }
 
-// group is what is known of the children of one backend. The trees that have the backend in them share it.
+// group is what is known of the children of one backend. The trees that have the backend in them
+// share it.
 type group struct {
 	refs int // trees; guarded by the Resolver
 
@@ -42,7 +44,8 @@ type group struct {
 	active    atomic.Pointer[string] // the child that serves; "" = none is up, nil = not known yet
 }
 
-// judged is a health and what it is about: once the child or something below it is changed, it is about something else.
+// judged is a health and what it is about: once the child or something below it is changed, it is
+// about something else.
 type judged struct {
 	health
 	sum [sha256.Size]byte
@@ -78,14 +81,16 @@ type builder struct {
 	made  map[string]*node
 }
 
-// build makes the node of the backend and all below it. A tree that is deeper than backends may be has a cycle.
+// build makes the node of the backend and all below it. A tree that is deeper than backends may be
+// has a cycle.
 func (b *builder) build(id string, depth int) (*node, error) {
 	if n := b.made[id]; n != nil {
 		return n, nil
 	}
 	bk, ok := b.tree.All[id]
 	if !ok || depth > account.MaxBackendDepth {
-		return nil, account.Errorf(account.CodeInternal, "the tree of backend %s is broken at %s, depth %d", b.tree.Root, id, depth)
+		return nil, account.Errorf(account.CodeInternal, "the tree of backend %s is broken at %s, depth %d", b.tree.Root, id,
+			depth)
 	}
 	n := &node{id: id, kind: bk.Kind, backend: bk}
 	for _, child := range children(&bk) {
@@ -117,7 +122,8 @@ func (b *builder) join() {
 	}
 }
 
-// children returns the ids in the order of failover; those of a weighted backend have none of their own.
+// children returns the ids in the order of failover; those of a weighted backend have none of their
+// own.
 func children(b *account.Backend) []string {
 	if b.Kind == account.BackendFailover {
 		return b.Children
@@ -137,7 +143,8 @@ func (n *node) isGroup() bool {
 	return n.kind == account.BackendFailover || n.kind == account.BackendWeighted
 }
 
-// sum is a digest of what matters for connecting: of the backend, of all below it, and of more statuses that count as failures.
+// sum is a digest of what matters for connecting: of the backend, of all below it, and of more
+// statuses that count as failures.
 func sum(n *node, statuses ...int) [sha256.Size]byte {
 	bk := n.backend
 	bk.Description, bk.Metadata, bk.CreatedAt, bk.UpdatedAt = "", "", n.backend.CreatedAt, n.backend.CreatedAt

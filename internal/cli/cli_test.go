@@ -14,8 +14,10 @@ import (
 
 func TestWrap_KeepsExamples(t *testing.T) {
 	t.Parallel()
-	const text = "One two three four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven eightandnineandten eleven"
-	const want = "One two\nthree four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven\neightandnineandten\neleven"
+	const text = "One two three four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  b\nSeven " +
+		"eightandnineandten eleven"
+	const want = "One two\nthree four\nfive six.\n\nExamples:\n  a line that is longer than the width\n  " +
+		"b\nSeven\neightandnineandten\neleven"
 	if got := Wrap(text, 10); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -35,8 +37,9 @@ func TestColumns_PrefersTheEnvironment(t *testing.T) {
 
 // program returns a root command with a flag of each kind of length, prepared for columns.
 func program(columns int, out *bytes.Buffer) *cobra.Command {
-	root := &cobra.Command{Use: "prog", Short: "Short", Long: strings.Repeat("word ", 60), SilenceErrors: true, SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	root := &cobra.Command{Use: "prog", Short: "Short", Long: strings.Repeat("word ", 60), SilenceErrors: true,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	sub := &cobra.Command{Use: "sub", Short: "A command", Run: func(*cobra.Command, []string) {}}
 	sub.Flags().String("flag", "", strings.Repeat("usage ", 60))
 	root.AddCommand(sub)

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagProblem words an error of parsing the flags of cmd: it says what to give instead, in place of the names of Go's
-// functions. Errors of other kinds stay as they are.
+// FlagProblem words an error of parsing the flags of cmd: it says what to give instead, in place of
+// the names of Go's functions. Errors of other kinds stay as they are.
 func FlagProblem(cmd *cobra.Command, err error) string {
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) {
@@ -26,7 +26,8 @@ func FlagProblem(cmd *cobra.Command, err error) string {
 	return fmt.Sprintf("%s; run `%s --help` for the flags", valueProblem(err), cmd.CommandPath())
 }
 
-// nearestFlag returns the flag whose name needs the fewest changes to become name, at most two; "" when there is none.
+// nearestFlag returns the flag whose name needs the fewest changes to become name, at most two; ""
+// when there is none.
 func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
 	if len(name) < 3 {
 		return ""
@@ -40,8 +41,8 @@ func nearestFlag(flags *pflag.FlagSet, name string) (near string) {
 	return near
 }
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour between a and b (optimal string
-// alignment).
+// distance is the number of letters to insert, delete, replace or swap with their neighbour between
+// a and b (optimal string alignment).
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -22,7 +22,8 @@ const (
 	maxColumns     = 120 // longer lines are hard to read, however wide the terminal
 )
 
-// Columns is the width of what out shows: COLUMNS of the environment, else the terminal's; 0 where there is neither.
+// Columns is the width of what out shows: COLUMNS of the environment, else the terminal's; 0 where
+// there is neither.
 func Columns(out io.Writer, env func(string) string) int {
 	if n, err := strconv.Atoi(env("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -64,8 +65,8 @@ func usageTemplate(columns int) string {
 	return strings.ReplaceAll((&cobra.Command{}).UsageTemplate(), "FlagUsages", wrapped)
 }
 
-// Wrap puts the paragraphs of a text into lines of at most columns. Lines that begin with a space stay as they are: they are
-// examples and tables.
+// Wrap puts the paragraphs of a text into lines of at most columns. Lines that begin with a space
+// stay as they are: they are examples and tables.
 func Wrap(text string, columns int) string {
 	var b strings.Builder
 	room := 0 // left in the paragraph's line; 0 = there is none

@@ -13,12 +13,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// Setup adds to a program's root command, whose subcommands are all there, what every program has: version, --version, help
-// completion, which fail for what does not exist, and help in lines of at most columns. usage makes the program's error for a
-// wrong command line.
+// Setup adds to a program's root command, whose subcommands are all there, what every program has:
+// version, --version, help completion, which fail for what does not exist, and help in lines of at
+// most columns. usage makes the program's error for a wrong command line.
 func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.Version = version.String()
-	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	line := fmt.Sprintf("%s %s (revision %s, %s, %s/%s)\n", root.Name(), version.String(), version.Revision(),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	root.SetVersionTemplate(line)
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Usage = "print the version"
@@ -45,7 +46,8 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
 }
 
-// KnownCommand is the Args of commands that only hold others. The error names the one that is meant, if one is near.
+// KnownCommand is the Args of commands that only hold others. The error names the one that is
+// meant, if one is near.
 func KnownCommand(usage func(msg string) error) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -79,7 +81,8 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 			at.InitDefaultHelpFlag()
 			return at.Help()
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			at, _, err := root.Find(args)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -97,7 +100,8 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 
 // OneOf makes a shell offer values for a flag of cmd.
 func OneOf(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err != nil {
 		panic(err) // there is no such flag: a mistake of the program
 	}
 }

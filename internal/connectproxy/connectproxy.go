@@ -1,9 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connectproxy owns how a tunnel passes the HTTP proxy of a company's network: a dialer for the server's address goes in with the
-// environment (HTTPS_PROXY, NO_PROXY), and one comes out that asks the proxy to CONNECT where the environment says so. The TLS to the
-// server is the caller's, so the proxy sees bytes only. internal/agent and the forwarder hand the dialer over to internal/tunnel.
+// Package connectproxy owns how a tunnel passes the HTTP proxy of a company's network: a dialer for
+// the server's address goes in with the environment (HTTPS_PROXY, NO_PROXY), and one comes out that
+// asks the proxy to CONNECT where the environment says so. The TLS to the server is the caller's,
+// so the proxy sees bytes only. internal/agent and the forwarder hand the dialer over to
+// internal/tunnel.
 package connectproxy
 
 import (
@@ -30,9 +32,10 @@ const (
 // DialFunc dials; (*net.Dialer).DialContext is one.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a DialFunc that goes through the proxy which env names for a TLS address, or else dials directly. HTTPS_PROXY and NO_PROXY
-// are read in both cases; loopback addresses are never proxied. The proxy's URL is http://[user:password@]host[:port]. An error never
-// holds the password. dial nil means a net.Dialer.
+// Dialer returns a DialFunc that goes through the proxy which env names for a TLS address, or else
+// dials directly. HTTPS_PROXY and NO_PROXY are read in both cases; loopback addresses are never
+// proxied. The proxy's URL is http://[user:password@]host[:port]. An error never holds the
+// password. dial nil means a net.Dialer.
 func Dialer(env func(string) string, dial DialFunc) (DialFunc, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -70,7 +73,9 @@ func check(raw string) error {
 	case err != nil || u.Hostname() == "": // the parser's error would hold the password
 		return errors.New("HTTPS_PROXY is not a URL; give http://[user:password@]host:port")
 	case u.Scheme != "http":
-		return fmt.Errorf("HTTPS_PROXY %q: a tunnel passes proxies with the scheme http only; give http://host:port, or add the server to NO_PROXY", u.Redacted())
+		return fmt.Errorf(
+			"HTTPS_PROXY %q: a tunnel passes proxies with the scheme http only; give http://host:port, or add the server to "+
+				"NO_PROXY", u.Redacted())
 	}
 	return nil
 }
@@ -103,7 +108,8 @@ func connect(conn net.Conn, proxy *url.URL, address string) error {
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()
-		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+		req.Header.Set("Proxy-Authorization",
+			"Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	if err := req.Write(conn); err != nil {
 		return err

@@ -79,17 +79,27 @@ func TestTheEnvironmentDecidesWhatGoesThroughTheProxy(t *testing.T) {
 		got     string
 		auth    string
 	}{
-		"no proxy":                  {environment(), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
-		"proxy":                     {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", ""},
-		"lower case":                {environment("https_proxy", "http://proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", ""},
-		"without a scheme":          {environment("HTTPS_PROXY", "proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", ""},
-		"without a port":            {environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443", "proxy.corp:80", "tunnelled", ""},
-		"IPv6 server":               {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "[2001:db8::1]:8443", "proxy.corp:3128", "tunnelled", ""},
-		"user and password":         {environment("HTTPS_PROXY", "http://u:p%40@proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128", "tunnelled", "Basic dTpwQA=="},
-		"exempt":                    {environment("HTTPS_PROXY", "http://proxy.corp:3128", "NO_PROXY", ".test"), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
-		"loopback":                  {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "127.0.0.1:8443", "127.0.0.1:8443", "direct", ""},
-		"localhost":                 {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443", "localhost:8443", "direct", ""},
-		"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+		"no proxy": {environment(), "fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+		"proxy": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"lower case": {environment("https_proxy", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"without a scheme": {environment("HTTPS_PROXY", "proxy.corp:3128"), "fairlead.test:8443", "proxy.corp:3128",
+			"tunnelled", ""},
+		"without a port": {environment("HTTPS_PROXY", "http://proxy.corp"), "fairlead.test:8443", "proxy.corp:80",
+			"tunnelled", ""},
+		"IPv6 server": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "[2001:db8::1]:8443",
+			"proxy.corp:3128", "tunnelled", ""},
+		"user and password": {environment("HTTPS_PROXY", "http://u:p%40@proxy.corp:3128"), "fairlead.test:8443",
+			"proxy.corp:3128", "tunnelled", "Basic dTpwQA=="},
+		"exempt": {environment("HTTPS_PROXY", "http://proxy.corp:3128", "NO_PROXY", ".test"),
+			"fairlead.test:8443", "fairlead.test:8443", "direct", ""},
+		"loopback": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "127.0.0.1:8443",
+			"127.0.0.1:8443", "direct", ""},
+		"localhost": {environment("HTTPS_PROXY", "http://proxy.corp:3128"), "localhost:8443",
+			"localhost:8443", "direct", ""},
+		"HTTP_PROXY is not for TLS": {environment("HTTP_PROXY", "http://proxy.corp:3128"), "fairlead.test:8443",
+			"fairlead.test:8443", "direct", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +123,8 @@ func TestTheEnvironmentDecidesWhatGoesThroughTheProxy(t *testing.T) {
 				return
 			}
 			req := <-w.request
-			if req.Method != http.MethodConnect || req.Host != c.address || req.RequestURI != c.address || req.Header.Get("Proxy-Authorization") != c.auth {
+			if req.Method != http.MethodConnect || req.Host != c.address || req.RequestURI != c.address ||
+				req.Header.Get("Proxy-Authorization") != c.auth {
 				t.Errorf("the proxy was asked %s %s with %q", req.Method, req.RequestURI, req.Header.Get("Proxy-Authorization"))
 			}
 		})
@@ -123,7 +134,8 @@ func TestTheEnvironmentDecidesWhatGoesThroughTheProxy(t *testing.T) {
 func TestAProxyThatRefusesOrMisbehavesIsAnErrorWithoutThePassword(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, want string }{
-		"refuses":         {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n", `it answered "407 Proxy Authentication Required"`},
+		"refuses": {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
+			`it answered "407 Proxy Authentication Required"`},
 		"no HTTP":         {"SSH-2.0-OpenSSH\r\n\r\n", "reading its answer"},
 		"hangs up":        {"", "reading its answer"},
 		"says more":       {"HTTP/1.1 200 OK\r\n\r\nsurprise", "more than its answer"},
@@ -137,7 +149,8 @@ func TestAProxyThatRefusesOrMisbehavesIsAnErrorWithoutThePassword(t *testing.T) 
 				t.Fatal(err)
 			}
 			conn, err := dial(t.Context(), "tcp", "fairlead.test:8443")
-			if err == nil || conn != nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "proxy.corp:3128") || strings.Contains(err.Error(), "hunter2") {
+			if err == nil || conn != nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "proxy.corp:3128") || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -147,15 +160,16 @@ func TestAProxyThatRefusesOrMisbehavesIsAnErrorWithoutThePassword(t *testing.T) 
 func TestASilentProxyEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
-	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"), func(context.Context, string, string) (net.Conn, error) {
-		client, proxy := net.Pipe()
-		go func() {
-			_, _ = http.ReadRequest(bufio.NewReader(proxy))
-			close(asked)
-			_, _ = io.Copy(io.Discard, proxy)
-		}()
-		return client, nil
-	})
+	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"),
+		func(context.Context, string, string) (net.Conn, error) {
+			client, proxy := net.Pipe()
+			go func() {
+				_, _ = http.ReadRequest(bufio.NewReader(proxy))
+				close(asked)
+				_, _ = io.Copy(io.Discard, proxy)
+			}()
+			return client, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +182,10 @@ func TestASilentProxyEndsWithTheContext(t *testing.T) {
 
 func TestAProxyThatCannotBeOneIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, raw := range []string{"https://u:hunter2@proxy.corp", "socks5://u:hunter2@proxy.corp:1080", "http://", "http://u:hunter2@%zz"} {
-		if _, err := connectproxy.Dialer(environment("HTTPS_PROXY", raw), nil); err == nil || !strings.Contains(err.Error(), "HTTPS_PROXY") || strings.Contains(err.Error(), "hunter2") {
+	for _, raw := range []string{"https://u:hunter2@proxy.corp", "socks5://u:hunter2@proxy.corp:1080", "http://",
+		"http://u:hunter2@%zz"} {
+		if _, err := connectproxy.Dialer(environment("HTTPS_PROXY", raw), nil); err == nil ||
+			!strings.Contains(err.Error(), "HTTPS_PROXY") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}

@@ -27,9 +27,12 @@ var accessible string
 func TestInTheBrowser(t *testing.T) {
 	ctx := chromium(t)
 	for name, test := range map[string]func(*testing.T, *tab, *fake, *httptest.Server){
-		"every page is accessible": everyPageIsAccessible, "searching while one types": searching, "revoking with the keyboard": revokingWithTheKeyboard,
-		"live updates leave people alone": liveUpdates, "the key is deleted": theKeyIsDeleted, "signing in": signingIn, "without scripts": withoutScripts, "focus can be seen": focusCanBeSeen,
-		"the server stops answering": theServerStopsAnswering, "a phone": aPhone, "filters without scripts": filtersWithoutScripts,
+		"every page is accessible": everyPageIsAccessible, "searching while one types": searching,
+		"revoking with the keyboard":      revokingWithTheKeyboard,
+		"live updates leave people alone": liveUpdates, "the key is deleted": theKeyIsDeleted, "signing in": signingIn,
+		"without scripts": withoutScripts, "focus can be seen": focusCanBeSeen,
+		"the server stops answering": theServerStopsAnswering, "a phone": aPhone,
+		"filters without scripts": filtersWithoutScripts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
@@ -38,7 +41,8 @@ func TestInTheBrowser(t *testing.T) {
 			tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
 			b.size(1280, 720, "light")
 			b.signIn(signedInAs(t, srv, "flk_admin"))
-			t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) }) // ends what is still open, so that the server can close
+			// ends what is still open, so that the server can close
+			t.Cleanup(func() { _ = chromedp.Do(ctx, chromedp.Navigate("about:blank")) })
 			test(t, b, f, srv)
 		})
 	}
@@ -97,7 +101,8 @@ func checkTree(t *testing.T, b *tab, page string) {
 	if roles["dialog"] > 0 {
 		return // what lies behind it is not told
 	}
-	shown := eval[map[string]int](b, `({table: document.querySelectorAll("table").length, row: document.querySelectorAll("tr").length, rowheader: document.querySelectorAll("tbody th").length,
+	shown := eval[map[string]int](b,
+		`({table: document.querySelectorAll("table").length, row: document.querySelectorAll("tr").length, rowheader: document.querySelectorAll("tbody th").length,
 		columnheader: document.querySelectorAll("thead th").length})`)
 	for role, n := range shown {
 		if roles[role] != n {
@@ -131,21 +136,30 @@ func searching(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/traffic-policy/identities")
 	eval[bool](b, "window.same = true")
 	b.write("q", "chia")
-	b.until("one row", "location.search === '?q=chia' && document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('Chiara')")
+	b.until("one row",
+		"location.search === '?q=chia' && document.querySelectorAll('#live tbody tr').length === 1 && "+
+			"document.querySelector('#live tbody').textContent.includes('Chiara')")
 	if got := eval[string](b, "document.querySelector('#live [role=status]').textContent"); got != "1 identity" {
 		t.Errorf("the number of results is told as %q", got)
 	}
-	if got := eval[string](b, "location.search + ' ' + document.activeElement.id + ' ' + document.activeElement.value + ' ' + window.same"); got != "?q=chia q chia true" {
+	if got := eval[string](b,
+		"location.search + ' ' + document.activeElement.id + ' ' + document.activeElement.value + ' ' + window.same"); got !=
+		"?q=chia q chia true" {
 		t.Errorf("address, focus, text, and whether the page is still the same: %s", got)
 	}
 	b.press("zzz")
 	b.until("that nothing matches", "document.querySelector('#live .empty')?.textContent.includes('No identity matches')")
 	b.write("q", "github")
-	b.until("who is of the provider", "document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live tbody').textContent.includes('erin-dev')")
-	eval[bool](b, `(() => { const q = document.getElementById("q"), p = document.getElementById("provider"); q.value = ""; p.value = "login.example.com"; p.dispatchEvent(new Event("input", {bubbles: true})); return true; })()`)
-	b.until("those of a provider", "document.querySelectorAll('#live tbody tr').length === 2 && location.search === '?provider=login.example.com'")
+	b.until("who is of the provider",
+		"document.querySelectorAll('#live tbody tr').length === 1 && document.querySelector('#live "+
+			"tbody').textContent.includes('erin-dev')")
+	eval[bool](b,
+		`(() => { const q = document.getElementById("q"), p = document.getElementById("provider"); q.value = ""; p.value = "login.example.com"; p.dispatchEvent(new Event("input", {bubbles: true})); return true; })()`)
+	b.until("those of a provider",
+		"document.querySelectorAll('#live tbody tr').length === 2 && location.search === '?provider=login.example.com'")
 	b.open("/ui/traffic-policy/identities?q=bob") // the address is the search
-	b.until("the search of the address", "document.querySelectorAll('#live tbody tr').length === 1 && document.getElementById('q').value === 'bob'")
+	b.until("the search of the address",
+		"document.querySelectorAll('#live tbody tr').length === 1 && document.getElementById('q').value === 'bob'")
 }
 
 func revokingWithTheKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
@@ -166,7 +180,8 @@ func revokingWithTheKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) 
 	if got := focused(); got != "Cancel" {
 		t.Errorf("the focus is on %q, want what does no harm", got)
 	}
-	if text := eval[string](b, "document.querySelector('dialog').textContent"); !strings.Contains(text, "Revoke Chiara Conti?") || !strings.Contains(text, "2 live sessions") {
+	if text := eval[string](b, "document.querySelector('dialog').textContent"); !strings.Contains(text,
+		"Revoke Chiara Conti?") || !strings.Contains(text, "2 live sessions") {
 		t.Errorf("the dialog asks: %s", text)
 	}
 	b.press(kb.Escape)
@@ -187,14 +202,16 @@ func revokingWithTheKeyboard(t *testing.T, b *tab, f *fake, _ *httptest.Server) 
 	}
 	b.press(kb.Enter)
 	b.until("what was done", "document.querySelector('.notice')?.textContent.includes('2 sessions have ended')")
-	b.until("the search as it was, and the focus on the notice", "location.search === '?q=chiara' && document.activeElement.className === 'notice'")
+	b.until("the search as it was, and the focus on the notice",
+		"location.search === '?q=chiara' && document.activeElement.className === 'notice'")
 }
 
 func liveUpdates(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.size(1280, 400, "light")
 	b.open("/ui/endpoints")
 	b.until("the stream", "'following' in document.body.dataset")
-	eval[bool](b, `(() => { window.same = true; document.getElementById("q").value = "half a wo"; [...document.querySelectorAll("#live tbody a")].find((a) => a.textContent.includes("search.internal")).focus();
+	eval[bool](b,
+		`(() => { window.same = true; document.getElementById("q").value = "half a wo"; [...document.querySelectorAll("#live tbody a")].find((a) => a.textContent.includes("search.internal")).focus();
 		window.scrollTo(0, 120); window.row = document.activeElement.closest("tr"); return true; })()`)
 	f.change(func() {
 		f.endpoints[0].Status, f.endpoints[0].OfflineSince = account.StatusOffline, new(f.now)
@@ -203,7 +220,8 @@ func liveUpdates(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 		f.endpoints, f.owner[e.ID] = append(f.endpoints[:2:2], append(f.endpoints[3:], e)...), mine // one is gone, one is new
 	})
 	b.until("the news", `document.querySelector("#live").textContent.includes("http://brand-new.demo")`)
-	state := eval[string](b, `[window.same, document.activeElement.textContent, document.activeElement.closest("tr") === window.row, document.getElementById("q").value, window.scrollY > 0,
+	state := eval[string](b,
+		`[window.same, document.activeElement.textContent, document.activeElement.closest("tr") === window.row, document.getElementById("q").value, window.scrollY > 0,
 		document.querySelectorAll("#live tbody tr").length, document.querySelector("#live").textContent.includes("ledger"), document.querySelectorAll("#live .status.offline").length].join("|")`)
 	if state != "true|https://search.internal|true|half a wo|true|7|false|1" {
 		t.Errorf("same page, focus, same row, typed text, scrolled, rows, what is gone, offline: %s", state)
@@ -214,7 +232,8 @@ func theKeyIsDeleted(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.open("/ui/agents")
 	b.until("the stream", "'following' in document.body.dataset")
 	f.set(func() { f.keys = f.keys[1:] })
-	b.until("the sign-in page, with the way back", "location.pathname === '/ui/sign-in' && location.search === '?return=%2Fui%2Fagents'")
+	b.until("the sign-in page, with the way back",
+		"location.pathname === '/ui/sign-in' && location.search === '?return=%2Fui%2Fagents'")
 }
 
 func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) {
@@ -222,7 +241,9 @@ func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) 
 	b.until("the stream", "'following' in document.body.dataset")
 	f.change(func() { f.down = true })
 	eval[bool](b, "(document.dispatchEvent(new Event('visibilitychange')), true)")
-	b.until("that what is shown may be old", "document.querySelector('.stale')?.textContent.includes('may be old') && document.querySelectorAll('#live tbody tr').length > 0")
+	b.until("that what is shown may be old",
+		"document.querySelector('.stale')?.textContent.includes('may be old') && document.querySelectorAll('#live tbody "+
+			"tr').length > 0")
 	f.change(func() { f.down = false })
 	eval[bool](b, "(document.dispatchEvent(new Event('visibilitychange')), true)")
 	b.until("that it is up to date again", "!document.querySelector('.stale')")
@@ -231,15 +252,19 @@ func theServerStopsAnswering(_ *testing.T, b *tab, f *fake, _ *httptest.Server) 
 func signingIn(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	b.open("/ui/agents")
 	b.do(chromedp.Click(chromedp.CSS(".menu-wide form button")))
-	b.until("the sign-in page", "location.pathname === '/ui/sign-in' && document.querySelector('.notice')?.textContent.includes('signed out')")
+	b.until("the sign-in page",
+		"location.pathname === '/ui/sign-in' && document.querySelector('.notice')?.textContent.includes('signed out')")
 	b.open("/ui/events?type=endpoint.updated")
 	b.until("the sign-in page", "document.activeElement.id === 'key'")
 	b.write("key", "flk_wrong")
 	b.press(kb.Enter)
-	b.until("the refusal, and the focus on the field", "document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id === 'key'")
+	b.until("the refusal, and the focus on the field",
+		"document.querySelector('[role=alert]')?.textContent.includes('not known') && document.activeElement.id === 'key'")
 	b.write("key", "flk_read")
 	b.press(kb.Enter)
-	b.until("the page that was asked for", "location.pathname + location.search === '/ui/events?type=endpoint.updated' && document.querySelector('#live tbody tr')")
+	b.until("the page that was asked for",
+		"location.pathname + location.search === '/ui/events?type=endpoint.updated' && document.querySelector('#live "+
+			"tbody tr')")
 	// A link on somebody else's page comes without the cookie; one is signed in all the same.
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -259,10 +284,12 @@ func withoutScripts(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "dmitri"+kb.Enter))
 	b.until("the search", "location.search.includes('q=dmitri') && document.querySelectorAll('tbody tr').length === 1")
 	b.do(chromedp.Click(chromedp.CSS("a[data-dialog]")))
-	b.until("the page that asks", "location.pathname.endsWith('/revoke') && document.querySelector('h1')?.textContent === 'Revoke Dmitri Denisov?'")
+	b.until("the page that asks",
+		"location.pathname.endsWith('/revoke') && document.querySelector('h1')?.textContent === 'Revoke Dmitri Denisov?'")
 	b.do(chromedp.Click(chromedp.CSS("button.destroy")))
 	b.until("what was done", "document.querySelector('.notice')?.textContent.includes('1 session has ended')")
-	if got := eval[string](b, "location.pathname + location.search"); !strings.HasPrefix(got, "/ui/traffic-policy/identities?q=dmitri") {
+	if got := eval[string](b, "location.pathname + location.search"); !strings.HasPrefix(got,
+		"/ui/traffic-policy/identities?q=dmitri") {
 		t.Errorf("afterwards one is at %s", got)
 	}
 	f.set(func() {
@@ -277,7 +304,8 @@ func focusCanBeSeen(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	seen := map[string]bool{}
 	for range 60 {
 		b.press(kb.Tab)
-		at := eval[[]string](b, `(() => { const el = document.activeElement, s = getComputedStyle(el); return [el.localName + "." + el.className, s.outlineStyle, s.outlineWidth, String(el === document.body)]; })()`)
+		at := eval[[]string](b,
+			`(() => { const el = document.activeElement, s = getComputedStyle(el); return [el.localName + "." + el.className, s.outlineStyle, s.outlineWidth, String(el === document.body)]; })()`)
 		if at[3] == "true" {
 			break
 		}
@@ -290,8 +318,12 @@ func focusCanBeSeen(t *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 			t.Errorf("the tab key does not come to %s, only to %v", one, seen)
 		}
 	}
-	tell(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
-	if moving := eval[int](b, "[...document.querySelectorAll('*')].filter((el) => getComputedStyle(el).transitionDuration !== '0s').length"); moving != 0 {
+	tell(b, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
+	if moving := eval[int](b,
+		"[...document.querySelectorAll('*')].filter((el) => getComputedStyle(el).transitionDuration !== "+
+			"'0s').length"); moving != 0 {
 		t.Errorf("%d elements move for people who want no motion", moving)
 	}
 }

@@ -46,7 +46,8 @@ func TestSignIn(t *testing.T) {
 	b := newBrowser(t, srv)
 	a := b.post("/ui/sign-in", "key=flk_admin")
 	cookie := a.header.Get("Set-Cookie")
-	for _, part := range []string{"__Host-fairlead-ui=fld_", "Path=/", "Max-Age=43200", "HttpOnly", "Secure", "SameSite=Strict"} {
+	for _, part := range []string{"__Host-fairlead-ui=fld_", "Path=/", "Max-Age=43200", "HttpOnly", "Secure",
+		"SameSite=Strict"} {
 		if !strings.Contains(cookie, part) {
 			t.Errorf("the cookie %s lacks %s", cookie, part)
 		}
@@ -76,15 +77,18 @@ func TestSigningInLeadsBack(t *testing.T) {
 	}
 	for given, want := range map[string]string{
 		"/ui/endpoints?q=a%26b": "/ui/endpoints?q=a%26b", "/ui/events": "/ui/events", "": "/ui/",
-		"https://evil.example/ui/": "/ui/", "//evil.example/ui/": "/ui/", `/\evil.example`: "/ui/", "/ui//evil": "/ui/", "/api": "/ui/", "/ui/../x": "/ui/", "/ui/%2e%2e/endpoints": "/ui/",
-		"javascript:alert(1)": "/ui/", "/ui/\r\nSet-Cookie: a=b": "/ui/", `/ui/\\evil`: "/ui/", "http:/ui/": "/ui/", "/ui/a?b#c": "/ui/a?b",
+		"https://evil.example/ui/": "/ui/", "//evil.example/ui/": "/ui/", `/\evil.example`: "/ui/", "/ui//evil": "/ui/",
+		"/api": "/ui/", "/ui/../x": "/ui/", "/ui/%2e%2e/endpoints": "/ui/",
+		"javascript:alert(1)": "/ui/", "/ui/\r\nSet-Cookie: a=b": "/ui/", `/ui/\\evil`: "/ui/", "http:/ui/": "/ui/",
+		"/ui/a?b#c": "/ui/a?b",
 	} {
 		a := newBrowser(t, srv).post("/ui/sign-in", url.Values{"key": {"flk_read"}, "return": {given}}.Encode())
 		if got := a.header.Get("Location"); got != want {
 			t.Errorf("return %q leads to %q, want %q", given, got, want)
 		}
 	}
-	if a := b.do(http.MethodGet, "/ui/endpoints", "", map[string]string{RefreshHeader: "1"}); a.status != http.StatusUnauthorized {
+	if a := b.do(http.MethodGet, "/ui/endpoints", "",
+		map[string]string{RefreshHeader: "1"}); a.status != http.StatusUnauthorized {
 		t.Errorf("a script without a sign-in: %d, want 401", a.status)
 	}
 }
@@ -93,9 +97,13 @@ func TestSignInsEnd(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*fake, *browser){
 		"the key is deleted": func(f *fake, _ *browser) { f.set(func() { f.keys = f.keys[1:] }) },
-		"twelve hours pass":  func(f *fake, _ *browser) { f.set(func() { f.now = f.now.Add(account.DashboardLife + time.Second) }) },
-		"the key expires":    func(f *fake, _ *browser) { f.set(func() { f.keys[0].ExpiresAt = new(f.now.Add(-time.Second)) }) },
-		"signing out":        func(_ *fake, b *browser) { b.post("/ui/sign-out", "") },
+		"twelve hours pass": func(f *fake, _ *browser) {
+			f.set(func() { f.now = f.now.Add(account.DashboardLife + time.Second) })
+		},
+		"the key expires": func(f *fake, _ *browser) {
+			f.set(func() { f.keys[0].ExpiresAt = new(f.now.Add(-time.Second)) })
+		},
+		"signing out": func(_ *fake, b *browser) { b.post("/ui/sign-out", "") },
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -108,10 +116,12 @@ func TestSignInsEnd(t *testing.T) {
 			}
 			end(f, b)
 			b.cookie[CookieName] = held // a copy of the cookie is worth nothing
-			if a := b.get("/ui/endpoints"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"), "/ui/sign-in") {
+			if a := b.get("/ui/endpoints"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"),
+				"/ui/sign-in") {
 				t.Errorf("afterwards: %d", a.status)
 			}
-			if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke", ""); a.status != http.StatusSeeOther || len(f.revoked) != 0 {
+			if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke", ""); a.status != http.StatusSeeOther ||
+				len(f.revoked) != 0 {
 				t.Errorf("afterwards a form: %d, revoked %v", a.status, f.revoked)
 			}
 		})
@@ -153,24 +163,32 @@ func TestOnlyFormsOfThisOriginChangeThings(t *testing.T) {
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
-	forms := []string{"/ui/sign-in", "/ui/sign-out", "/ui/agents/" + f.agents[0].ID + "/stop", "/ui/agents/" + f.agents[0].ID + "/restart", "/ui/api-keys/new", "/ui/authtokens/new",
-		"/ui/api-keys/" + f.keys[1].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/traffic-policy/identities/" + f.users[0].ID + "/revoke", "/ui/traffic-policy/identities/" + f.users[0].ID + "/sign-out",
+	forms := []string{"/ui/sign-in", "/ui/sign-out", "/ui/agents/" + f.agents[0].ID + "/stop",
+		"/ui/agents/" + f.agents[0].ID + "/restart", "/ui/api-keys/new", "/ui/authtokens/new",
+		"/ui/api-keys/" + f.keys[1].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete",
+		"/ui/traffic-policy/identities/" + f.users[0].ID + "/revoke",
+		"/ui/traffic-policy/identities/" + f.users[0].ID + "/sign-out",
 		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke"}
 	for _, path := range forms {
-		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "", "Origin": "https://evil.example"}} {
-			if a := b.do(http.MethodPost, path, "key=flk_admin&description=x&scopes=read&acl=bind:*", header); a.status != http.StatusForbidden {
+		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+			{"Sec-Fetch-Site": "", "Origin": "https://evil.example"}} {
+			if a := b.do(http.MethodPost, path, "key=flk_admin&description=x&scopes=read&acl=bind:*",
+				header); a.status != http.StatusForbidden {
 				t.Errorf("POST %s with %v: %d, want 403", path, header, a.status)
 			}
 		}
 		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch} {
-			if a := b.do(method, path, "", map[string]string{"Sec-Fetch-Site": "same-origin"}); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") == "" {
+			if a := b.do(method, path, "",
+				map[string]string{"Sec-Fetch-Site": "same-origin"}); a.status != http.StatusMethodNotAllowed ||
+				a.header.Get("Allow") == "" {
 				t.Errorf("%s %s: %d, want 405", method, path, a.status)
 			}
 		}
 		b.get(path) // changes nothing
 	}
 	if len(f.revoked)+len(f.stopped) != 0 || len(f.keys) != 6 || len(f.tokens) != 4 {
-		t.Errorf("something was done: revoked %v, stopped %v, %d keys, %d tokens", f.revoked, f.stopped, len(f.keys), len(f.tokens))
+		t.Errorf("something was done: revoked %v, stopped %v, %d keys, %d tokens", f.revoked, f.stopped, len(f.keys),
+			len(f.tokens))
 	}
 	if a := b.post("/ui/sign-in", "key="+strings.Repeat("x", maxForm)); a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a form that is too large: %d", a.status)
@@ -214,7 +232,8 @@ func TestHeaders(t *testing.T) {
 	for _, path := range []string{"/ui/", "/ui/sign-in", "/ui/none", style, "/ui/static/app.js"} {
 		a := b.get(path)
 		csp := a.header.Get("Content-Security-Policy")
-		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'",
+			"base-uri 'none'", "form-action 'self'"} {
 			if !strings.Contains(csp, part) {
 				t.Errorf("%s: the policy %q lacks %s", path, csp, part)
 			}
@@ -222,18 +241,21 @@ func TestHeaders(t *testing.T) {
 		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") {
 			t.Errorf("%s: policy %q", path, csp)
 		}
-		for name, want := range map[string]string{"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin"} {
+		for name, want := range map[string]string{"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
+			"Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin"} {
 			if got := a.header.Get(name); got != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
-		if cache := a.header.Get("Cache-Control"); path != style && cache != "no-store" || path == style && !strings.Contains(cache, "immutable") {
+		if cache := a.header.Get("Cache-Control"); path != style && cache != "no-store" || path == style &&
+			!strings.Contains(cache, "immutable") {
 			t.Errorf("%s: Cache-Control %q", path, cache)
 		}
 	}
 	for _, p := range shownPages(f) {
 		body := b.get(p.path).body
-		if regexp.MustCompile(`(?i)<style|<script>|\son[a-z]+=|\sstyle=`).MatchString(body) || strings.Contains(body, `src="http`) {
+		if regexp.MustCompile(`(?i)<style|<script>|\son[a-z]+=|\sstyle=`).MatchString(body) ||
+			strings.Contains(body, `src="http`) {
 			t.Errorf("%s has something inline, or of another host", p.path)
 		}
 	}
@@ -247,7 +269,8 @@ func TestRevoke(t *testing.T) {
 	alice := f.users[0]
 	at := "/ui/traffic-policy/identities/" + alice.ID
 	a := b.get(at + "/revoke?return=" + url.QueryEscape("/ui/traffic-policy/identities?q=ali"))
-	for _, w := range []string{"Revoke Alice Amari?", "3 live sessions", "alice@example.com", "Google", `name="return" value="/ui/traffic-policy/identities?q=ali"`, `action="` + at + `/revoke"`} {
+	for _, w := range []string{"Revoke Alice Amari?", "3 live sessions", "alice@example.com", "Google",
+		`name="return" value="/ui/traffic-policy/identities?q=ali"`, `action="` + at + `/revoke"`} {
 		if !strings.Contains(a.body, w) {
 			t.Errorf("the confirmation lacks %q", w)
 		}
@@ -266,10 +289,12 @@ func TestRevoke(t *testing.T) {
 	if to := a.header.Get("Location"); a.status != http.StatusSeeOther || to != "/ui/traffic-policy/identities?q=ali" {
 		t.Errorf("revoking: %d to %q", a.status, to)
 	}
-	if a = b.do(http.MethodGet, "/ui/traffic-policy/identities", "", map[string]string{RefreshHeader: "1"}); strings.Contains(a.body, "is revoked") {
+	if a = b.do(http.MethodGet, "/ui/traffic-policy/identities", "",
+		map[string]string{RefreshHeader: "1"}); strings.Contains(a.body, "is revoked") {
 		t.Error("a script takes the notice away from the page")
 	}
-	if a = b.get("/ui/traffic-policy/identities"); !strings.Contains(a.body, "The identity is revoked, and 2 sessions have ended.") || strings.Contains(a.body, "Alice") {
+	if a = b.get("/ui/traffic-policy/identities"); !strings.Contains(a.body,
+		"The identity is revoked, and 2 sessions have ended.") || strings.Contains(a.body, "Alice") {
 		t.Error("the list does not say what was done, or still has the user")
 	}
 	want := []account.RevokeSelector{{SessionID: session}, {UserID: alice.ID}}
@@ -280,7 +305,8 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("revoking once more: %d", a.status)
 	}
 	b.cookie[noticeCookie] = "<script>.9"
-	if a = b.get("/ui/traffic-policy/identities"); strings.Contains(a.body, "<script>.") || strings.Contains(a.body, `class="notice"`) {
+	if a = b.get("/ui/traffic-policy/identities"); strings.Contains(a.body, "<script>.") ||
+		strings.Contains(a.body, `class="notice"`) {
 		t.Error("a notice is shown that is none of ours")
 	}
 }
@@ -316,7 +342,8 @@ func TestCredentials(t *testing.T) {
 	a := b.post("/ui/api-keys/new", "description=CI&scopes=read&scopes=identities&expires=30d")
 	key := f.keys[len(f.keys)-1]
 	secret := secretOf(a, account.APIKeyPrefix)
-	if a.status != http.StatusCreated || secret == "" || key.Description != "CI" || !slices.Equal(key.Scopes, []account.Scope{"read", "identities"}) || !key.ExpiresAt.Equal(f.now.Add(30*24*time.Hour)) {
+	if a.status != http.StatusCreated || secret == "" || key.Description != "CI" ||
+		!slices.Equal(key.Scopes, []account.Scope{"read", "identities"}) || !key.ExpiresAt.Equal(f.now.Add(30*24*time.Hour)) {
 		t.Errorf("a new key: %d, %+v", a.status, key)
 	}
 	if a.header.Get("Cache-Control") != "no-store" {
@@ -327,9 +354,11 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s shows the secret again", path)
 		}
 	}
-	a = b.post("/ui/authtokens/new", url.Values{"description": {"Gate"}, "acl": {"bind:http://*.demo\r\n\r\nconnect:*"}}.Encode())
+	a = b.post("/ui/authtokens/new",
+		url.Values{"description": {"Gate"}, "acl": {"bind:http://*.demo\r\n\r\nconnect:*"}}.Encode())
 	token := f.tokens[len(f.tokens)-1]
-	if a.status != http.StatusCreated || secretOf(a, account.AuthtokenPrefix) == "" || !slices.Equal(token.ACL, []string{"bind:http://*.demo", "connect:*"}) {
+	if a.status != http.StatusCreated || secretOf(a, account.AuthtokenPrefix) == "" ||
+		!slices.Equal(token.ACL, []string{"bind:http://*.demo", "connect:*"}) {
 		t.Errorf("a new authtoken: %d, %+v", a.status, token)
 	}
 	for form, says := range map[string]string{
@@ -343,7 +372,8 @@ func TestCredentials(t *testing.T) {
 	} {
 		path, body, _ := strings.Cut(form, "?")
 		a := b.post(path, body)
-		if a.status != http.StatusBadRequest || !strings.Contains(a.body, says) || !strings.Contains(a.body, "aria-invalid") && !strings.Contains(a.body, "scopes-problem") {
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, says) ||
+			!strings.Contains(a.body, "aria-invalid") && !strings.Contains(a.body, "scopes-problem") {
 			t.Errorf("%s: %d, want 400 with %q", form, a.status, says)
 		}
 	}
@@ -354,7 +384,8 @@ func TestCredentials(t *testing.T) {
 		t.Error("not deleted, or nothing says so")
 	}
 	b.post("/ui/api-keys/"+f.keys[4].ID+"/delete", "") // the other admin
-	if a := b.post("/ui/api-keys/"+f.keys[0].ID+"/delete", ""); a.status != http.StatusConflict || !strings.Contains(a.body, "last admin key") {
+	if a := b.post("/ui/api-keys/"+f.keys[0].ID+"/delete", ""); a.status != http.StatusConflict ||
+		!strings.Contains(a.body, "last admin key") {
 		t.Errorf("deleting the last admin key: %d", a.status)
 	}
 }

@@ -63,7 +63,8 @@ func (s *server) agent(c *call) error {
 	if p.Endpoints, err = s.endpointsOf(c, t.ID); err != nil {
 		return err
 	}
-	tunnels, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), nil, account.Page{Limit: account.MaxPageLimit})
+	tunnels, err := s.opt.Tunnels.ListLabelledTunnels(c.ctx(), c.accountID(), nil,
+		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return err
 	}
@@ -72,14 +73,16 @@ func (s *server) agent(c *call) error {
 			p.Tunnels = append(p.Tunnels, l)
 		}
 	}
-	return c.show(http.StatusOK, view{Page: "agent", Title: agentName(t), Nav: "agents", Crumb: &link{"Agents", Path + "agents"}, Live: "endpoints audit", Data: p})
+	return c.show(http.StatusOK, view{Page: "agent", Title: agentName(t), Nav: "agents",
+		Crumb: &link{"Agents", Path + "agents"}, Live: "endpoints audit", Data: p})
 }
 
 // endpointsOf finds the endpoints that an agent's session holds, the newest of them.
 func (s *server) endpointsOf(c *call, sessionID string) ([]account.Endpoint, error) {
 	var held []account.Endpoint
 	for before, looked := "", 0; looked < maxScan && len(held) < pageSize; {
-		page, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{}, account.Page{BeforeID: before, Limit: account.MaxPageLimit})
+		page, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{},
+			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +131,8 @@ func (c *call) confirm(nav string, crumb link, q confirmation) error {
 	return c.show(http.StatusOK, view{Page: "confirm", Title: q.Question, Nav: nav, Crumb: &crumb, Data: q})
 }
 
-// after is where a form that was confirmed leads: where the person came from, unless that page is gone with what the form has ended.
+// after is where a form that was confirmed leads: where the person came from, unless that page is
+// gone with what the form has ended.
 func (c *call) after(otherwise string) string {
 	return localPath(c.r.PostForm.Get("return"), otherwise)
 }
@@ -149,11 +153,13 @@ func (s *server) confirmEnd(c *call, q confirmation) error {
 
 func (s *server) confirmStop(c *call) error {
 	return s.confirmEnd(c, confirmation{Question: "Stop this agent?", Verb: "Stop agent", Busy: "Stopping", Danger: true,
-		Effect: "Its program exits and does not come back by itself. Its endpoints go offline at once, and their connections are closed."})
+		Effect: "Its program exits and does not come back by itself. Its endpoints go offline at once, and their " +
+			"connections are closed."})
 }
 
 func (s *server) confirmRestart(c *call) error {
-	return s.confirmEnd(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session", Busy: "Restarting",
+	return s.confirmEnd(c, confirmation{Question: "Restart this agent’s session?", Verb: "Restart session",
+		Busy:   "Restarting",
 		Effect: "The agent connects again at once, with the endpoints that it has. Connections that are open are closed."})
 }
 
@@ -165,7 +171,9 @@ func (s *server) restartAgent(c *call) error {
 	return s.endAgent(c, s.opt.Ender.RestartSession, noticeRestarted)
 }
 
-func (s *server) endAgent(c *call, end func(ctx context.Context, by account.Caller, id string) error, done string) error {
+func (s *server) endAgent(
+	c *call, end func(ctx context.Context, by account.Caller, id string) error, done string,
+) error {
 	if err := end(c.ctx(), c.caller(), c.id()); err != nil {
 		return err
 	}

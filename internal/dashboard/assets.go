@@ -19,7 +19,8 @@ import (
 //go:embed static/*
 var staticFiles embed.FS
 
-// assets are the style sheet, the script and the icon, each under a name that changes with what is in it, so that browsers may keep it.
+// assets are the style sheet, the script and the icon, each under a name that changes with what is
+// in it, so that browsers may keep it.
 type assets struct {
 	byName map[string]asset // as asked for: app.0123abcd.css
 	names  map[string]string
@@ -44,7 +45,8 @@ func loadAssets() assets {
 		sum := sha256.Sum256(body)
 		ext := path.Ext(file)
 		name := strings.TrimSuffix(path.Base(file), ext) + "." + hex.EncodeToString(sum[:6]) + ext
-		kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[ext]
+		kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+			".svg": "image/svg+xml"}[ext]
 		if kind == "" {
 			kind = mime.TypeByExtension(ext)
 		}

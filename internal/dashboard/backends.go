@@ -26,8 +26,9 @@ func backendKindOf(id string) account.BackendKind {
 
 func kindName(k account.BackendKind) string {
 	return map[account.BackendKind]string{
-		account.BackendFailover: "Failover", account.BackendTunnelGroup: "Tunnel group", account.BackendHTTPResponse: "HTTP response",
-		account.BackendStatic: "Static", account.BackendWeighted: "Weighted",
+		account.BackendFailover: "Failover", account.BackendTunnelGroup: "Tunnel group",
+		account.BackendHTTPResponse: "HTTP response",
+		account.BackendStatic:       "Static", account.BackendWeighted: "Weighted",
 	}[k]
 }
 
@@ -103,7 +104,8 @@ func (s *server) backends(c *call) error {
 		}
 	}
 	for _, kind := range account.BackendKinds() {
-		p.Kinds = append(p.Kinds, kindTab{kind, Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode(), kind == p.Kind})
+		p.Kinds = append(p.Kinds, kindTab{kind, Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode(),
+			kind == p.Kind})
 	}
 	found, err := s.opt.Backends.ListBackends(c.ctx(), c.accountID(), p.Kind, c.page())
 	if err != nil {
@@ -180,5 +182,6 @@ func (s *server) backend(c *call) error {
 		p.Tunnels = page.Tunnels
 	}
 	list := Path + "backends?" + url.Values{"kind": {string(kind)}}.Encode()
-	return c.show(http.StatusOK, view{Page: "backend", Title: p.Name(), Nav: "backends", Crumb: &link{kindName(kind) + " backends", list}, Live: "audit", Data: p})
+	return c.show(http.StatusOK, view{Page: "backend", Title: p.Name(), Nav: "backends",
+		Crumb: &link{kindName(kind) + " backends", list}, Live: "audit", Data: p})
 }

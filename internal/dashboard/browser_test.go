@@ -27,11 +27,15 @@ func chromium(t *testing.T) context.Context {
 	if err != nil {
 		t.Fatal("chromium is missing; hack/deps.sh installs it")
 	}
-	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun,
-		chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience),
+	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()),
+		chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun,
+		chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(patience),
 		// Without a mouse it is a touch device; a test that wants one says so.
-		chromedp.Flag("blink-settings", "primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4")}
+		chromedp.Flag("blink-settings",
+			"primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4")}
 	allocator, stop := chromedp.NewExecAllocator(t.Context(), flags...)
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -74,7 +78,8 @@ func tell[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 // signIn puts the sign-in's cookie into the browser.
 func (b *tab) signIn(session *browser) {
 	b.t.Helper()
-	tell(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName], URL: b.base, Secure: new(true), HTTPOnly: new(true),
+	tell(b, network.SetCookie, network.SetCookieParams{Name: CookieName, Value: session.cookie[CookieName], URL: b.base,
+		Secure: new(true), HTTPOnly: new(true),
 		SameSite: network.CookieSameSiteStrict, Path: "/"})
 }
 
@@ -86,8 +91,10 @@ func (b *tab) open(path string) {
 // size sets the size of the page, and the theme: "light" or "dark".
 func (b *tab) size(width, height int64, theme string) {
 	b.t.Helper()
-	tell(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
-	tell(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
+	tell(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
+		DeviceScaleFactor: 1})
+	tell(b, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
 }
 
 // eval runs a script and returns what it says.
@@ -105,7 +112,8 @@ func (b *tab) until(what, script string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); !eval[bool](b, "!!("+script+")"); {
 		if time.Now().After(end) {
-			b.t.Fatalf("not within %s: %s; the browser is at %s", patience, what, eval[string](b, "location.href + ' ' + document.body.innerText"))
+			b.t.Fatalf("not within %s: %s; the browser is at %s", patience, what,
+				eval[string](b, "location.href + ' ' + document.body.innerText"))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

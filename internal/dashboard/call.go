@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// RefreshHeader says that a script reads the page again: it wants 401 instead of the way to the sign-in page, and leaves notices alone.
+// RefreshHeader says that a script reads the page again: it wants 401 instead of the way to the
+// sign-in page, and leaves notices alone.
 const RefreshHeader = "Fairlead-Refresh"
 
 const maxForm = 64 << 10
@@ -71,8 +72,8 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ServeHTTP checks in this order: origin (403), sign-in (the way to its page), whether anything is there (404, 405), scope (403), draining (503), form (400);
-// the rest is the handler's.
+// ServeHTTP checks in this order: origin (403), sign-in (the way to its page), whether anything is
+// there (404, 405), scope (403), draining (503), form (400); the rest is the handler's.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{server: rt.server, w: &recorder{ResponseWriter: w}, r: r, started: rt.server.opt.Clock()}
 	c.op = account.NewID(account.PrefixOperation, c.started)
@@ -91,7 +92,8 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (rt *route) serve(c *call) error {
 	s, writes := rt.server, c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
 	if err := s.origins.Check(c.r); err != nil || c.r.TLS != nil && overPlainHTTP(c.r) {
-		return account.Errorf(account.CodeScope, "the form was not sent from a page of this dashboard; open the page again and send it from there")
+		return account.Errorf(account.CodeScope,
+			"the form was not sent from a page of this dashboard; open the page again and send it from there")
 	}
 	if !rt.open {
 		if err := s.recognise(c); err != nil {
@@ -109,11 +111,13 @@ func (rt *route) serve(c *call) error {
 		c.w.Header().Set("Allow", rt.allowed())
 		return account.Errorf(account.CodeMethod, "this page cannot be asked with %s", account.Shorten(c.r.Method))
 	case !rt.open && !c.may(scopes...):
-		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s", scopeList(scopes), joinScopes(c.signIn.Key.Scopes, " and "))
+		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s; yours has %s", scopeList(scopes),
+			joinScopes(c.signIn.Key.Scopes, " and "))
 	}
 	if writes {
 		if s.opt.Draining() && !rt.open {
-			return account.Errorf(account.CodeUnavailable, "the server is about to stop, and changes nothing any more; try again in a moment")
+			return account.Errorf(account.CodeUnavailable,
+				"the server is about to stop, and changes nothing any more; try again in a moment")
 		}
 		if err := c.readForm(); err != nil {
 			return err
@@ -179,7 +183,8 @@ func (c *call) redirect(to string, n notice) error {
 
 // askToSignIn sends the browser to the sign-in page and, from there, back.
 func (c *call) askToSignIn(err error) error {
-	if code := account.CodeOf(err); code != account.CodeUnknownCredential && code != account.CodeExpired && code != account.CodeNoCredential {
+	if code := account.CodeOf(err); code != account.CodeUnknownCredential && code != account.CodeExpired &&
+		code != account.CodeNoCredential {
 		return err
 	}
 	if c.refresh() || c.r.Header.Get("Accept") == "text/event-stream" {
@@ -194,10 +199,12 @@ func (c *call) askToSignIn(err error) error {
 	return nil
 }
 
-// localPath returns a path of the dashboard that somebody else said, or the other one when it is anything else.
+// localPath returns a path of the dashboard that somebody else said, or the other one when it is
+// anything else.
 func localPath(said, otherwise string) string {
 	u, err := url.Parse(said)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || !strings.HasPrefix(u.Path, Path) || strings.Contains(u.Path, "//") ||
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" ||
+		!strings.HasPrefix(u.Path, Path) || strings.Contains(u.Path, "//") ||
 		strings.ContainsAny(said, "\\\r\n\t\x00") || strings.Contains(u.Path, "/..") {
 		return otherwise
 	}
@@ -220,7 +227,8 @@ func (c *call) panicked(rt *route, p any) {
 	}
 }
 
-// log writes the one line of a request: changes and refusals at Info, failures of ours at Error, the rest at Debug. It holds no query.
+// log writes the one line of a request: changes and refusals at Info, failures of ours at Error,
+// the rest at Debug. It holds no query.
 func (c *call) log(rt *route, err error) {
 	level := slog.LevelDebug
 	switch {
@@ -235,8 +243,10 @@ func (c *call) log(rt *route, err error) {
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("operation_id", c.op), slog.String("method", account.Shorten(c.r.Method)), slog.String("route", rt.pattern),
-		slog.Int("status", c.w.status), slog.String("remote", c.r.RemoteAddr), slog.Duration("took", c.server.opt.Clock().Sub(c.started))}
+	attrs := []slog.Attr{slog.String("operation_id", c.op), slog.String("method", account.Shorten(c.r.Method)),
+		slog.String("route", rt.pattern),
+		slog.Int("status", c.w.status), slog.String("remote", c.r.RemoteAddr),
+		slog.Duration("took", c.server.opt.Clock().Sub(c.started))}
 	if c.signIn != nil {
 		attrs = append(attrs, slog.String("account", c.signIn.Key.AccountID), slog.String("key", c.signIn.Key.ID))
 	}

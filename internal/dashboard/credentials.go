@@ -38,7 +38,8 @@ func (s *server) credentialState(expires *time.Time) string {
 }
 
 // lifetimes are what a new credential may last, in the order of the form.
-var lifetimes = []lifetime{{"", "Never", 0}, {"24h", "24 hours", 24 * time.Hour}, {"7d", "7 days", 7 * 24 * time.Hour}, {"30d", "30 days", 30 * 24 * time.Hour},
+var lifetimes = []lifetime{{"", "Never", 0}, {"24h", "24 hours", 24 * time.Hour}, {"7d", "7 days", 7 * 24 * time.Hour},
+	{"30d", "30 days", 30 * 24 * time.Hour},
 	{"90d", "90 days", 90 * 24 * time.Hour}, {"365d", "1 year", 365 * 24 * time.Hour}}
 
 type lifetime struct {
@@ -57,7 +58,8 @@ func (c *call) expiry() (account.ExpiryPatch, string, error) {
 			return account.ExpiryPatch{}, given, nil
 		}
 	}
-	return account.ExpiryPatch{}, "", account.Invalid("expires", account.Shorten(given), "choose one of the lifetimes of the form")
+	return account.ExpiryPatch{}, "", account.Invalid("expires", account.Shorten(given),
+		"choose one of the lifetimes of the form")
 }
 
 type credentialRow struct {
@@ -85,11 +87,13 @@ func (s *server) apiKeys(c *call) error {
 		for i, scope := range k.Scopes {
 			rights[i] = string(scope)
 		}
-		p.Rows = append(p.Rows, credentialRow{k.ID, k.Description, rights, k.CreatedAt, k.ExpiresAt, k.LastUsedAt, s.credentialState(k.ExpiresAt), k.ID == c.signIn.Key.ID})
+		p.Rows = append(p.Rows, credentialRow{k.ID, k.Description, rights, k.CreatedAt, k.ExpiresAt, k.LastUsedAt,
+			s.credentialState(k.ExpiresAt), k.ID == c.signIn.Key.ID})
 		last = k.ID
 	}
 	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
-	return c.show(http.StatusOK, view{Page: string(kindAPIKeys), Title: "API keys", Nav: string(kindAPIKeys), Live: "audit", Poll: true, Data: p})
+	return c.show(http.StatusOK, view{Page: string(kindAPIKeys), Title: "API keys", Nav: string(kindAPIKeys),
+		Live: "audit", Poll: true, Data: p})
 }
 
 func (s *server) authtokens(c *call) error {
@@ -99,11 +103,13 @@ func (s *server) authtokens(c *call) error {
 	}
 	p, last := credentialsPage{}, ""
 	for _, a := range found.Authtokens {
-		p.Rows = append(p.Rows, credentialRow{a.ID, a.Description, a.ACL, a.CreatedAt, a.ExpiresAt, a.LastUsedAt, s.credentialState(a.ExpiresAt), false})
+		p.Rows = append(p.Rows, credentialRow{a.ID, a.Description, a.ACL, a.CreatedAt, a.ExpiresAt, a.LastUsedAt,
+			s.credentialState(a.ExpiresAt), false})
 		last = a.ID
 	}
 	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
-	return c.show(http.StatusOK, view{Page: string(kindAuthtokens), Title: "Authtokens", Nav: string(kindAuthtokens), Live: "audit", Poll: true, Data: p})
+	return c.show(http.StatusOK, view{Page: string(kindAuthtokens), Title: "Authtokens", Nav: string(kindAuthtokens),
+		Live: "audit", Poll: true, Data: p})
 }
 
 // credentialForm is the form for a new credential, and the answer to it.
@@ -132,7 +138,8 @@ type scopeChoice struct {
 func scopeChoices(given []string) []scopeChoice {
 	may := map[account.Scope]string{
 		account.ScopeAdmin: "everything", account.ScopeRead: "see everything, change nothing",
-		account.ScopeOperator: "what a Kubernetes operator needs", account.ScopeIdentities: "see and revoke identities, nothing else",
+		account.ScopeOperator:   "what a Kubernetes operator needs",
+		account.ScopeIdentities: "see and revoke identities, nothing else",
 	}
 	var all []scopeChoice
 	for _, scope := range account.Scopes() {
@@ -146,7 +153,8 @@ func scopeChoices(given []string) []scopeChoice {
 }
 
 func (s *server) newAPIKey(c *call) error {
-	return c.showForm(http.StatusOK, kindAPIKeys, credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})})
+	return c.showForm(http.StatusOK, kindAPIKeys,
+		credentialForm{Scopes: scopeChoices([]string{string(account.ScopeRead)})})
 }
 
 func (s *server) newAuthtoken(c *call) error {
@@ -163,7 +171,8 @@ func (c *call) showForm(status int, kind credentialKind, form credentialForm) er
 	if form.Made {
 		title = "The new " + what
 	}
-	return c.show(status, view{Page: strings.TrimSuffix(string(kind), "s") + "-new", Title: title, Nav: string(kind), Crumb: &link{list, Path + string(kind)}, Data: form})
+	return c.show(status, view{Page: strings.TrimSuffix(string(kind), "s") + "-new", Title: title, Nav: string(kind),
+		Crumb: &link{list, Path + string(kind)}, Data: form})
 }
 
 // showProblems shows the form again with what was wrong about it, and with what was typed.
@@ -246,7 +255,8 @@ func (s *server) confirmDeleteAPIKey(c *call) error {
 		effect += " This is the key that you are signed in with."
 	}
 	return c.confirm(string(kindAPIKeys), link{"API keys", Path + string(kindAPIKeys)}, confirmation{
-		Question: "Delete this API key?", Facts: []fact{{"Description", orDash(k.Description)}, {"Id", k.ID}, {"Scopes", joinScopes(k.Scopes, ", ")}},
+		Question: "Delete this API key?", Facts: []fact{{"Description", orDash(k.Description)}, {"Id", k.ID},
+			{"Scopes", joinScopes(k.Scopes, ", ")}},
 		Effect: effect, Verb: "Delete API key", Busy: "Deleting", Back: Path + string(kindAPIKeys), Danger: true,
 	})
 }
@@ -264,7 +274,8 @@ func (s *server) confirmDeleteAuthtoken(c *call) error {
 		return err
 	}
 	return c.confirm(string(kindAuthtokens), link{"Authtokens", Path + string(kindAuthtokens)}, confirmation{
-		Question: "Delete this authtoken?", Facts: []fact{{"Description", orDash(a.Description)}, {"Id", a.ID}, {"Rules", strings.Join(a.ACL, ", ")}},
+		Question: "Delete this authtoken?", Facts: []fact{{"Description", orDash(a.Description)}, {"Id", a.ID},
+			{"Rules", strings.Join(a.ACL, ", ")}},
 		Effect: "Agents and forwarders that connected with it are cut off within a second.",
 		Verb:   "Delete authtoken", Busy: "Deleting", Back: Path + string(kindAuthtokens), Danger: true,
 	})

@@ -16,7 +16,8 @@ import (
 // Path is where the dashboard is mounted. The handler gets the whole path.
 const Path = "/ui/"
 
-// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is said.
+// Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
+// said.
 type Options struct {
 	Endpoints  account.Endpoints
 	Events     account.EventLog
@@ -37,16 +38,19 @@ type Options struct {
 	GeoIP  bool           // the server has a database that knows where addresses are
 	// Mark makes what stands for a secret of a policy, as in the API.
 	Mark func(accountID, secret string) string
-	// Admits makes of an operator's selectors what says whether an endpoint is one of its own, as in the API.
+	// Admits makes of an operator's selectors what says whether an endpoint is one of its own, as in
+	// the API.
 	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
 
-	BaseURL       string                         // of the API, for people to read
-	Version       string                         // of the server
-	Draining      func() bool                    // says that the server is about to stop: nothing is changed any more; nil = never
-	ClientIP      func(*http.Request) netip.Addr // whose attempts to sign in are counted; nil = the address of the connection
-	Authenticated func(*http.Request)            // called for each request whose sign-in is known; may be nil
-	Logger        *slog.Logger                   // default slog.Default
-	Clock         func() time.Time               // default time.Now
+	BaseURL string // of the API, for people to read
+	Version string // of the server
+	// says that the server is about to stop: nothing is changed any more; nil = never
+	Draining func() bool
+	// whose attempts to sign in are counted; nil = the address of the connection
+	ClientIP      func(*http.Request) netip.Addr
+	Authenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
+	Logger        *slog.Logger        // default slog.Default
+	Clock         func() time.Time    // default time.Now
 	Limits        Limits
 }
 
@@ -108,8 +112,9 @@ type server struct {
 	summaries summaries
 }
 
-// New returns the handler of everything below Path. It may be called by many goroutines. Streams of live updates end when the context of their request
-// does: cancel the http.Server's BaseContext to end them at shutdown.
+// New returns the handler of everything below Path. It may be called by many goroutines. Streams of
+// live updates end when the context of their request does: cancel the http.Server's BaseContext to
+// end them at shutdown.
 func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
@@ -126,7 +131,8 @@ func New(opt Options) http.Handler {
 	return s
 }
 
-// route is one path: what GET shows and what POST does. The zero route is that of paths where nothing is.
+// route is one path: what GET shows and what POST does. The zero route is that of paths where
+// nothing is.
 type route struct {
 	server  *server
 	pattern string
@@ -171,9 +177,11 @@ func (s *server) routes() map[string]route {
 		users + "/{id}/endpoint":           {get: s.access, scopes: identities},
 		users + "/{id}/sign-out": {get: s.confirmSignOutUser, post: s.signOutUser, scopes: revoking,
 			writes: revoking},
-		users + "/{id}/revoke":                         {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revoking, writes: revoking},
-		sessions:                                       {get: s.session, scopes: identities},
-		sessions + "/revoke":                           {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revoking, writes: revoking},
+		users + "/{id}/revoke": {get: s.confirmRevokeUser, post: s.revokeUser, scopes: revoking,
+			writes: revoking},
+		sessions: {get: s.session, scopes: identities},
+		sessions + "/revoke": {get: s.confirmRevokeSession, post: s.revokeSession, scopes: revoking,
+			writes: revoking},
 		Path + string(kindAPIKeys):                     {get: s.apiKeys, scopes: reading},
 		Path + string(kindAPIKeys) + "/new":            {get: s.newAPIKey, post: s.createAPIKey},
 		Path + string(kindAPIKeys) + "/{id}/delete":    {get: s.confirmDeleteAPIKey, post: s.deleteAPIKey},

@@ -20,7 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 func TestEveryPageShowsWhatItIsAbout(t *testing.T) {
@@ -30,36 +31,44 @@ func TestEveryPageShowsWhatItIsAbout(t *testing.T) {
 	b := signedInAs(t, srv, "flk_admin")
 	policy := "/ui/traffic-policy/"
 	for path, wanted := range map[string][]string{
-		"/ui/":                                       {"Overview", "http://ledger.prod", "Operator silent", "Child 2 of 3 serves.", "Migration in autumn", "Backend switched over"},
-		"/ui/endpoints":                              {"http://hello.demo", "tcp://orders.prod:5432", "203.0.113.24", "7 endpoints", `datetime="2026-11-20T07:41:00Z" title="20 Nov 2026, 07:41:00 UTC">2 h ago`},
-		"/ui/endpoints?q=ORDERS":                     {"tcp://orders.prod:5432", "1 endpoint<"},
-		"/ui/endpoints?binding=public":               {"https://app.example.com", "2 endpoints"},
-		"/ui/endpoints?status=offline":               {"http://ledger.prod", "1 endpoint<"},
-		"/ui/endpoints?q=nothing-of-the-sort":        {"No endpoint matches.", "0 endpoints"},
-		"/ui/endpoints/" + f.endpoints[4].ID:         {"https://app.example.com", "redacted:4f2a90c1", "openid-connect"},
-		"/ui/endpoints/" + f.endpoints[3].ID:         {"http://shop.prod", ">Shop<", f.backends[1].ID},
-		"/ui/kubernetes-operators":                   {"fairlead/fairlead-operator", "eu-1", "ep.hostname.endsWith(&#39;.prod&#39;)"},
-		"/ui/kubernetes-operators/" + f.ops[1].ID:    {"us-1", "http://ledger.prod", "http://shop.prod", "3 endpoints"},
-		"/ui/backends":                               {"Shop", "Reports", "not the first"},
-		"/ui/backends?kind=weighted":                 {"Canary of the API"},
-		"/ui/backends/" + f.backends[3].ID:           {"API, all sites", "Sorry page", "serves now", "502, 503"},
-		"/ui/backends/" + f.backends[0].ID:           {"app=api", "site=berlin", "http://localhost:9000"},
-		"/ui/backends/" + f.backends[2].ID:           {"Retry-After: 60", "&lt;h1&gt;We are back in a minute&lt;/h1&gt;"},
-		"/ui/agents":                                 {"203.0.113.24", "darwin/arm64", "site=lisbon"},
-		"/ui/agents/" + f.agents[0].ID:               {"203.0.113.24 (linux/amd64)", "http://hello.demo", "site=berlin"},
-		policy + "identities":                        {"Alice Amari", "chiara@example.com", "erin-dev", "8 identities", "Revoke Alice Amari, Google"},
+		"/ui/": {"Overview", "http://ledger.prod", "Operator silent",
+			"Child 2 of 3 serves.", "Migration in autumn", "Backend switched over"},
+		"/ui/endpoints": {"http://hello.demo", "tcp://orders.prod:5432", "203.0.113.24",
+			"7 endpoints", `datetime="2026-11-20T07:41:00Z" title="20 Nov 2026, 07:41:00 UTC">2 h ago`},
+		"/ui/endpoints?q=ORDERS":              {"tcp://orders.prod:5432", "1 endpoint<"},
+		"/ui/endpoints?binding=public":        {"https://app.example.com", "2 endpoints"},
+		"/ui/endpoints?status=offline":        {"http://ledger.prod", "1 endpoint<"},
+		"/ui/endpoints?q=nothing-of-the-sort": {"No endpoint matches.", "0 endpoints"},
+		"/ui/endpoints/" + f.endpoints[4].ID:  {"https://app.example.com", "redacted:4f2a90c1", "openid-connect"},
+		"/ui/endpoints/" + f.endpoints[3].ID:  {"http://shop.prod", ">Shop<", f.backends[1].ID},
+		"/ui/kubernetes-operators": {"fairlead/fairlead-operator", "eu-1",
+			"ep.hostname.endsWith(&#39;.prod&#39;)"},
+		"/ui/kubernetes-operators/" + f.ops[1].ID: {"us-1", "http://ledger.prod", "http://shop.prod", "3 endpoints"},
+		"/ui/backends":                     {"Shop", "Reports", "not the first"},
+		"/ui/backends?kind=weighted":       {"Canary of the API"},
+		"/ui/backends/" + f.backends[3].ID: {"API, all sites", "Sorry page", "serves now", "502, 503"},
+		"/ui/backends/" + f.backends[0].ID: {"app=api", "site=berlin", "http://localhost:9000"},
+		"/ui/backends/" + f.backends[2].ID: {"Retry-After: 60", "&lt;h1&gt;We are back in a minute&lt;/h1&gt;"},
+		"/ui/agents":                       {"203.0.113.24", "darwin/arm64", "site=lisbon"},
+		"/ui/agents/" + f.agents[0].ID:     {"203.0.113.24 (linux/amd64)", "http://hello.demo", "site=berlin"},
+		policy + "identities": {"Alice Amari", "chiara@example.com", "erin-dev", "8 identities",
+			"Revoke Alice Amari, Google"},
 		policy + "identities?q=BOB":                  {"Bob Brandt", "1 identity<"},
 		policy + "identities?q=5829013":              {"erin-dev", "1 identity<"},
 		policy + "identities?q=partner.example/meta": {"Dmitri Denisov", "Hiroshi Honda"},
 		policy + "identities?provider=GitHub":        {"erin-dev", "1 identity<"},
-		policy + "identities/" + f.users[0].ID:       {"Alice Amari", "https://accounts.google.com", "107834512098", "https://app.example.com", "https://reports.example.com", "Safari 19.1", "Example Telecom, AS64500", "Germany", "3 live sessions"},
-		policy + "sessions/" + f.sessions[0].ID:      {"Mozilla/5.0 (Macintosh", "52.52, 13.40 (within 20 km)", "203.0.113.90", "AS64500"},
-		policy + "sessions/" + f.sessions[2].ID:      {"--geoip-database"},
-		"/ui/api-keys":                               {"Anna, platform team", "You are signed in with it", "Security desk"},
-		"/ui/authtokens":                             {"Laptops", "bind:http://*.demo", "connect:*"},
-		"/ui/events":                                 {"Agent disconnected", "Endpoint updated", "The newest 50 events", "Older"},
-		"/ui/events?type=api_key.created":            {"API key created", "1 event<"},
-		"/ui/events?object_id=" + f.endpoints[0].ID:  {"Endpoint created", "http://hello.demo"},
+		policy + "identities/" + f.users[0].ID: {"Alice Amari", "https://accounts.google.com", "107834512098",
+			"https://app.example.com", "https://reports.example.com", "Safari 19.1", "Example Telecom, AS64500", "Germany",
+			"3 live sessions"},
+		policy + "sessions/" + f.sessions[0].ID: {"Mozilla/5.0 (Macintosh", "52.52, 13.40 (within 20 km)",
+			"203.0.113.90", "AS64500"},
+		policy + "sessions/" + f.sessions[2].ID: {"--geoip-database"},
+		"/ui/api-keys":                          {"Anna, platform team", "You are signed in with it", "Security desk"},
+		"/ui/authtokens":                        {"Laptops", "bind:http://*.demo", "connect:*"},
+		"/ui/events": {"Agent disconnected", "Endpoint updated", "The newest 50 events",
+			"Older"},
+		"/ui/events?type=api_key.created":           {"API key created", "1 event<"},
+		"/ui/events?object_id=" + f.endpoints[0].ID: {"Endpoint created", "http://hello.demo"},
 	} {
 		a := b.get(path)
 		if a.status != http.StatusOK {
@@ -99,7 +108,8 @@ func TestPagesOfAList(t *testing.T) {
 	if seen != 60 {
 		t.Errorf("saw %d events on all pages, want 60", seen)
 	}
-	if a := b.get("/ui/events?before_id=%3Cscript%3E&type=nonsense"); a.status != http.StatusOK || strings.Contains(a.body, "<script>&") {
+	if a := b.get("/ui/events?before_id=%3Cscript%3E&type=nonsense"); a.status != http.StatusOK ||
+		strings.Contains(a.body, "<script>&") {
 		t.Errorf("a position that is none: %d", a.status)
 	}
 }
@@ -109,7 +119,8 @@ func TestScanFindsWhatIsFarBack(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	for i := range 2500 {
-		e := account.Endpoint{ID: f.id(account.PrefixEndpoint, time.Duration(i)*time.Second, 1000+i), URL: fmt.Sprintf("http://e%d.many", i), Host: "x", Bindings: []string{"kubernetes"}, Type: "agent", Status: "online"}
+		e := account.Endpoint{ID: f.id(account.PrefixEndpoint, time.Duration(i)*time.Second, 1000+i),
+			URL: fmt.Sprintf("http://e%d.many", i), Host: "x", Bindings: []string{"kubernetes"}, Type: "agent", Status: "online"}
 		f.endpoints, f.owner[e.ID] = append(f.endpoints, e), mine
 	}
 	srv := dashboardOf(t, f, nil)
@@ -132,16 +143,21 @@ func TestScopes(t *testing.T) {
 	policy, user, session := "/ui/traffic-policy/", f.users[0].ID, f.sessions[0].ID
 	everyone, readers, admins, revokers := "ari", "ar", "a", "ai"
 	may := map[string]string{
-		"/ui/endpoints": readers, "/ui/endpoints/" + f.endpoints[0].ID: readers, "/ui/kubernetes-operators": readers, "/ui/kubernetes-operators/" + f.ops[0].ID: readers,
-		"/ui/backends": readers, "/ui/backends/" + f.backends[0].ID: readers, "/ui/agents": readers, "/ui/agents/" + f.agents[0].ID: readers, "/ui/events": readers,
+		"/ui/endpoints": readers, "/ui/endpoints/" + f.endpoints[0].ID: readers, "/ui/kubernetes-operators": readers,
+		"/ui/kubernetes-operators/" + f.ops[0].ID: readers,
+		"/ui/backends": readers, "/ui/backends/" + f.backends[0].ID: readers, "/ui/agents": readers,
+		"/ui/agents/" + f.agents[0].ID: readers, "/ui/events": readers,
 		"/ui/api-keys": readers, "/ui/authtokens": readers, "/ui/": readers,
 		policy + "identities": everyone, policy + "identities/" + user: everyone, policy + "sessions/" + session: everyone,
 		policy + "identities/" + user + "/revoke": revokers, policy + "sessions/" + session + "/revoke": revokers,
-		"/ui/agents/" + f.agents[0].ID + "/stop": admins, "/ui/agents/" + f.agents[0].ID + "/restart": admins, "/ui/api-keys/new": admins, "/ui/authtokens/new": admins,
+		"/ui/agents/" + f.agents[0].ID + "/stop": admins, "/ui/agents/" + f.agents[0].ID + "/restart": admins,
+		"/ui/api-keys/new": admins, "/ui/authtokens/new": admins,
 		"/ui/api-keys/" + f.keys[1].ID + "/delete": admins, "/ui/authtokens/" + f.tokens[0].ID + "/delete": admins,
-		"POST /ui/agents/" + f.agents[0].ID + "/stop": admins, "POST /ui/agents/" + f.agents[0].ID + "/restart": admins, "POST /ui/api-keys/new": admins, "POST /ui/authtokens/new": admins,
+		"POST /ui/agents/" + f.agents[0].ID + "/stop": admins, "POST /ui/agents/" + f.agents[0].ID + "/restart": admins,
+		"POST /ui/api-keys/new": admins, "POST /ui/authtokens/new": admins,
 		"POST /ui/api-keys/" + f.keys[3].ID + "/delete": admins, "POST /ui/authtokens/" + f.tokens[0].ID + "/delete": admins,
-		"POST " + policy + "identities/" + f.users[1].ID + "/revoke": revokers, "POST " + policy + "sessions/" + session + "/revoke": revokers,
+		"POST " + policy + "identities/" + f.users[1].ID + "/revoke": revokers,
+		"POST " + policy + "sessions/" + session + "/revoke":         revokers,
 	}
 	for initial, secret := range map[string]string{"r": "flk_read", "i": "flk_identities", "a": "flk_admin"} {
 		own := newFake(testTime()) // the same ids, and what is done is done there
@@ -169,7 +185,8 @@ func checkScope(t *testing.T, b *browser, initial string, may map[string]string)
 		if what == "/ui/" && a.status == http.StatusSeeOther && a.header.Get("Location") == identitiesPath {
 			continue
 		}
-		if a.status != http.StatusForbidden || !strings.Contains(a.body, "this needs an API key with the scope") && !strings.Contains(a.body, "This needs an API key with the scope") {
+		if a.status != http.StatusForbidden || !strings.Contains(a.body, "this needs an API key with the scope") &&
+			!strings.Contains(a.body, "This needs an API key with the scope") {
 			t.Errorf("%s may not %s, and gets %d", initial, what, a.status)
 		}
 	}
@@ -184,11 +201,15 @@ func TestControlsOfTheScope(t *testing.T) {
 		secret, path, control string
 		shown                 bool
 	}{
-		{"flk_admin", identity, "/revoke?", true}, {"flk_identities", identity, "/revoke?", true}, {"flk_read", identity, "/revoke", false},
-		{"flk_read", identity + "/" + f.users[0].ID, "/revoke", false}, {"flk_identities", identity + "/" + f.users[0].ID, "/revoke", true},
-		{"flk_identities", identity, "/ui/endpoints", false}, {"flk_identities", identity + "/" + f.users[0].ID, "/ui/endpoints", false},
+		{"flk_admin", identity, "/revoke?", true}, {"flk_identities", identity, "/revoke?", true},
+		{"flk_read", identity, "/revoke", false},
+		{"flk_read", identity + "/" + f.users[0].ID, "/revoke", false},
+		{"flk_identities", identity + "/" + f.users[0].ID, "/revoke", true},
+		{"flk_identities", identity, "/ui/endpoints", false},
+		{"flk_identities", identity + "/" + f.users[0].ID, "/ui/endpoints", false},
 		{"flk_read", "/ui/agents", "/stop", false}, {"flk_admin", "/ui/agents", "/stop", true},
-		{"flk_read", "/ui/api-keys", "/delete", false}, {"flk_read", "/ui/api-keys", "/new", false}, {"flk_admin", "/ui/api-keys", "/delete", true}, {"flk_read", "/ui/authtokens", "/delete", false},
+		{"flk_read", "/ui/api-keys", "/delete", false}, {"flk_read", "/ui/api-keys", "/new", false},
+		{"flk_admin", "/ui/api-keys", "/delete", true}, {"flk_read", "/ui/authtokens", "/delete", false},
 	} {
 		a := signedInAs(t, srv, c.secret).get(c.path)
 		if strings.Contains(a.body, c.control) != c.shown {
@@ -197,7 +218,8 @@ func TestControlsOfTheScope(t *testing.T) {
 	}
 	// Every row has its control.
 	a := signedInAs(t, srv, "flk_admin").get(identity)
-	if rows, controls := strings.Count(a.body, `data-key="au-`), strings.Count(a.body, "/revoke?return="); rows != 8 || controls != rows {
+	if rows, controls := strings.Count(a.body, `data-key="au-`), strings.Count(a.body, "/revoke?return="); rows != 8 ||
+		controls != rows {
 		t.Errorf("%d rows have %d controls", rows, controls)
 	}
 }
@@ -209,12 +231,18 @@ func TestAnotherAccountsObjectsAreNotFound(t *testing.T) {
 	b := signedInAs(t, srv, "flk_admin")
 	last := func(prefix string) string { return f.id(prefix, 5*time.Hour, 999) }
 	for _, what := range []string{
-		"/ui/endpoints/" + last(account.PrefixEndpoint), "/ui/kubernetes-operators/" + last(account.PrefixOperator), "/ui/backends/" + last("bkdst"), "/ui/backends/nonsense",
-		"/ui/agents/" + last(account.PrefixTunnelSession), "/ui/traffic-policy/identities/" + last(account.PrefixUser), "/ui/traffic-policy/sessions/" + last(account.PrefixAppSession),
-		"/ui/traffic-policy/identities/" + last(account.PrefixUser) + "/revoke", "/ui/api-keys/" + last(account.PrefixAPIKey) + "/delete", "/ui/no/such/page", "/ui/static/none.css",
-		"POST /ui/agents/" + last(account.PrefixTunnelSession) + "/stop", "POST /ui/agents/" + last(account.PrefixTunnelSession) + "/restart",
-		"POST /ui/traffic-policy/identities/" + last(account.PrefixUser) + "/revoke", "POST /ui/traffic-policy/sessions/" + last(account.PrefixAppSession) + "/revoke",
-		"POST /ui/api-keys/" + last(account.PrefixAPIKey) + "/delete", "POST /ui/authtokens/" + last(account.PrefixCredential) + "/delete",
+		"/ui/endpoints/" + last(account.PrefixEndpoint), "/ui/kubernetes-operators/" + last(account.PrefixOperator),
+		"/ui/backends/" + last("bkdst"), "/ui/backends/nonsense",
+		"/ui/agents/" + last(account.PrefixTunnelSession), "/ui/traffic-policy/identities/" + last(account.PrefixUser),
+		"/ui/traffic-policy/sessions/" + last(account.PrefixAppSession),
+		"/ui/traffic-policy/identities/" + last(account.PrefixUser) + "/revoke",
+		"/ui/api-keys/" + last(account.PrefixAPIKey) + "/delete", "/ui/no/such/page", "/ui/static/none.css",
+		"POST /ui/agents/" + last(account.PrefixTunnelSession) + "/stop",
+		"POST /ui/agents/" + last(account.PrefixTunnelSession) + "/restart",
+		"POST /ui/traffic-policy/identities/" + last(account.PrefixUser) + "/revoke",
+		"POST /ui/traffic-policy/sessions/" + last(account.PrefixAppSession) + "/revoke",
+		"POST /ui/api-keys/" + last(account.PrefixAPIKey) + "/delete",
+		"POST /ui/authtokens/" + last(account.PrefixCredential) + "/delete",
 	} {
 		var a answer
 		if path, post := strings.CutPrefix(what, "POST "); post {
@@ -226,7 +254,8 @@ func TestAnotherAccountsObjectsAreNotFound(t *testing.T) {
 			t.Errorf("%s: %d, want 404", what, a.status)
 		}
 	}
-	for _, path := range []string{"/ui/endpoints", "/ui/kubernetes-operators", "/ui/agents", "/ui/traffic-policy/identities", "/ui/backends?kind=static", "/ui/api-keys", "/ui/authtokens"} {
+	for _, path := range []string{"/ui/endpoints", "/ui/kubernetes-operators", "/ui/agents",
+		"/ui/traffic-policy/identities", "/ui/backends?kind=static", "/ui/api-keys", "/ui/authtokens"} {
 		a := b.get(path)
 		for id, owner := range f.owner {
 			if owner == theirs && strings.Contains(a.body, id) {
@@ -244,14 +273,17 @@ func TestTheStoreIsDown(t *testing.T) {
 	f.set(func() { f.down = true })
 	for _, p := range shownPages(f) {
 		a := b.get(p.path)
-		if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "The store does not answer") || !strings.Contains(a.body, "Try again") || a.header.Get("Retry-After") == "" {
+		if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "The store does not answer") ||
+			!strings.Contains(a.body, "Try again") || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d", p.path, a.status)
 		}
 	}
-	if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke", ""); a.status != http.StatusServiceUnavailable {
+	if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke",
+		""); a.status != http.StatusServiceUnavailable {
 		t.Errorf("revoking: %d", a.status)
 	}
-	if a := newBrowser(t, srv).post("/ui/sign-in", "key=flk_admin"); a.status != http.StatusServiceUnavailable || a.header.Get("Set-Cookie") != "" {
+	if a := newBrowser(t, srv).post("/ui/sign-in", "key=flk_admin"); a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Set-Cookie") != "" {
 		t.Errorf("signing in: %d", a.status)
 	}
 }
@@ -264,7 +296,8 @@ func TestWhileDraining(t *testing.T) {
 	if a := b.get("/ui/endpoints"); a.status != http.StatusOK {
 		t.Errorf("a page: %d", a.status)
 	}
-	if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke", ""); a.status != http.StatusServiceUnavailable || len(f.revoked) != 0 {
+	if a := b.post("/ui/traffic-policy/identities/"+f.users[0].ID+"/revoke",
+		""); a.status != http.StatusServiceUnavailable || len(f.revoked) != 0 {
 		t.Errorf("revoking: %d, revoked %v", a.status, f.revoked)
 	}
 }
@@ -275,21 +308,25 @@ func TestHostileNamesAreText(t *testing.T) {
 	evil := `"><script>alert(1)</script><img src=x onerror=alert(2)> javascript:alert(3) {{.Key}}`
 	for i := range f.users {
 		u := &f.users[i]
-		u.Name, u.Username, u.Email, u.ProviderUserID, u.Provider = evil, evil, evil, evil, account.IdentityProvider{Name: evil, URL: "javascript:alert(4)"}
+		u.Name, u.Username, u.Email, u.ProviderUserID, u.Provider = evil, evil, evil, evil,
+			account.IdentityProvider{Name: evil, URL: "javascript:alert(4)"}
 		f.visited[u.ID] = []account.Accessed{{URL: evil}, {URL: "javascript:alert(5)"}}
 	}
 	for i := range f.sessions {
 		s := &f.sessions[i]
-		s.PublicURL, s.Device.IPAddress, s.Device.UserAgent = evil, evil, account.UserAgent{Raw: evil, BrowserName: evil, BrowserVersion: evil, DeviceType: evil, OSName: evil, OSVersion: evil}
+		s.PublicURL, s.Device.IPAddress, s.Device.UserAgent = evil, evil, account.UserAgent{Raw: evil, BrowserName: evil,
+			BrowserVersion: evil, DeviceType: evil, OSName: evil, OSVersion: evil}
 		s.Device.Location, s.Device.Network = &account.Location{CountryCode: &evil}, &account.Network{Organization: evil}
 	}
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
-		e.URL, e.Name, e.Description, e.Metadata, e.UpstreamURL, e.Status, e.Type, e.Bindings, e.TrafficPolicy = evil, evil, evil, evil, evil, evil, evil, []string{evil}, "a: '"+strings.ReplaceAll(evil, "'", "")+"'"
+		e.URL, e.Name, e.Description, e.Metadata, e.UpstreamURL, e.Status, e.Type, e.Bindings, e.TrafficPolicy = evil, evil,
+			evil, evil, evil, evil, evil, []string{evil}, "a: '"+strings.ReplaceAll(evil, "'", "")+"'"
 	}
 	for i := range f.ops {
 		o := &f.ops[i]
-		o.Description, o.Metadata, o.Region, o.ClusterUID, o.Deployment, o.Binding.EndpointSelectors = evil, evil, evil, evil, account.OperatorDeployment{Name: evil, Namespace: evil, Version: evil, ClusterName: evil}, []string{evil}
+		o.Description, o.Metadata, o.Region, o.ClusterUID, o.Deployment, o.Binding.EndpointSelectors = evil, evil, evil, evil,
+			account.OperatorDeployment{Name: evil, Namespace: evil, Version: evil, ClusterName: evil}, []string{evil}
 	}
 	for i := range f.backends {
 		b := &f.backends[i]
@@ -318,8 +355,10 @@ func TestHostileNamesAreText(t *testing.T) {
 	}
 	srv := dashboardOf(t, f, nil)
 	b := signedInAs(t, srv, "flk_admin")
-	pages := []string{"/ui/events", "/ui/sign-in?return=" + url.QueryEscape("/ui/endpoints?q="+evil), "/ui/endpoints?q=" + url.QueryEscape(evil), "/ui/traffic-policy/identities?provider=" + url.QueryEscape(evil+"x"),
-		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke", "/ui/api-keys/" + f.keys[0].ID + "/delete", "/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/agents/" + f.agents[0].ID + "/stop",
+	pages := []string{"/ui/events", "/ui/sign-in?return=" + url.QueryEscape("/ui/endpoints?q="+evil),
+		"/ui/endpoints?q=" + url.QueryEscape(evil), "/ui/traffic-policy/identities?provider=" + url.QueryEscape(evil+"x"),
+		"/ui/traffic-policy/sessions/" + f.sessions[0].ID + "/revoke", "/ui/api-keys/" + f.keys[0].ID + "/delete",
+		"/ui/authtokens/" + f.tokens[0].ID + "/delete", "/ui/agents/" + f.agents[0].ID + "/stop",
 		"/ui/backends?kind=static", "/ui/backends/" + f.backends[1].ID}
 	for _, p := range shownPages(f) {
 		pages = append(pages, p.path)
@@ -327,7 +366,8 @@ func TestHostileNamesAreText(t *testing.T) {
 	for _, path := range pages {
 		a := b.get(path)
 		low := strings.ToLower(a.body)
-		if strings.Contains(low, "<script>") || strings.Contains(low, "<img") || strings.Contains(low, `href="javascript:`) || strings.Contains(a.body, "ZgotmplZ") {
+		if strings.Contains(low, "<script>") || strings.Contains(low, "<img") || strings.Contains(low, `href="javascript:`) ||
+			strings.Contains(a.body, "ZgotmplZ") {
 			t.Errorf("%s (%d) shows a name as HTML", path, a.status)
 		}
 	}

@@ -1,12 +1,15 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dashboard owns the pages that people see under /ui/ of the API's listener: signing in with an API key, what an account has, what is wrong
-// with it, and the few things that one does by hand: revoke an identity, stop an agent, make and delete keys.
+// Package dashboard owns the pages that people see under /ui/ of the API's listener: signing in
+// with an API key, what an account has, what is wrong with it, and the few things that one does by
+// hand: revoke an identity, stop an agent, make and delete keys.
 //
-// What comes in: HTTP requests of browsers. Whom it hands over to: the interfaces of internal/account, which it knows nothing of but their methods.
+// What comes in: HTTP requests of browsers. Whom it hands over to: the interfaces of
+// internal/account, which it knows nothing of but their methods.
 //
-// Every page is one GET that changes nothing, and every action one POST of a plain form, answered with a redirect. Scripts only spare people the
-// way: they show the page of a confirmation as a dialog, send the search while it is typed, and read the page again when something has changed. There
-// is one file per noun; templates and what they look like are in templates/ and static/.
+// Every page is one GET that changes nothing, and every action one POST of a plain form, answered
+// with a redirect. Scripts only spare people the way: they show the page of a confirmation as a
+// dialog, send the search while it is typed, and read the page again when something has changed.
+// There is one file per noun; templates and what they look like are in templates/ and static/.
 package dashboard

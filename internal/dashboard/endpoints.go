@@ -23,7 +23,8 @@ type endpointsPage struct {
 }
 
 func (s *server) endpoints(c *call) error {
-	p := endpointsPage{Query: c.asked("q"), Binding: c.oneOf("binding", bindings...), Status: c.oneOf("status", account.StatusOnline, account.StatusOffline),
+	p := endpointsPage{Query: c.asked("q"), Binding: c.oneOf("binding", bindings...),
+		Status:   c.oneOf("status", account.StatusOnline, account.StatusOffline),
 		Bindings: bindings, Statuses: []string{account.StatusOnline, account.StatusOffline}}
 	p.Filtered = p.Query != "" || p.Binding != "" || p.Status != ""
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
@@ -34,9 +35,12 @@ func (s *server) endpoints(c *call) error {
 		return found.Endpoints, found.More, nil
 	}
 	passes := func(e *account.Endpoint) bool {
-		return (p.Status == "" || e.Status == p.Status) && (p.Query == "" || contains(p.Query, e.URL, e.ID, e.Name, e.Description))
+		return (p.Status == "" || e.Status == p.Status) &&
+			(p.Query == "" || contains(p.Query, e.URL, e.ID, e.Name, e.Description))
 	}
-	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, func(e *account.Endpoint) string { return e.ID }, passes)
+	rows, last, more, err := scan(c, p.Query != "" || p.Status != "", read, func(e *account.Endpoint) string {
+		return e.ID
+	}, passes)
 	if err != nil {
 		return err
 	}
@@ -45,7 +49,8 @@ func (s *server) endpoints(c *call) error {
 	}
 	p.Rows = rows
 	p.Pager = c.pagerOf(len(rows), more, last, url.Values{"q": {p.Query}, "binding": {p.Binding}, "status": {p.Status}})
-	return c.show(http.StatusOK, view{Page: "endpoints", Title: "Endpoints", Nav: "endpoints", Live: "endpoints audit", Data: p})
+	return c.show(http.StatusOK, view{Page: "endpoints", Title: "Endpoints", Nav: "endpoints", Live: "endpoints audit",
+		Data: p})
 }
 
 type endpointPage struct {
@@ -81,7 +86,8 @@ func (s *server) endpoint(c *call) error {
 		p.Active = s.active(c, e.BackendID)
 	}
 	if e.PoolingEnabled {
-		others, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{URL: e.URL}, account.Page{Limit: pageSize})
+		others, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{URL: e.URL},
+			account.Page{Limit: pageSize})
 		if err != nil {
 			return err
 		}
@@ -91,5 +97,6 @@ func (s *server) endpoint(c *call) error {
 			}
 		}
 	}
-	return c.show(http.StatusOK, view{Page: "endpoint", Title: e.URL, Nav: "endpoints", Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: p})
+	return c.show(http.StatusOK, view{Page: "endpoint", Title: e.URL, Nav: "endpoints",
+		Crumb: &link{"Endpoints", Path + "endpoints"}, Live: "endpoints", Data: p})
 }

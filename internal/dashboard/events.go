@@ -63,7 +63,8 @@ func eventText(t account.AuditType) string {
 		return "Backend switched over"
 	}
 	noun, verb, _ := strings.Cut(string(t), ".")
-	names := map[string]string{"kubernetes_operator": "Kubernetes operator", "api_key": "API key", "credential": "Authtoken", "application_user": "Identity",
+	names := map[string]string{"kubernetes_operator": "Kubernetes operator", "api_key": "API key",
+		"credential": "Authtoken", "application_user": "Identity",
 		"application_session": "Session"}
 	name := names[noun]
 	if name == "" {
@@ -90,7 +91,8 @@ func (s *server) events(c *call) error {
 	if !positionPattern.MatchString(p.ObjectID) {
 		p.ObjectID = ""
 	}
-	found, err := s.opt.Audit.AuditEvents(c.ctx(), c.accountID(), account.AuditFilter{Type: account.AuditType(p.Type), ObjectID: p.ObjectID}, c.page())
+	found, err := s.opt.Audit.AuditEvents(c.ctx(), c.accountID(),
+		account.AuditFilter{Type: account.AuditType(p.Type), ObjectID: p.ObjectID}, c.page())
 	if err != nil {
 		return err
 	}

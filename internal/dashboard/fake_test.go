@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// fake is an account service in memory: every interface that the dashboard sees. It does no more than keep lists; what it holds is in fixture_test.go.
+// fake is an account service in memory: every interface that the dashboard sees. It does no more
+// than keep lists; what it holds is in fixture_test.go.
 type fake struct {
 	mu   sync.Mutex
 	now  time.Time
@@ -61,7 +62,9 @@ func (f *fake) set(change func()) {
 }
 
 // pageOf sorts what passes, newest first, and cuts a page out of it.
-func pageOf[T any](f *fake, all []T, id func(*T) string, accountID string, p account.Page, passes func(*T) bool) (page []T, more bool) {
+func pageOf[T any](
+	f *fake, all []T, id func(*T) string, accountID string, p account.Page, passes func(*T) bool,
+) (page []T, more bool) {
 	limit := p.Limit
 	if limit == 0 {
 		limit = account.DefaultPageLimit
@@ -111,7 +114,9 @@ func (f *fake) Endpoint(_ context.Context, accountID, id string) (*account.Endpo
 	return find(f, f.endpoints, endpointID, accountID, id)
 }
 
-func (f *fake) ListEndpoints(_ context.Context, accountID string, filter account.EndpointFilter, p account.Page) (*account.EndpointPage, error) {
+func (f *fake) ListEndpoints(
+	_ context.Context, accountID string, filter account.EndpointFilter, p account.Page,
+) (*account.EndpointPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -123,7 +128,9 @@ func (f *fake) ListEndpoints(_ context.Context, accountID string, filter account
 
 func (f *fake) EndpointReserved(context.Context, string, string) (bool, error) { return false, nil }
 
-func (f *fake) EndpointEvents(context.Context, string, account.ResourceVersion, account.EndpointFilter, int) ([]account.EndpointEvent, account.ResourceVersion, error) {
+func (f *fake) EndpointEvents(
+	context.Context, string, account.ResourceVersion, account.EndpointFilter, int,
+) ([]account.EndpointEvent, account.ResourceVersion, error) {
 	return nil, account.ResourceVersion{}, nil
 }
 
@@ -165,19 +172,24 @@ func (f *fake) AuditEvent(_ context.Context, accountID, id string) (*account.Aud
 	return find(f, f.events, auditEventID, accountID, id)
 }
 
-func (f *fake) AuditEvents(_ context.Context, accountID string, filter account.AuditFilter, p account.Page) (*account.AuditPage, error) {
+func (f *fake) AuditEvents(
+	_ context.Context, accountID string, filter account.AuditFilter, p account.Page,
+) (*account.AuditPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
 		return nil, err
 	}
 	page, more := pageOf(f, f.events, auditEventID, accountID, p, func(e *account.AuditEvent) bool {
-		return (filter.Type == "" || e.Type == filter.Type) && (filter.ObjectID == "" || e.Object != nil && e.Object.ID == filter.ObjectID)
+		return (filter.Type == "" || e.Type == filter.Type) &&
+			(filter.ObjectID == "" || e.Object != nil && e.Object.ID == filter.ObjectID)
 	})
 	return &account.AuditPage{Events: page, More: more}, nil
 }
 
-func (f *fake) AuditEventsAfter(context.Context, string, account.ResourceVersion, account.AuditFilter, int) ([]account.AuditEvent, account.ResourceVersion, error) {
+func (f *fake) AuditEventsAfter(
+	context.Context, string, account.ResourceVersion, account.AuditFilter, int,
+) ([]account.AuditEvent, account.ResourceVersion, error) {
 	return nil, account.ResourceVersion{}, nil
 }
 
@@ -204,7 +216,9 @@ func (f *fake) ListOperators(_ context.Context, accountID string, p account.Page
 	return &account.OperatorPage{Operators: page, More: more}, nil
 }
 
-func (f *fake) PatchOperator(context.Context, account.Caller, string, account.OperatorPatch) (*account.Operator, error) {
+func (f *fake) PatchOperator(
+	context.Context, account.Caller, string, account.OperatorPatch,
+) (*account.Operator, error) {
 	panic("the dashboard changes no operator")
 }
 
@@ -216,7 +230,9 @@ func (f *fake) CreateBackend(context.Context, account.Caller, account.Backend) (
 	panic("the dashboard makes no backend")
 }
 
-func (f *fake) Backend(_ context.Context, accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+func (f *fake) Backend(
+	_ context.Context, accountID string, kind account.BackendKind, id string,
+) (*account.Backend, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -229,7 +245,9 @@ func (f *fake) Backend(_ context.Context, accountID string, kind account.Backend
 	return b, err
 }
 
-func (f *fake) ListBackends(_ context.Context, accountID string, kind account.BackendKind, p account.Page) (*account.BackendPage, error) {
+func (f *fake) ListBackends(
+	_ context.Context, accountID string, kind account.BackendKind, p account.Page,
+) (*account.BackendPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -239,7 +257,9 @@ func (f *fake) ListBackends(_ context.Context, accountID string, kind account.Ba
 	return &account.BackendPage{Backends: page, More: more}, nil
 }
 
-func (f *fake) PatchBackend(context.Context, account.Caller, account.BackendKind, string, account.BackendPatch) (*account.Backend, error) {
+func (f *fake) PatchBackend(
+	context.Context, account.Caller, account.BackendKind, string, account.BackendPatch,
+) (*account.Backend, error) {
 	panic("the dashboard changes no backend")
 }
 
@@ -262,7 +282,9 @@ func (f *fake) TunnelSession(_ context.Context, accountID, id string) (*account.
 	return find(f, f.agents, agentID, accountID, id)
 }
 
-func (f *fake) ListTunnelSessions(_ context.Context, accountID string, p account.Page) (*account.TunnelSessionPage, error) {
+func (f *fake) ListTunnelSessions(
+	_ context.Context, accountID string, p account.Page,
+) (*account.TunnelSessionPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -302,12 +324,16 @@ func (f *fake) LabelledTunnel(_ context.Context, accountID, id string) (*account
 	return find(f, f.tunnels, tunnelID, accountID, id)
 }
 
-func (f *fake) ListLabelledTunnels(_ context.Context, accountID string, labels map[string]string, p account.Page) (*account.LabelledTunnelPage, error) {
+func (f *fake) ListLabelledTunnels(
+	_ context.Context, accountID string, labels map[string]string, p account.Page,
+) (*account.LabelledTunnelPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool { return account.HasLabels(t.Labels, labels) })
+	page, more := pageOf(f, f.tunnels, tunnelID, accountID, p, func(t *account.LabelledTunnel) bool {
+		return account.HasLabels(t.Labels, labels)
+	})
 	return &account.LabelledTunnelPage{Tunnels: page, More: more}, nil
 }

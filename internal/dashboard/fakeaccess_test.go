@@ -25,7 +25,8 @@ func (f *fake) User(_ context.Context, accountID, id string) (*account.User, err
 }
 
 func (f *fake) matches(u *account.User, filter account.UserFilter) bool {
-	return (filter.Query == "" || contains(filter.Query, u.ID, u.Username, u.Email, u.Name, u.ProviderUserID, u.Provider.Name)) &&
+	return (filter.Query == "" || contains(filter.Query, u.ID, u.Username, u.Email, u.Name, u.ProviderUserID,
+		u.Provider.Name)) &&
 		(filter.Provider == "" || contains(filter.Provider, u.Provider.Name)) &&
 		(filter.UserID == "" || filter.UserID == u.ID) &&
 		f.accessed(u.ID, filter.AccessFilter)
@@ -65,7 +66,9 @@ func (f *fake) AccessChoices(_ context.Context, accountID string) (*account.Acce
 	return choices, nil
 }
 
-func (f *fake) Users(_ context.Context, accountID string, filter account.UserFilter, p account.Page) ([]account.User, bool, error) {
+func (f *fake) Users(
+	_ context.Context, accountID string, filter account.UserFilter, p account.Page,
+) ([]account.User, bool, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -94,13 +97,17 @@ func (f *fake) AppSession(_ context.Context, accountID, id string) (*account.App
 	return find(f, f.sessions, sessionID, accountID, id)
 }
 
-func (f *fake) AppSessions(_ context.Context, accountID string, filter account.AppSessionFilter, p account.Page) ([]account.AppSession, bool, error) {
+func (f *fake) AppSessions(
+	_ context.Context, accountID string, filter account.AppSessionFilter, p account.Page,
+) ([]account.AppSession, bool, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
 		return nil, false, err
 	}
-	page, more := pageOf(f, f.sessions, sessionID, accountID, p, func(s *account.AppSession) bool { return s.User.ID == filter.UserID })
+	page, more := pageOf(f, f.sessions, sessionID, accountID, p, func(s *account.AppSession) bool {
+		return s.User.ID == filter.UserID
+	})
 	return page, more, nil
 }
 
@@ -129,7 +136,9 @@ func (f *fake) IdentityProviders(_ context.Context, accountID string) ([]account
 	return all, nil
 }
 
-func (f *fake) Revoke(_ context.Context, by account.Caller, sel account.RevokeSelector, _ string) (*account.Revocation, error) {
+func (f *fake) Revoke(
+	_ context.Context, by account.Caller, sel account.RevokeSelector, _ string,
+) (*account.Revocation, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -166,7 +175,8 @@ func (f *fake) MakeAPIKey(_ context.Context, by account.Caller, p account.APIKey
 	if err != nil {
 		return nil, err
 	}
-	k, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, f.now), AccountID: by.AccountID, CreatedAt: f.now, Scopes: account.DefaultScopes()}, f.now)
+	k, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, f.now), AccountID: by.AccountID,
+		CreatedAt: f.now, Scopes: account.DefaultScopes()}, f.now)
 	if err != nil {
 		return nil, err
 	}
@@ -219,13 +229,16 @@ func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) err
 	return nil
 }
 
-func (f *fake) MakeAuthtoken(_ context.Context, by account.Caller, p account.AuthtokenPatch) (*account.Authtoken, error) {
+func (f *fake) MakeAuthtoken(
+	_ context.Context, by account.Caller, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
 		return nil, err
 	}
-	a, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, f.now), AccountID: by.AccountID, CreatedAt: f.now, ACL: account.DefaultACL()}, f.now)
+	a, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, f.now), AccountID: by.AccountID,
+		CreatedAt: f.now, ACL: account.DefaultACL()}, f.now)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +267,9 @@ func (f *fake) PageOfAuthtokens(_ context.Context, accountID string, p account.P
 	return &account.AuthtokenPage{Authtokens: page, More: more}, nil
 }
 
-func (f *fake) PatchAuthtoken(context.Context, account.Caller, string, account.AuthtokenPatch) (*account.Authtoken, error) {
+func (f *fake) PatchAuthtoken(
+	context.Context, account.Caller, string, account.AuthtokenPatch,
+) (*account.Authtoken, error) {
 	panic("the dashboard changes no authtoken")
 }
 
@@ -278,7 +293,8 @@ func (f *fake) APIKeyBySecret(_ context.Context, secret string) (*account.APIKey
 		return nil, err
 	}
 	if strings.HasPrefix(secret, account.AuthtokenPrefix) {
-		return nil, account.Errorf(account.CodeWrongKind, "this is an authtoken, which is for agents; an API key begins with flk_")
+		return nil, account.Errorf(account.CodeWrongKind,
+			"this is an authtoken, which is for agents; an API key begins with flk_")
 	}
 	for i := range f.keys {
 		if f.keys[i].ID == f.secrets[secret] {

@@ -29,9 +29,11 @@ func (f *fake) id(prefix string, age time.Duration, n int) string {
 	return account.NewID(prefix, ago(f, age))[:len(prefix)+10] + hex.EncodeToString(end[:])[:17]
 }
 
-// newFake is a company's account: shops, databases, people, some trouble. And one thing of each kind that belongs to somebody else.
+// newFake is a company's account: shops, databases, people, some trouble. And one thing of each
+// kind that belongs to somebody else.
 func newFake(now time.Time) *fake {
-	f := &fake{now: now, owner: map[string]string{}, secrets: map[string]string{}, signIns: map[string]signedIn{}, active: map[string]string{},
+	f := &fake{now: now, owner: map[string]string{}, secrets: map[string]string{}, signIns: map[string]signedIn{},
+		active:  map[string]string{},
 		visited: map[string][]account.Accessed{}, wakes: map[chan struct{}]bool{}}
 	f.addCredentials()
 	f.addAgents()
@@ -53,11 +55,13 @@ func (f *fake) addCredentials() {
 	}{
 		{"Anna, platform team", "flk_admin", []account.Scope{account.ScopeAdmin}, 90 * 24 * time.Hour, 0},
 		{"Grafana", "flk_read", []account.Scope{account.ScopeRead}, 60 * 24 * time.Hour, 0},
-		{"Security desk", "flk_identities", []account.Scope{account.ScopeIdentities}, 41 * 24 * time.Hour, 200 * 24 * time.Hour},
+		{"Security desk", "flk_identities", []account.Scope{account.ScopeIdentities}, 41 * 24 * time.Hour,
+			200 * 24 * time.Hour},
 		{"Cluster eu-1", "flk_operator", []account.Scope{account.ScopeOperator}, 30 * 24 * time.Hour, 0},
 		{"Migration in autumn", "flk_old", []account.Scope{account.ScopeAdmin}, 20 * 24 * time.Hour, 3 * 24 * time.Hour},
 	} {
-		key := account.APIKey{ID: f.id(account.PrefixAPIKey, k.age, i+1), AccountID: mine, Description: k.what, Scopes: k.scopes, CreatedAt: ago(f, k.age)}
+		key := account.APIKey{ID: f.id(account.PrefixAPIKey, k.age, i+1), AccountID: mine, Description: k.what,
+			Scopes: k.scopes, CreatedAt: ago(f, k.age)}
 		if k.expires > 0 {
 			key.ExpiresAt = new(f.now.Add(k.expires))
 		}
@@ -69,22 +73,30 @@ func (f *fake) addCredentials() {
 	for i, t := range []struct {
 		what string
 		acl  []string
-	}{{"Laptops", []string{"bind:http://*.demo", "bind:https://*.example.com"}}, {"Warehouse gateway", []string{"bind:tcp://*.prod:5432", "bind:app=api"}}, {"Forwarders of eu-1", []string{"connect:*"}}} {
-		token := account.Authtoken{ID: f.id(account.PrefixCredential, time.Duration(50-i)*24*time.Hour, i+1), AccountID: mine, Description: t.what, ACL: t.acl,
+	}{{"Laptops", []string{"bind:http://*.demo", "bind:https://*.example.com"}},
+		{"Warehouse gateway", []string{"bind:tcp://*.prod:5432", "bind:app=api"}},
+		{"Forwarders of eu-1", []string{"connect:*"}}} {
+		token := account.Authtoken{ID: f.id(account.PrefixCredential, time.Duration(50-i)*24*time.Hour, i+1), AccountID: mine,
+			Description: t.what, ACL: t.acl,
 			CreatedAt: ago(f, time.Duration(50-i)*24*time.Hour), LastUsedAt: new(ago(f, time.Duration(i+1)*time.Minute))}
 		f.tokens, f.owner[token.ID] = append(f.tokens, token), mine
 	}
 }
 
 func (f *fake) addAgents() {
-	for i, a := range []struct{ ip, os, version string }{{"203.0.113.24", "linux/amd64", "0.5.0"}, {"198.51.100.7", "darwin/arm64", "0.5.0"}, {"2001:db8:20::15", "linux/arm64", "0.4.2"}} {
+	for i, a := range []struct {
+		ip, os, version string
+	}{{"203.0.113.24", "linux/amd64", "0.5.0"}, {"198.51.100.7", "darwin/arm64", "0.5.0"},
+		{"2001:db8:20::15", "linux/arm64", "0.4.2"}} {
 		age := time.Duration(i*i*9+1) * time.Hour
-		t := account.TunnelSession{ID: f.id(account.PrefixTunnelSession, age, i+1), AccountID: mine, IP: a.ip, OS: a.os, AgentVersion: a.version, Region: "eu", Transport: "tls",
+		t := account.TunnelSession{ID: f.id(account.PrefixTunnelSession, age, i+1), AccountID: mine, IP: a.ip, OS: a.os,
+			AgentVersion: a.version, Region: "eu", Transport: "tls",
 			StartedAt: ago(f, age), Credential: account.Ref{ID: f.tokens[i%2].ID}}
 		f.agents, f.owner[t.ID] = append(f.agents, t), mine
 	}
 	for i, labels := range []map[string]string{{"app": "api", "site": "berlin"}, {"app": "api", "site": "lisbon"}} {
-		t := account.LabelledTunnel{ID: f.id(account.PrefixTunnel, time.Hour, i+1), AccountID: mine, Labels: labels, ForwardsTo: "http://localhost:9000", StartedAt: ago(f, time.Duration(i+1)*time.Hour),
+		t := account.LabelledTunnel{ID: f.id(account.PrefixTunnel, time.Hour, i+1), AccountID: mine, Labels: labels,
+			ForwardsTo: "http://localhost:9000", StartedAt: ago(f, time.Duration(i+1)*time.Hour),
 			TunnelSession: account.Ref{ID: f.agents[i].ID}}
 		f.tunnels, f.owner[t.ID] = append(f.tunnels, t), mine
 	}
@@ -97,13 +109,19 @@ func (f *fake) addBackends() {
 		f.backends, f.owner[b.ID] = append(f.backends, b), mine
 		return b.ID
 	}
-	group := add(1, account.Backend{Kind: account.BackendTunnelGroup, Description: "API, all sites", Labels: map[string]string{"app": "api"}})
-	static := add(2, account.Backend{Kind: account.BackendStatic, Description: "Data centre", Static: &account.StaticAddress{Address: "api.dc.example.com:443", TLS: true}})
-	sorry := add(3, account.Backend{Kind: account.BackendHTTPResponse, Description: "Sorry page", Response: &account.HTTPResponse{StatusCode: 503,
-		Headers: map[string]string{"Content-Type": "text/html", "Retry-After": "60"}, Body: "<h1>We are back in a minute</h1>\n"}})
-	shop := add(4, account.Backend{Kind: account.BackendFailover, Description: "Shop", Children: []string{group, static, sorry}, HealthStatus: []int{502, 503}})
+	group := add(1, account.Backend{Kind: account.BackendTunnelGroup, Description: "API, all sites",
+		Labels: map[string]string{"app": "api"}})
+	static := add(2, account.Backend{Kind: account.BackendStatic, Description: "Data centre",
+		Static: &account.StaticAddress{Address: "api.dc.example.com:443", TLS: true}})
+	sorry := add(3, account.Backend{Kind: account.BackendHTTPResponse, Description: "Sorry page",
+		Response: &account.HTTPResponse{StatusCode: 503,
+			Headers: map[string]string{"Content-Type": "text/html", "Retry-After": "60"},
+			Body:    "<h1>We are back in a minute</h1>\n"}})
+	shop := add(4, account.Backend{Kind: account.BackendFailover, Description: "Shop",
+		Children: []string{group, static, sorry}, HealthStatus: []int{502, 503}})
 	add(5, account.Backend{Kind: account.BackendFailover, Description: "Reports", Children: []string{static, sorry}})
-	add(6, account.Backend{Kind: account.BackendWeighted, Description: "Canary of the API", Weights: map[string]int{group: 95, static: 5}})
+	add(6, account.Backend{Kind: account.BackendWeighted, Description: "Canary of the API",
+		Weights: map[string]int{group: 95, static: 5}})
 	f.active[shop] = static
 }
 
@@ -119,20 +137,25 @@ func (f *fake) addEndpoints() {
 	} {
 		age := time.Duration(i*31+2) * time.Hour
 		u, _ := account.ParseBindingURL(e.binding, e.url)
-		one := account.Endpoint{ID: f.id(account.PrefixEndpoint, age, i+1), AccountID: mine, URL: e.url, PublicURL: e.url, Scheme: u.Scheme, Host: u.Host, Port: u.Port, Type: e.kind, Bindings: []string{e.binding},
-			Description: e.about, Status: e.status, CreatedAt: ago(f, age), UpdatedAt: ago(f, age/2), Principal: &account.Ref{ID: f.tokens[0].ID}}
+		one := account.Endpoint{ID: f.id(account.PrefixEndpoint, age, i+1), AccountID: mine, URL: e.url, PublicURL: e.url,
+			Scheme: u.Scheme, Host: u.Host, Port: u.Port, Type: e.kind, Bindings: []string{e.binding},
+			Description: e.about, Status: e.status, CreatedAt: ago(f, age), UpdatedAt: ago(f, age/2),
+			Principal: &account.Ref{ID: f.tokens[0].ID}}
 		switch {
 		case e.status == account.StatusOffline:
 			one.OfflineSince = new(ago(f, 42*time.Minute))
 		case e.kind == account.TypeAgent:
-			one.TunnelSession, one.UpstreamURL, one.UpstreamProtocol = &account.Ref{ID: f.agents[i%3].ID}, "http://localhost:8080", "http1"
+			one.TunnelSession, one.UpstreamURL, one.UpstreamProtocol = &account.Ref{ID: f.agents[i%3].ID},
+				"http://localhost:8080", "http1"
 		}
 		if e.url == "http://shop.prod" {
 			one.BackendID = f.backends[3].ID
 		}
 		if e.binding == "public" {
-			one.TrafficPolicy = "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n          issuer_url: https://login.example.com\n          client_id: fairlead\n" +
-				"          client_secret: hunter2-hunter2\n  - expressions:\n      - \"!actions.oidc.identity.email.endsWith('@example.com')\"\n    actions:\n      - type: deny\n"
+			one.TrafficPolicy = "on_http_request:\n  - actions:\n      - type: openid-connect\n        config:\n          " +
+				"issuer_url: https://login.example.com\n          client_id: fairlead\n" +
+				"          client_secret: hunter2-hunter2\n  - expressions:\n      - " +
+				"\"!actions.oidc.identity.email.endsWith('@example.com')\"\n    actions:\n      - type: deny\n"
 		}
 		f.endpoints, f.owner[one.ID] = append(f.endpoints, one), mine
 	}
@@ -143,11 +166,16 @@ func (f *fake) addOperators() {
 		cluster  string
 		selector []string
 		seen     time.Duration
-	}{{"eu-1", nil, 20 * time.Second}, {"us-1", []string{"ep.hostname.endsWith('.prod')"}, 35 * time.Second}, {"lab", []string{"ep.hostname.endsWith('.demo')"}, 26 * time.Minute}} {
+	}{{"eu-1", nil, 20 * time.Second}, {"us-1", []string{"ep.hostname.endsWith('.prod')"}, 35 * time.Second},
+		{"lab", []string{"ep.hostname.endsWith('.demo')"}, 26 * time.Minute}} {
 		age := time.Duration(20-i) * 24 * time.Hour
-		op := account.Operator{ID: f.id(account.PrefixOperator, age, i+1), AccountID: mine, ClusterUID: "6f1c2a30-8f5e-4c7c-9d52-0b6d1f0e7a1" + fmt.Sprint(i), EnabledFeatures: []string{account.FeatureBindings},
-			Deployment: account.OperatorDeployment{Name: "fairlead-operator", Namespace: "fairlead", Version: "0.5.0", ClusterName: o.cluster},
-			Binding:    &account.OperatorBinding{EndpointSelectors: o.selector}, CreatedAt: ago(f, age), UpdatedAt: ago(f, age), LastSeenAt: ago(f, o.seen)}
+		op := account.Operator{ID: f.id(account.PrefixOperator, age, i+1), AccountID: mine,
+			ClusterUID:      "6f1c2a30-8f5e-4c7c-9d52-0b6d1f0e7a1" + fmt.Sprint(i),
+			EnabledFeatures: []string{account.FeatureBindings},
+			Deployment: account.OperatorDeployment{Name: "fairlead-operator", Namespace: "fairlead", Version: "0.5.0",
+				ClusterName: o.cluster},
+			Binding: &account.OperatorBinding{EndpointSelectors: o.selector}, CreatedAt: ago(f, age), UpdatedAt: ago(f, age),
+			LastSeenAt: ago(f, o.seen)}
 		f.ops, f.owner[op.ID] = append(f.ops, op), mine
 	}
 }
@@ -157,36 +185,48 @@ func (f *fake) revokedBefore() string { return f.id(account.PrefixUser, 100*time
 
 func (f *fake) addEvents() {
 	add := func(n int, age time.Duration, what account.AuditType, by, object string, details map[string]string) {
-		e := account.AuditEvent{ID: f.id(account.PrefixEvent, age, n), Type: what, OccurredAt: ago(f, age), Object: &account.Ref{ID: object}, Details: details}
+		e := account.AuditEvent{ID: f.id(account.PrefixEvent, age, n), Type: what, OccurredAt: ago(f, age),
+			Object: &account.Ref{ID: object}, Details: details}
 		if by != "" {
 			e.Principal = &account.Ref{ID: by}
 		}
 		f.events, f.owner[e.ID] = append(f.events, e), mine
 	}
-	add(1, 3*time.Minute, account.AuditBackendSwitched, "", f.backends[3].ID, map[string]string{"from": f.backends[0].ID, "to": f.backends[1].ID})
-	add(2, 42*time.Minute, account.AuditSessionEnded, f.tokens[1].ID, f.id(account.PrefixTunnelSession, 3*time.Hour, 9), map[string]string{"ip": "198.51.100.80", "agent_version": "0.5.0", "os": "linux/amd64"})
-	add(3, time.Hour, account.AuditSessionStarted, f.tokens[0].ID, f.agents[0].ID, map[string]string{"ip": "203.0.113.24", "agent_version": "0.5.0", "os": "linux/amd64"})
-	add(4, 2*time.Hour, account.AuditEndpointCreated, f.tokens[0].ID, f.endpoints[0].ID, map[string]string{"url": "http://hello.demo"})
+	add(1, 3*time.Minute, account.AuditBackendSwitched, "", f.backends[3].ID,
+		map[string]string{"from": f.backends[0].ID, "to": f.backends[1].ID})
+	add(2, 42*time.Minute, account.AuditSessionEnded, f.tokens[1].ID, f.id(account.PrefixTunnelSession, 3*time.Hour, 9),
+		map[string]string{"ip": "198.51.100.80", "agent_version": "0.5.0", "os": "linux/amd64"})
+	add(3, time.Hour, account.AuditSessionStarted, f.tokens[0].ID, f.agents[0].ID,
+		map[string]string{"ip": "203.0.113.24", "agent_version": "0.5.0", "os": "linux/amd64"})
+	add(4, 2*time.Hour, account.AuditEndpointCreated, f.tokens[0].ID, f.endpoints[0].ID,
+		map[string]string{"url": "http://hello.demo"})
 	add(5, 26*time.Hour, account.AuditAPIKeyCreated, f.keys[0].ID, f.keys[4].ID, nil)
 	add(6, 96*time.Hour, account.AuditAppUserRevoked, f.keys[2].ID, f.revokedBefore(),
 		map[string]string{"reason": account.RevokedByAdmin, "sessions": "2", "provider": "Google"})
 	for i := range 60 {
-		add(10+i, time.Duration(30+i)*time.Hour, account.AuditEndpointUpdated, f.keys[0].ID, f.endpoints[i%len(f.endpoints)].ID, map[string]string{"url": f.endpoints[i%len(f.endpoints)].URL})
+		add(10+i, time.Duration(30+i)*time.Hour, account.AuditEndpointUpdated, f.keys[0].ID,
+			f.endpoints[i%len(f.endpoints)].ID, map[string]string{"url": f.endpoints[i%len(f.endpoints)].URL})
 	}
 }
 
 // addTheirs gives another account one thing of each kind.
 func (f *fake) addTheirs() {
 	age := 5 * time.Hour
-	f.endpoints = append(f.endpoints, account.Endpoint{ID: f.id(account.PrefixEndpoint, age, 999), URL: "http://theirs.demo", Bindings: []string{"kubernetes"}, Status: "online"})
-	f.ops = append(f.ops, account.Operator{ID: f.id(account.PrefixOperator, age, 999), Binding: &account.OperatorBinding{}})
-	f.backends = append(f.backends, account.Backend{ID: f.id("bkdst", age, 999), Kind: account.BackendStatic, Static: &account.StaticAddress{Address: "theirs:1"}})
+	f.endpoints = append(f.endpoints, account.Endpoint{ID: f.id(account.PrefixEndpoint, age, 999),
+		URL: "http://theirs.demo", Bindings: []string{"kubernetes"}, Status: "online"})
+	f.ops = append(f.ops, account.Operator{ID: f.id(account.PrefixOperator, age, 999),
+		Binding: &account.OperatorBinding{}})
+	f.backends = append(f.backends, account.Backend{ID: f.id("bkdst", age, 999), Kind: account.BackendStatic,
+		Static: &account.StaticAddress{Address: "theirs:1"}})
 	f.agents = append(f.agents, account.TunnelSession{ID: f.id(account.PrefixTunnelSession, age, 999)})
 	f.users = append(f.users, account.User{ID: f.id(account.PrefixUser, age, 999), Name: "Mallory of theirs"})
-	f.sessions = append(f.sessions, account.AppSession{ID: f.id(account.PrefixAppSession, age, 999), User: account.Ref{ID: f.id(account.PrefixUser, age, 999)}})
-	f.keys = append(f.keys, account.APIKey{ID: f.id(account.PrefixAPIKey, age, 999), Scopes: []account.Scope{account.ScopeAdmin}})
+	f.sessions = append(f.sessions, account.AppSession{ID: f.id(account.PrefixAppSession, age, 999),
+		User: account.Ref{ID: f.id(account.PrefixUser, age, 999)}})
+	f.keys = append(f.keys, account.APIKey{ID: f.id(account.PrefixAPIKey, age, 999),
+		Scopes: []account.Scope{account.ScopeAdmin}})
 	f.tokens = append(f.tokens, account.Authtoken{ID: f.id(account.PrefixCredential, age, 999)})
-	for _, prefix := range []string{account.PrefixEndpoint, account.PrefixOperator, "bkdst", account.PrefixTunnelSession, account.PrefixUser, account.PrefixAppSession, account.PrefixAPIKey, account.PrefixCredential} {
+	for _, prefix := range []string{account.PrefixEndpoint, account.PrefixOperator, "bkdst", account.PrefixTunnelSession,
+		account.PrefixUser, account.PrefixAppSession, account.PrefixAPIKey, account.PrefixCredential} {
 		f.owner[f.id(prefix, age, 999)] = theirs
 	}
 }
@@ -194,12 +234,15 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Endpoints: f, Events: f, Audit: f, Operators: f, Backends: f, Agents: f, Ender: f, Tunnels: f, Identities: f, Revoker: f, APIKeys: f, Authtokens: f, Auth: f, SignIns: f, Active: f,
+	opt := Options{Endpoints: f, Events: f, Audit: f, Operators: f, Backends: f, Agents: f, Ender: f, Tunnels: f,
+		Identities: f, Revoker: f, APIKeys: f, Authtokens: f, Auth: f, SignIns: f, Active: f,
 		Mark:    func(_, _ string) string { return "redacted:4f2a90c1" },
-		BaseURL: "https://fairlead.example.com:8443", Version: "0.5.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		BaseURL: "https://fairlead.example.com:8443", Version: "0.5.0",
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Admits: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
-				return len(selectors) == 0 || strings.HasSuffix(e.Host, strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
+				return len(selectors) == 0 ||
+					strings.HasSuffix(e.Host, strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))
 			}, nil
 		},
 		Limits: Limits{SignInBurst: 1000},

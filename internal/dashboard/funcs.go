@@ -102,8 +102,9 @@ func orDash(text string) string {
 func objectLink(id string) string {
 	prefix, _, _ := strings.Cut(id, "-")
 	pages := map[string]string{
-		account.PrefixEndpoint: "endpoints/", account.PrefixTunnelSession: "agents/", account.PrefixOperator: "kubernetes-operators/",
-		account.PrefixUser: "traffic-policy/identities/", account.PrefixAppSession: "traffic-policy/sessions/",
+		account.PrefixEndpoint: "endpoints/", account.PrefixTunnelSession: "agents/",
+		account.PrefixOperator: "kubernetes-operators/",
+		account.PrefixUser:     "traffic-policy/identities/", account.PrefixAppSession: "traffic-policy/sessions/",
 	}
 	for _, kind := range account.BackendKinds() {
 		pages[kind.IDPrefix()] = "backends/"

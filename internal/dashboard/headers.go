@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// policy lets a page load its own style sheet, script and pictures, talk to its own server, and nothing else.
+// policy lets a page load its own style sheet, script and pictures, talk to its own server, and
+// nothing else.
 var policy = strings.Join([]string{
-	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'", "form-action 'self'", "base-uri 'none'",
+	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
+	"form-action 'self'", "base-uri 'none'",
 	"frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
 }, "; ")
 

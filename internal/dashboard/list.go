@@ -16,7 +16,8 @@ import (
 
 const (
 	pageSize = 50
-	// maxScan and scanTime bound how much is looked at for one page of a filtered list; the next page goes on from there.
+	// maxScan and scanTime bound how much is looked at for one page of a filtered list; the next page
+	// goes on from there.
 	maxScan  = 20 * account.MaxPageLimit
 	scanTime = time.Second
 	maxQuery = 200 // bytes of what is searched for
@@ -33,7 +34,8 @@ func (c *call) page() account.Page {
 	return p
 }
 
-// asked is a value of the query that people typed: without spaces around it, and no longer than anything that could match.
+// asked is a value of the query that people typed: without spaces around it, and no longer than
+// anything that could match.
 func (c *call) asked(name string) string {
 	text := strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(c.r.URL.Query().Get(name), ""), "\x00", ""))
 	for len(text) > maxQuery {
@@ -102,9 +104,12 @@ func (p pager) Count(one, many string) string {
 	return count(p.Shown, one, many)
 }
 
-// scan reads a list until a page of what passes is full, there is no more, or too much was looked at. last is the id up to which it looked.
-// Without a filter every one passes, and no more is read than is shown.
-func scan[T any](c *call, filtered bool, read func(account.Page) ([]T, bool, error), idOf func(*T) string, passes func(*T) bool) (found []T, last string, more bool, err error) {
+// scan reads a list until a page of what passes is full, there is no more, or too much was looked
+// at. last is the id up to which it looked. Without a filter every one passes, and no more is read
+// than is shown.
+func scan[T any](
+	c *call, filtered bool, read func(account.Page) ([]T, bool, error), idOf func(*T) string, passes func(*T) bool,
+) (found []T, last string, more bool, err error) {
 	p := c.page()
 	last = p.BeforeID
 	if filtered {

@@ -25,7 +25,8 @@ func (n *streamCounts) acquire(accountID string) (release func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open[accountID] >= n.most {
-		return nil, account.Errorf(account.CodeTooMany, "the account has %d streams of live updates open, which is its limit", n.most)
+		return nil, account.Errorf(account.CodeTooMany, "the account has %d streams of live updates open, which is its limit",
+			n.most)
 	}
 	if n.open == nil {
 		n.open = map[string]int{}
@@ -40,8 +41,9 @@ func (n *streamCounts) acquire(accountID string) (release func(), err error) {
 	}, nil
 }
 
-// live tells a page when to read itself again: an event "change" after changes, "beat" as heartbeat, "end" when the sign-in is over. It carries no data, so
-// it tells nothing to whoever may not see it; what a page then reads is checked like any other request.
+// live tells a page when to read itself again: an event "change" after changes, "beat" as
+// heartbeat, "end" when the sign-in is over. It carries no data, so it tells nothing to whoever may
+// not see it; what a page then reads is checked like any other request.
 func (s *server) live(c *call) error {
 	release, err := s.streams.acquire(c.accountID())
 	if err != nil {
@@ -95,7 +97,8 @@ func (s *server) subscribe(c *call) (wake <-chan struct{}, cancel func()) {
 	}
 }
 
-// follow speaks until the browser goes, the sign-in is over, the stream is old, or the server stops.
+// follow speaks until the browser goes, the sign-in is over, the stream is old, or the server
+// stops.
 func (s *server) follow(c *call, out eventStream, wake <-chan struct{}) error {
 	check, beat := time.NewTicker(s.opt.Limits.Check), time.NewTicker(s.opt.Limits.Heartbeat)
 	defer check.Stop()
@@ -130,7 +133,8 @@ func (s *server) follow(c *call, out eventStream, wake <-chan struct{}) error {
 	}
 }
 
-// eventStream writes server-sent events; a browser that does not take them within the time-out is cut off.
+// eventStream writes server-sent events; a browser that does not take them within the time-out is
+// cut off.
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

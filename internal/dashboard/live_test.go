@@ -62,7 +62,9 @@ func hear(t *testing.T, events <-chan string, wanted string) {
 func TestLiveUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
-	srv := dashboardOf(t, f, func(o *Options) { o.Limits.Check, o.Limits.Heartbeat = 10*time.Millisecond, 50*time.Millisecond })
+	srv := dashboardOf(t, f, func(o *Options) {
+		o.Limits.Check, o.Limits.Heartbeat = 10*time.Millisecond, 50*time.Millisecond
+	})
 	b := signedInAs(t, srv, "flk_read")
 	status, events, _ := b.listen("?of=endpoints+audit")
 	if status != http.StatusOK {

@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// quietAfter is after how long without a sign of life an operator counts as quiet. It says that it is there each minute.
+// quietAfter is after how long without a sign of life an operator counts as quiet. It says that it
+// is there each minute.
 const quietAfter = 3 * time.Minute
 
 type operatorRow struct {
@@ -59,7 +60,8 @@ func (s *server) operators(c *call) error {
 		p.Rows, last = append(p.Rows, s.operatorRow(o)), o.ID
 	}
 	p.Pager = c.pagerOf(len(p.Rows), found.More, last, nil)
-	return c.show(http.StatusOK, view{Page: "operators", Title: "Kubernetes operators", Nav: "kubernetes-operators", Live: "audit", Poll: true, Data: p})
+	return c.show(http.StatusOK, view{Page: "operators", Title: "Kubernetes operators", Nav: "kubernetes-operators",
+		Live: "audit", Poll: true, Data: p})
 }
 
 type operatorPage struct {
@@ -80,8 +82,9 @@ func (s *server) operator(c *call) error {
 			return err
 		}
 	}
-	return c.show(http.StatusOK, view{Page: "operator", Title: p.Name(), Nav: "kubernetes-operators", Crumb: &link{"Kubernetes operators", Path + "kubernetes-operators"},
-		Live: "endpoints audit", Poll: true, Data: p})
+	return c.show(http.StatusOK, view{Page: "operator", Title: p.Name(), Nav: "kubernetes-operators",
+		Crumb: &link{"Kubernetes operators", Path + "kubernetes-operators"},
+		Live:  "endpoints audit", Poll: true, Data: p})
 }
 
 // bound finds the endpoints that the operator's selectors admit.
@@ -95,13 +98,16 @@ func (s *server) bound(c *call, p *operatorPage) error {
 		return err
 	}
 	read := func(page account.Page) ([]account.Endpoint, bool, error) {
-		found, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(), account.EndpointFilter{Binding: account.BindingKubernetes}, page)
+		found, err := s.opt.Endpoints.ListEndpoints(c.ctx(), c.accountID(),
+			account.EndpointFilter{Binding: account.BindingKubernetes}, page)
 		if err != nil {
 			return nil, false, err
 		}
 		return found.Endpoints, found.More, nil
 	}
-	rows, last, more, err := scan(c, len(p.Selectors()) > 0, read, func(e *account.Endpoint) string { return e.ID }, admits)
+	rows, last, more, err := scan(c, len(p.Selectors()) > 0, read, func(e *account.Endpoint) string {
+		return e.ID
+	}, admits)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,8 @@ func (s *server) overview(c *call) error {
 	for _, e := range recent.Events {
 		p.Events = append(p.Events, eventRow{e})
 	}
-	return c.show(http.StatusOK, view{Page: "overview", Title: "Overview", Nav: "", Live: "endpoints audit", Poll: true, Data: p})
+	return c.show(http.StatusOK, view{Page: "overview", Title: "Overview", Nav: "", Live: "endpoints audit", Poll: true,
+		Data: p})
 }
 
 func (s *server) summary(ctx context.Context, accountID string) (*summary, error) {
@@ -119,7 +120,8 @@ func (s *server) summary(ctx context.Context, accountID string) (*summary, error
 		return kept.m, nil
 	}
 	m := &summary{}
-	for _, look := range []func(context.Context, string, *summary) error{s.lookAtEndpoints, s.lookAtOperators, s.lookAtBackends, s.lookAtRest} {
+	for _, look := range []func(context.Context, string, *summary) error{s.lookAtEndpoints, s.lookAtOperators,
+		s.lookAtBackends, s.lookAtRest} {
 		if err := look(ctx, accountID, m); err != nil {
 			return nil, err
 		}
@@ -130,7 +132,8 @@ func (s *server) summary(ctx context.Context, accountID string) (*summary, error
 
 func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summary) error {
 	for before := ""; ; {
-		page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID, account.EndpointFilter{}, account.Page{BeforeID: before, Limit: account.MaxPageLimit})
+		page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID, account.EndpointFilter{},
+			account.Page{BeforeID: before, Limit: account.MaxPageLimit})
 		if err != nil {
 			return err
 		}
@@ -141,7 +144,8 @@ func (s *server) lookAtEndpoints(ctx context.Context, accountID string, m *summa
 				continue
 			}
 			m.Offline.N++
-			p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.", Serious: true}
+			p := problem{Kind: "Endpoint offline", Text: e.URL, Href: objectLink(e.ID), Detail: "No agent holds it.",
+				Serious: true}
 			if e.OfflineSince != nil {
 				p.Since = *e.OfflineSince
 			}
@@ -167,13 +171,16 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 		row := s.operatorRow(o)
 		if row.Quiet {
 			m.Quiet.N++
-			m.problem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID), Detail: "No sign of life from cluster " + orDash(o.Deployment.ClusterName) + ".", Since: o.LastSeenAt, Serious: true})
+			m.problem(problem{Kind: "Operator silent", Text: row.Name(), Href: objectLink(o.ID),
+				Detail: "No sign of life from cluster " + orDash(o.Deployment.ClusterName) + ".", Since: o.LastSeenAt,
+				Serious: true})
 		}
 		if !row.Binds() {
 			continue
 		}
 		if _, err := s.opt.Admits(row.Selectors()); err != nil {
-			m.problem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID), Detail: sentence(account.CodeInvalidRule(err)), Serious: true})
+			m.problem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
+				Detail: sentence(account.CodeInvalidRule(err)), Serious: true})
 		}
 	}
 	return nil
@@ -241,7 +248,9 @@ func (s *server) lookAtRest(ctx context.Context, accountID string, m *summary) e
 	return nil
 }
 
-func (s *server) lookAtCredential(m *summary, what string, kind credentialKind, id, description string, expires *time.Time) {
+func (s *server) lookAtCredential(
+	m *summary, what string, kind credentialKind, id, description string, expires *time.Time,
+) {
 	if s.credentialState(expires) != "expires soon" {
 		return
 	}
@@ -249,5 +258,6 @@ func (s *server) lookAtCredential(m *summary, what string, kind credentialKind, 
 	if name == "" {
 		name = shortID(id)
 	}
-	m.problem(problem{Kind: what + " expires", Text: name, Href: Path + string(kind), Detail: "Make another one in time.", Since: *expires})
+	m.problem(problem{Kind: what + " expires", Text: name, Href: Path + string(kind), Detail: "Make another one in time.",
+		Since: *expires})
 }

@@ -18,7 +18,8 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	f.set(func() { f.users[3].Name = strings.Repeat("Longname ", 28) })
 	b.size(1280, 720, "light")
 	b.open(identitiesPath)
-	if width := eval[float64](b, "document.querySelector('td[data-label=Provider]').getBoundingClientRect().width"); width < 140 {
+	if width := eval[float64](b,
+		"document.querySelector('td[data-label=Provider]').getBoundingClientRect().width"); width < 140 {
 		t.Errorf("a long name leaves the provider %g pixels", width)
 	}
 	exact := "getComputedStyle(document.querySelector('tbody time'), '::after').content"
@@ -48,11 +49,14 @@ func aPhone(t *testing.T, b *tab, f *fake, _ *httptest.Server) {
 	}
 	closed := eval[float64](b, "document.querySelector('.menu summary').getBoundingClientRect().top")
 	b.do(chromedp.Click(chromedp.CSS(".menu summary")))
-	b.until("the menu", "document.querySelector('.menu').open && document.querySelector('.menu nav').getBoundingClientRect().height > 100")
+	b.until("the menu",
+		"document.querySelector('.menu').open && document.querySelector('.menu nav').getBoundingClientRect().height > 100")
 	if open := eval[float64](b, "document.querySelector('.menu summary').getBoundingClientRect().top"); open != closed {
 		t.Errorf("opening the menu moves its control from %g to %g", closed, open)
 	}
-	if gap := eval[float64](b, "document.querySelector('.menu nav').getBoundingClientRect().top - document.querySelector('.brand').getBoundingClientRect().bottom"); gap < 0 || gap > 24 {
+	if gap := eval[float64](b,
+		"document.querySelector('.menu nav').getBoundingClientRect().top - "+
+			"document.querySelector('.brand').getBoundingClientRect().bottom"); gap < 0 || gap > 24 {
 		t.Errorf("the menu begins %g pixels below the brand", gap)
 	}
 }
@@ -61,5 +65,7 @@ func filtersWithoutScripts(_ *testing.T, b *tab, _ *fake, _ *httptest.Server) {
 	tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open(identitiesPath)
 	b.do(chromedp.Click(chromedp.CSS(".more summary")), chromedp.SendKeys(chromedp.CSS("#ip"), "2001:db8:\r"))
-	b.until("who has a session from there", "location.search.includes('ip=2001') && document.querySelectorAll('tbody tr').length === 2 && document.querySelector('.more').open")
+	b.until("who has a session from there",
+		"location.search.includes('ip=2001') && document.querySelectorAll('tbody tr').length === 2 && "+
+			"document.querySelector('.more').open")
 }

@@ -27,7 +27,8 @@ var (
 	shotWidth   = flag.Int64("screenshot-width", 1280, "width of the pictures")
 )
 
-// shownPages are the pages that there are, by the name of their picture. Tests of the whole look at each.
+// shownPages are the pages that there are, by the name of their picture. Tests of the whole look at
+// each.
 func shownPages(f *fake) []shownPage {
 	policy := "/ui/traffic-policy/"
 	return []shownPage{
@@ -83,7 +84,8 @@ func TestScreenshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), fewColours(t, picture), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*screenshots, name+"-"+theme+".png"), fewColours(t, picture),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +112,8 @@ func TestScreenshots(t *testing.T) {
 // vivid makes a colour count for more: there is little of them, and they matter.
 func vivid(c color.RGBA) int { return 1 + int(max(c.R, c.G, c.B)) - int(min(c.R, c.G, c.B)) }
 
-// fewColours makes a picture small: it keeps the 256 colours that stand most often, and the others become what is near to them.
+// fewColours makes a picture small: it keeps the 256 colours that stand most often, and the others
+// become what is near to them.
 func fewColours(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))

@@ -26,7 +26,8 @@ const (
 	signInPrefix = "fld_" // of the secret of a sign-in
 )
 
-// recognise finds the sign-in of a request. It reads the store every time, so that a key that is deleted ends what was signed in with it.
+// recognise finds the sign-in of a request. It reads the store every time, so that a key that is
+// deleted ends what was signed in with it.
 func (s *server) recognise(c *call) error {
 	cookie, err := c.r.Cookie(CookieName)
 	if err != nil || !strings.HasPrefix(cookie.Value, signInPrefix) {
@@ -56,7 +57,8 @@ func (s *server) signInPage(c *call) error {
 		http.Redirect(c.w, c.r, Path, http.StatusSeeOther)
 		return nil
 	}
-	return c.show(http.StatusOK, view{Page: "sign-in", Title: "Sign in", Data: signInForm{Return: back, Ended: back != ""}})
+	return c.show(http.StatusOK, view{Page: "sign-in", Title: "Sign in",
+		Data: signInForm{Return: back, Ended: back != ""}})
 }
 
 // signIn takes an API key and gives the browser a secret of its own for it, a new one each time.
@@ -69,7 +71,8 @@ func (s *server) signIn(c *call) error {
 	if wait := s.attempts.take(s.opt.ClientIP(c.r), s.opt.Clock()); wait > 0 {
 		seconds := int(wait.Seconds()) + 1
 		c.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+strconv.Itoa(seconds)+" s.")
+		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+strconv.Itoa(seconds)+
+			" s.")
 	}
 	secret := strings.TrimSpace(c.r.PostForm.Get("key"))
 	if secret == "" {
@@ -83,7 +86,8 @@ func (s *server) signIn(c *call) error {
 	case err != nil:
 		return err
 	case !key.Has(account.ScopeRead, account.ScopeIdentities):
-		return refuse(http.StatusForbidden, "This key has the scope "+joinScopes(key.Scopes, " and ")+". The dashboard needs admin, read or identities.")
+		return refuse(http.StatusForbidden, "This key has the scope "+joinScopes(key.Scopes, " and ")+
+			". The dashboard needs admin, read or identities.")
 	}
 	token := account.NewSecret(signInPrefix)
 	signIn, err := s.opt.SignIns.SignIn(c.ctx(), key, account.HashSecret(token))
@@ -94,7 +98,8 @@ func (s *server) signIn(c *call) error {
 	if s.opt.Authenticated != nil {
 		s.opt.Authenticated(c.r)
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Value: token, Path: "/", MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
+	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Value: token, Path: "/",
+		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),
 		Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	to := form.Return
 	if to == "" {
@@ -106,11 +111,13 @@ func (s *server) signIn(c *call) error {
 // signOut ends the sign-in; without one there is nothing to end.
 func (s *server) signOut(c *call) error {
 	if cookie, err := c.r.Cookie(CookieName); err == nil {
-		if err := s.opt.SignIns.SignOut(c.ctx(), account.HashSecret(cookie.Value)); err != nil && account.CodeOf(err) != account.CodeUnknownCredential {
+		if err := s.opt.SignIns.SignOut(c.ctx(), account.HashSecret(cookie.Value)); err != nil &&
+			account.CodeOf(err) != account.CodeUnknownCredential {
 			return err
 		}
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	return c.redirect(Path+"sign-in", notice{Code: noticeSignedOut})
 }
 
@@ -129,7 +136,8 @@ func sentence(msg string) string {
 // maxAttempters bounds the clients whose attempts are counted one by one; the others share.
 const maxAttempters = 10_000
 
-// attempts holds a token bucket per client that tries to sign in: an IPv4 address, or a /64 of IPv6, which is what one gets.
+// attempts holds a token bucket per client that tries to sign in: an IPv4 address, or a /64 of
+// IPv6, which is what one gets.
 type attempts struct {
 	every time.Duration
 	burst int

@@ -27,7 +27,8 @@ type pages map[string]*template.Template
 
 // parse reads the templates: each page is the layout with a content of its own.
 func (s *server) parse() pages {
-	base := template.Must(template.New("layout.html").Funcs(s.functions()).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	base := template.Must(template.New("layout.html").Funcs(s.functions()).ParseFS(templateFiles, "templates/layout.html",
+		"templates/parts.html"))
 	files, err := fs.Glob(templateFiles, "templates/*.html")
 	if err != nil {
 		panic(err) // the pattern is ours
@@ -97,9 +98,11 @@ func (c *call) menu(current string) []menuGroup {
 		return []menuGroup{policy}
 	}
 	return []menuGroup{
-		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"), item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"), item("Agents", "agents")}},
+		{Items: []menuItem{item("Overview", ""), item("Endpoints", "endpoints"),
+			item("Kubernetes operators", "kubernetes-operators"), item("Backends", "backends"), item("Agents", "agents")}},
 		policy,
-		{Name: "Access", Items: []menuItem{item("API keys", string(kindAPIKeys)), item("Authtokens", string(kindAuthtokens))}},
+		{Name: "Access", Items: []menuItem{item("API keys", string(kindAPIKeys)),
+			item("Authtokens", string(kindAuthtokens))}},
 		{Name: "History", Items: []menuItem{item("Events", "events")}},
 	}
 }
@@ -108,7 +111,8 @@ func (c *call) menu(current string) []menuGroup {
 // so that what other people chose shows everything that is in it, wherever it stands.
 func (c *call) show(status int, v view) error {
 	s := c.server
-	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"), Here: c.r.URL.RequestURI(),
+	f := frame{view: v, Version: s.opt.Version, Host: strings.TrimPrefix(s.opt.BaseURL, "https://"),
+		Here:  c.r.URL.RequestURI(),
 		Style: s.assets.url("app.css"), Script: s.assets.url("app.js"), Icon: s.assets.url("icon.svg"), GeoIP: s.opt.GeoIP,
 		BaseURL: s.opt.BaseURL}
 	if c.signIn != nil {
@@ -143,11 +147,14 @@ type failure struct {
 	Gone      *gone
 }
 
-// showError answers with a page that says what happened and what to do. The cause of a domain error, and every other error, stays in the log.
+// showError answers with a page that says what happened and what to do. The cause of a domain
+// error, and every other error, stays in the log.
 func (c *call) showError(err error) {
-	known := &account.Error{Code: account.CodeInternal, Msg: "This is our mistake; the server's log has the details under the operation's id."}
+	known := &account.Error{Code: account.CodeInternal,
+		Msg: "This is our mistake; the server's log has the details under the operation's id."}
 	errors.As(err, &known)
-	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.op, Fields: known.Fields}
+	f := failure{Status: known.Code.Status(), Text: sentence(known.Msg), Code: known.Code, Operation: c.op,
+		Fields: known.Fields}
 	switch f.Status {
 	case http.StatusNotFound:
 		f.Title = "Not found"
@@ -229,7 +236,8 @@ func (n notice) text() string {
 }
 
 func setNotice(h http.Header, n notice) {
-	cookie := http.Cookie{Name: noticeCookie, Value: fmt.Sprintf("%s.%d", n.Code, n.Count), Path: "/", MaxAge: noticeLifetime, Secure: true, HttpOnly: true,
+	cookie := http.Cookie{Name: noticeCookie, Value: fmt.Sprintf("%s.%d", n.Code, n.Count), Path: "/",
+		MaxAge: noticeLifetime, Secure: true, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode}
 	h.Add("Set-Cookie", cookie.String())
 }
@@ -239,7 +247,8 @@ func (c *call) takeNotice() string {
 	if err != nil {
 		return ""
 	}
-	http.SetCookie(c.w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(c.w, &http.Cookie{Name: noticeCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 	code, number, _ := strings.Cut(cookie.Value, ".")
 	n := notice{Code: code}
 	if _, err := fmt.Sscanf(number, "%d", &n.Count); err != nil || n.Count < 0 || n.Count > maxNoticeInCookie {

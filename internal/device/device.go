@@ -1,10 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device owns what is noted of the browser with which somebody logs in: what it says of itself, its address, and where that is.
+// Package device owns what is noted of the browser with which somebody logs in: what it says of
+// itself, its address, and where that is.
 //
-// What comes in: a request, the client's address, and what internal/geo knows of it. Where to: the session, as /app/sessions shows it. All of it
-// is hearsay, fit to be shown to people and to nothing else.
+// What comes in: a request, the client's address, and what internal/geo knows of it. Where to: the
+// session, as /app/sessions shows it. All of it is hearsay, fit to be shown to people and to
+// nothing else.
 package device
 
 import (

@@ -21,9 +21,11 @@ func (w *walk) lookAtCluster(ctx context.Context) Hop {
 		case noKubectl:
 			return broken("install kubectl (https://kubernetes.io/docs/tasks/tools/)", "%s", r.words)
 		case unreachable:
-			return broken("name the cluster with --context and --kubeconfig, and see that\n"+w.command("get namespace %s", ns), "%s does not answer: %s", which, r.words)
+			return broken("name the cluster with --context and --kubeconfig, and see that\n"+w.command("get namespace %s", ns),
+				"%s does not answer: %s", which, r.words)
 		case unauthorized:
-			return broken("log in to the cluster, so that this works:\n"+w.command("get namespace %s", ns), "%s does not know you: %s", which, r.words)
+			return broken("log in to the cluster, so that this works:\n"+w.command("get namespace %s", ns),
+				"%s does not know you: %s", which, r.words)
 		case other:
 			return broken("see that this works:\n"+w.command("get services --namespace %s", ns), "%s: %s", which, r.words)
 		}
@@ -46,7 +48,8 @@ func (w *walk) lookAtNamespace(ctx context.Context) Hop {
 		return broken("create it, and the endpoint projects at that moment:\n"+w.command("create namespace %s", name),
 			"the second part of the hostname names namespace %s, which does not exist", name)
 	case ns.Metadata.DeletionTimestamp != nil || ns.Status.Phase == "Terminating":
-		return broken("wait until it is gone, create it anew, and the endpoint projects", "namespace %s is being deleted", name)
+		return broken("wait until it is gone, create it anew, and the endpoint projects", "namespace %s is being deleted",
+			name)
 	}
 	return ok("%s exists", name)
 }
@@ -71,7 +74,9 @@ func (w *walk) survey(ctx context.Context) {
 		w.operators, w.operatorsErr = kubernetesOperators(ctx, w.k, scope)
 	}
 	var beps list[boundEndpoint]
-	_, w.boundErr = w.k.get(ctx, &beps, append([]string{"boundendpoints.bindings.fairlead.dev", "--field-selector=metadata.name=" + w.o.URL.Host}, scope...)...)
+	_, w.boundErr = w.k.get(ctx, &beps,
+		append([]string{"boundendpoints.bindings.fairlead.dev", "--field-selector=metadata.name=" + w.o.URL.Host},
+			scope...)...)
 	if w.boundErr != nil && w.boundErr.kind == noKind {
 		w.boundErr = nil
 	}
@@ -101,7 +106,8 @@ func (w *walk) guessedHome() string {
 	return home
 }
 
-// choose picks the operator that has the hostname: the one that made the target Service, else one with a BoundEndpoint, else one that binds at all.
+// choose picks the operator that has the hostname: the one that made the target Service, else one
+// with a BoundEndpoint, else one that binds at all.
 func (w *walk) choose(beps []boundEndpoint) {
 	id := ""
 	if w.ours() {

@@ -21,14 +21,16 @@ import (
 	real "github.com/fairlead-dev/fairlead/internal/forwarder"
 )
 
-// The marks are the operator's: the agent links no Kubernetes client, so the doctor has its own words for them.
+// The marks are the operator's: the agent links no Kubernetes client, so the doctor has its own
+// words for them.
 func TestTheMarksAreTheOperators(t *testing.T) {
 	t.Parallel()
 	own := installation.Installation{Namespace: "fairlead", Release: "blue"}
 	s := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "api.demo"}}
 	own.Mark(s)
 	m := meta{Name: s.Name, Namespace: s.Namespace, Labels: s.Labels, Annotations: s.Annotations}
-	if !m.marked() || m.Labels[labelInstallation] != installationID("fairlead/blue") || m.Annotations[annotationInstallation] != "fairlead/blue" {
+	if !m.marked() || m.Labels[labelInstallation] != installationID("fairlead/blue") ||
+		m.Annotations[annotationInstallation] != "fairlead/blue" {
 		t.Errorf("the doctor does not know these marks: %+v", m)
 	}
 	if annotationHostname != installation.AnnotationHostname {
@@ -36,34 +38,45 @@ func TestTheMarksAreTheOperators(t *testing.T) {
 	}
 }
 
-// What the walk reads of the operator's objects and of /status is what the kinds and the forwarder write.
+// What the walk reads of the operator's objects and of /status is what the kinds and the forwarder
+// write.
 func TestTheObjectsAreThoseOfTheKinds(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewTime(now)
 	var bound boundEndpoint
 	through(t, v1alpha1.BoundEndpoint{
-		Spec: v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", State: v1alpha1.StateReleased, Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "u"}},
-			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000, State: v1alpha1.StateReleased, RemoveAfter: &at}}},
-		Status: v1alpha1.BoundEndpointStatus{ClusterIP: "10.0.0.1", Target: "ep-1.fairlead", Forwarders: "2/2", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady}}},
+		Spec: v1alpha1.BoundEndpointSpec{ProjectionID: "ep-1", State: v1alpha1.StateReleased,
+			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "u"}},
+			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000, State: v1alpha1.StateReleased,
+				RemoveAfter: &at}}},
+		Status: v1alpha1.BoundEndpointStatus{ClusterIP: "10.0.0.1", Target: "ep-1.fairlead", Forwarders: "2/2",
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady}}},
 	}, &bound)
 	p := bound.Spec.Ports[0]
-	if bound.Spec.ProjectionID != "ep-1" || bound.Spec.State != "Released" || bound.Spec.Endpoints[0].URL != "u" || p.Port != 80 || p.TargetPort != 20000 ||
-		p.State != "Released" || !p.RemoveAfter.Equal(now) || bound.Status.Target != "ep-1.fairlead" || bound.Status.Forwarders != "2/2" || bound.Status.Conditions[0].Type != "Ready" {
+	if bound.Spec.ProjectionID != "ep-1" || bound.Spec.State != "Released" || bound.Spec.Endpoints[0].URL != "u" ||
+		p.Port != 80 || p.TargetPort != 20000 ||
+		p.State != "Released" || !p.RemoveAfter.Equal(now) || bound.Status.Target != "ep-1.fairlead" ||
+		bound.Status.Forwarders != "2/2" || bound.Status.Conditions[0].Type != "Ready" {
 		t.Errorf("BoundEndpoint: %+v", bound)
 	}
 	var operator kubernetesOperator
-	through(t, v1alpha1.KubernetesOperator{Spec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true, EndpointSelector: "s"},
+	through(t, v1alpha1.KubernetesOperator{Spec: v1alpha1.KubernetesOperatorSpec{BindingEnabled: true,
+		EndpointSelector: "s"},
 		Status: v1alpha1.KubernetesOperatorStatus{OperatorID: "op-1", AccountID: "ac-1"}}, &operator)
 	if !operator.Spec.BindingEnabled || operator.Spec.EndpointSelector != "s" || operator.Status.AccountID != "ac-1" {
 		t.Errorf("KubernetesOperator: %+v", operator)
 	}
 	var status forwarderStatus
-	through(t, real.Status{Session: real.SessionStatus{Up: true, Since: now, Address: "a", Error: "e"}, Listeners: []real.ListenerStatus{{
-		Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now, LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
-	}}}, &status)
+	through(t, real.Status{Session: real.SessionStatus{Up: true, Since: now, Address: "a", Error: "e"},
+		Listeners: []real.ListenerStatus{{
+			Port: 20000, Listening: true, Error: "x", Connections: 3, LastSuccess: &now,
+			LastFailure: &real.Failure{At: now, Reason: "upstream", Message: "m"},
+		}}}, &status)
 	l := status.listener(20000)
-	if s := status.Session; l == nil || !s.Up || !s.Since.Equal(now) || s.Address != "a" || s.Error != "e" || !l.Listening || l.Error != "x" ||
-		*l.Connections != 3 || !l.LastSuccess.Equal(now) || !l.LastFailure.At.Equal(now) || l.LastFailure.Reason != "upstream" || l.LastFailure.Message != "m" {
+	if s := status.Session; l == nil || !s.Up || !s.Since.Equal(now) || s.Address != "a" || s.Error != "e" ||
+		!l.Listening || l.Error != "x" ||
+		*l.Connections != 3 || !l.LastSuccess.Equal(now) || !l.LastFailure.At.Equal(now) ||
+		l.LastFailure.Reason != "upstream" || l.LastFailure.Message != "m" {
 		t.Errorf("status: %+v", status)
 	}
 }
@@ -82,11 +95,13 @@ func through(t *testing.T, from, to any) {
 func TestExecIsBounded(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "kubectl")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700); err != nil {
+	if err := os.WriteFile(script,
+		[]byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	run := Exec(script)
-	if out, stderr, err := run(t.Context(), []string{"0"}); err != nil || string(out) != "out\n" || string(stderr) != "err\n" {
+	if out, stderr, err := run(t.Context(), []string{"0"}); err != nil || string(out) != "out\n" ||
+		string(stderr) != "err\n" {
 		t.Errorf("got %q, %q, %v", out, stderr, err)
 	}
 	if _, stderr, err := run(t.Context(), []string{"3"}); err == nil || string(stderr) != "err\n" {
@@ -110,8 +125,10 @@ func TestExecIsBounded(t *testing.T) {
 func TestRemediesAreForReasonsThatExist(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{
-		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden, v1alpha1.ReasonNamespaceNotAllowed,
-		v1alpha1.ReasonConflict, v1alpha1.ReasonPortsExhausted, v1alpha1.ReasonInvalidEndpoint, v1alpha1.ReasonClusterIPExhausted,
+		v1alpha1.ReasonNamespaceNotFound, v1alpha1.ReasonNamespaceTerminating, v1alpha1.ReasonNamespaceForbidden,
+		v1alpha1.ReasonNamespaceNotAllowed,
+		v1alpha1.ReasonConflict, v1alpha1.ReasonPortsExhausted, v1alpha1.ReasonInvalidEndpoint,
+		v1alpha1.ReasonClusterIPExhausted,
 		v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonAdmissionDenied,
 		v1alpha1.ReasonAnchorMissing, v1alpha1.ReasonServiceTerminating,
 	} {

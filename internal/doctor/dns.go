@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// lookAtDNS looks at the cluster's DNS servers and, where a pod is named, lets that pod resolve the hostname.
+// lookAtDNS looks at the cluster's DNS servers and, where a pod is named, lets that pod resolve the
+// hostname.
 func (w *walk) lookAtDNS(ctx context.Context) Hop {
 	h := w.dnsServers(ctx)
 	if w.o.FromPod == "" || h.Status == Broken {
@@ -25,7 +26,8 @@ func (w *walk) lookAtDNS(ctx context.Context) Hop {
 func (w *walk) dnsServers(ctx context.Context) Hop {
 	const where = "EndpointSlices labelled k8s-app=kube-dns in kube-system"
 	var slices list[endpointSlice]
-	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l", "k8s-app=kube-dns")
+	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", "kube-system", "-l",
+		"k8s-app=kube-dns")
 	if err != nil {
 		return refused("the cluster's DNS ("+where+")", err)
 	}
@@ -86,17 +88,21 @@ func (w *walk) resolveIn(ctx context.Context) Hop {
 		case lacksProgram(err.words):
 			continue
 		case strings.Contains(err.words, "command terminated with exit code"):
-			return broken("CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's /etc/resolv.conf and dnsPolicy",
+			return broken(
+				"CoreDNS remembers for up to 30 s that a name did not exist; try again, then look at the pod's /etc/resolv.conf "+
+					"and dnsPolicy",
 				"pod %s cannot resolve %s (%s)", w.o.FromPod, host, tool[0])
 		}
 		return unknown("pod %s cannot be asked: %s", w.o.FromPod, err.words)
 	}
-	return unknown("pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one", w.o.FromPod)
+	return unknown("pod %s has nothing to resolve names with (getent, nslookup and python3 were tried); name another one",
+		w.o.FromPod)
 }
 
 // lacksProgram tells a program that the container does not have from one that failed.
 func lacksProgram(words string) bool {
-	for _, text := range []string{"executable file not found", "no such file or directory", "exit code 126", "exit code 127"} {
+	for _, text := range []string{"executable file not found", "no such file or directory", "exit code 126",
+		"exit code 127"} {
 		if strings.Contains(words, text) {
 			return true
 		}
@@ -106,7 +112,8 @@ func lacksProgram(words string) bool {
 
 // resolved compares what the pod resolved with the addresses of the upstream Service.
 func (w *walk) resolved(tool []string, out string) Hop {
-	host, says := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod, strings.Join(strings.Fields(out), " "))
+	host, says := w.o.URL.Host, fmt.Sprintf("%s in %s: %s", strings.Join(tool, " "), w.o.FromPod,
+		strings.Join(strings.Fields(out), " "))
 	if w.upstream == nil {
 		return ok("pod %s resolves %s", w.o.FromPod, host).with(says)
 	}
@@ -126,5 +133,6 @@ func (w *walk) resolved(tool []string, out string) Hop {
 		got = append(got, ip.String())
 	}
 	return broken("look at the pod's /etc/hosts, /etc/resolv.conf and dnsPolicy",
-		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP, joined(", ", got...)).with(says)
+		"pod %s resolves %s to something else than %s: %s", w.o.FromPod, host, w.upstream.Spec.ClusterIP,
+		joined(", ", got...)).with(says)
 }

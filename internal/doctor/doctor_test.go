@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTheBrokenHopIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), upstreamScenarios(), operatorScenarios(), endpointScenarios()) {
+	for _, s := range slices.Concat(clusterScenarios(), serviceScenarios(), forwarderScenarios(), upstreamScenarios(),
+		operatorScenarios(), endpointScenarios()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			f := recorded(t)
@@ -41,13 +42,15 @@ func TestTheBrokenHopIsNamed(t *testing.T) {
 	}
 }
 
-// fitsTerminal checks that nothing but a command that is to be copied needs more than 80 columns, and that nothing controls the terminal.
+// fitsTerminal checks that nothing but a command that is to be copied needs more than 80 columns,
+// and that nothing controls the terminal.
 func fitsTerminal(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		command := strings.HasPrefix(line, "    kubectl ") || strings.HasPrefix(line, "    fairlead ")
-		if n := utf8.RuneCountInString(line); n > columns && !command && strings.ContainsRune(strings.TrimSpace(line[textColumn:]), ' ') {
+		if n := utf8.RuneCountInString(line); n > columns && !command &&
+			strings.ContainsRune(strings.TrimSpace(line[textColumn:]), ' ') {
 			t.Errorf("%d columns: %s", n, line)
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -64,7 +67,8 @@ func (f *fake) checkCalls() {
 		if args[0] == "get" && !bounded {
 			f.t.Errorf("not bounded: %q", args)
 		}
-		if f.o.Context != "" && !slices.Contains(args, "--context="+f.o.Context) || f.o.Kubeconfig != "" && !slices.Contains(args, "--kubeconfig="+f.o.Kubeconfig) {
+		if f.o.Context != "" && !slices.Contains(args, "--context="+f.o.Context) || f.o.Kubeconfig != "" &&
+			!slices.Contains(args, "--kubeconfig="+f.o.Kubeconfig) {
 			f.t.Errorf("asks another cluster: %q", args)
 		}
 		if args[0] != "get" && args[0] != "exec" && args[0] != "config" {
@@ -98,9 +102,11 @@ func TestTheReportAsJSON(t *testing.T) {
 // Whatever kubectl answers, at whatever question, the walk ends with every hop in the report.
 func TestJunkAnywhereIsNoPanic(t *testing.T) {
 	t.Parallel()
-	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo, askManagers}
+	asks := []string{askTarget, askOps, askBEP, askNS, askUpstream, askDNS, askPods, askSlices, askOne, askTwo,
+		askManagers}
 	for _, ask := range asks {
-		for _, junk := range []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`, `{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`,
+		for _, junk := range []string{"", "{}", "null", "[]", `{"items":null}`, `{"items":[{}]}`, `{"items":[null]}`,
+			`{"items":[{"status":{"conditions":7}}]}`, "\x00<html>", `{"metadata":{"name":"api"}}`,
 			`{"listeners":[{}]}`, `{"listeners":[{"port":22240,"listening":true,"last_success":"","last_failure":{}}]}`} {
 			f := recorded(t)
 			f.put(ask, junk)
@@ -114,7 +120,8 @@ func TestJunkAnywhereIsNoPanic(t *testing.T) {
 				}
 			}
 		}
-		for _, words := range []string{"Unable to connect to the server: net/http: TLS handshake timeout", "boom", `Error from server (Forbidden): no`} {
+		for _, words := range []string{"Unable to connect to the server: net/http: TLS handshake timeout", "boom",
+			`Error from server (Forbidden): no`} {
 			f := recorded(t)
 			f.refuse(ask, words)
 			r := Run(t.Context(), f.o)
@@ -132,7 +139,8 @@ func TestCommandsToCopyLeadToTheSameCluster(t *testing.T) {
 	f.none(askNS, askTarget)
 	r := Run(t.Context(), f.o)
 	h, _ := r.Hop(HopNamespace)
-	if want := `kubectl --kubeconfig '/home/it'\''s/config' --context 'a b' create namespace demo`; !strings.HasSuffix(h.Fix, "\n"+want) {
+	if want := `kubectl --kubeconfig '/home/it'\''s/config' --context 'a b' create namespace demo`; !strings.HasSuffix(
+		h.Fix, "\n"+want) {
 		t.Errorf("got %q, want %q", h.Fix, want)
 	}
 }

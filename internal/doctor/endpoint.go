@@ -35,10 +35,14 @@ func (w *walk) lookAtEndpoint(ctx context.Context) Hop {
 	case len(found) == 0:
 		return broken("start its agent:\n"+w.start(), "the account has no endpoint %s", w.url)
 	case w.bound == nil && w.boundErr == nil && w.operator != nil && !w.is(HopOperator, Broken):
-		return broken("change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is of the same account",
-			"the account has %s, but the operator does not project it; %s", found[0].ID, joined(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
+		return broken(
+			"change binding.endpointSelector so that it admits the endpoint, or see that the operator's API key is of the "+
+				"same account",
+			"the account has %s, but the operator does not project it; %s", found[0].ID,
+			joined(", ", w.selector(), "its account is "+w.operator.Status.AccountID))
 	}
-	return ok("%s in the account", countOf(len(found), "endpoint has the URL", "endpoints have the URL")).with(endpointFacts(found)...)
+	return ok("%s in the account", countOf(len(found), "endpoint has the URL", "endpoints have the URL")).
+		with(endpointFacts(found)...)
 }
 
 func endpointFacts(found []account.Endpoint) []string {
@@ -49,7 +53,8 @@ func endpointFacts(found []account.Endpoint) []string {
 	return facts
 }
 
-// accountRefused says why the account could not be asked. A key that is refused says nothing about the endpoint.
+// accountRefused says why the account could not be asked. A key that is refused says nothing about
+// the endpoint.
 func (w *walk) accountRefused(err error) Hop {
 	sentence := err.Error()
 	var e *account.Error
@@ -77,7 +82,8 @@ func (w *walk) endpointByOperator() Hop {
 		if s := w.selector(); s != "" {
 			why += ", or the operator leaves it out: " + s
 		}
-		return broken("start its agent:\n"+w.start(), "the operator, which reads the account, has no endpoint %s: %s", w.url, why)
+		return broken("start its agent:\n"+w.start(), "the operator, which reads the account, has no endpoint %s: %s", w.url,
+			why)
 	}
 	if url := w.boundURL(); url != "" {
 		if h := w.leaving(); h != nil {
@@ -120,7 +126,8 @@ func (w *walk) leaving() *Hop {
 		if p.RemoveAfter != nil && p.State != "Released" {
 			when = ", and its Services go at " + p.RemoveAfter.UTC().Format(time.TimeOnly) + " UTC"
 		}
-		h := broken("start its agent again:\n"+w.start(), "the account no longer has %s: its agent was stopped%s", w.url, when)
+		h := broken("start its agent again:\n"+w.start(), "the account no longer has %s: its agent was stopped%s", w.url,
+			when)
 		return &h
 	}
 	return nil
@@ -150,7 +157,8 @@ func (w *walk) lookAtAgent(context.Context) Hop {
 	return unknown("%s", joined(": ", c.Message, c.Reason)).with(says...)
 }
 
-// concerned says whether a sentence about some URLs of the hostname is about ours: it names it, or none at all.
+// concerned says whether a sentence about some URLs of the hostname is about ours: it names it, or
+// none at all.
 func (w *walk) concerned(message string) bool {
 	words := strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" ,;", r) })
 	return slices.Contains(words, w.boundURL()) ||
@@ -173,5 +181,6 @@ func (w *walk) agentByAccount() Hop {
 }
 
 func (w *walk) offline(since string) Hop {
-	return broken("start it again, or see why it cannot reach the service:\n"+w.start(), "%s", joined(" ", "no agent is connected for", w.url, since))
+	return broken("start it again, or see why it cannot reach the service:\n"+w.start(), "%s",
+		joined(" ", "no agent is connected for", w.url, since))
 }

@@ -23,7 +23,8 @@ type forwarder struct {
 	err    *refusal
 }
 
-// forwarderStatus is what a forwarder's /status answers, as far as the walk reads it. Absent fields are unknown.
+// forwarderStatus is what a forwarder's /status answers, as far as the walk reads it. Absent fields
+// are unknown.
 type forwarderStatus struct {
 	Draining bool `json:"draining"`
 	Session  struct {
@@ -57,7 +58,8 @@ func (s *forwarderStatus) listener(port int) *listenerStatus {
 	return nil
 }
 
-// lookAtForwarders looks at the pods behind the upstream Service, and asks each that gets connections for its status.
+// lookAtForwarders looks at the pods behind the upstream Service, and asks each that gets
+// connections for its status.
 func (w *walk) lookAtForwarders(ctx context.Context) Hop {
 	if w.home == "" {
 		return unknown("the operator's namespace is not known; --operator-namespace names it")
@@ -78,7 +80,8 @@ func (w *walk) lookAtForwarders(ctx context.Context) Hop {
 	list := w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-forwarder", w.home)
 	switch {
 	case len(pods) == 0:
-		return broken("see that binding.enabled is true, and scale the Deployment up:\n"+w.command("--namespace %s get deployments", w.home),
+		return broken("see that binding.enabled is true, and scale the Deployment up:\n"+
+			w.command("--namespace %s get deployments", w.home),
 			"there is no forwarder in %s", w.home)
 	case len(ready) == 0:
 		return broken("see why they are not ready:\n"+list, "no forwarder is ready: %s", waiting)
@@ -113,14 +116,16 @@ func (w *walk) behindService(ctx context.Context, ready []pod) Hop {
 	}
 	name := w.upstream.Metadata.Name
 	var slices list[endpointSlice]
-	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", w.home, "-l", "kubernetes.io/service-name="+name)
+	_, err := w.k.get(ctx, &slices, "endpointslices.discovery.k8s.io", "--namespace", w.home, "-l",
+		"kubernetes.io/service-name="+name)
 	if err != nil {
 		return good.with("the EndpointSlices cannot be looked at: " + err.words)
 	}
 	addresses, serving := readyEndpoints(slices.Items)
 	if len(serving) == 0 {
-		return broken("Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' labels:\n"+
-			w.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s", w.home, name),
+		return broken(
+			"Kubernetes fills them in a moment; if they stay empty, compare the Service's selector with the pods' labels:\n"+
+				w.command("--namespace %s get endpointslices -l kubernetes.io/service-name=%s", w.home, name),
 			"forwarders are ready, but the EndpointSlices of Service %s/%s name none of them", w.home, name)
 	}
 	w.serving = serving
@@ -154,7 +159,8 @@ func (w *walk) statusToken(p pod) string {
 	return "?" + statustoken.Parameter + "=" + statustoken.Of(w.operator.Metadata.UID, p.Metadata.Name)
 }
 
-// asked returns the forwarders that said how they are and get connections, and why others did not say.
+// asked returns the forwarders that said how they are and get connections, and why others did not
+// say.
 func (w *walk) asked() (known []forwarder, why *refusal) {
 	for _, f := range w.forwarders {
 		switch {
@@ -206,7 +212,8 @@ func (w *walk) listenerByConditions(why *refusal) Hop {
 	case c.Reason == "ListenerFailed" && strings.Contains(c.Message, fmt.Sprintf("port %d:", w.targetPort)):
 		return broken("free the port, or see why that forwarder lags behind", "%s (ListenerFailed)", c.Message).with(h.Detail)
 	case c.Reason != "ListenerFailed" && listening == of && of != "" && of != "0":
-		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort, w.bound.Status.Forwarders).with(h.Detail)
+		return ok("port %d is open in %s forwarders, as the BoundEndpoint says", w.targetPort, w.bound.Status.Forwarders).
+			with(h.Detail)
 	}
 	return h
 }
@@ -237,12 +244,14 @@ func (w *walk) lookAtEdge(context.Context) Hop {
 		bad = joined("; ", bad, f.pod.Metadata.Name+": "+joined("", f.status.Session.Error))
 	}
 	if bad != "" {
-		return broken("see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken is good",
+		return broken(
+			"see that fairlead-server runs, that pods reach it (api.url, edge.address, proxy) and that the authtoken is good",
 			"%s no session with the edge: %s", countOf(len(known)-up, "forwarder has", "forwarders have"), bad)
 	}
 	h := ok("%s a session with the edge", countOf(up, "forwarder has", "forwarders have"))
 	if s := known[0].status.Session; !s.Since.IsZero() {
-		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address, s.Since.UTC().Format(time.RFC3339)))
+		h = h.with(fmt.Sprintf("%s: with %s since %s", known[0].pod.Metadata.Name, s.Address,
+			s.Since.UTC().Format(time.RFC3339)))
 	}
 	return h
 }
@@ -256,7 +265,8 @@ func (w *walk) edgeByConditions(why *refusal) Hop {
 	case "True":
 		return ok("the KubernetesOperator says so: %s", c.Message).with(h.Detail)
 	case "False":
-		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator says: %s (%s)", c.Message, c.Reason).with(h.Detail)
+		return broken("see that fairlead-server runs and that pods reach it", "the KubernetesOperator says: %s (%s)",
+			c.Message, c.Reason).with(h.Detail)
 	}
 	return h
 }

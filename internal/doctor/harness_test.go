@@ -22,7 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The questions that the walk asks about http://api.demo, and the files that hold what a real kubectl answered.
+// The questions that the walk asks about http://api.demo, and the files that hold what a real
+// kubectl answered.
 const (
 	askContext  = "config current-context"
 	askTarget   = "get services api --namespace demo"
@@ -31,26 +32,32 @@ const (
 	askNS       = "get namespaces demo"
 	askUpstream = "get services ep-06gvigq0knnbvqpcfa72pab358 --namespace fairlead"
 	askDNS      = "get endpointslices.discovery.k8s.io --namespace kube-system -l k8s-app=kube-dns"
-	askPods     = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-forwarder,app.kubernetes.io/instance=fairlead-operator"
-	askSlices   = "get endpointslices.discovery.k8s.io --namespace fairlead -l kubernetes.io/service-name=ep-06gvigq0knnbvqpcfa72pab358"
-	askManagers = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=fairlead-operator"
+	askPods     = "get pods --namespace fairlead -l " +
+		"app.kubernetes.io/name=fairlead-forwarder,app.kubernetes.io/instance=fairlead-operator"
+	askSlices = "get endpointslices.discovery.k8s.io --namespace fairlead -l " +
+		"kubernetes.io/service-name=ep-06gvigq0knnbvqpcfa72pab358"
+	askManagers = "get pods --namespace fairlead -l " +
+		"app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=fairlead-operator"
 
 	askAnyPods = "get pods --namespace fairlead -l app.kubernetes.io/name=fairlead-forwarder"
 	askOpsAt   = "get kubernetesoperators.bindings.fairlead.dev --namespace fairlead"
 	askBEPAt   = "get boundendpoints.bindings.fairlead.dev --field-selector=metadata.name=api.demo --namespace fairlead"
 	execGetent = "exec --namespace demo web-0 -- getent ahosts api.demo"
 	execLookup = "exec --namespace demo web-0 -- nslookup api.demo.svc.cluster.local."
-	execPython = "exec --namespace demo web-0 -- python3 -c import socket; print(socket.getaddrinfo('api.demo', None)[0][4][0])"
-	execBox    = "exec --namespace demo web-0 -- busybox nslookup api.demo.svc.cluster.local."
+	execPython = "exec --namespace demo web-0 -- python3 -c import socket; print(socket.getaddrinfo('api.demo', " +
+		"None)[0][4][0])"
+	execBox = "exec --namespace demo web-0 -- busybox nslookup api.demo.svc.cluster.local."
 )
 
-// operatorUID is that of the recorded KubernetesOperator, and askOne and askTwo ask its forwarders for their status.
+// operatorUID is that of the recorded KubernetesOperator, and askOne and askTwo ask its forwarders
+// for their status.
 const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
 var askOne, askTwo = askStatus("fairlead-operator-forwarder-one"), askStatus("fairlead-operator-forwarder-two")
 
 func askStatus(pod string) string {
-	return "get --raw /api/v1/namespaces/fairlead/pods/" + pod + ":8081/proxy/status?token=" + statustoken.Of(operatorUID, pod)
+	return "get --raw /api/v1/namespaces/fairlead/pods/" + pod + ":8081/proxy/status?token=" + statustoken.Of(operatorUID,
+		pod)
 }
 
 // now is twelve seconds after the last connection of the recording.
@@ -77,8 +84,10 @@ func recorded(t *testing.T) *fake {
 	t.Helper()
 	f := &fake{t: t, answers: map[string]*answer{askContext: {out: "staging\n"}}}
 	for ask, file := range map[string]string{
-		askTarget: "target", askOps: "operators", askBEP: "boundendpoints", askNS: "namespace", askUpstream: "upstream", askDNS: "dns", askPods: "forwarders",
-		askSlices: "slices", askOne: "status-one", askTwo: "status-two", askManagers: "managers", askOpsAt: "operators", askAnyPods: "forwarders", askBEPAt: "boundendpoints",
+		askTarget: "target", askOps: "operators", askBEP: "boundendpoints", askNS: "namespace", askUpstream: "upstream",
+		askDNS: "dns", askPods: "forwarders",
+		askSlices: "slices", askOne: "status-one", askTwo: "status-two", askManagers: "managers", askOpsAt: "operators",
+		askAnyPods: "forwarders", askBEPAt: "boundendpoints",
 	} {
 		out, err := os.ReadFile(filepath.Join("testdata", "recorded", file+".json"))
 		if err != nil {
@@ -89,8 +98,9 @@ func recorded(t *testing.T) *fake {
 	for _, ask := range []string{askOne, askTwo} { // as one asks who may not read the KubernetesOperator
 		path, _, _ := strings.Cut(ask, "?")
 		f.answers[path] = &answer{
-			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; fairlead doctor asks for them",
-			err:    errors.New("exit status 1"),
+			stderr: "Error from server (Forbidden): the status is for those who may read the KubernetesOperator; fairlead " +
+				"doctor asks for them",
+			err: errors.New("exit status 1"),
 		}
 	}
 	f.o = Options{URL: parse(t, "http://api.demo"), Kubectl: f.run, Now: func() time.Time { return now }}
@@ -113,7 +123,8 @@ func (f *fake) run(ctx context.Context, args []string) (stdout, stderr []byte, e
 	var words []string
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
-		case a == "--ignore-not-found", strings.HasPrefix(a, "--request-timeout="), strings.HasPrefix(a, "--context="), strings.HasPrefix(a, "--kubeconfig="):
+		case a == "--ignore-not-found", strings.HasPrefix(a, "--request-timeout="), strings.HasPrefix(a, "--context="),
+			strings.HasPrefix(a, "--kubeconfig="):
 		case a == "-o":
 			i++
 		default:
@@ -163,7 +174,8 @@ func (f *fake) none(asks ...string) {
 func (f *fake) forbid(asks ...string) {
 	for _, ask := range asks {
 		resource, _, _ := strings.Cut(strings.Fields(ask)[1], ".")
-		f.refuse(ask, `Error from server (Forbidden): `+resource+` is forbidden: User "dev" cannot get resource "`+resource+`" in API group "" at the cluster scope`)
+		f.refuse(ask, `Error from server (Forbidden): `+resource+` is forbidden: User "dev" cannot get resource "`+resource+
+			`" in API group "" at the cluster scope`)
 	}
 }
 

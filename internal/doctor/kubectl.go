@@ -100,11 +100,15 @@ func kindOf(words string) refusalKind {
 		kind refusalKind
 	}{
 		{"(Forbidden)", forbidden}, {"(Unauthorized)", unauthorized}, {"must be logged in to the server", unauthorized},
-		{"doesn't have a resource type", noKind}, {"could not find the requested resource", noKind}, {"no matches for kind", noKind},
+		{"doesn't have a resource type", noKind}, {"could not find the requested resource", noKind},
+		{"no matches for kind", noKind},
 		{"(NotFound)", missing},
-		{"Unable to connect to the server", unreachable}, {"was refused - did you specify", unreachable}, {"i/o timeout", unreachable},
-		{"no such host", unreachable}, {"(Timeout)", unreachable}, {"TLS handshake timeout", unreachable}, {"context deadline exceeded", unreachable},
-		{"Client.Timeout exceeded", unreachable}, {"no configuration has been provided", unreachable}, {"does not exist", unreachable},
+		{"Unable to connect to the server", unreachable}, {"was refused - did you specify", unreachable},
+		{"i/o timeout", unreachable},
+		{"no such host", unreachable}, {"(Timeout)", unreachable}, {"TLS handshake timeout", unreachable},
+		{"context deadline exceeded", unreachable},
+		{"Client.Timeout exceeded", unreachable}, {"no configuration has been provided", unreachable},
+		{"does not exist", unreachable},
 		{"error: stat ", unreachable}, {"getting credentials", unauthorized},
 	} {
 		if strings.Contains(words, k.text) {
@@ -121,7 +125,8 @@ func lastLine(b []byte) string {
 
 // get asks for JSON. found is false for an object that does not exist.
 func (k *kubectl) get(ctx context.Context, into any, args ...string) (found bool, err *refusal) {
-	out, err := k.call(ctx, append(append([]string{"get"}, args...), "--ignore-not-found", "-o", "json", k.requestTimeout())...)
+	out, err := k.call(ctx, append(append([]string{"get"}, args...), "--ignore-not-found", "-o", "json",
+		k.requestTimeout())...)
 	if err != nil {
 		if err.kind == missing {
 			return false, nil

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// The marks of the operator's objects, as internal/controller/installation writes them; a test compares the two.
+// The marks of the operator's objects, as internal/controller/installation writes them; a test
+// compares the two.
 const (
 	labelInstallation      = "bindings.fairlead.dev/installation"
 	annotationPlace        = "bindings.fairlead.dev/place"
@@ -19,7 +20,8 @@ const (
 	annotationHostname     = "bindings.fairlead.dev/hostname"
 )
 
-// The parts of Kubernetes objects that the walk reads. Everything is optional: what came may be of any version, or damaged.
+// The parts of Kubernetes objects that the walk reads. Everything is optional: what came may be of
+// any version, or damaged.
 type meta struct {
 	Name              string            `json:"name"`
 	UID               string            `json:"uid"`

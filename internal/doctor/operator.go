@@ -18,7 +18,8 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 		return refused("KubernetesOperators "+w.where, w.operatorsErr)
 	case len(w.operators) == 0:
 		return broken("install it (README, \"Start\"), or name its namespace with --operator-namespace",
-			"no Fairlead operator is installed: there is no KubernetesOperator %s", strings.Replace(w.where, "in all namespaces", "in any namespace", 1))
+			"no Fairlead operator is installed: there is no KubernetesOperator %s",
+			strings.Replace(w.where, "in all namespaces", "in any namespace", 1))
 	case w.operator == nil:
 		return broken("install it again, or delete what it left behind",
 			"the operator that made these objects (%s) is not among those %s (%s)", w.madeBy(), w.where, w.operatorNames())
@@ -36,9 +37,11 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 		registered = "change the chart's value that the message names"
 	}
 	for _, c := range []struct{ typ, bad, fix string }{
-		{"AccountChanged", "True", "set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
+		{"AccountChanged", "True",
+			"set binding.acceptAccount to the new id if the change is meant, else give back the credentials"},
 		{"Registered", "False", registered},
-		{"APIReachable", "False", "see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
+		{"APIReachable", "False",
+			"see that fairlead-server runs and that the manager's pods reach it (api.url, api.caBundle, proxy)"},
 	} {
 		if found := conditions.of(c.typ); found.Status == c.bad {
 			h = broken(c.fix, "%s: %s (%s)", place, found.Message, joined(", ", c.typ+"="+found.Status, found.Reason))
@@ -51,7 +54,8 @@ func (w *walk) lookAtOperator(ctx context.Context) Hop {
 		h = broken("upgrade the release with --set binding.enabled=true", "%s binds nothing: binding.enabled is false", place)
 	case conditions.of("Registered").Status == "":
 		h = unknown("%s has not registered yet", place)
-		h.Fix = "see whether its manager runs:\n" + w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
+		h.Fix = "see whether its manager runs:\n" +
+			w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", o.Metadata.Namespace)
 	default:
 		h = w.manager(ctx, h)
 	}
@@ -75,7 +79,8 @@ func (w *walk) madeBy() string {
 	return "unknown"
 }
 
-// manager looks whether the manager runs: without it conditions are old, while what is projected goes on working.
+// manager looks whether the manager runs: without it conditions are old, while what is projected
+// goes on working.
 func (w *walk) manager(ctx context.Context, h Hop) Hop {
 	ns := w.operator.Metadata.Namespace
 	selector := "app.kubernetes.io/name=fairlead-manager,app.kubernetes.io/instance=" + w.operator.Metadata.Name
@@ -137,7 +142,8 @@ func (w *walk) lookAtBoundEndpoint(context.Context) Hop {
 	return h
 }
 
-// boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when there is none.
+// boundURL returns the URL with which the BoundEndpoint has an endpoint at the URL's port; "" when
+// there is none.
 func (w *walk) boundURL() string {
 	if w.bound == nil {
 		return ""

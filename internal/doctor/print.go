@@ -41,7 +41,8 @@ func label(hop string) string {
 	return hop
 }
 
-// Print writes the report for people: a line for each hop, under a broken one its remedy, and the verdict.
+// Print writes the report for people: a line for each hop, under a broken one its remedy, and the
+// verdict.
 func Print(out io.Writer, r Report, o PrintOptions) error {
 	p := &printer{color: o.Color}
 	for _, h := range r.Hops {
@@ -73,7 +74,8 @@ func (p *printer) paint(status Status, text string) string {
 func (p *printer) line(text string) { p.b.WriteString(strings.TrimRight(text, " ") + "\n") }
 
 func (p *printer) hop(h Hop, verbose bool) {
-	lead := fmt.Sprintf("%s%-*s", p.paint(h.Status, marks[h.Status].sign)+strings.Repeat(" ", labelColumn-1), textColumn-labelColumn, label(h.Name))
+	lead := fmt.Sprintf("%s%-*s", p.paint(h.Status, marks[h.Status].sign)+strings.Repeat(" ", labelColumn-1),
+		textColumn-labelColumn, label(h.Name))
 	indent := strings.Repeat(" ", textColumn)
 	for i, text := range wrap(clean(h.Detail), columns-textColumn) {
 		if i > 0 {
@@ -133,7 +135,8 @@ func (p *printer) verdict(r Report) {
 	}
 }
 
-// wrap breaks a text between words into lines of at most width characters; a longer word stays whole.
+// wrap breaks a text between words into lines of at most width characters; a longer word stays
+// whole.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -3,7 +3,8 @@
 
 package doctor
 
-// remedy is what to do about a reason of the condition ServicesReady. docs/operations.md has the same table, for people.
+// remedy is what to do about a reason of the condition ServicesReady. docs/operations.md has the
+// same table, for people.
 func remedy(reason string) string {
 	switch reason {
 	case "NamespaceNotFound":
@@ -15,7 +16,8 @@ func remedy(reason string) string {
 	case "NamespaceNotAllowed":
 		return "choose another URL, or allow the namespace in the chart's values"
 	case "Conflict":
-		return "delete or rename the other Service, or choose another URL; the name is taken over once it has been free for a minute"
+		return "delete or rename the other Service, or choose another URL; the name is taken over once it has been free " +
+			"for a minute"
 	case "AnchorMissing":
 		return "run helm upgrade for the release: it puts back the Role or ClusterRole that the message names"
 	case "ServiceTerminating":

@@ -6,7 +6,8 @@ package doctor
 // Status is what was found about a hop.
 type Status string
 
-// The statuses. Unknown: it could not be found out. Skipped: not looked at, because an earlier hop is broken.
+// The statuses. Unknown: it could not be found out. Skipped: not looked at, because an earlier hop
+// is broken.
 const (
 	OK      Status = "ok"
 	Broken  Status = "broken"
@@ -37,7 +38,8 @@ type Hop struct {
 	Status Status `json:"status"`
 	// Detail is what was found, a sentence or a part of one.
 	Detail string `json:"detail"`
-	// Fix is the remedy of a broken hop, or the next step for an unknown one. Lines after the first are commands.
+	// Fix is the remedy of a broken hop, or the next step for an unknown one. Lines after the first
+	// are commands.
 	Fix string `json:"fix,omitempty"`
 	// Evidence is what was looked at and what it said.
 	Evidence []string `json:"evidence,omitempty"`
@@ -66,7 +68,8 @@ func (r *Report) Hop(name string) (Hop, bool) {
 	return Hop{}, false
 }
 
-// Conclude fills in OK and Broken from the hops: the first broken one that is no mere symptom of a later one.
+// Conclude fills in OK and Broken from the hops: the first broken one that is no mere symptom of a
+// later one.
 func (r *Report) Conclude() {
 	first := ""
 	for _, h := range r.Hops {

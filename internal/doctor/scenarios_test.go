@@ -31,7 +31,8 @@ func clusterScenarios() []scenario {
 			}
 		}},
 		{"API server gone", HopCluster, func(f *fake) {
-			f.refuse(askTarget, "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?")
+			f.refuse(askTarget,
+				"The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?")
 		}},
 		{"no such context", HopCluster, func(f *fake) {
 			f.o.Context = "prdo"
@@ -49,7 +50,8 @@ func clusterScenarios() []scenario {
 			f.replace(askBEP, `"reason": "Projected",
       "status": "True"`, `"reason": "NamespaceNotFound",
       "status": "False"`)
-			f.replace(askBEP, "Service demo/api leads to the forwarders", "namespace demo does not exist; the endpoint is projected when it appears")
+			f.replace(askBEP, "Service demo/api leads to the forwarders",
+				"namespace demo does not exist; the endpoint is projected when it appears")
 		}},
 		{"namespace terminating", HopNamespace, func(f *fake) { f.replace(askNS, `"Active"`, `"Terminating"`) }},
 		{"namespaces forbidden", "", func(f *fake) { f.forbid(askNS) }},
@@ -60,12 +62,14 @@ func clusterScenarios() []scenario {
 func serviceScenarios() []scenario {
 	return []scenario{
 		{"foreign Service", HopService, func(f *fake) {
-			f.put(askTarget, `{"metadata":{"name":"api","namespace":"demo","annotations":{"meta.helm.sh/release-name":"shop","meta.helm.sh/release-namespace":"demo"}},
+			f.put(askTarget,
+				`{"metadata":{"name":"api","namespace":"demo","annotations":{"meta.helm.sh/release-name":"shop","meta.helm.sh/release-namespace":"demo"}},
 				"spec":{"type":"ClusterIP","ports":[{"port":80}]}}`)
 			f.replace(askBEP, `"reason": "Projected",
       "status": "True"`, `"reason": "Conflict",
       "status": "False"`)
-			f.replace(askBEP, "Service demo/api leads to the forwarders", "Service demo/api belongs to the Helm release demo/shop and stays as it is")
+			f.replace(askBEP, "Service demo/api leads to the forwarders",
+				"Service demo/api belongs to the Helm release demo/shop and stays as it is")
 		}},
 		{"copied Service", HopService, func(f *fake) {
 			f.replace(askTarget, `"bindings.fairlead.dev/place": "demo/api"`, `"bindings.fairlead.dev/place": "prod/api"`)
@@ -78,7 +82,8 @@ func serviceScenarios() []scenario {
 			f.replace(askBEP, `"reason": "Projected",
       "status": "True"`, `"reason": "QuotaExceeded",
       "status": "False"`)
-			f.replace(askBEP, "Service demo/api leads to the forwarders", `creating Service demo/api: services \"api\" is forbidden: exceeded quota: none, requested: services=1, used: services=0, limited: services=0`)
+			f.replace(askBEP, "Service demo/api leads to the forwarders",
+				`creating Service demo/api: services \"api\" is forbidden: exceeded quota: none, requested: services=1, used: services=0, limited: services=0`)
 		}},
 		{"Service deleted, manager gone", HopService, func(f *fake) { f.none(askTarget, askManagers) }},
 		{"type changed", HopService, func(f *fake) { f.replace(askTarget, `"type": "ExternalName"`, `"type": "ClusterIP"`) }},
@@ -93,12 +98,15 @@ func serviceScenarios() []scenario {
 		{"DNS elsewhere", "", func(f *fake) { f.none(askDNS) }},
 		{"pod resolves", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
-			f.put(execGetent, "10.96.106.83    STREAM ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local\n10.96.106.83    DGRAM\n")
+			f.put(execGetent,
+				"10.96.106.83    STREAM ep-06gvigq0knnbvqpcfa72pab358.fairlead.svc.cluster.local\n10.96.106.83    DGRAM\n")
 		}},
 		{"pod resolves by nslookup", "", func(f *fake) {
 			f.o.FromPod = "demo/web-0"
 			f.refuse(execGetent, lacksWords)
-			f.put(execLookup, "Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\napi.demo.svc.cluster.local\tcanonical name = ep-…\nAddress: 10.96.106.83\n")
+			f.put(execLookup,
+				"Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\napi.demo.svc.cluster.local\tcanonical name = ep-…\nAddress: "+
+					"10.96.106.83\n")
 		}},
 		{"pod resolves to something else", HopDNS, func(f *fake) {
 			f.o.FromPod = "demo/web-0"
@@ -124,18 +132,22 @@ func forwarderScenarios() []scenario {
 		{"no forwarder", HopForwarders, func(f *fake) { f.none(askPods) }},
 		{"forwarders crash", HopForwarders, func(f *fake) {
 			f.replace(askPods, `"status": "True",
-      "type": "Ready"`, `"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
+      "type": "Ready"`,
+				`"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
       "type": "Ready"`)
-			f.replace(askPods, `"phase": "Running"`, `"phase": "Running", "containerStatuses": [{"name": "forwarder", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s restarting failed container"}}}]`)
+			f.replace(askPods, `"phase": "Running"`,
+				`"phase": "Running", "containerStatuses": [{"name": "forwarder", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s restarting failed container"}}}]`)
 		}},
 		{"one forwarder of two", "", func(f *fake) {
 			f.put(askPods, strings.Replace(f.answers[askPods].out, `"status": "True",
-      "type": "Ready"`, `"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
+      "type": "Ready"`,
+				`"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [forwarder]",
       "type": "Ready"`, 1))
 		}},
 		{"EndpointSlices empty", HopForwarders, func(f *fake) { f.none(askSlices) }},
 		{"port taken", HopListener, func(f *fake) {
-			f.replace(askTwo, `"listening": true`, `"listening": false, "error": "listening on port 22240: listen tcp :22240: bind: address already in use"`)
+			f.replace(askTwo, `"listening": true`,
+				`"listening": false, "error": "listening on port 22240: listen tcp :22240: bind: address already in use"`)
 		}},
 		{"port unknown to a forwarder", HopListener, func(f *fake) { f.replace(askOne, `"port": 22240`, `"port": 22241`) }},
 		{"no session with the edge", HopEdge, func(f *fake) {
@@ -145,7 +157,8 @@ func forwarderScenarios() []scenario {
 			f.replace(askOps, `"reason": "Online",
       "status": "True"`, `"reason": "Unreachable",
       "status": "False"`)
-			f.replace(askOps, "the account's API answers", "the service at 10.99.0.2:18444 does not answer: dial tcp 10.99.0.2:18444: connect: connection refused")
+			f.replace(askOps, "the account's API answers",
+				"the service at 10.99.0.2:18444 does not answer: dial tcp 10.99.0.2:18444: connect: connection refused")
 		}},
 		{"status forbidden", "", func(f *fake) { f.forbidProxy() }},
 		{"status forbidden, listener failed", HopListener, func(f *fake) {
@@ -153,23 +166,27 @@ func forwarderScenarios() []scenario {
 			f.replace(askBEP, `"reason": "Online",
       "status": "True"`, `"reason": "ListenerFailed",
       "status": "False"`)
-			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two does not listen on port 22240: bind: address already in use")
+			f.replace(askBEP, "every URL has an endpoint online",
+				"forwarder fairlead-operator-forwarder-two does not listen on port 22240: bind: address already in use")
 		}},
 		{"status forbidden, another port failed", "", func(f *fake) {
 			f.forbidProxy()
 			f.replace(askBEP, `"reason": "Online",
       "status": "True"`, `"reason": "ListenerFailed",
       "status": "False"`)
-			f.replace(askBEP, "every URL has an endpoint online", "forwarder fairlead-operator-forwarder-two does not listen on port 2224: bind: address already in use")
+			f.replace(askBEP, "every URL has an endpoint online",
+				"forwarder fairlead-operator-forwarder-two does not listen on port 2224: bind: address already in use")
 		}},
 		{"status forbidden, the operator says all is well", "", func(f *fake) {
 			f.forbidProxy()
 			f.replace(askBEP, `"endpointCount": 1`, `"endpointCount": 1, "forwarders": "2/2"`)
-			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "True", "reason": "Online", "message": "all forwarders have a session with the service's edge"},`)
+			f.replace(askOps, `"conditions": [`,
+				`"conditions": [{"type": "EdgeReachable", "status": "True", "reason": "Online", "message": "all forwarders have a session with the service's edge"},`)
 		}},
 		{"status forbidden, edge unreachable", HopEdge, func(f *fake) {
 			f.forbidProxy()
-			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
+			f.replace(askOps, `"conditions": [`,
+				`"conditions": [{"type": "EdgeReachable", "status": "False", "reason": "Unreachable", "message": "0 of 2 forwarders have a session"},`)
 		}},
 	}
 }
@@ -177,20 +194,27 @@ func forwarderScenarios() []scenario {
 func upstreamScenarios() []scenario {
 	return []scenario{
 		{"upstream refused", HopUpstream, func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
-			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent", UpstreamURL: "http://localhost:8080"})
+			f.replace(askTwo, `"connections": 0`,
+				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream", "message": "The agent of http://api.demo cannot reach its upstream."}`)
+			f.account("ac-06gvigotsuuraimaqdkqg65koo",
+				account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOnline, Type: "agent",
+					UpstreamURL: "http://localhost:8080"})
 		}},
 		{"upstream speaks no HTTP", HopUpstream, func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_broken", "message": "The upstream of http://api.demo broke off before it had answered, or its answer was not HTTP."}`)
+			f.replace(askTwo, `"connections": 0`,
+				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "upstream_broken", "message": "The upstream of http://api.demo broke off before it had answered, or its answer was not HTTP."}`)
 		}},
 		{"agent silent", HopUpstream, func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_silent", "message": "The agent of http://api.demo did not answer in time."}`)
+			f.replace(askTwo, `"connections": 0`,
+				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "agent_silent", "message": "The agent of http://api.demo did not answer in time."}`)
 		}},
 		{"upstream recovered", "", func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:03:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
+			f.replace(askTwo, `"connections": 0`,
+				`"connections": 1, "last_failure": {"at": "2026-11-20T14:03:02Z", "reason": "upstream_refused", "message": "connection refused"}`)
 		}},
 		{"agent was away at the last call", "", func(f *fake) {
-			f.replace(askTwo, `"connections": 0`, `"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "offline", "message": "The endpoint http://api.demo is offline: its agent is not connected."}`)
+			f.replace(askTwo, `"connections": 0`,
+				`"connections": 1, "last_failure": {"at": "2026-11-20T14:05:02Z", "reason": "offline", "message": "The endpoint http://api.demo is offline: its agent is not connected."}`)
 		}},
 		{"never called", "", func(f *fake) {
 			f.o.Context = "staging"
@@ -207,7 +231,8 @@ func upstreamScenarios() []scenario {
 
 func (f *fake) forbidProxy() {
 	for _, ask := range []string{askOne, askTwo} {
-		f.refuse(ask, `Error from server (Forbidden): pods "fairlead-operator-forwarder-one:8081" is forbidden: User "dev" cannot get resource "pods/proxy" in API group "" in the namespace "fairlead"`)
+		f.refuse(ask,
+			`Error from server (Forbidden): pods "fairlead-operator-forwarder-one:8081" is forbidden: User "dev" cannot get resource "pods/proxy" in API group "" in the namespace "fairlead"`)
 	}
 }
 
@@ -226,11 +251,14 @@ func operatorScenarios() []scenario {
 		{"operator namespace given", "", func(f *fake) { f.o.OperatorNamespace = "fairlead" }},
 		{"two operators", HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
-			f.replace(askOps, `"items": [`, `"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": false}, "status": {}},`)
+			f.replace(askOps, `"items": [`,
+				`"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": false}, "status": {}},`)
 		}},
 		{"the other operator has it", "", func(f *fake) {
-			f.replace(askOps, `"items": [`, `"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": true}, "status": {"conditions": [{"type": "Registered", "status": "False"}]}},`)
-			f.replace(askBEP, `"items": [`, `"items": [{"metadata": {"name": "api.demo", "namespace": "elsewhere", "labels": {"bindings.fairlead.dev/installation": "0123"}}, "spec": {}, "status": {}},`)
+			f.replace(askOps, `"items": [`,
+				`"items": [{"metadata": {"name": "other", "namespace": "elsewhere"}, "spec": {"bindingEnabled": true}, "status": {"conditions": [{"type": "Registered", "status": "False"}]}},`)
+			f.replace(askBEP, `"items": [`,
+				`"items": [{"metadata": {"name": "api.demo", "namespace": "elsewhere", "labels": {"bindings.fairlead.dev/installation": "0123"}}, "spec": {}, "status": {}},`)
 		}},
 		{"API key refused", HopOperator, func(f *fake) {
 			f.none(askTarget, askBEP)
@@ -240,7 +268,8 @@ func operatorScenarios() []scenario {
 			f.replace(askOps, "the account knows this installation", "the API key is unknown")
 		}},
 		{"account changed", HopOperator, func(f *fake) {
-			f.replace(askOps, `"conditions": [`, `"conditions": [{"type": "AccountChanged", "status": "True", "reason": "AccountChanged", "message": "the API key is now of account ac-2; removals wait"},`)
+			f.replace(askOps, `"conditions": [`,
+				`"conditions": [{"type": "AccountChanged", "status": "True", "reason": "AccountChanged", "message": "the API key is now of account ac-2; removals wait"},`)
 		}},
 		{"binding disabled", HopOperator, func(f *fake) {
 			f.none(askTarget, askBEP)
@@ -258,7 +287,8 @@ func endpointScenarios() []scenario {
 	return []scenario{
 		{"no endpoint", HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
-			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
+			f.replace(askOps, `"bindingEnabled": true`,
+				`"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
 		}},
 		{"no endpoint in the account", HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
@@ -266,7 +296,8 @@ func endpointScenarios() []scenario {
 		}},
 		{"selector leaves it out", HopEndpoint, func(f *fake) {
 			f.none(askTarget, askBEP)
-			f.replace(askOps, `"bindingEnabled": true`, `"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
+			f.replace(askOps, `"bindingEnabled": true`,
+				`"bindingEnabled": true, "endpointSelector": "ep.hostname.endsWith('.prod')"`)
 			f.account("ac-06gvigotsuuraimaqdkqg65koo", account.Endpoint{ID: "ep-1", Status: account.StatusOnline})
 		}},
 		{"key of another account", "", func(f *fake) { f.account("ac-other") }},
@@ -286,12 +317,14 @@ func endpointScenarios() []scenario {
 		}},
 		{"agent offline", HopAgent, func(f *fake) { f.offline("no agent is connected for http://api.demo") }},
 		{"agent of another URL offline", "", func(f *fake) {
-			f.replace(askBEP, `"url": "http://api.demo"`, `"url": "http://api.demo"}, {"id": "ep-2", "url": "tcp://api.demo:5432"`)
+			f.replace(askBEP, `"url": "http://api.demo"`,
+				`"url": "http://api.demo"}, {"id": "ep-2", "url": "tcp://api.demo:5432"`)
 			f.offline("no agent is connected for tcp://api.demo:5432")
 		}},
 		{"agent offline in the account", HopAgent, func(f *fake) {
 			since := now.Add(-3 * time.Hour)
-			f.account("", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOffline, OfflineSince: &since})
+			f.account("", account.Endpoint{ID: "ep-06gvigq0knnbvqpcfa72pab358", Status: account.StatusOffline,
+				OfflineSince: &since})
 		}},
 		{"terminal escapes", HopOperator, func(f *fake) {
 			f.replace(askOps, `"reason": "Registered",

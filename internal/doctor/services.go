@@ -24,19 +24,24 @@ func (w *walk) lookAtTarget(context.Context) Hop {
 		return w.noTarget(place)
 	}
 	m := w.target.Metadata
-	says := fmt.Sprintf("Service %s: type %s, externalName %q, ports %s", place, w.target.Spec.Type, w.target.Spec.ExternalName, w.target.portList())
+	says := fmt.Sprintf("Service %s: type %s, externalName %q, ports %s", place, w.target.Spec.Type,
+		w.target.Spec.ExternalName, w.target.portList())
 	switch {
 	case !w.ours():
-		h := broken("delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been free for a minute",
+		h := broken(
+			"delete or rename it, or give the endpoint another URL; Fairlead takes the name over once it has been free for "+
+				"a minute",
 			"Service %s is not Fairlead's, which leaves it alone: it belongs to %s", place, ownerOf(m)).with(says)
 		return h.with(w.boundSays("ServicesReady")...)
 	case m.DeletionTimestamp != nil:
-		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).with(says)
+		return broken("wait a moment, and look again; the operator makes it anew", "Service %s is being deleted", place).
+			with(says)
 	case w.target.Spec.Type != "ExternalName":
 		return broken(w.repair(), "Service %s is Fairlead's, but somebody made it a %s", place, w.target.Spec.Type).with(says)
 	}
 	if _, home, _ := parseExternalName(w.target.Spec.ExternalName); home == "" {
-		return broken(w.repair(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place, w.target.Spec.ExternalName).with(says)
+		return broken(w.repair(), "Service %s is Fairlead's, but leads to %q, which is none of its names", place,
+			w.target.Spec.ExternalName).with(says)
 	}
 	return ok("%s is Fairlead's (%s)", place, m.Annotations[annotationInstallation]).with(says)
 }
@@ -59,11 +64,13 @@ func (w *walk) noTarget(place string) Hop {
 	return broken(remedy(c.Reason), "%s: %s (%s)", missing, c.Message, c.Reason).with(w.boundSays("ServicesReady")...)
 }
 
-// repair is the remedy for objects of ours that are not as they should be: the manager repairs them, so it is not at work.
+// repair is the remedy for objects of ours that are not as they should be: the manager repairs
+// them, so it is not at work.
 func (w *walk) repair() string {
 	fix := "a running manager repairs this in a second; see whether it runs"
 	if w.operator != nil {
-		fix += ":\n" + w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager", w.operator.Metadata.Namespace)
+		fix += ":\n" + w.command("--namespace %s get pods -l app.kubernetes.io/name=fairlead-manager",
+			w.operator.Metadata.Namespace)
 	}
 	return fix
 }
@@ -77,7 +84,8 @@ func ownerOf(m meta) string {
 	case m.Labels[labelInstallation] != "" && m.Annotations[annotationPlace] != "":
 		return "somebody who copied Fairlead's Service " + m.Annotations[annotationPlace]
 	case m.Annotations["meta.helm.sh/release-name"] != "":
-		return "the Helm release " + m.Annotations["meta.helm.sh/release-namespace"] + "/" + m.Annotations["meta.helm.sh/release-name"]
+		return "the Helm release " + m.Annotations["meta.helm.sh/release-namespace"] + "/" +
+			m.Annotations["meta.helm.sh/release-name"]
 	case len(m.OwnerReferences) > 0:
 		return m.OwnerReferences[0].Kind + " " + m.OwnerReferences[0].Name
 	case m.Labels["app.kubernetes.io/managed-by"] != "" && m.Labels[labelInstallation] == "":
@@ -86,7 +94,8 @@ func ownerOf(m meta) string {
 	return "somebody else"
 }
 
-// parseExternalName splits <service>.<namespace>.svc.<cluster domain>; all parts are empty when it is something else.
+// parseExternalName splits <service>.<namespace>.svc.<cluster domain>; all parts are empty when it
+// is something else.
 func parseExternalName(name string) (service, namespace, domain string) {
 	parts := strings.SplitN(strings.TrimSuffix(name, "."), ".", 4)
 	if len(parts) != 4 || parts[2] != "svc" {
@@ -129,7 +138,8 @@ func (w *walk) lookAtUpstreamService(ctx context.Context) Hop {
 		with(fmt.Sprintf("selector %v, ClusterIPs %v", s.Spec.Selector, s.Spec.ClusterIPs))
 }
 
-// expectUpstream learns from the target Service, else from the BoundEndpoint, where the upstream Service is and what its target port should be.
+// expectUpstream learns from the target Service, else from the BoundEndpoint, where the upstream
+// Service is and what its target port should be.
 func (w *walk) expectUpstream() string {
 	name := ""
 	if w.bound != nil {
@@ -164,5 +174,6 @@ func (w *walk) boundSays(typ string) []string {
 		return nil
 	}
 	c := w.bound.Status.Conditions.of(typ)
-	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.place(), c.Type, c.Status, c.Reason, c.Message)}
+	return []string{fmt.Sprintf("BoundEndpoint %s: %s=%s %s: %s", w.bound.Metadata.place(), c.Type, c.Status, c.Reason,
+		c.Message)}
 }

@@ -34,9 +34,11 @@ func (w *walk) lookAtUpstream(context.Context) Hop {
 		h.Fix = w.tryIt()
 		return h
 	case failure.After(success) && reason == "agent_silent":
-		return broken("look at the agent's machine: its network, and whether its upstream takes connections", "the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
+		return broken("look at the agent's machine: its network, and whether its upstream takes connections",
+			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success) && strings.HasPrefix(reason, "upstream"):
-		return broken("start "+w.upstreamName()+", or give the agent the address where it listens; the agent's screen says more",
+		return broken("start "+w.upstreamName()+
+			", or give the agent the address where it listens; the agent's screen says more",
 			"the last connection, %s, ended with %s: %s", w.ago(failure), reason, message)
 	case failure.After(success):
 		h := unknown("the last connection, %s, ended before it got there, with %s: %s", w.ago(failure), reason, message)

@@ -23,8 +23,8 @@ type Options struct {
 	OperatorNamespace string
 	// FromPod is a "<namespace>/<pod>" that is asked to resolve the hostname; empty: none is.
 	FromPod string
-	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns; nil where there is no API key, and the operator's
-	// word is taken.
+	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns; nil
+	// where there is no API key, and the operator's word is taken.
 	Endpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
 	// Timeout bounds each call of kubectl and the one to the account; 10 s by default.
 	Timeout time.Duration
@@ -46,9 +46,10 @@ type walk struct {
 	where        string // where operators were looked for, for people
 	operators    []kubernetesOperator
 	operatorsErr *refusal
-	operator     *kubernetesOperator // the one that has, or would have, the hostname; nil when there is none or it may not be seen
-	bound        *boundEndpoint
-	boundErr     *refusal
+	// the one that has, or would have, the hostname; nil when there is none or it may not be seen
+	operator *kubernetesOperator
+	bound    *boundEndpoint
+	boundErr *refusal
 
 	upstream   *service
 	home       string // the namespace of the upstream Service, and so of the forwarders; empty while it is not known
@@ -79,7 +80,8 @@ func Run(ctx context.Context, o Options) Report {
 	return w.report
 }
 
-// all takes the steps. Those on the way of a call are not taken past a broken one; what the operator and the account say is known independently.
+// all takes the steps. Those on the way of a call are not taken past a broken one; what the
+// operator and the account say is known independently.
 func (w *walk) all(ctx context.Context) {
 	steps := []struct {
 		name   string

@@ -10,8 +10,10 @@ import (
 	"sync"
 )
 
-// answer lets the client have at once what has come of the upstream's answer, and in one piece: it goes out before more is waited for, so that a short
-// answer is one write, head and body. (The proxy's own way to flush sends each head on its own, by a timer and a goroutine for every answer.)
+// answer lets the client have at once what has come of the upstream's answer, and in one piece: it
+// goes out before more is waited for, so that a short answer is one write, head and body. (The
+// proxy's own way to flush sends each head on its own, by a timer and a goroutine for every
+// answer.)
 func (x *exchange) answer(res *http.Response) {
 	// The length of a 304 is that of what it does not carry. The HTTP/2 transport waits for it.
 	if res.StatusCode == http.StatusNotModified {

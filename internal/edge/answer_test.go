@@ -25,7 +25,8 @@ func (f *flushes) FlushError() error {
 	return nil
 }
 
-// pieces are read one by one. Before those that have to be waited for it does what the connection does.
+// pieces are read one by one. Before those that have to be waited for it does what the connection
+// does.
 type pieces struct {
 	left []string
 	wait func()

@@ -10,8 +10,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// RoundTrip sends the proxied request to a target of the exchange's route, and to the next one as long as that can do no harm: while no upstream has
-// anything of it; and once more where it only asks, and no answer has begun.
+// RoundTrip sends the proxied request to a target of the exchange's route, and to the next one as
+// long as that can do no harm: while no upstream has anything of it; and once more where it only
+// asks, and no answer has begun.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	var failed error
 	repeated := !onlyAsks(r)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// watchedBody is a client's body that remembers how far it was read, and why reading failed, so that the upstream is not blamed for it.
+// watchedBody is a client's body that remembers how far it was read, and why reading failed, so
+// that the upstream is not blamed for it.
 type watchedBody struct {
 	io.ReadCloser
 	seen    *Seen
@@ -63,8 +64,9 @@ func (b *watchedBody) broken() bool {
 	return b.err != nil
 }
 
-// finishBody reads what is left of the client's body after an early answer, so that the connection can carry the next request; when that is much
-// or does not come, the connection ends after the answer. Left to net/http, a body that ends after a full-duplex handler has returned is read by
+// finishBody reads what is left of the client's body after an early answer, so that the connection
+// can carry the next request; when that is much or does not come, the connection ends after the
+// answer. Left to net/http, a body that ends after a full-duplex handler has returned is read by
 // two at once, and the connection breaks without a word.
 func (x *exchange) finishBody() {
 	if x.body.complete() {

@@ -20,17 +20,20 @@ import (
 )
 
 const (
-	// halfClosedIdle is how long a client that has closed its sending side may wait for the answer without a byte of it arriving. Such a
-	// client may also be gone altogether; while its request is open nothing tells the two apart but a failing write.
+	// halfClosedIdle is how long a client that has closed its sending side may wait for the answer
+	// without a byte of it arriving. Such a client may also be gone altogether; while its request is
+	// open nothing tells the two apart but a failing write.
 	halfClosedIdle = time.Minute
-	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that the answer is not lost with unread input.
+	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that the
+	// answer is not lost with unread input.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
 
-// clientConn is a client's connection in the hands of the HTTP server. It adds three things to Client. A client that has sent its request and
-// closed its sending side gets its answer (net/http alone takes the half-close for a client that left). An aborted response ends in a reset,
-// every other in a clean end. And finished tells Serve when the HTTP server has let go.
+// clientConn is a client's connection in the hands of the HTTP server. It adds three things to
+// Client. A client that has sent its request and closed its sending side gets its answer (net/http
+// alone takes the half-close for a client that left). An aborted response ends in a reset, every
+// other in a clean end. And finished tells Serve when the HTTP server has let go.
 type clientConn struct {
 	Client
 	ctx      context.Context // of Serve
@@ -75,7 +78,8 @@ func (c *clientConn) change(f func()) {
 	}
 }
 
-// Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves while its request is being answered.
+// Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves
+// while its request is being answered.
 func (c *clientConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	eof, deaf := c.eof, c.deaf
@@ -99,10 +103,12 @@ func (c *clientConn) Read(p []byte) (int, error) {
 // errDeaf is no io.EOF: the HTTP server must not take the client's body for complete.
 var errDeaf = errors.New("the rest of the client's input is not wanted")
 
-// readNoMore makes the request that is being answered the connection's last: what the client still sends is not taken for another.
+// readNoMore makes the request that is being answered the connection's last: what the client still
+// sends is not taken for another.
 func (c *clientConn) readNoMore() { c.change(func() { c.deaf = true }) }
 
-// holdEOF returns io.EOF when the answer is complete or nothing of it has moved for halfClosedIdle, and the deadline's error at the deadline.
+// holdEOF returns io.EOF when the answer is complete or nothing of it has moved for halfClosedIdle,
+// and the deadline's error at the deadline.
 func (c *clientConn) holdEOF() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +160,9 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.Client.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the deadline of reads, a held EOF included. The HTTP server sets several for each request, of which hardly one comes: Client
-// hears of those that have come, and one alarm serves all others. It is not put off by a later deadline, only by going off.
+// SetReadDeadline sets the deadline of reads, a held EOF included. The HTTP server sets several for
+// each request, of which hardly one comes: Client hears of those that have come, and one alarm
+// serves all others. It is not put off by a later deadline, only by going off.
 func (c *clientConn) SetReadDeadline(t time.Time) (err error) {
 	c.change(func() { c.deadline, err = t, c.minded(t) })
 	return err
@@ -220,8 +227,9 @@ func (c *clientConn) abort() {
 // willAbort makes the coming Close an abort.
 func (c *clientConn) willAbort() { c.change(func() { c.aborted = true }) }
 
-// Close ends the connection in the way its state asks for. On an upgraded connection that is for Client to judge: clean when both directions
-// have ended. Otherwise HTTP's framing has said that the answer is complete; Serve reads on for a moment and then closes.
+// Close ends the connection in the way its state asks for. On an upgraded connection that is for
+// Client to judge: clean when both directions have ended. Otherwise HTTP's framing has said that
+// the answer is complete; Serve reads on for a moment and then closes.
 func (c *clientConn) Close() error {
 	var already, aborted, hijacked bool
 	c.change(func() { already, aborted, hijacked, c.closed = c.closed, c.aborted, c.hijacked, true })
@@ -259,7 +267,8 @@ func (c *clientConn) linger() {
 	}
 }
 
-// RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of all in the goroutine that it makes for the connection.
+// RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of
+// all in the goroutine that it makes for the connection.
 func (c *clientConn) RemoteAddr() net.Addr {
 	stack.Large()
 	return statedAddr(c.origin.ClientAddr)

@@ -19,8 +19,8 @@ const (
 	maxCurrent  = 4096                   // when that is looked after
 )
 
-// current knows what endpoints are now that no agent holds: a change takes effect within a second, also on connections that were there before, and
-// thousands of requests a second cost two queries.
+// current knows what endpoints are now that no agent holds: a change takes effect within a second,
+// also on connections that were there before, and thousands of requests a second cost two queries.
 type current struct {
 	byID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
 	byURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
@@ -41,8 +41,8 @@ type seen struct {
 	reading  chan struct{} // closed when the read that is under way has ended; nil = none is
 }
 
-// endpoint returns the endpoint as it is now: CodeEndpointUnknown when it was deleted. While the store does not answer, ep or what was read last
-// has to do: nothing can have been changed then.
+// endpoint returns the endpoint as it is now: CodeEndpointUnknown when it was deleted. While the
+// store does not answer, ep or what was read last has to do: nothing can have been changed then.
 func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
 	if c.byID == nil {
 		return ep, nil
@@ -58,7 +58,8 @@ func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.
 	return now, err
 }
 
-// known returns the endpoint of an id, as it is now or was read last; CodeNotFound when it was deleted.
+// known returns the endpoint of an id, as it is now or was read last; CodeNotFound when it was
+// deleted.
 func (c *current) known(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
 	return c.read(ctx, currentKey{accountID: accountID, id: id}, func(ctx context.Context) (*account.Endpoint, error) {
 		return c.byID(ctx, accountID, id)
@@ -71,17 +72,21 @@ func (c *current) internal(ctx context.Context, accountID, url string) (*account
 	if c.byURL == nil {
 		return nil, missing
 	}
-	now, err := c.read(ctx, currentKey{accountID: accountID, url: url}, func(ctx context.Context) (*account.Endpoint, error) {
-		return c.byURL(ctx, accountID, url)
-	})
+	now, err := c.read(ctx, currentKey{accountID: accountID, url: url},
+		func(ctx context.Context) (*account.Endpoint, error) {
+			return c.byURL(ctx, accountID, url)
+		})
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, missing
 	}
 	return now, err
 }
 
-// read returns what is known, if that is new, else what get reads. Who comes while another one reads gets what was known, unless that is old.
-func (c *current) read(ctx context.Context, key currentKey, get func(context.Context) (*account.Endpoint, error)) (*account.Endpoint, error) {
+// read returns what is known, if that is new, else what get reads. Who comes while another one
+// reads gets what was known, unless that is old.
+func (c *current) read(
+	ctx context.Context, key currentKey, get func(context.Context) (*account.Endpoint, error),
+) (*account.Endpoint, error) {
 	c.mu.Lock()
 	s := c.all[key]
 	if s == nil {

@@ -20,7 +20,10 @@ import (
 // cutting lets everybody in, with one session that can be cut.
 type cutting struct{ *live.Registry }
 
-func (c cutting) ServeLogin(w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest, next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
+func (c cutting) ServeLogin(
+	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
+	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+) {
 	guarded, under, cut := live.Guard(w, r, l.Conn.Sever)
 	e := c.Enter(cut)
 	defer e.Leave()
@@ -28,9 +31,11 @@ func (c cutting) ServeLogin(w http.ResponseWriter, r *http.Request, l trafficpol
 	next(guarded, under, trafficpolicy.LoginResult{Identity: account.LoginIdentity{ID: "au_1"}})
 }
 
-const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, client_secret: b}}\n"
+const loginPolicy = "on_http_request:\n- actions:\n  - {type: oauth, config: {provider: github, client_id: a, " +
+	"client_secret: b}}\n"
 
-// TestACutRequestIsNotTriedAgain: it ends without a page, and without another child of the failover, wherever it was when it was cut.
+// TestACutRequestIsNotTriedAgain: it ends without a page, and without another child of the
+// failover, wherever it was when it was cut.
 func TestACutRequestIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	logins := cutting{live.New()}
@@ -44,7 +49,8 @@ func TestACutRequestIsNotTriedAgain(t *testing.T) {
 		w.WriteHeader(503)
 	}))
 	t.Cleanup(unwell.Close)
-	for name, first := range map[string]string{"broken off": breaking.Listener.Addr().String(), "unwell": unwell.Listener.Addr().String()} {
+	for name, first := range map[string]string{"broken off": breaking.Listener.Addr().String(),
+		"unwell": unwell.Listener.Addr().String()} {
 		l := (&leaves{}).add(static(first), 503).add(answer(200, "from the second"))
 		var severed atomic.Int32
 		e := newEdge(t, dialing(l), func(o *Options) { o.Logins = logins })
@@ -57,7 +63,9 @@ func TestACutRequestIsNotTriedAgain(t *testing.T) {
 					t.Errorf("%s: it does not end in an abort: %v", name, err)
 				}
 			}()
-			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, Origin{Sever: func() { severed.Add(1) }})
+			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, Origin{Sever: func() {
+				severed.Add(1)
+			}})
 		}()
 		if w.Body.Len() > 0 || strings.Contains(w.Body.String(), "second") || severed.Load() != 1 {
 			t.Errorf("%s: %d %q, severed %d times", name, w.Code, w.Body, severed.Load())

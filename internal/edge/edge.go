@@ -32,29 +32,36 @@ type Client interface {
 
 // Origin is what is known of a client.
 type Origin struct {
-	OperatorID string              // the authenticated operator of the forwarder that relays the client
-	Cluster    string              // that operator's, as it was registered
-	ClientAddr string              // host:port of the client, as the forwarder states it
-	ClientIP   netip.Addr          // the address in ClientAddr; the zero Addr = unknown
-	TLS        bool                // the client speaks TLS with whoever parsed its connection, or with a proxy that is trusted
-	ServerName string              // that the client asked for in TLS; "" = none
-	Forwarded  bool                // X-Forwarded-* of its requests are true: a trusted proxy, or the listener, has set them
+	OperatorID string     // the authenticated operator of the forwarder that relays the client
+	Cluster    string     // that operator's, as it was registered
+	ClientAddr string     // host:port of the client, as the forwarder states it
+	ClientIP   netip.Addr // the address in ClientAddr; the zero Addr = unknown
+	// the client speaks TLS with whoever parsed its connection, or with a proxy that is trusted
+	TLS        bool
+	ServerName string // that the client asked for in TLS; "" = none
+	// X-Forwarded-* of its requests are true: a trusted proxy, or the listener, has set them
+	Forwarded  bool
 	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
 	Connection *Connection         // what policies have said of the connection; nil = each request is one of its own
 	TraceID    string
-	Patience   time.Duration   // how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
-	Draining   <-chan struct{} // closed when the forwarder is about to stop; nil = never
-	Sever      func()          // closes the client's connection hard, with all that is queued for it; nil where it carries other requests, too
+	// how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
+	Patience time.Duration
+	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
+	// closes the client's connection hard, with all that is queued for it; nil where it carries other
+	// requests, too
+	Sever func()
 	// Geo says where ClientIP is thought to be; nil = nobody knows.
 	Geo func() trafficpolicy.Geo
-	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge answered a request itself, with the line's Code, and
-	// without a Code that the upstream answers again. It does not block; nil = nobody wants to know. The line names no endpoint.
+	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge
+	// answered a request itself, with the line's Code, and without a Code that the upstream answers
+	// again. It does not block; nil = nobody wants to know. The line names no endpoint.
 	Tell func(tunnel.RequestLine)
 }
 
 // Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
 type Agent interface {
-	// Endpoint is the endpoint with the attributes that the agent bound it with. In a pool it may be another than the one that was asked for.
+	// Endpoint is the endpoint with the attributes that the agent bound it with. In a pool it may be
+	// another than the one that was asked for.
 	Endpoint() *account.Endpoint
 	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the
 	// agent is gone, an error that is tunnel.ErrUnresponsive when it does not respond.
@@ -63,14 +70,15 @@ type Agent interface {
 	Report(tunnel.RequestLine)
 	// Context is done when the agent no longer holds the endpoint.
 	Context() context.Context
-	// Release says that the connection or request that the agent was chosen for has ended. It is called once for each choice.
+	// Release says that the connection or request that the agent was chosen for has ended. It is
+	// called once for each choice.
 	Release()
 }
 
 // Meter counts. Implementations are safe for concurrent use.
 type Meter interface {
-	// Begin is told of a request, or of a connection to a tcp endpoint, before anything is done for it. It may change the request's header. End is told how
-	// it went, once. Neither blocks.
+	// Begin is told of a request, or of a connection to a tcp endpoint, before anything is done for
+	// it. It may change the request's header. End is told how it went, once. Neither blocks.
 	Begin(*Seen)
 	End(*Seen)
 	// Opened counts a stream to an agent by its outcome: "opened", or why not.
@@ -91,13 +99,17 @@ type Options struct {
 	// Backend begins a connection or request of a client to a backend; CodeNotFound when the
 	// account has none of the id. nil = there are none.
 	Backend func(ctx context.Context, accountID, backendID string, o *Origin) (Attempts, error)
-	// Endpoint reads an endpoint that no agent holds, with its policy and backend, as it is now. nil = those that connections come with do not change.
+	// Endpoint reads an endpoint that no agent holds, with its policy and backend, as it is now. nil =
+	// those that connections come with do not change.
 	Endpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil = there are none.
+	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil =
+	// there are none.
 	Internal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
-	// Members lists all that have the URL of a cloud endpoint, in any order and without their policies. nil = each is served by itself.
+	// Members lists all that have the URL of a cloud endpoint, in any order and without their
+	// policies. nil = each is served by itself.
 	Members func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
-	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not offered.
+	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not
+	// offered.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logins carry the login actions of traffic policies out; nil = nothing gets past one.
 	Logins      trafficpolicy.Logins
@@ -134,7 +146,8 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool), statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
+	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool),
+		statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
 	e.current = &current{byID: o.Endpoint, byURL: o.Internal, log: o.Logger, all: make(map[currentKey]*seen)}
 	e.shares = &shares{list: o.Members, all: make(map[shareKey]*share)}
@@ -147,8 +160,8 @@ func New(o Options) *Edge {
 	return e
 }
 
-// Serve serves one connection for the endpoint and returns when it has ended. It owns c. The end of ctx cuts the connection and all that it
-// caused.
+// Serve serves one connection for the endpoint and returns when it has ended. It owns c. The end of
+// ctx cuts the connection and all that it caused.
 func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
 	e.enter()
 	defer e.leave()
@@ -172,7 +185,8 @@ func (e *Edge) leave() {
 	e.noteQuiet()
 }
 
-// noteQuiet closes quiet once, when the last connection has ended while draining. The caller holds mu.
+// noteQuiet closes quiet once, when the last connection has ended while draining. The caller holds
+// mu.
 func (e *Edge) noteQuiet() {
 	if !e.drains() || e.live > 0 {
 		return
@@ -191,8 +205,8 @@ func (e *Edge) Live() int {
 	return e.live
 }
 
-// idleGrace is how long idle connections have, once the edge drains, to send the request whose answer ends them: one that is closed while its client
-// writes looks broken to the client.
+// idleGrace is how long idle connections have, once the edge drains, to send the request whose
+// answer ends them: one that is closed while its client writes looks broken to the client.
 const idleGrace = time.Second
 
 func (e *Edge) drains() bool {
@@ -204,8 +218,9 @@ func (e *Edge) drains() bool {
 	}
 }
 
-// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after a moment HTTP/2 connections get GOAWAY and idle ones are closed. It
-// returns when nothing is live (nil) or ctx is done. Connections that still come are served the same way. It is called once.
+// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after a moment
+// HTTP/2 connections get GOAWAY and idle ones are closed. It returns when nothing is live (nil) or
+// ctx is done. Connections that still come are served the same way. It is called once.
 func (e *Edge) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	close(e.draining)
@@ -252,7 +267,8 @@ func (e *Edge) labelled(ctx context.Context, accountID string, labels map[string
 	return e.opt.Labelled(ctx, accountID, labels, tried)
 }
 
-// Close ends the edge at once and waits for what it started. Connections still being served are cut.
+// Close ends the edge at once and waits for what it started. Connections still being served are
+// cut.
 func (e *Edge) Close() {
 	_ = e.in.Close()
 	_ = e.http.Close() // the error is the listener's, which has none

@@ -20,7 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The whole way, over real tunnels, is tested in internal/server. Here are the rules that can be told apart without one.
+// The whole way, over real tunnels, is tested in internal/server. Here are the rules that can be
+// told apart without one.
 
 // eofClient has closed its sending side.
 type eofClient struct{ net.Conn }
@@ -62,7 +63,10 @@ func TestAHeldEndIsLetGo(t *testing.T) {
 			time.Sleep(halfClosedIdle / 2)
 			_, _ = c.Write([]byte("x"))
 		}, io.EOF, halfClosedIdle * 3 / 2},
-		"when the answer is complete": {func(c *clientConn) { time.Sleep(time.Second); c.state(http.StateIdle) }, io.EOF, time.Second},
+		"when the answer is complete": {func(c *clientConn) {
+			time.Sleep(time.Second)
+			c.state(http.StateIdle)
+		}, io.EOF, time.Second},
 		"when the connection is closed": {func(c *clientConn) {
 			time.Sleep(time.Second)
 			_ = c.Close()
@@ -71,7 +75,9 @@ func TestAHeldEndIsLetGo(t *testing.T) {
 			time.Sleep(time.Second)
 			_ = c.SetReadDeadline(time.Unix(1, 0))
 		}, os.ErrDeadlineExceeded, time.Second},
-		"at a later deadline": {func(c *clientConn) { _ = c.SetReadDeadline(time.Now().Add(2 * time.Second)) }, os.ErrDeadlineExceeded, 2 * time.Second},
+		"at a later deadline": {func(c *clientConn) {
+			_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		}, os.ErrDeadlineExceeded, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,18 +123,36 @@ func TestDeadlinesThatDoNotComeCostTheClientNothing(t *testing.T) {
 			set(in(time.Hour))
 			set(time.Time{})
 		}, nil},
-		"one comes":         {func(set func(time.Time)) { set(in(time.Minute)) }, []string{"1m0s past: true"}},
-		"a later one comes": {func(set func(time.Time)) { set(in(time.Minute)); set(in(2 * time.Minute)) }, []string{"2m0s past: true"}},
-		"an earlier one":    {func(set func(time.Time)) { set(in(time.Minute)); set(in(time.Second)) }, []string{"1s past: true"}},
-		"put off in time":   {func(set func(time.Time)) { set(in(time.Minute)); time.Sleep(59 * time.Second); set(in(time.Minute)) }, []string{"1m59s past: true"}},
+		"one comes": {func(set func(time.Time)) { set(in(time.Minute)) }, []string{"1m0s past: true"}},
+		"a later one comes": {func(set func(time.Time)) {
+			set(in(time.Minute))
+			set(in(2 * time.Minute))
+		}, []string{"2m0s past: true"}},
+		"an earlier one": {func(set func(time.Time)) {
+			set(in(time.Minute))
+			set(in(time.Second))
+		}, []string{"1s past: true"}},
+		"put off in time": {func(set func(time.Time)) {
+			set(in(time.Minute))
+			time.Sleep(59 * time.Second)
+			set(in(time.Minute))
+		}, []string{"1m59s past: true"}},
 		"one after a pause": {func(set func(time.Time)) {
 			set(in(time.Second))
 			set(time.Time{})
 			time.Sleep(time.Minute)
 			set(in(time.Second))
 		}, []string{"1m1s past: true"}},
-		"at once, and again": {func(set func(time.Time)) { set(time.Unix(1, 0)); set(time.Time{}); set(in(time.Second)) }, []string{"0s past: true", "0s none", "1s past: true"}},
-		"over, and again":    {func(set func(time.Time)) { set(in(time.Second)); time.Sleep(time.Minute); set(in(time.Second)) }, []string{"1s past: true", "1m0s none", "1m1s past: true"}},
+		"at once, and again": {func(set func(time.Time)) {
+			set(time.Unix(1, 0))
+			set(time.Time{})
+			set(in(time.Second))
+		}, []string{"0s past: true", "0s none", "1s past: true"}},
+		"over, and again": {func(set func(time.Time)) {
+			set(in(time.Second))
+			time.Sleep(time.Minute)
+			set(in(time.Second))
+		}, []string{"1s past: true", "1m0s none", "1m1s past: true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,8 +189,10 @@ func TestOnlyTheWatchOfARequestIsHeld(t *testing.T) {
 func TestWhoGetsHTML(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]bool{
-		"": false, "*/*": false, "application/json": false, "text/html": true, "TEXT/HTML; charset=utf-8": true, "application/xhtml+xml": true,
-		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true, "application/json, text/html;q=0.5": false, "text/html;q=0, */*": false,
+		"": false, "*/*": false, "application/json": false, "text/html": true, "TEXT/HTML; charset=utf-8": true,
+		"application/xhtml+xml": true,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true, "application/json, text/html;q=0.5": false,
+		"text/html;q=0, */*":  false,
 		"text/html; q=0, */*": false, "text/html;q=0.5": true, "text/plain, text/html": true,
 	} {
 		if got := wantsHTML(http.Header{"Accept": {accept}}); got != want {
@@ -203,7 +229,8 @@ func TestCodesOfWhatHappened(t *testing.T) {
 
 func TestHostOfAnHTTP10Request(t *testing.T) {
 	t.Parallel()
-	ep := &account.Endpoint{Scheme: "http", Host: "hello.demo", Port: 8080, HostPort: "hello.demo:8080", HostMode: account.HostPassthrough}
+	ep := &account.Endpoint{Scheme: "http", Host: "hello.demo", Port: 8080, HostPort: "hello.demo:8080",
+		HostMode: account.HostPassthrough}
 	if got := upstreamHost(ep, ""); got != "hello.demo:8080" {
 		t.Errorf("host %q", got)
 	}

@@ -46,7 +46,8 @@ func newEdge(t *testing.T, change ...func(*Options)) *Edge {
 }
 
 func httpEndpoint() *account.Endpoint {
-	return &account.Endpoint{ID: "ep-1", AccountID: "ac-1", URL: "http://hello.demo", Scheme: "http", Host: "hello.demo", Port: 80, HostPort: "hello.demo:80",
+	return &account.Endpoint{ID: "ep-1", AccountID: "ac-1", URL: "http://hello.demo", Scheme: "http", Host: "hello.demo",
+		Port: 80, HostPort: "hello.demo:80",
 		Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}}
 }
 
@@ -54,7 +55,9 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	serve := func(o Origin) *httptest.Server {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.ServeHTTP(w, r, httpEndpoint(), o) }))
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			e.ServeHTTP(w, r, httpEndpoint(), o)
+		}))
 		t.Cleanup(srv.Close)
 		return srv
 	}
@@ -69,7 +72,8 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 || !strings.Contains(string(b), string(account.CodeEndpointOffline)) {
+		if b, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 503 ||
+			!strings.Contains(string(b), string(account.CodeEndpointOffline)) {
 			t.Errorf("%s: %d %q %v", method, res.StatusCode, b, err)
 		}
 		return res
@@ -86,7 +90,8 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 	if res := ask(serve(Origin{Draining: stopping}), "GET", ""); !res.Close {
 		t.Error("a connection goes on while the one who has it stops")
 	}
-	for end := time.Now().Add(time.Minute); e.Live() != 0; runtime.Gosched() { // a client has its answer before the handler returns
+	// a client has its answer before the handler returns
+	for end := time.Now().Add(time.Minute); e.Live() != 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatalf("%d live after the last request", e.Live())
 		}
@@ -116,9 +121,14 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 		given      http.Header
 		addr, want string // of X-Forwarded-For, -Proto and -Host
 	}{
-		"a pod":            {Origin{}, http.Header{"X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil"}}, "10.1.2.3:4", "10.1.2.3 http hello.demo"},
-		"TLS":              {Origin{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")}, http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.forwarded.host": {"evil"}}, "10.0.0.1:4", "192.0.2.7 https hello.demo"},
-		"behind a trusted": {Origin{Forwarded: true}, http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}}, "10.0.0.1:4", "192.0.2.7 https shop.example"},
+		"a pod": {Origin{}, http.Header{"X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil"}},
+			"10.1.2.3:4", "10.1.2.3 http hello.demo"},
+		"TLS": {Origin{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")},
+			http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.forwarded.host": {"evil"}}, "10.0.0.1:4",
+			"192.0.2.7 https hello.demo"},
+		"behind a trusted": {Origin{Forwarded: true},
+			http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}},
+			"10.0.0.1:4", "192.0.2.7 https shop.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,14 +142,16 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 			}
 			x.rewrite(p)
 			h := p.Out.Header
-			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " + h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil || h["X.forwarded.host"] != nil {
+			if got := h.Get("X-Forwarded-For") + " " + h.Get("X-Forwarded-Proto") + " " +
+				h.Get("X-Forwarded-Host"); got != c.want || h["X_forwarded_for"] != nil || h["X.forwarded.host"] != nil {
 				t.Errorf("%s (%v), want %s", got, h, c.want)
 			}
 		})
 	}
 }
 
-// The secret of a session stays here also where the rule with the login does not hold, and after the policy has lost it.
+// The secret of a session stays here also where the rule with the login does not hold, and after
+// the policy has lost it.
 func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
 	t.Parallel()
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)

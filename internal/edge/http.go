@@ -22,7 +22,8 @@ import (
 const (
 	clientIdle      = 5 * time.Minute
 	maxHTTP2Streams = 250
-	// What an HTTP/2 stream and its connection take of uploads that nobody reads yet; so one that stalls holds up no other.
+	// What an HTTP/2 stream and its connection take of uploads that nobody reads yet; so one that
+	// stalls holds up no other.
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
 )
@@ -64,7 +65,8 @@ func (e *Edge) newHTTPServer() *http.Server {
 	}
 }
 
-// clientConnOf returns the client's connection below one that the HTTP server has; nil when there is none.
+// clientConnOf returns the client's connection below one that the HTTP server has; nil when there
+// is none.
 func clientConnOf(c net.Conn) (*clientConn, *framing.Conn) {
 	framed, ok := c.(*framing.Conn)
 	if !ok {
@@ -74,7 +76,8 @@ func clientConnOf(c net.Conn) (*clientConn, *framing.Conn) {
 	return cc, framed
 }
 
-// connContext is what the requests of a connection begin with: it is done when the connection's is, and knows what the HTTP server's does.
+// connContext is what the requests of a connection begin with: it is done when the connection's is,
+// and knows what the HTTP server's does.
 type connContext struct {
 	context.Context
 	server context.Context
@@ -92,7 +95,8 @@ func (c *connContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the connection.
+// serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the
+// connection.
 func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,7 +142,8 @@ type exchange struct {
 	seen     Seen
 }
 
-// handle serves one request of a connection of ours. The URL is the connection's; the agent is chosen for every request.
+// handle serves one request of a connection of ours. The URL is the connection's; the agent is
+// chosen for every request.
 func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	cc, ok := r.Context().Value(connKey{}).(*clientConn)
 	if !ok {
@@ -151,8 +156,9 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An answer that breaks off ends in a panic with
-// http.ErrAbortHandler, and r's context cuts what the request caused. Drain waits for it.
+// ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An
+// answer that breaks off ends in a panic with http.ErrAbortHandler, and r's context cuts what the
+// request caused. Drain waits for it.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, o Origin) {
 	e.enter()
 	defer e.leave()
@@ -192,7 +198,8 @@ func (x *exchange) serve() {
 	x.visit(x.w, x.r, x.endpoint, 0)
 }
 
-// refuse answers a malformed request. What follows it on an HTTP/1 connection is not taken for another request.
+// refuse answers a malformed request. What follows it on an HTTP/1 connection is not taken for
+// another request.
 func (x *exchange) refuse(problem string) {
 	if x.r.ProtoMajor == 1 {
 		x.w.Header().Set("Connection", "close")
@@ -233,8 +240,9 @@ func (x *exchange) response(res *http.Response) error {
 	return nil
 }
 
-// keepOrClose asks the client to come back over another connection when the forwarder that relays it, or this server, is about to stop, and
-// where the connection is not ours and the rest of the request may not be wanted.
+// keepOrClose asks the client to come back over another connection when the forwarder that relays
+// it, or this server, is about to stop, and where the connection is not ours and the rest of the
+// request may not be wanted.
 func (x *exchange) keepOrClose() {
 	select {
 	case <-x.origin.Draining:
@@ -269,14 +277,16 @@ func (x *exchange) done(whole bool) {
 	}
 }
 
-// tell tells the forwarder of every request that did not get through, and of the connection's next one that did.
+// tell tells the forwarder of every request that did not get through, and of the connection's next
+// one that did.
 func (x *exchange) tell() {
 	tell := x.origin.Tell
 	if tell == nil || x.conn == nil || x.status == statusClientGone {
 		return
 	}
 	switch x.code {
-	case account.CodeBadRequest, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited: // nothing is wrong with the way
+	// nothing is wrong with the way
+	case account.CodeBadRequest, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited:
 		return
 	}
 	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {

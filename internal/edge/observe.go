@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Seen is a request, or a connection to a tcp endpoint, in the eyes of those who count, log and trace.
+// Seen is a request, or a connection to a tcp endpoint, in the eyes of those who count, log and
+// trace.
 type Seen struct {
 	Endpoint *account.Endpoint
 	Origin   *Origin

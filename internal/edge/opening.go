@@ -23,8 +23,9 @@ type line interface {
 	opened() error // waits until the target has answered; every call returns the same
 }
 
-// opening is a client's way to a target, of which it is not decided at first which one it will be. What the client sends goes to the target that is
-// tried, and is kept until one has answered: at most maxKept, then the client waits.
+// opening is a client's way to a target, of which it is not decided at first which one it will be.
+// What the client sends goes to the target that is tried, and is kept until one has answered: at
+// most maxKept, then the client waits.
 type opening struct {
 	edge   *Edge
 	ctx    context.Context
@@ -55,7 +56,8 @@ func (e *Edge) newOpening(ctx context.Context, c Client, r *route, h tunnel.Open
 	return o
 }
 
-// opened finds a target. The client is accepted when one has answered, and refused with the reason of the last when none has.
+// opened finds a target. The client is accepted when one has answered, and refused with the reason
+// of the last when none has.
 func (o *opening) opened() error {
 	o.once.Do(func() {
 		err := o.find()

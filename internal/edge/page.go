@@ -66,30 +66,46 @@ func sentence(code account.Code, ep *account.Endpoint) string {
 	case account.CodeUnavailable:
 		return fmt.Sprintf("The service cannot look up at the moment where %s leads. Try again in a moment.", url)
 	case account.CodeNoTarget:
-		return fmt.Sprintf("%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards it. Set one of them.", url)
+		return fmt.Sprintf(
+			"%s has nowhere to send this request: neither a backend, nor a traffic policy that answers or forwards it. Set "+
+				"one of them.", url)
 	case account.CodeNoChild:
-		return fmt.Sprintf("No child of the backend of %s could be reached. Start one of them, or look at what their addresses and agents say.", url)
+		return fmt.Sprintf(
+			"No child of the backend of %s could be reached. Start one of them, or look at what their addresses and agents say.",
+			url)
 	case account.CodeNoInternal:
-		return fmt.Sprintf("The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or correct the policy.", url)
+		return fmt.Sprintf(
+			"The traffic policy of %s forwards to an internal endpoint that does not exist. Make it, or correct the policy.",
+			url)
 	case account.CodeLoop:
-		return fmt.Sprintf("%s forwards from one internal endpoint to the next too often; perhaps in a circle. Correct their traffic policies.", url)
+		return fmt.Sprintf(
+			"%s forwards from one internal endpoint to the next too often; perhaps in a circle. Correct their traffic policies.",
+			url)
 	case account.CodePolicyBroken:
-		return fmt.Sprintf("The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is wrong with it.", url)
+		return fmt.Sprintf(
+			"The traffic policy of %s cannot be applied, so nothing passes. Set it again: the service says what is wrong "+
+				"with it.", url)
 	case account.CodeEndpointOffline:
 		if cloud {
-			return fmt.Sprintf("What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", url)
+			return fmt.Sprintf(
+				"What %s forwards to is offline: no agent serves it at the moment. Start its agent and try again.", url)
 		}
 		command := "fairlead http PORT --url " + url
 		if len(ep.Bindings) == 1 && ep.Bindings[0] != account.BindingKubernetes {
 			command += " --binding " + ep.Bindings[0]
 		}
-		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (%s) and try again.", url, command)
+		return fmt.Sprintf("%s is offline: no agent serves it at the moment. Start its agent (%s) and try again.", url,
+			command)
 	case account.CodeUpstreamUnreachable:
-		return fmt.Sprintf("The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address that the agent was given.", url)
+		return fmt.Sprintf(
+			"The agent of %s is online, but could not connect to its upstream. Start the upstream, or correct the address "+
+				"that the agent was given.", url)
 	case account.CodeAgentSilent:
 		return fmt.Sprintf("The agent of %s did not answer in time. Look at the agent's machine and its network.", url)
 	}
-	return fmt.Sprintf("The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The upstream's log may say why.", url)
+	return fmt.Sprintf(
+		"The upstream of %s ended the connection before it had answered, or its answer was not HTTP. The upstream's log "+
+			"may say why.", url)
 }
 
 // page answers with an error of the edge.
@@ -104,7 +120,8 @@ func (x *exchange) pageWith(status int, code account.Code, msg string) {
 	Page(x.w, x.r, x.status, code, msg)
 }
 
-// Page answers a request with an error of Fairlead's: HTML to those who ask for it, JSON in the API's form to all others.
+// Page answers a request with an error of Fairlead's: HTML to those who ask for it, JSON in the
+// API's form to all others.
 func Page(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
 	h := w.Header()
 	h.Set(account.CodeHeader, string(code))

@@ -32,7 +32,8 @@ func TestPageLinks(t *testing.T) {
 		}
 		r.Header.Set("Accept", "*/*")
 		w = httptest.NewRecorder()
-		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(w.Body.String(), `"msg":"Open https://a now."`) {
+		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(
+			w.Body.String(), `"msg":"Open https://a now."`) {
 			t.Errorf("JSON: %s", w.Body)
 		}
 	}

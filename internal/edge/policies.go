@@ -22,7 +22,8 @@ const (
 	maxTexts    = 4    // of one meaning, as the members of a pool may have them
 )
 
-// policies are the compiled traffic policies of the endpoints in use. All members of a pool share one: its counters are the URL's.
+// policies are the compiled traffic policies of the endpoints in use. All members of a pool share
+// one: its counters are the URL's.
 type policies struct {
 	log    *slog.Logger
 	logins trafficpolicy.Logins
@@ -48,7 +49,8 @@ func newPolicies(log *slog.Logger, logins trafficpolicy.Logins) *policies {
 	return &policies{log: log, logins: logins, at: make(map[policyKey]*list.Element), used: list.New()}
 }
 
-// of returns the policy of the endpoint, nil when it has none. CodePolicyBroken for one that does not compile.
+// of returns the policy of the endpoint, nil when it has none. CodePolicyBroken for one that does
+// not compile.
 func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 	if ep.TrafficPolicy == "" {
 		return nil, nil //nolint:nilnil // documented
@@ -69,7 +71,8 @@ func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 	switch {
 	case err != nil:
 		p.log.Error("a traffic policy does not compile; nothing passes", "endpoint", ep.ID, "url", ep.URL, "err", err)
-		err = &account.Error{Code: account.CodePolicyBroken, Msg: "the traffic policy of " + ep.URL + " cannot be applied", Cause: err}
+		err = &account.Error{Code: account.CodePolicyBroken, Msg: "the traffic policy of " + ep.URL + " cannot be applied",
+			Cause: err}
 	case o.policy != nil && compiled.Facts().Digest == o.policy.Facts().Digest && len(o.texts) < maxTexts:
 		o.texts = append(o.texts, ep.TrafficPolicy)
 		return o.policy, nil
@@ -94,8 +97,9 @@ func (p *policies) entry(key policyKey) *policyOf {
 	return o
 }
 
-// Connection remembers what policies have said of a client's connection, so that on_tcp_connect runs once for it and not for each of its
-// requests. The zero value is ready. It is safe for concurrent use.
+// Connection remembers what policies have said of a client's connection, so that on_tcp_connect
+// runs once for it and not for each of its requests. The zero value is ready. It is safe for
+// concurrent use.
 type Connection struct {
 	mu      sync.Mutex
 	started time.Time
@@ -107,11 +111,15 @@ type said struct {
 	verdict trafficpolicy.Verdict
 }
 
-// maxSaid is how many policies a connection remembers: those of its endpoint and of the internal ones behind it, and earlier ones.
+// maxSaid is how many policies a connection remembers: those of its endpoint and of the internal
+// ones behind it, and earlier ones.
 const maxSaid = 2 * maxHops
 
-// verdict is what the policy says of the connection, the same every time. c nil: of a connection that nobody remembers.
-func (c *Connection) verdict(ctx context.Context, p *trafficpolicy.Policy, conn *trafficpolicy.Conn) trafficpolicy.Verdict {
+// verdict is what the policy says of the connection, the same every time. c nil: of a connection
+// that nobody remembers.
+func (c *Connection) verdict(
+	ctx context.Context, p *trafficpolicy.Policy, conn *trafficpolicy.Conn,
+) trafficpolicy.Verdict {
 	if c == nil {
 		conn.Started = time.Now()
 		return p.Connect(ctx, conn)
@@ -135,9 +143,11 @@ func (c *Connection) verdict(ctx context.Context, p *trafficpolicy.Policy, conn 
 	return v
 }
 
-// conn is what a policy may know of the client. Who the pod is only an operator's authenticated session can say, and what is cut says nothing.
+// conn is what a policy may know of the client. Who the pod is only an operator's authenticated
+// session can say, and what is cut says nothing.
 func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
-	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo, Sever: o.Sever}
+	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo,
+		Sever: o.Sever}
 	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}
@@ -154,7 +164,8 @@ func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	return c
 }
 
-// recorder is what the parts of an exchange that write their own answers write to: it notes the status.
+// recorder is what the parts of an exchange that write their own answers write to: it notes the
+// status.
 type recorder struct {
 	http.ResponseWriter
 	x *exchange

@@ -19,18 +19,21 @@ import (
 const (
 	// maxIdle bounds the streams that a pool keeps between requests.
 	maxIdle = 64
-	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd, uvicorn) close an idle connection, so that a
-	// request hardly ever meets a connection at its end. A new stream costs no round trip.
+	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd, uvicorn)
+	// close an idle connection, so that a request hardly ever meets a connection at its end. A new
+	// stream costs no round trip.
 	idleTimeout = 4 * time.Second
 	// maxResponseHeader bounds what is read of an upstream's response header, in bytes.
 	maxResponseHeader = 256 << 10
-	// expectTimeout is how long an upstream may think about "Expect: 100-continue" before it gets the body anyway.
+	// expectTimeout is how long an upstream may think about "Expect: 100-continue" before it gets the
+	// body anyway.
 	expectTimeout = time.Second
 )
 
 const protocolHTTP2 = "http2"
 
-// pool keeps the streams to one agent for one endpoint. A new bind is a new pool: a stream never serves an agent that has lost the endpoint.
+// pool keeps the streams to one agent for one endpoint. A new bind is a new pool: a stream never
+// serves an agent that has lost the endpoint.
 type pool struct {
 	transport *http.Transport
 	http2     bool
@@ -69,11 +72,14 @@ func (e *Edge) newPool(agent Agent) *pool {
 	ep := agent.Endpoint()
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			u, err := e.openAgent(ctx, agent, tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
+			u, err := e.openAgent(ctx, agent,
+				tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
 			if err != nil {
 				return nil, err
 			}
-			if ep.UpstreamProtocol == protocolHTTP2 { // its connections serve many requests; the first may wait for the answer, so that a refusal is clear
+			// its connections serve many requests; the first may wait for the answer, so that a refusal is
+			// clear
+			if ep.UpstreamProtocol == protocolHTTP2 {
 				if err := u.opened(); err != nil {
 					_ = u.Stream.Close()
 					return nil, err

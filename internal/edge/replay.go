@@ -11,8 +11,8 @@ import (
 // maxKept is how much of what a client sends is kept until somebody has taken it; more waits.
 const maxKept = 64 << 10
 
-// replay is a request's body, of which the beginning is kept while it may have to be sent to somebody else. Each attempt reads it through a
-// reader of its own.
+// replay is a request's body, of which the beginning is kept while it may have to be sent to
+// somebody else. Each attempt reads it through a reader of its own.
 type replay struct {
 	src io.Reader
 
@@ -57,7 +57,8 @@ func (a *attempt) begin() {
 	a.body.direct = a.body.direct && a.body.lost
 }
 
-// settle says whether somebody has taken the attempt: then it reads on without keeping anything. Otherwise its reads fail with err.
+// settle says whether somebody has taken the attempt: then it reads on without keeping anything.
+// Otherwise its reads fail with err.
 func (a *attempt) settle(err error) {
 	b := a.body
 	b.mu.Lock()
@@ -111,7 +112,8 @@ func (a *attempt) Read(p []byte) (int, error) {
 	}
 }
 
-// fill reads a piece to keep. It is not the attempt that reads: that one may be over before the client sends.
+// fill reads a piece to keep. It is not the attempt that reads: that one may be over before the
+// client sends.
 func (b *replay) fill() {
 	buf := buffers.Get()
 	defer buffers.Put(buf)

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// shares lets the members of a pool of cloud endpoints take turns. They are always online, and nothing is held by one of them, so that turns are as
-// good as a count of what each has open.
+// shares lets the members of a pool of cloud endpoints take turns. They are always online, and
+// nothing is held by one of them, so that turns are as good as a count of what each has open.
 type shares struct {
 	list func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
 
@@ -35,7 +35,8 @@ type share struct {
 
 type member struct{ id, backendID string }
 
-// next returns the pool's members in the order in which they are to be tried; none where the pool is not known, or nobody pools.
+// next returns the pool's members in the order in which they are to be tried; none where the pool
+// is not known, or nobody pools.
 func (s *shares) next(ctx context.Context, ep *account.Endpoint) []member {
 	if s.list == nil || ep.Type != account.TypeCloud || !ep.PoolingEnabled {
 		return nil
@@ -62,7 +63,8 @@ func (s *shares) next(ctx context.Context, ep *account.Endpoint) []member {
 	return slices.Concat(p.members[first:], p.members[:first])
 }
 
-// read lists the pool anew. Others use what is known meanwhile, and for longer if the store does not answer. The caller holds mu.
+// read lists the pool anew. Others use what is known meanwhile, and for longer if the store does
+// not answer. The caller holds mu.
 func (s *shares) read(ctx context.Context, p *share, ep *account.Endpoint) {
 	p.reading = true
 	s.mu.Unlock()
@@ -83,7 +85,8 @@ func (s *shares) read(ctx context.Context, p *share, ep *account.Endpoint) {
 	slices.SortFunc(p.members, func(a, b member) int { return cmp.Compare(a.id, b.id) })
 }
 
-// backends returns what the other members of the endpoint's pool answer by, in the order in which they follow it.
+// backends returns what the other members of the endpoint's pool answer by, in the order in which
+// they follow it.
 func (s *shares) backends(ep *account.Endpoint) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

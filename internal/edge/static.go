@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/relay"
 )
 
-// dial connects to a static address; with TLS the certificate must be that of the address' host. Every error is a *notConnected.
+// dial connects to a static address; with TLS the certificate must be that of the address' host.
+// Every error is a *notConnected.
 func (e *Edge) dial(ctx context.Context, address string, secure bool, protocols ...string) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.OpenTimeout)
 	defer cancel()
@@ -29,7 +30,8 @@ func (e *Edge) dial(ctx context.Context, address string, secure bool, protocols 
 		return metered, nil
 	}
 	host, _, _ := net.SplitHostPort(address) // Dial has read it
-	t := tls.Client(metered, &tls.Config{ServerName: host, NextProtos: protocols, MinVersion: tls.VersionTLS12, RootCAs: e.opt.RootCAs})
+	t := tls.Client(metered, &tls.Config{ServerName: host, NextProtos: protocols, MinVersion: tls.VersionTLS12,
+		RootCAs: e.opt.RootCAs})
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		return nil, &notConnected{err}
@@ -100,7 +102,8 @@ func (l *staticLine) Abort() error {
 	return below.Close()
 }
 
-// staticTransport is the way to the static addresses of an account. A connection to an address is never shared between accounts.
+// staticTransport is the way to the static addresses of an account. A connection to an address is
+// never shared between accounts.
 func (e *Edge) staticTransport(accountID string) *http.Transport {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,7 +128,8 @@ func (e *Edge) staticTransport(accountID string) *http.Transport {
 	return t
 }
 
-// staticHost is the Host that a static address gets: its own, which with TLS is the one that was verified.
+// staticHost is the Host that a static address gets: its own, which with TLS is the one that was
+// verified.
 func staticHost(s *account.StaticAddress) string {
 	usual := ":80"
 	if s.TLS {

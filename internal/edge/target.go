@@ -38,11 +38,13 @@ type Attempt struct {
 type Outcome interface {
 	Up()            // the leaf was reached
 	Down(err error) // it was not
-	// Status tells the status of its HTTP answer. retry: it counts as a failure, and another leaf may be tried.
+	// Status tells the status of its HTTP answer. retry: it counts as a failure, and another leaf may
+	// be tried.
 	Status(code int) (retry bool)
 }
 
-// target is one place that a connection or request may go to: an agent, or a leaf of a backend that is none.
+// target is one place that a connection or request may go to: an agent, or a leaf of a backend that
+// is none.
 type target struct {
 	agent Agent   // nil for static addresses and responses
 	first bool    // the agent was chosen when the client arrived, and is the exchange's target already
@@ -98,12 +100,14 @@ func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *Origin) (ro
 
 func (e *Edge) routeToBackend(ctx context.Context, ep *account.Endpoint, backendID string, o *Origin) (route, error) {
 	if e.opt.Backend == nil {
-		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL, backendID)
+		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL,
+			backendID)
 	}
 	a, err := e.opt.Backend(ctx, ep.AccountID, backendID, o)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
-		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL, backendID)
+		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
+			backendID)
 	case err != nil:
 		return route{}, fmt.Errorf("reading backend %s: %w", backendID, err)
 	}
@@ -168,7 +172,8 @@ func (r *route) nextLeaf(ctx context.Context) (target, error) {
 	}
 }
 
-// failed notes that t did not serve, and says whether another one may be tried: nothing of what was sent has reached an upstream.
+// failed notes that t did not serve, and says whether another one may be tried: nothing of what was
+// sent has reached an upstream.
 func (r *route) failed(t *target, err error) (again bool) {
 	if !unopened(err) {
 		return false
@@ -187,11 +192,13 @@ func (r *route) failed(t *target, err error) (again bool) {
 	return true
 }
 
-// sum is the error of a route that has come to its end: last is next's, failed what the attempts before it met.
+// sum is the error of a route that has come to its end: last is next's, failed what the attempts
+// before it met.
 func (r *route) sum(last, failed error) error {
 	switch {
 	case r.attempts != nil:
-		return &account.Error{Code: account.CodeNoChild, Msg: r.endpoint.URL + ": no child of its backend could be reached", Cause: failed}
+		return &account.Error{Code: account.CodeNoChild, Msg: r.endpoint.URL + ": no child of its backend could be reached",
+			Cause: failed}
 	case failed != nil:
 		return failed
 	}

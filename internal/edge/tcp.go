@@ -13,8 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a stream at once; the client is accepted when a
-// target has answered, and refused with the reason of the last one when none has.
+// serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a
+// stream at once; the client is accepted when a target has answered, and refused with the reason of
+// the last one when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
 	stack.Small()
 	seen := e.seenConn(ep, &o)
@@ -31,12 +32,14 @@ func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o O
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID, Pod: named(o.StatedPod)})
+	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID,
+		Pod: named(o.StatedPod)})
 	defer up.release()
 	moved, err := relay.Join(ctx, c, &seenOpening{up, seen}, relay.Options{})
 	e.saw(seen, up.target.leaf.BackendID, up.err)
 	if err != nil {
-		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB, "from_agent", moved.BToA)
+		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB,
+			"from_agent", moved.BToA)
 	}
 }
 
@@ -45,7 +48,8 @@ func named(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
 	if pod == nil {
 		return nil
 	}
-	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount, Truncated: pod.Truncated}
+	return &tunnel.PodIdentity{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount,
+		Truncated: pod.Truncated}
 }
 
 // connect begins a connection to the target.
@@ -68,7 +72,8 @@ func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (lin
 	return newStaticLine(c), nil
 }
 
-// openAgent opens a stream; h is what is known of the client. The stream's header is its first flight, together with bytes that follow at once.
+// openAgent opens a stream; h is what is known of the client. The stream's header is its first
+// flight, together with bytes that follow at once.
 func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*upstream, error) {
 	ep := agent.Endpoint()
 	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout

@@ -21,8 +21,8 @@ var errSilent = errors.New("the agent did not answer in time")
 // goodbye is how long a stream that is closed while idle waits for the agent's side to end too.
 const goodbye = 2 * time.Second
 
-// upstream is the edge's end of a stream to an agent. Writes go out at once; the first read waits for the agent's answer, at most until the
-// deadline that the agent was told.
+// upstream is the edge's end of a stream to an agent. Writes go out at once; the first read waits
+// for the agent's answer, at most until the deadline that the agent was told.
 type upstream struct {
 	*tunnel.Stream
 	edge     *Edge
@@ -90,7 +90,8 @@ func (u *upstream) carry(body *attempt) {
 	}
 }
 
-// connectionLost says that a stream ended with its tunnel connection, and not by anything that the agent did to the stream.
+// connectionLost says that a stream ended with its tunnel connection, and not by anything that the
+// agent did to the stream.
 func connectionLost(err error) bool {
 	var refused *tunnel.RefusedError
 	var reset *tunnel.ResetError
@@ -145,8 +146,9 @@ func (u *upstream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// closeIdle ends a stream between two requests: the agent's upstream sees an ordinary end of connection, no abort.
-// It does not wait for the network: a transport that takes leave of an idle stream lets none of its requests go on meanwhile.
+// closeIdle ends a stream between two requests: the agent's upstream sees an ordinary end of
+// connection, no abort. It does not wait for the network: a transport that takes leave of an idle
+// stream lets none of its requests go on meanwhile.
 func (u *upstream) closeIdle() {
 	started := u.edge.background(func() { _ = u.CloseGently(goodbye) })
 	if !started {

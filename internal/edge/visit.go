@@ -11,11 +11,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxHops is how many internal endpoints a connection or request may be forwarded to, one after the other.
+// maxHops is how many internal endpoints a connection or request may be forwarded to, one after the
+// other.
 const maxHops = 8
 
-// arrive finds what the endpoint is at this moment: a connection may be older than the policy that holds now. With an endpoint of agents comes the
-// one that is to serve; nil where there is none, and the policy may still answer. Of cloud endpoints that pool it is the one whose turn it is.
+// arrive finds what the endpoint is at this moment: a connection may be older than the policy that
+// holds now. With an endpoint of agents comes the one that is to serve; nil where there is none,
+// and the policy may still answer. Of cloud endpoints that pool it is the one whose turn it is.
 func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*account.Endpoint, Agent, error) {
 	if ep.Type != account.TypeCloud {
 		agent, err := e.agent(ctx, ep, o, nil)
@@ -33,7 +35,8 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*ac
 	}
 	if e.current.byID != nil {
 		for _, m := range e.shares.next(ctx, ep) {
-			if now, err := e.current.known(ctx, ep.AccountID, m.id); err == nil { // else it was deleted just now, or the store is away
+			// else it was deleted just now, or the store is away
+			if now, err := e.current.known(ctx, ep.AccountID, m.id); err == nil {
 				return now, nil, nil
 			}
 		}
@@ -42,14 +45,17 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*ac
 	return now, nil, err
 }
 
-// follow goes where a policy says: on to another endpoint, or to what serves the connection. The zero Target is the endpoint's own, of which agent
-// was chosen already, or nil.
-func (e *Edge) follow(ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, o *Origin) (next *account.Endpoint, r route, err error) {
+// follow goes where a policy says: on to another endpoint, or to what serves the connection. The
+// zero Target is the endpoint's own, of which agent was chosen already, or nil.
+func (e *Edge) follow(
+	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, o *Origin,
+) (next *account.Endpoint, r route, err error) {
 	switch {
 	case t.InternalURL != "":
 		next, err = e.current.internal(ctx, ep.AccountID, t.InternalURL)
 		if err == nil && (next.Scheme == "tcp") != (ep.Scheme == "tcp") {
-			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme", ep.URL, t.InternalURL)
+			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme", ep.URL,
+				t.InternalURL)
 		}
 	case t.BackendID != "":
 		r, err = e.routeToBackend(ctx, ep, t.BackendID, o)
@@ -96,7 +102,8 @@ func (e *Edge) admit(ctx context.Context, ep *account.Endpoint, o *Origin) (traf
 	return v, nil
 }
 
-// visit does with a request what an endpoint says; hops is the number of internal endpoints that it has passed.
+// visit does with a request what an endpoint says; hops is the number of internal endpoints that it
+// has passed.
 func (x *exchange) visit(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, hops int) {
 	ctx := r.Context()
 	now, agent, err := x.edge.arrive(ctx, ep, x.origin)
@@ -134,7 +141,9 @@ func (x *exchange) visit(w http.ResponseWriter, r *http.Request, ep *account.End
 }
 
 // forward sends a request on as the policy of the endpoint has left it.
-func (x *exchange) forward(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, hops int) {
+func (x *exchange) forward(
+	w http.ResponseWriter, r *http.Request, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, hops int,
+) {
 	next, route, err := x.edge.follow(r.Context(), ep, agent, t, x.origin)
 	switch {
 	case err != nil:

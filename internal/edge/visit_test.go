@@ -124,12 +124,18 @@ func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
 		want         string
 		told         []string
 	}{
-		"past a closed port, with the body": {new(leaves).add(closed).add(live), "POST", "body", 503, "POST body", []string{"b0 down", "b1 up", "b1 503"}},
-		"a status that counts":              {new(leaves).add(live, 503).add(answer(200, "canned")), "GET", "", 200, "canned", []string{"b0 up", "b0 503", "b1 up", "b1 200"}},
-		"a status that counts, of a POST":   {new(leaves).add(live, 503).add(answer(200, "canned")), "POST", "x", 503, "POST x", []string{"b0 up", "b0 503"}},
-		"a status that counts, at the end":  {new(leaves).add(live, 503), "GET", "", 503, "GET ", []string{"b0 up", "b0 503"}},
-		"nobody":                            {new(leaves).add(closed).add(closed), "GET", "", 503, string(account.CodeNoChild), []string{"b0 down", "b1 down"}},
-		"an answer without a body":          {new(leaves).add(answer(204, "not sent")), "POST", "x", 204, "", []string{"b0 up", "b0 204"}},
+		"past a closed port, with the body": {new(leaves).add(closed).add(live), "POST", "body", 503, "POST body",
+			[]string{"b0 down", "b1 up", "b1 503"}},
+		"a status that counts": {new(leaves).add(live, 503).add(answer(200, "canned")), "GET", "", 200, "canned",
+			[]string{"b0 up", "b0 503", "b1 up", "b1 200"}},
+		"a status that counts, of a POST": {new(leaves).add(live, 503).add(answer(200, "canned")), "POST", "x", 503,
+			"POST x", []string{"b0 up", "b0 503"}},
+		"a status that counts, at the end": {new(leaves).add(live, 503), "GET", "", 503, "GET ",
+			[]string{"b0 up", "b0 503"}},
+		"nobody": {new(leaves).add(closed).add(closed), "GET", "", 503,
+			string(account.CodeNoChild), []string{"b0 down", "b1 down"}},
+		"an answer without a body": {new(leaves).add(answer(204, "not sent")), "POST", "x", 204, "",
+			[]string{"b0 up", "b0 204"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,8 +174,9 @@ func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
 		"a backend that is gone":     {cloudEndpoint("", "none"), account.CodeNoTarget},
 		"a policy that lets all by":  {cloudEndpoint("on_http_request: []", ""), account.CodeNoTarget},
 		"an internal one that's not": {cloudEndpoint(forward("http://a.internal"), ""), account.CodeNoInternal},
-		"a policy of other rules":    {cloudEndpoint("on_http_request: [{actions: [{type: from-the-future}]}]", "b"), account.CodePolicyBroken},
-		"no policy at all":           {cloudEndpoint("{{", "b"), account.CodePolicyBroken},
+		"a policy of other rules": {cloudEndpoint("on_http_request: [{actions: [{type: from-the-future}]}]", "b"),
+			account.CodePolicyBroken},
+		"no policy at all": {cloudEndpoint("{{", "b"), account.CodePolicyBroken},
 	} {
 		w := ask(e, c.ep, "GET", "")
 		if w.Code != c.code.Status() || w.Header().Get(account.CodeHeader) != string(c.code) {
@@ -178,11 +185,13 @@ func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// A policy's counters are the URL's: they go on for texts that mean the same, and begin anew with another policy.
+// A policy's counters are the URL's: they go on for texts that mean the same, and begin anew with
+// another policy.
 func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 	t.Parallel()
 	p := newPolicies(slog.New(slog.DiscardHandler), nil)
-	one, same, other := cloudEndpoint("on_http_request: []", ""), cloudEndpoint("# the same\non_http_request: []", ""), cloudEndpoint("on_http_request: [{actions: [{type: deny}]}]", "")
+	one, same, other := cloudEndpoint("on_http_request: []", ""), cloudEndpoint("# the same\non_http_request: []", ""),
+		cloudEndpoint("on_http_request: [{actions: [{type: deny}]}]", "")
 	same.ID = "ep-2" // of a pool
 	get := func(ep *account.Endpoint) any {
 		t.Helper()
@@ -234,7 +243,8 @@ func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
 	}
 	admit := cloudEndpoint("on_http_request: [{actions: [{type: custom-response, config: {status_code: 204}}]}]", "")
 	w := httptest.NewRecorder()
-	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), admit, Origin{Connection: &memory}) // another policy, set meanwhile
+	// another policy, set meanwhile
+	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), admit, Origin{Connection: &memory})
 	if w.Code != 204 || len(memory.said) != 2 {
 		t.Errorf("after a change: %d %s, asked %d times", w.Code, w.Body, len(memory.said))
 	}
@@ -245,15 +255,16 @@ func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, reads := "one", 0
 		var broken error
-		c := &current{log: slog.New(slog.DiscardHandler), all: map[currentKey]*seen{}, byID: func(context.Context, string, string) (*account.Endpoint, error) {
-			reads++
-			if broken != nil {
-				return nil, broken
-			}
-			ep := cloudEndpoint("", "")
-			ep.Name = name
-			return ep, nil
-		}}
+		c := &current{log: slog.New(slog.DiscardHandler), all: map[currentKey]*seen{},
+			byID: func(context.Context, string, string) (*account.Endpoint, error) {
+				reads++
+				if broken != nil {
+					return nil, broken
+				}
+				ep := cloudEndpoint("", "")
+				ep.Name = name
+				return ep, nil
+			}}
 		ask := func(want string) {
 			t.Helper()
 			got, err := c.endpoint(t.Context(), cloudEndpoint("", ""))

@@ -26,8 +26,8 @@ const (
 	prefaceHead        = "PRI * HTTP/2.0\r\n\r\n" // of http2.ClientPreface: what looks like a complete head
 )
 
-// refuse ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken, else with a reset, for an abort must not look like
-// an end. It owns c.
+// refuse ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken,
+// else with a reset, for an abort must not look like an end. It owns c.
 func (f *forwarder) refuse(c connection, to claim, kept *early, why *failure) {
 	if to.scheme != "http" || why.code == "" {
 		reset(c)
@@ -47,8 +47,9 @@ func (f *forwarder) refuse(c connection, to claim, kept *early, why *failure) {
 	discard(c, f.timing.linger)
 }
 
-// discard closes c in the order that lets the client read what was written: closing a connection with unread input makes the kernel send a reset,
-// which takes the answer away from a client that has not read it yet.
+// discard closes c in the order that lets the client read what was written: closing a connection
+// with unread input makes the kernel send a reset, which takes the answer away from a client that
+// has not read it yet.
 func discard(c connection, linger time.Duration) {
 	if c.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(linger))
@@ -62,7 +63,8 @@ func reset(c connection) {
 	_ = c.Close()
 }
 
-// readHead goes on reading until the head of a request is complete, the limit is reached or the time is over.
+// readHead goes on reading until the head of a request is complete, the limit is reached or the
+// time is over.
 func (e *early) readHead(c net.Conn, within time.Duration) {
 	_ = c.SetReadDeadline(time.Now().Add(within))
 	var p [1 << 10]byte
@@ -97,7 +99,8 @@ func goAway(why *failure) []byte {
 	return b.Bytes()
 }
 
-// page returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all others.
+// page returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all
+// others.
 func page(head []byte, why *failure) []byte {
 	status := why.code.Status()
 	contentType, body := "application/json", jsonBody(status, why)
@@ -131,6 +134,8 @@ func jsonBody(status int, why *failure) []byte {
 
 func htmlBody(status int, why *failure) []byte {
 	title := fmt.Sprintf("%d %s", status, http.StatusText(status))
-	return fmt.Appendf(nil, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title></head>\n<body><h1>%s</h1><p>%s</p><p>%s</p></body></html>\n",
+	return fmt.Appendf(nil,
+		"<!doctype html>\n<html lang=\"en\"><head><meta "+
+			"charset=\"utf-8\"><title>%s</title></head>\n<body><h1>%s</h1><p>%s</p><p>%s</p></body></html>\n",
 		title, title, html.EscapeString(why.msg), why.code)
 }

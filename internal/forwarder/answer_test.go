@@ -23,9 +23,10 @@ func TestPage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		head, method, contentType string
 	}{
-		"no Accept":       {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET", "application/json"},
-		"a program":       {"GET / HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", "GET", "application/json"},
-		"a browser":       {"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html,application/xhtml+xml\r\n\r\n", "GET", "text/html; charset=utf-8"},
+		"no Accept": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET", "application/json"},
+		"a program": {"GET / HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", "GET", "application/json"},
+		"a browser": {"GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html,application/xhtml+xml\r\n\r\n", "GET",
+			"text/html; charset=utf-8"},
 		"HEAD":            {"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD", "application/json"},
 		"HTTP/1.0":        {"GET / HTTP/1.0\r\n\r\n", "GET", "application/json"},
 		"half a head":     {"GET / HTTP/1.1\r\nAcc", "GET", "application/json"},
@@ -33,7 +34,8 @@ func TestPage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer([]byte(tt.head), why))), &http.Request{Method: tt.method})
+			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer([]byte(tt.head), why))),
+				&http.Request{Method: tt.method})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +43,8 @@ func TestPage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.StatusCode != 503 || !res.Close || res.Header.Get(account.CodeHeader) != "ERR_FL_3004" || res.Header.Get("Content-Type") != tt.contentType {
+			if res.StatusCode != 503 || !res.Close || res.Header.Get(account.CodeHeader) != "ERR_FL_3004" ||
+				res.Header.Get("Content-Type") != tt.contentType {
 				t.Errorf("got %s, close %v, %s", res.Status, res.Close, res.Header.Get("Content-Type"))
 			}
 			if policy := res.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") {
@@ -62,7 +65,8 @@ func TestPage(t *testing.T) {
 					Status int    `json:"status_code"`
 					Msg    string `json:"msg"`
 				}
-				if err := json.Unmarshal(body, &got); err != nil || got.Code != "ERR_FL_3004" || got.Status != 503 || got.Msg != why.msg {
+				if err := json.Unmarshal(body, &got); err != nil || got.Code != "ERR_FL_3004" || got.Status != 503 ||
+					got.Msg != why.msg {
 					t.Errorf("body %s: %v", body, err)
 				}
 			}
@@ -73,7 +77,8 @@ func TestPage(t *testing.T) {
 func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 	t.Parallel()
 	why := &failure{reasonOffline, account.CodeEndpointOffline, "Offline."}
-	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04", "its beginning": http2.ClientPreface[:18]} {
+	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04",
+		"its beginning": http2.ClientPreface[:18]} {
 		framer := http2.NewFramer(io.Discard, bytes.NewReader(answer([]byte(head), why)))
 		settings, err := framer.ReadFrame()
 		if _, ok := settings.(*http2.SettingsFrame); !ok {

@@ -40,8 +40,9 @@ func (c *caller) release() {
 	c.kept.forget()
 }
 
-// trial is the client's connection in the hands of relay.Join, together with a stream that the edge has not opened yet. Until it has, what the client sends
-// is kept, too, and an abort ends the relaying only: the client's connection goes on, to another trial or to an answer of ours.
+// trial is the client's connection in the hands of relay.Join, together with a stream that the edge
+// has not opened yet. Until it has, what the client sends is kept, too, and an abort ends the
+// relaying only: the client's connection goes on, to another trial or to an answer of ours.
 type trial struct {
 	*caller
 	far     *trialStream
@@ -168,8 +169,9 @@ func (t *trial) Abort() error {
 // isOpen says whether the edge has opened the stream.
 func (t *trial) isOpen() bool { return t.open.Load() }
 
-// end leaves the client's connection as it was before a trial that is over, and says why the stream never opened. An abort may still be under way, that of a
-// context when relay.Join has returned: it is without effect from now on.
+// end leaves the client's connection as it was before a trial that is over, and says why the stream
+// never opened. An abort may still be under way, that of a context when relay.Join has returned: it
+// is without effect from now on.
 func (t *trial) end() error {
 	t.mu.Lock()
 	t.over = true
@@ -221,7 +223,8 @@ func (s *trialStream) Next() ([]byte, error) {
 	return p, err
 }
 
-// CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end of a client that it has finished with.
+// CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end
+// of a client that it has finished with.
 func (s *trialStream) CloseWrite() error {
 	if s.near.to.scheme == "http" && s.PeerEnded() {
 		return s.CloseWriteLater()

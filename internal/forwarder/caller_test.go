@@ -56,7 +56,8 @@ func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
 	_ = c.CloseWrite()
-	if res, body := response(t, c); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_FL_3001") {
+	if res, body := response(t, c); res.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "ERR_FL_3001") {
 		t.Errorf("got %s %s", res.Status, body)
 	}
 }

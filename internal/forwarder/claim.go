@@ -23,15 +23,17 @@ func (o owner) url() string {
 	return account.EndpointURL{Scheme: o.scheme, Host: o.host, Port: o.port}.String()
 }
 
-// claim is one port's owner, and the endpoint that its streams name: the first of those with this URL; the edge chooses among a pool. Without
-// any, the port is served as an endpoint whose agent is offline.
+// claim is one port's owner, and the endpoint that its streams name: the first of those with this
+// URL; the edge chooses among a pool. Without any, the port is served as an endpoint whose agent is
+// offline.
 type claim struct {
 	owner
 	endpointID string
 }
 
-// claims says which ports to listen on, and for whom. Should several objects hold one port, the oldest has it, even when it is only at rest there: a
-// pod may still have an old connection in mind. A port at rest has no listener.
+// claims says which ports to listen on, and for whom. Should several objects hold one port, the
+// oldest has it, even when it is only at rest there: a pod may still have an old connection in
+// mind. A port at rest has no listener.
 func claims(objects []*v1alpha1.BoundEndpoint) map[int]claim {
 	held := make(map[int32]struct{}, len(objects))
 	result := make(map[int]claim, len(objects))
@@ -51,7 +53,8 @@ func claims(objects []*v1alpha1.BoundEndpoint) map[int]claim {
 	return result
 }
 
-// older orders by age; objects of the same second by name, so that all forwarders and the manager agree.
+// older orders by age; objects of the same second by name, so that all forwarders and the manager
+// agree.
 func older(a, b *v1alpha1.BoundEndpoint) int {
 	return cmp.Or(
 		a.CreationTimestamp.Truncate(time.Second).Compare(b.CreationTimestamp.Truncate(time.Second)),

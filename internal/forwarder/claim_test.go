@@ -24,14 +24,16 @@ func TestClaims(t *testing.T) {
 	}
 	twoPorts := bep("db", "prod", "http", 80, 10001, "ep-http")
 	twoPorts.Spec.Ports = append(twoPorts.Spec.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 10002})
-	twoPorts.Spec.Endpoints = append(twoPorts.Spec.Endpoints, v1alpha1.EndpointRef{ID: "ep-tcp", URL: "tcp://db.prod:5432"})
+	twoPorts.Spec.Endpoints = append(twoPorts.Spec.Endpoints,
+		v1alpha1.EndpointRef{ID: "ep-tcp", URL: "tcp://db.prod:5432"})
 	onePortResting := twoPorts.DeepCopy()
 	onePortResting.Spec.Ports[0].State = v1alpha1.StateReleased
 	pool := bep("api", "demo", "http", 80, 10001, "ep-1")
 	pool.Spec.Endpoints = append(pool.Spec.Endpoints, v1alpha1.EndpointRef{ID: "ep-2", URL: "http://api.demo"})
 	odd := bep("api", "demo", "http", 80, 10001, "")
 	odd.Spec.Endpoints = []v1alpha1.EndpointRef{
-		{ID: "ep-junk", URL: "::junk"}, {ID: "ep-other-port", URL: "http://api.demo:81"}, {ID: "ep-other-scheme", URL: "tcp://api.demo:80"}, {ID: "ep-good", URL: "http://API.demo"},
+		{ID: "ep-junk", URL: "::junk"}, {ID: "ep-other-port", URL: "http://api.demo:81"},
+		{ID: "ep-other-scheme", URL: "tcp://api.demo:80"}, {ID: "ep-good", URL: "http://API.demo"},
 	}
 
 	api := owner{"http", "api.demo", 80}
@@ -39,23 +41,29 @@ func TestClaims(t *testing.T) {
 		objects []*v1alpha1.BoundEndpoint
 		want    map[int]claim
 	}{
-		"nothing":                               {nil, map[int]claim{}},
-		"one":                                   {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "ep-1")}, map[int]claim{10001: {api, "ep-1"}}},
-		"released":                              {[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))}, map[int]claim{}},
-		"without endpoint, within removalDelay": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "")}, map[int]claim{10001: {api, ""}}},
+		"nothing": {nil, map[int]claim{}},
+		"one": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "ep-1")},
+			map[int]claim{10001: {api, "ep-1"}}},
+		"released": {
+			[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))}, map[int]claim{}},
+		"without endpoint, within removalDelay": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "")},
+			map[int]claim{10001: {api, ""}}},
 		"two ports of one hostname": {[]*v1alpha1.BoundEndpoint{twoPorts}, map[int]claim{
 			10001: {owner{"http", "db.prod", 80}, "ep-http"}, 10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
-		"one of two ports at rest":     {[]*v1alpha1.BoundEndpoint{onePortResting}, map[int]claim{10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
+		"one of two ports at rest": {[]*v1alpha1.BoundEndpoint{onePortResting},
+			map[int]claim{10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
 		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]claim{10001: {api, "ep-1"}}},
 		"odd endpoints stop nothing":   {[]*v1alpha1.BoundEndpoint{odd}, map[int]claim{10001: {api, "ep-good"}}},
 		"one port, two objects: the older has it": {[]*v1alpha1.BoundEndpoint{
-			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000), aged(bep("api", "demo", "http", 80, 10001, "ep-old"), 1000)},
+			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
+			aged(bep("api", "demo", "http", 80, 10001, "ep-old"), 1000)},
 			map[int]claim{10001: {api, "ep-old"}}},
 		"one port, two objects of one second: by name": {[]*v1alpha1.BoundEndpoint{
 			bep("zoo", "demo", "http", 80, 10001, "ep-z"), bep("api", "demo", "http", 80, 10001, "ep-a")},
 			map[int]claim{10001: {api, "ep-a"}}},
 		"a port at rest is nobody else's": {[]*v1alpha1.BoundEndpoint{
-			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000), released(aged(bep("api", "demo", "http", 80, 10001, ""), 1000))},
+			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
+			released(aged(bep("api", "demo", "http", 80, 10001, ""), 1000))},
 			map[int]claim{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,9 @@ type clusterSource struct {
 	observed map[types.UID]*v1alpha1.BoundEndpoint
 }
 
-func newClusterSource(config *rest.Config, namespace, release string, owns func(metav1.Object) bool) (*clusterSource, error) {
+func newClusterSource(
+	config *rest.Config, namespace, release string, owns func(metav1.Object) bool,
+) (*clusterSource, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("registering kinds: %w", err)
@@ -62,10 +64,12 @@ func newClusterSource(config *rest.Config, namespace, release string, owns func(
 	if owns == nil {
 		owns = func(metav1.Object) bool { return true }
 	}
-	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, namespace: namespace, release: release, owns: owns}, nil
+	return &clusterSource{bindings: bindings, slices: slices, namespaces: namespaces, namespace: namespace,
+		release: release, owns: owns}, nil
 }
 
-// Watch implements Source. Lists and watches that fail, a CRD that is missing included, are retried with a back-off.
+// Watch implements Source. Lists and watches that fail, a CRD that is missing included, are retried
+// with a back-off.
 func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	dirty := make(chan struct{}, 1)
 	mark := func() {
@@ -78,7 +82,8 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	if err != nil {
 		return err
 	}
-	operators, err := s.informer("kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release), &v1alpha1.KubernetesOperator{}, mark)
+	operators, err := s.informer("kubernetesoperators", fields.OneTermEqualSelector("metadata.name", s.release),
+		&v1alpha1.KubernetesOperator{}, mark)
 	if err != nil {
 		return err
 	}
@@ -99,8 +104,12 @@ func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	}
 }
 
-func (s *clusterSource) informer(resource string, which fields.Selector, kind runtime.Object, mark func()) (cache.SharedInformer, error) {
-	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) { o.FieldSelector = which.String() })
+func (s *clusterSource) informer(
+	resource string, which fields.Selector, kind runtime.Object, mark func(),
+) (cache.SharedInformer, error) {
+	lw := cache.NewFilteredListWatchFromClient(s.bindings, resource, s.namespace, func(o *metav1.ListOptions) {
+		o.FieldSelector = which.String()
+	})
 	informer := cache.NewSharedInformer(lw, kind, 0)
 	if err := informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
@@ -128,8 +137,8 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// objects returns the BoundEndpoints as the manager observed them, so that what another wrote opens no port. One whose
-// spec has changed since is taken as it was.
+// objects returns the BoundEndpoints as the manager observed them, so that what another wrote opens
+// no port. One whose spec has changed since is taken as it was.
 func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	var result Objects
 	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
@@ -186,7 +195,8 @@ func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
-// names says whether the slice sends connections to one of the addresses. An absent condition means ready, as the API has it.
+// names says whether the slice sends connections to one of the addresses. An absent condition means
+// ready, as the API has it.
 func names(slice *discoveryv1.EndpointSlice, podIPs []netip.Addr) bool {
 	for _, endpoint := range slice.Endpoints {
 		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {

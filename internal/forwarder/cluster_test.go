@@ -48,7 +48,9 @@ func newCluster(t *testing.T, config *rest.Config, namespace string) *cluster {
 	for _, ns := range []string{namespace, namespace + "-other"} {
 		k.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
-	k.source, err = newClusterSource(config, namespace, "release-1", func(o metav1.Object) bool { return o.GetLabels()["ours"] == "yes" })
+	k.source, err = newClusterSource(config, namespace, "release-1", func(o metav1.Object) bool {
+		return o.GetLabels()["ours"] == "yes"
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +97,9 @@ func (k *cluster) observe(b *v1alpha1.BoundEndpoint) {
 }
 
 func servicesReady(generation int64) metav1.Condition {
-	return metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionTrue, ObservedGeneration: generation,
-		Reason: v1alpha1.ReasonProjected, LastTransitionTime: metav1.Now()}
+	return metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionTrue,
+		ObservedGeneration: generation,
+		Reason:             v1alpha1.ReasonProjected, LastTransitionTime: metav1.Now()}
 }
 
 func TestRealWatch(t *testing.T) {
@@ -167,7 +170,8 @@ func (k *cluster) listed() {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-abc"}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{
-			{Addresses: []string{"10.0.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}},
+			{Addresses: []string{"10.0.0.7"},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}},
 			{Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
 			{Addresses: []string{"10.0.0.9"}},
 		},
@@ -180,11 +184,13 @@ func (k *cluster) listed() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	six := slice.DeepCopy()
-	six.ObjectMeta, six.AddressType = metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-six"}, discoveryv1.AddressTypeIPv6
+	six.ObjectMeta, six.AddressType = metav1.ObjectMeta{Namespace: "fairlead", Name: "ep-1-six"},
+		discoveryv1.AddressTypeIPv6
 	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd00::8"}}}
 	k.create(six)
 	for ips, want := range map[string]bool{
-		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true, "fd00::7": false, "10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
+		"10.0.0.7": false, "10.0.0.8": true, "10.0.0.9": true, "10.0.0.10": false, "fd00:0::0008": true, "fd00::7": false,
+		"10.0.0.7,fd00::8": true, "10.0.0.7,fd00::7": false,
 	} {
 		var parsed []netip.Addr
 		for ip := range strings.SplitSeq(ips, ",") {
@@ -196,7 +202,8 @@ func (k *cluster) listed() {
 	}
 }
 
-// removed checks what counts as a namespace that is being deleted. Nothing ends namespaces here, so this one stays Terminating.
+// removed checks what counts as a namespace that is being deleted. Nothing ends namespaces here, so
+// this one stays Terminating.
 func (k *cluster) removed(config *rest.Config) {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -232,10 +239,12 @@ func (k *cluster) removed(config *rest.Config) {
 	check("a namespace that must not be read", source(stranger, "fairlead"), false, false)
 }
 
-// A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the same.
+// A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the
+// same.
 func TestWatchWaitsForTheCluster(t *testing.T) {
 	t.Parallel()
-	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead", "release-1", nil)
+	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead",
+		"release-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

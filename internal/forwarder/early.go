@@ -6,12 +6,14 @@ package forwarder
 import "sync"
 
 const (
-	earlyLimit = 64 << 10 // bytes of a client that are kept until its stream is open; what is read last may be more by one buffer
-	earlyRead  = 4 << 10  // what a request usually fits in
+	// bytes of a client that are kept until its stream is open; what is read last may be more by one
+	// buffer
+	earlyLimit = 64 << 10
+	earlyRead  = 4 << 10 // what a request usually fits in
 )
 
-// early is what a client sent before its stream was open. It is kept so that it can be sent again on another session, and so that a request
-// can be answered here.
+// early is what a client sent before its stream was open. It is kept so that it can be sent again
+// on another session, and so that a request can be answered here.
 type early struct {
 	buf   []byte
 	eof   bool             // the client has sent everything

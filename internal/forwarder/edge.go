@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// edge keeps the session with the service's edge: as which operator, with which token, for how long. Its methods are safe for concurrent use.
+// edge keeps the session with the service's edge: as which operator, with which token, for how
+// long. Its methods are safe for concurrent use.
 type edge struct {
 	config        tunnel.ClientConfig
 	log           *slog.Logger
@@ -45,7 +46,8 @@ type edge struct {
 
 func newEdge(o *Options, retry time.Duration, statusChanged func(), told func(tunnel.RequestLine)) *edge {
 	e := &edge{
-		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged, since: time.Now(),
+		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
+		since:    time.Now(),
 		responds: make(chan struct{}), renewed: make(chan struct{}), changed: make(chan struct{}),
 		wasUp: make(chan struct{}),
 	}
@@ -133,7 +135,8 @@ func (e *edge) renew() {
 	e.renewed = make(chan struct{})
 }
 
-// run keeps a session for as long as ctx lives. What the edge refuses for good it is asked again: the token may be repaired at any time.
+// run keeps a session for as long as ctx lives. What the edge refuses for good it is asked again:
+// the token may be repaired at any time.
 func (e *edge) run(ctx context.Context) error {
 	for {
 		ready, changed := e.ready()
@@ -216,7 +219,8 @@ func (e *edge) hello() tunnel.Hello {
 	defer e.mu.Unlock()
 	e.readToken()
 	return tunnel.Hello{
-		Role: tunnel.RoleForwarder, Token: e.token, ClientVersion: version.String(), OS: runtime.GOOS, InstanceID: e.instanceID, OperatorID: e.operatorID,
+		Role: tunnel.RoleForwarder, Token: e.token, ClientVersion: version.String(), OS: runtime.GOOS,
+		InstanceID: e.instanceID, OperatorID: e.operatorID,
 	}
 }
 
@@ -237,7 +241,8 @@ func (e *edge) up(_ context.Context, s *tunnel.Session) error {
 	return s.Drain(time.Until(until))
 }
 
-// setOperatorID says as which operator to speak. A session under another id is ended; the client comes back with the new one.
+// setOperatorID says as which operator to speak. A session under another id is ended; the client
+// comes back with the new one.
 func (e *edge) setOperatorID(id string) {
 	e.mu.Lock()
 	if id == "" || id == e.operatorID {
@@ -256,7 +261,8 @@ func (e *edge) setOperatorID(id string) {
 	}
 }
 
-// drain tells the edge, and every later session, that this forwarder stops within d: responses end their connections, while new ones are still taken.
+// drain tells the edge, and every later session, that this forwarder stops within d: responses end
+// their connections, while new ones are still taken.
 func (e *edge) drain(d time.Duration) {
 	e.mu.Lock()
 	e.drainUntil = time.Now().Add(d)
@@ -278,7 +284,8 @@ func (e *edge) note(err error) {
 	e.setErr(ownAddress.ReplaceAllString(err.Error(), "$1 "))
 }
 
-// ownAddress is the address of our end in the text of a connection's error: its port differs from try to try, and equal causes shall give equal texts.
+// ownAddress is the address of our end in the text of a connection's error: its port differs from
+// try to try, and equal causes shall give equal texts.
 var ownAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
 
 func (e *edge) setErr(text string) {
@@ -304,7 +311,8 @@ func (e *edge) status() SessionStatus {
 	session := e.session()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address, OperatorID: e.operatorID, Error: e.lastErr}
+	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address,
+		OperatorID: e.operatorID, Error: e.lastErr}
 	if session != nil {
 		st.ID, st.AccountID, st.Error = session.ID(), session.Welcome().AccountID, ""
 		if _, mute := session.Unresponsive(); mute {

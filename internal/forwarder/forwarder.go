@@ -36,8 +36,10 @@ type forwarder struct {
 	draining atomic.Bool
 }
 
-// Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no longer come, waits for its connections, at most
-// DrainTimeout, and returns nil. When its namespace is being deleted, it leaves at once. An error says that it could not start, or that one of its own listen addresses failed.
+// Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no
+// longer come, waits for its connections, at most DrainTimeout, and returns nil. When its namespace
+// is being deleted, it leaves at once. An error says that it could not start, or that one of its
+// own listen addresses failed.
 func Run(ctx context.Context, o Options) error {
 	f, err := newForwarder(o, defaultTiming())
 	if err != nil {
@@ -50,9 +52,11 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("forwarder: %w", err)
 	}
-	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}), stopping: make(chan struct{})}
+	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}),
+		stopping: make(chan struct{})}
 	f.removal.known = make(chan struct{})
-	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t, changed: f.changes.light, byPort: map[int]*listener{}}
+	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t,
+		changed: f.changes.light, byPort: map[int]*listener{}}
 	f.edge = newEdge(&o, t.edgeRetry, f.changes.light, f.listeners.told)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	const up = "1 while there is a session with the edge, and it responds."
@@ -119,8 +123,8 @@ func (f *forwarder) update(o Objects) {
 	}
 }
 
-// becomeReady decides when the forwarder is ready for the first time. It never takes that back: without the edge, an answer of ours is better than a
-// refused connection.
+// becomeReady decides when the forwarder is ready for the first time. It never takes that back:
+// without the edge, an answer of ours is better than a refused connection.
 func (f *forwarder) becomeReady(ctx context.Context) error {
 	select {
 	case <-f.synced:

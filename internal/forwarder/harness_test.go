@@ -58,7 +58,8 @@ func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st 
 	defer certificate.Close()
 	e := &fakeEdge{
 		t: t, handle: handle, roots: x509.NewCertPool(),
-		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100), streams: make(chan tunnel.OpenHeader, 5000),
+		hellos: make(chan tunnel.Hello, 100), up: make(chan *tunnel.Session, 100),
+		streams: make(chan tunnel.OpenHeader, 5000),
 	}
 	e.roots.AddCert(certificate.Certificate())
 	ln, err := net.Listen("tcp", addr)
@@ -67,7 +68,8 @@ func startEdgeAt(t *testing.T, addr string, handle func(ctx context.Context, st 
 	}
 	e.addr = ln.Addr().String()
 	config := &tls.Config{
-		Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS13, NextProtos: []string{tunnel.ALPN}, DynamicRecordSizingDisabled: true,
+		Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS13, NextProtos: []string{tunnel.ALPN},
+		DynamicRecordSizingDisabled: true,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	server := tunnel.NewServer(tunnel.ServerConfig{Handler: e, Logger: slog.New(slog.DiscardHandler)})
@@ -224,7 +226,8 @@ func quick() timing {
 	return t
 }
 
-// start runs a forwarder that speaks to the edge. It listens on ports of the system's choice on loopback, see dial.
+// start runs a forwarder that speaks to the edge. It listens on ports of the system's choice on
+// loopback, see dial.
 func start(t *testing.T, e *fakeEdge, timing timing) *running {
 	t.Helper()
 	r := &running{t: t, source: newFakeSource(), done: make(chan error, 1), token: filepath.Join(t.TempDir(), "authtoken")}
@@ -232,7 +235,8 @@ func start(t *testing.T, e *fakeEdge, timing timing) *running {
 		t.Fatal(err)
 	}
 	f, err := newForwarder(Options{
-		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1", PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
+		EdgeAddress: e.addr, TLS: &tls.Config{RootCAs: e.roots}, AuthtokenFile: r.token, InstanceID: "pod-1",
+		PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: r.source,
 	}, timing)
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +322,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 // bep makes a BoundEndpoint of one port, served by one endpoint, or by none when id is empty.
 func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1alpha1.BoundEndpoint {
-	b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Name: host + "." + namespace, CreationTimestamp: metav1.Unix(1_800_000_000, 0)}}
+	b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Name: host + "." + namespace,
+		CreationTimestamp: metav1.Unix(1_800_000_000, 0)}}
 	b.Spec = v1alpha1.BoundEndpointSpec{
 		Service: host, Namespace: namespace, ProjectionID: "ep-projection", State: v1alpha1.StateBound,
 		Ports: []v1alpha1.BoundPort{{Port: port, Scheme: scheme, TargetPort: targetPort}},

@@ -41,7 +41,8 @@ type server struct {
 	http *http.Server
 }
 
-// servers opens the listeners for health and metrics, so that a taken port is an error at the start.
+// servers opens the listeners for health and metrics, so that a taken port is an error at the
+// start.
 func (f *forwarder) servers(ctx context.Context) (health, metrics *server, err error) {
 	if health, err = newServer(ctx, f.options.HealthAddr, f.healthHandler()); err != nil {
 		return nil, nil, fmt.Errorf("listening for health checks: %w", err)
@@ -67,7 +68,8 @@ func newServer(ctx context.Context, addr string, h http.Handler) (*server, error
 }
 
 func httpServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
 }
 
 // run serves until ctx is done.

@@ -36,7 +36,8 @@ func TestStreamsNameThePodThatCalls(t *testing.T) {
 	if pod := call(); pod != nil {
 		t.Errorf("pod %+v, though it is unknown", pod)
 	}
-	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default", Annotations: map[string]string{"team": "red"}}
+	want := tunnel.PodIdentity{Namespace: "demo", Name: "caller", ServiceAccount: "default",
+		Annotations: map[string]string{"team": "red"}}
 	known.Store(&want)
 	if pod := call(); pod == nil || !reflect.DeepEqual(*pod, want) {
 		t.Errorf("pod %+v", pod)

@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepAlive makes accepted connections ask whether their clients are still there. They inherit it from the port (tcp(7) of Linux), which spares each of them
-// four system calls. Only a plain TCP socket hands it on, and pods speak no Multipath TCP. They also inherit that closing them is a reset: if this process
-// is killed while they wait for a session, their clients shall not read an end.
+// keepAlive makes accepted connections ask whether their clients are still there. They inherit it
+// from the port (tcp(7) of Linux), which spares each of them four system calls. Only a plain TCP
+// socket hands it on, and pods speak no Multipath TCP. They also inherit that closing them is a
+// reset: if this process is killed while they wait for a session, their clients shall not read an
+// end.
 func keepAlive(config *net.ListenConfig) {
 	config.SetMultipathTCP(false)
 	config.KeepAlive = -1 // Go sets none

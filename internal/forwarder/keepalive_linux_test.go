@@ -45,7 +45,8 @@ func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
 		}
 		for _, o := range []struct{ level, name, want int }{
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 30},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4}, {unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		} {
 			_ = raw.Control(func(fd uintptr) {
 				if got, err := unix.GetsockoptInt(int(fd), o.level, o.name); got != o.want || err != nil {

@@ -9,5 +9,6 @@ import "net"
 
 // keepAlive makes accepted connections ask whether their clients are still there.
 func keepAlive(config *net.ListenConfig) {
-	config.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveProbes}
+	config.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval,
+		Count: keepAliveProbes}
 }

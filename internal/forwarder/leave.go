@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// leave goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too. Readiness stays: Kubernetes itself marks the pods that
-// it stops, and a readiness that fails makes it refuse the connections that are still on their way. When the installation is being removed, leave returns
-// as soon as it knows: nothing will come any more.
+// leave goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too.
+// Readiness stays: Kubernetes itself marks the pods that it stops, and a readiness that fails makes
+// it refuse the connections that are still on their way. When the installation is being removed,
+// leave returns as soon as it knows: nothing will come any more.
 //
-// Kubernetes takes a pod out of 20 EndpointSlices a second, one for each hostname, so with thousands of them leaving takes minutes. Leaving and draining
-// have one time together; leave returns what is left of it to drain.
+// Kubernetes takes a pod out of 20 EndpointSlices a second, one for each hostname, so with
+// thousands of them leaving takes minutes. Leaving and draining have one time together; leave
+// returns what is left of it to drain.
 func (f *forwarder) leave(ctx context.Context) (drain time.Duration) {
 	begun, together := time.Now(), f.timing.leaveTimeout+f.options.DrainTimeout
 	f.draining.Store(true)
@@ -28,8 +30,9 @@ func (f *forwarder) leave(ctx context.Context) (drain time.Duration) {
 	return min(f.options.DrainTimeout, together-time.Since(begun))
 }
 
-// awaitUnlisted waits until the EndpointSlices no longer name this pod, or cannot be read for long enough, and kube-proxy has had the time to follow them;
-// or until ctx is done or the installation is being removed.
+// awaitUnlisted waits until the EndpointSlices no longer name this pod, or cannot be read for long
+// enough, and kube-proxy has had the time to follow them; or until ctx is done or the installation
+// is being removed.
 func (f *forwarder) awaitUnlisted(ctx context.Context) {
 	lastRead := time.Now()
 	for {
@@ -47,7 +50,8 @@ func (f *forwarder) awaitUnlisted(ctx context.Context) {
 		}
 		if !f.stay(ctx, f.timing.slicesEvery) {
 			if ctx.Err() != nil {
-				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after", f.timing.leaveTimeout+f.options.DrainTimeout)
+				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after",
+					f.timing.leaveTimeout+f.options.DrainTimeout)
 			}
 			return
 		}
@@ -74,8 +78,9 @@ func (f *forwarder) listed(ctx context.Context) (bool, error) {
 	return f.options.Source.Listed(ctx, f.options.PodIPs)
 }
 
-// finish closes the listeners and waits for the connections. Those that outlive the drain are aborted, and so are those that are left soon after it is known
-// that the installation is being removed.
+// finish closes the listeners and waits for the connections. Those that outlive the drain are
+// aborted, and so are those that are left soon after it is known that the installation is being
+// removed.
 func (f *forwarder) finish(drain time.Duration) {
 	f.listeners.close()
 	ctx, cancel := context.WithTimeout(context.Background(), drain)

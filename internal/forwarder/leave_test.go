@@ -15,7 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// leaving is a case of when a forwarder that is told to stop learns that its installation is being removed, and what it does then.
+// leaving is a case of when a forwarder that is told to stop learns that its installation is being
+// removed, and what it does then.
 type leaving struct {
 	listed        func() (bool, error)
 	removed       func(ctx context.Context, since time.Duration) (bool, error)
@@ -37,10 +38,12 @@ func leavings() map[string]leaving {
 		"before the order to stop":     {still, removedAfter(0), long, 0, 2 * time.Second, 1},
 		"with a shorter drain":         {still, removedAfter(0), time.Second, 0, time.Second, 1},
 		"while EndpointSlices name it": {still, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
-		"while they cannot be read":    {unreadable, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
-		"while kube-proxy follows":     {unlisted, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
-		"as the last thing of leaving": {unlisted, removedAfter(9 * time.Second), long, 10 * time.Second, 12 * time.Second, 1},
-		"never":                        {unlisted, removedAfter(time.Hour), long, 10 * time.Second, 10*time.Second + long, 0},
+		"while they cannot be read": {unreadable, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second,
+			1},
+		"while kube-proxy follows": {unlisted, removedAfter(5 * time.Second), long, 6 * time.Second, 8 * time.Second, 1},
+		"as the last thing of leaving": {unlisted, removedAfter(9 * time.Second), long, 10 * time.Second, 12 * time.Second,
+			1},
+		"never": {unlisted, removedAfter(time.Hour), long, 10 * time.Second, 10*time.Second + long, 0},
 		"an error, whatever comes with it": {
 			unlisted, func(context.Context, time.Duration) (bool, error) { return true, errors.New("forbidden") }, long,
 			10 * time.Second, 10*time.Second + long, 0,
@@ -49,8 +52,10 @@ func leavings() map[string]leaving {
 			unlisted, func(ctx context.Context, _ time.Duration) (bool, error) { <-ctx.Done(); return true, ctx.Err() }, long,
 			10 * time.Second, 10*time.Second + long, 0,
 		},
-		"while connections drain": {unlisted, removedAfter(5 * time.Minute), long, 10 * time.Second, 5*time.Minute + 2*time.Second, 1},
-		"at the end of the drain": {unlisted, removedAfter(long + 7*time.Second), long, 10 * time.Second, 10*time.Second + long, 1},
+		"while connections drain": {unlisted, removedAfter(5 * time.Minute), long, 10 * time.Second,
+			5*time.Minute + 2*time.Second, 1},
+		"at the end of the drain": {unlisted, removedAfter(long + 7*time.Second), long, 10 * time.Second,
+			10*time.Second + long, 1},
 		"a credential that is refused in passing": {
 			unlisted, func(_ context.Context, since time.Duration) (bool, error) {
 				if since%(12*time.Second) >= 10*time.Second {
@@ -68,12 +73,15 @@ func leavings() map[string]leaving {
 			}, long, LeaveTimeout + long, LeaveTimeout + long, 0,
 		},
 		"a credential that is refused for good": {
-			still, func(context.Context, time.Duration) (bool, error) { return false, unauthorized }, long, 10 * time.Second, 12 * time.Second, 1,
+			still, func(context.Context, time.Duration) (bool, error) {
+				return false, unauthorized
+			}, long, 10 * time.Second, 12 * time.Second, 1,
 		},
 	}
 }
 
-// A namespace that is being deleted waits for its pods, and for minutes when they are not gone within about 5 s.
+// A namespace that is being deleted waits for its pods, and for minutes when they are not gone
+// within about 5 s.
 func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, tt := range leavings() {
@@ -111,8 +119,9 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 	}
 }
 
-// Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is told to stop, whatever its credential is worth then. One that is
-// refused while nobody stops it says nothing.
+// Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is told
+// to stop, whatever its credential is worth then. One that is refused while nobody stops it says
+// nothing.
 func TestRemovedNamespaceIsKnownBeforeTheOrderToStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -74,8 +74,9 @@ type listener struct {
 	err error        // why it fails
 }
 
-// apply makes the listeners those of the claims. Every new one has been tried when it returns. A listener whose port went to another owner is closed
-// first, and whatever its queue still holds is reset with it.
+// apply makes the listeners those of the claims. Every new one has been tried when it returns. A
+// listener whose port went to another owner is closed first, and whatever its queue still holds is
+// reset with it.
 func (s *listeners) apply(claims map[int]claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +145,8 @@ func (s *listeners) close() {
 	clear(s.byPort)
 }
 
-// wait returns when everything that was accepted has ended, or when ctx is done. Call it after close.
+// wait returns when everything that was accepted has ended, or when ctx is done. Call it after
+// close.
 func (s *listeners) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { s.conns.Wait(); close(done) }()
@@ -192,7 +194,8 @@ func (l *listener) run() {
 	l.accept(l.current())
 }
 
-// accept serves connections until the listener is closed. Errors such as a lack of descriptors pass; they are waited out.
+// accept serves connections until the listener is closed. Errors such as a lack of descriptors
+// pass; they are waited out.
 func (l *listener) accept(ln net.Listener) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	pause := first

@@ -56,9 +56,12 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func newTestListeners(listen func(context.Context, int) (net.Listener, error), serve func(connection, *claim, *portStats)) *listeners {
+func newTestListeners(
+	listen func(context.Context, int) (net.Listener, error), serve func(connection, *claim, *portStats),
+) *listeners {
 	return &listeners{
-		listen: listen, serve: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(), changed: func() {}, byPort: map[int]*listener{},
+		listen: listen, serve: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(),
+		changed: func() {}, byPort: map[int]*listener{},
 	}
 }
 
@@ -162,7 +165,8 @@ func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
-	// A fixed port: a new listener must get the very port that the old one had. On an address of its own, no other test can get it in between.
+	// A fixed port: a new listener must get the very port that the old one had. On an address of its
+	// own, no other test can get it in between.
 	const host = "127.0.9.1"
 	probe, err := net.Listen("tcp", host+":0")
 	if err != nil {
@@ -174,7 +178,8 @@ func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 		return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(p)))
 	}
 	who := func(name, id string) Objects {
-		return Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep(name, "demo", "http", 80, int32(port), id)}}
+		return Objects{OperatorID: "ko-1",
+			BoundEndpoints: []*v1alpha1.BoundEndpoint{bep(name, "demo", "http", 80, int32(port), id)}}
 	}
 	for i := range 20 {
 		name, id := "host"+strconv.Itoa(i), "ep-"+strconv.Itoa(i)
@@ -224,7 +229,8 @@ func TestIPv4AndIPv6(t *testing.T) {
 	e := startEdgeAt(t, "[::1]:0", respond)
 	r := start(t, e, quick())
 	r.listeners.listen = listen // the real one
-	r.source.say(Objects{OperatorID: "ko-1", BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})
+	r.source.say(Objects{OperatorID: "ko-1",
+		BoundEndpoints: []*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, int32(port), "ep-1")}})
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		c := dial(t, net.JoinHostPort(ip, strconv.Itoa(port)))
 		if res, body := get(t, c, "/"+ip); res.StatusCode != 200 || body != "/"+ip {

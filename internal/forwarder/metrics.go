@@ -29,13 +29,15 @@ const (
 	reasonAborted   reason = "aborted"        // either side broke off an open connection
 )
 
-// What the edge tells of http requests, besides offline and upstream. The connection had been opened, so no metric of this process counts it.
+// What the edge tells of http requests, besides offline and upstream. The connection had been
+// opened, so no metric of this process counts it.
 const (
 	reasonUpstreamBroken reason = "upstream_broken" // the upstream broke off before it had answered
 	reasonAgentSilent    reason = "agent_silent"    // the agent did not answer in time
 )
 
-// metrics are what the forwarder counts, by hostname. A hostname's series go when the hostname goes.
+// metrics are what the forwarder counts, by hostname. A hostname's series go when the hostname
+// goes.
 type metrics struct {
 	registry    *prometheus.Registry
 	connections *prometheus.CounterVec
@@ -56,12 +58,14 @@ func newMetrics() *metrics {
 		active: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fairlead_forwarder_connections_active", Help: "Connections being served."}, label),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fairlead_forwarder_bytes_total", Help: "Bytes of ended connections, from the client (in) and to it (out)."}, append(label, "direction")),
+			Name: "fairlead_forwarder_bytes_total", Help: "Bytes of ended connections, from the client (in) and to it (out)."},
+			append(label, "direction")),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fairlead_forwarder_errors_total", Help: "Connections that failed, by reason."}, append(label, "reason")),
 		hosts: map[string]*hostStats{},
 	}
-	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.connections, m.active, m.bytes, m.errors, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -111,7 +115,8 @@ func (m *metrics) keep(names map[string]struct{}) {
 		}
 		h.gone.Store(true)
 		delete(m.hosts, name)
-		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes, m.errors} {
+		for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{m.connections, m.active, m.bytes,
+			m.errors} {
 			vec.DeletePartialMatch(prometheus.Labels{"hostname": name})
 		}
 	}

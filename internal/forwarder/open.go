@@ -17,14 +17,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// failure is why a connection did not get through: for the metric, and for the client if it speaks HTTP.
+// failure is why a connection did not get through: for the metric, and for the client if it speaks
+// HTTP.
 type failure struct {
 	reason reason
 	code   account.Code
 	msg    string // a sentence that is safe to show
 }
 
-// serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are moved: that of an idle connection stays small.
+// serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are
+// moved: that of an idle connection stays small.
 func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
 	stack.Small()
 	stats.begin()
@@ -50,12 +52,14 @@ func (f *forwarder) newCaller(c connection, to *claim, stats *portStats) *caller
 	}
 	cl.hold = cl.came.Add(min(f.timing.hold, f.timing.open))
 	cl.header = tunnel.OpenHeader{
-		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(), Pod: f.identify(c, cl.hold),
+		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(),
+		Pod: f.identify(c, cl.hold),
 	}
 	return cl
 }
 
-// open opens a stream on the session that there is, or comes within the hold, and on the next one should that break just then. Without one it returns nil.
+// open opens a stream on the session that there is, or comes within the hold, and on the next one
+// should that break just then. Without one it returns nil.
 func (f *forwarder) open(c *caller) *trial {
 	for {
 		st, session := f.openOnce(c)
@@ -99,7 +103,8 @@ func (f *forwarder) openOnce(c *caller) (*tunnel.Stream, *tunnel.Session) {
 	return st, session
 }
 
-// pause waits until the session that took no stream ends, or says that it drains, or may take streams again.
+// pause waits until the session that took no stream ends, or says that it drains, or may take
+// streams again.
 func (f *forwarder) pause(c *caller, session *tunnel.Session) {
 	select {
 	case <-session.Done():
@@ -109,7 +114,8 @@ func (f *forwarder) pause(c *caller, session *tunnel.Session) {
 	}
 }
 
-// ended says whether another trial follows: what the edge did not act on, because it is about to stop, goes to its successor.
+// ended says whether another trial follows: what the edge did not act on, because it is about to
+// stop, goes to its successor.
 func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) {
 	t.wait.end()
 	if t.isOpen() {
@@ -149,7 +155,8 @@ func (f *forwarder) identify(c connection, until time.Time) *tunnel.PodIdentity 
 }
 
 func offline(to claim) *failure {
-	return &failure{reasonOffline, account.CodeEndpointOffline, fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.url())}
+	return &failure{reasonOffline, account.CodeEndpointOffline,
+		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.url())}
 }
 
 // failureOf words the edge's answer.
@@ -159,20 +166,26 @@ func failureOf(err error, to claim) *failure {
 	case errors.Is(err, errClientGone):
 		return &failure{reason: reasonClient}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &failure{reasonSilent, account.CodeNoEdge, fmt.Sprintf("The service's edge did not answer for %s in time.", to.url())}
+		return &failure{reasonSilent, account.CodeNoEdge,
+			fmt.Sprintf("The service's edge did not answer for %s in time.", to.url())}
 	case !errors.As(err, &refused):
-		return &failure{reasonBroken, account.CodeNoEdge, fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.url())}
+		return &failure{reasonBroken, account.CodeNoEdge,
+			fmt.Sprintf("The connection to the service's edge broke while %s was being called.", to.url())}
 	}
 	switch refused.Code {
 	case tunnel.RefusedOffline:
 		return offline(to)
 	case tunnel.RefusedUpstream:
-		return &failure{reasonUpstream, account.CodeUpstreamUnreachable, fmt.Sprintf("The agent of %s cannot reach its upstream.", to.url())}
+		return &failure{reasonUpstream, account.CodeUpstreamUnreachable,
+			fmt.Sprintf("The agent of %s cannot reach its upstream.", to.url())}
 	case tunnel.RefusedUnknownEndpoint, tunnel.RefusedMismatch:
-		return &failure{reasonUnknown, account.CodeEndpointUnknown, fmt.Sprintf("The service has no endpoint %s with the id that this cluster knows.", to.url())}
+		return &failure{reasonUnknown, account.CodeEndpointUnknown,
+			fmt.Sprintf("The service has no endpoint %s with the id that this cluster knows.", to.url())}
 	case tunnel.RefusedForbidden:
-		return &failure{reasonForbidden, account.CodeScope, fmt.Sprintf("The authtoken of this cluster's forwarders may not connect to %s.", to.url())}
+		return &failure{reasonForbidden, account.CodeScope,
+			fmt.Sprintf("The authtoken of this cluster's forwarders may not connect to %s.", to.url())}
 	default:
-		return &failure{reasonBroken, account.CodeInternal, fmt.Sprintf("The service's edge could not serve %s: %s.", to.url(), refused.Code)}
+		return &failure{reasonBroken, account.CodeInternal,
+			fmt.Sprintf("The service's edge could not serve %s: %s.", to.url(), refused.Code)}
 	}
 }

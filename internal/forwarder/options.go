@@ -28,8 +28,8 @@ type Options struct {
 	TLS *tls.Config
 	// Dial reaches EdgeAddress. Optional: without it, a net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart. While it is empty or unreadable, the last good
-	// token stays in use.
+	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart.
+	// While it is empty or unreadable, the last good token stays in use.
 	AuthtokenFile string
 	// InstanceID tells this forwarder from the others of its operator: the pod's name. Optional:
 	// without it, /status refuses everyone.
@@ -37,32 +37,36 @@ type Options struct {
 
 	// Kubernetes reaches the cluster. Not needed when Source is set.
 	Kubernetes *rest.Config
-	// Namespace and Release say which objects are ours: the BoundEndpoints in Namespace and the KubernetesOperator named Release.
+	// Namespace and Release say which objects are ours: the BoundEndpoints in Namespace and the
+	// KubernetesOperator named Release.
 	Namespace, Release string
-	// Owns says whether a BoundEndpoint belongs to this installation; the others are ignored. Optional: without it, all belong.
+	// Owns says whether a BoundEndpoint belongs to this installation; the others are ignored.
+	// Optional: without it, all belong.
 	Owns func(metav1.Object) bool
-	// PodIPs are the addresses, one for each family, under which EndpointSlices list this forwarder. Optional: without any, a stopping forwarder waits as
-	// if it could not read them.
+	// PodIPs are the addresses, one for each family, under which EndpointSlices list this forwarder.
+	// Optional: without any, a stopping forwarder waits as if it could not read them.
 	PodIPs []netip.Addr
-	// Identify says which pod an address belongs to; nil is unknown. It may wait for one that has just started, until ctx is done. Optional: without it,
-	// streams name no pod.
+	// Identify says which pod an address belongs to; nil is unknown. It may wait for one that has just
+	// started, until ctx is done. Optional: without it, streams name no pod.
 	Identify func(ctx context.Context, client netip.Addr) *tunnel.PodIdentity
 	// Source replaces the cluster. Optional.
 	Source Source
 
-	// HealthAddr and MetricsAddr are listen addresses: /healthz, /readyz and /status on the first, /metrics on the second. The empty string
-	// leaves that listener out.
+	// HealthAddr and MetricsAddr are listen addresses: /healthz, /readyz and /status on the first,
+	// /metrics on the second. The empty string leaves that listener out.
 	HealthAddr, MetricsAddr string
-	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer come. Leaving takes up to LeaveTimeout before that;
-	// where it takes longer, it takes that from DrainTimeout.
-	// When the namespace is being deleted, it waits for at most 2 s in all.
+	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer
+	// come. Leaving takes up to LeaveTimeout before that; where it takes longer, it takes that from
+	// DrainTimeout. When the namespace is being deleted, it waits for at most 2 s in all.
 	DrainTimeout time.Duration
 	// Logger is for the people who run the cluster. Optional.
 	Logger *slog.Logger
 }
 
-// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because EndpointSlices still name it: enough for about 3,000
-// hostnames, whose slices are written twice in a rollout. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout together.
+// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because
+// EndpointSlices still name it: enough for about 3,000 hostnames, whose slices are written twice in
+// a rollout. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout
+// together.
 const LeaveTimeout = 5 * time.Minute
 
 // Objects is what the cluster says at one moment.
@@ -78,20 +82,24 @@ type Objects struct {
 
 // Source is how a forwarder sees the cluster.
 type Source interface {
-	// Watch calls update with all objects as soon as the BoundEndpoints are listed, and again after changes, one call at a time. It returns
-	// when ctx is done; an error says that watching is not possible at all.
+	// Watch calls update with all objects as soon as the BoundEndpoints are listed, and again after
+	// changes, one call at a time. It returns when ctx is done; an error says that watching is not
+	// possible at all.
 	Watch(ctx context.Context, update func(Objects)) error
 	// Listed reports whether an EndpointSlice of the namespace names one of the addresses as ready.
 	Listed(ctx context.Context, podIPs []netip.Addr) (bool, error)
-	// Removed reports whether the namespace is being deleted, or gone: for certain. With an error, nobody knows; one that says Unauthorized again and
-	// again tells that the ServiceAccount of the forwarder is gone.
+	// Removed reports whether the namespace is being deleted, or gone: for certain. With an error,
+	// nobody knows; one that says Unauthorized again and again tells that the ServiceAccount of the
+	// forwarder is gone.
 	Removed(ctx context.Context) (bool, error)
 }
 
 // timing are the durations that the design fixes. Tests shorten them.
 type timing struct {
-	hold         time.Duration // how long a connection waits for a session with the edge
-	open         time.Duration // how long it waits for the edge's answer to its stream, the wait for a session included; with head it is 5 s
+	hold time.Duration // how long a connection waits for a session with the edge
+	// how long it waits for the edge's answer to its stream, the wait for a session included; with
+	// head it is 5 s
+	open         time.Duration
 	head         time.Duration // how long a request's head may take before it is answered with a page
 	linger       time.Duration // how long input is read and dropped after that page
 	trying       time.Duration // how long the edge may stay away before the forwarder is ready without it
@@ -102,10 +110,16 @@ type timing struct {
 	slicesBlind  time.Duration // how long it goes on when it cannot read them
 	settle       time.Duration // how long kube-proxy needs after the EndpointSlices are right
 	leaveTimeout time.Duration
-	removedEvery time.Duration // how often a forwarder that is not stopping asks whether the namespace is being deleted; Kubernetes marks it 5 s before it deletes pods
-	removedProof time.Duration // how long a stopping forwarder's credential has to be refused before its ServiceAccount is taken for gone
+	// how often a forwarder that is not stopping asks whether the namespace is being deleted;
+	// Kubernetes marks it 5 s before it deletes pods
+	removedEvery time.Duration
+	// how long a stopping forwarder's credential has to be refused before its ServiceAccount is taken
+	// for gone
+	removedProof time.Duration
 	removedAsk   time.Duration // how long the answer may take whether the namespace is being deleted
-	removedDrain time.Duration // how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone within about 5 s
+	// how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone
+	// within about 5 s
+	removedDrain time.Duration
 }
 
 func defaultTiming() timing {

@@ -13,13 +13,16 @@ import (
 
 // Failure is why a connection last did not get through.
 type Failure struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"` // as the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http requests
+	At time.Time `json:"at"`
+	// as the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http
+	// requests
+	Reason string `json:"reason"`
 	// Message is the sentence that the client was told, or would have been.
 	Message string `json:"message"`
 }
 
-// portStats are what the connections of one listener met: for the metrics of its hostname, and for /status. All methods are safe for concurrent use.
+// portStats are what the connections of one listener met: for the metrics of its hostname, and for
+// /status. All methods are safe for concurrent use.
 type portStats struct {
 	*hostStats
 	accepted, serving atomic.Int64
@@ -41,7 +44,8 @@ func (p *portStats) end() {
 // opened notes that the edge has opened a stream.
 func (p *portStats) opened(at time.Time) { p.success.Store(at.UnixNano()) }
 
-// failed counts a connection that did not get through, and remembers why, unless the client itself broke off.
+// failed counts a connection that did not get through, and remembers why, unless the client itself
+// broke off.
 func (p *portStats) failed(why reason, message string) {
 	p.fail(why)
 	if why != reasonClient {
@@ -49,8 +53,9 @@ func (p *portStats) failed(why reason, message string) {
 	}
 }
 
-// told notes what the edge says of an http request: the code of the page with which it answered itself, or none when the upstream answers again. The
-// connection had been opened, so no metric counts it as failed.
+// told notes what the edge says of an http request: the code of the page with which it answered
+// itself, or none when the upstream answers again. The connection had been opened, so no metric
+// counts it as failed.
 func (p *portStats) told(code account.Code, url string) {
 	var failed *failure
 	switch code {
@@ -58,11 +63,13 @@ func (p *portStats) told(code account.Code, url string) {
 		p.opened(time.Now())
 		return
 	case account.CodeEndpointOffline:
-		failed = &failure{reason: reasonOffline, msg: fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", url)}
+		failed = &failure{reason: reasonOffline, msg: fmt.Sprintf("The endpoint %s is offline: its agent is not connected.",
+			url)}
 	case account.CodeUpstreamUnreachable:
 		failed = &failure{reason: reasonUpstream, msg: fmt.Sprintf("The agent of %s cannot reach its upstream.", url)}
 	case account.CodeUpstreamBroken:
-		failed = &failure{reason: reasonUpstreamBroken, msg: fmt.Sprintf("The upstream of %s broke off before it had answered, or its answer was not HTTP.", url)}
+		failed = &failure{reason: reasonUpstreamBroken,
+			msg: fmt.Sprintf("The upstream of %s broke off before it had answered, or its answer was not HTTP.", url)}
 	case account.CodeAgentSilent:
 		failed = &failure{reason: reasonAgentSilent, msg: fmt.Sprintf("The agent of %s did not answer in time.", url)}
 	default:

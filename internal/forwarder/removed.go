@@ -10,17 +10,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// removal is the knowledge that this installation is being removed. It comes once and is never taken back: a namespace that is being deleted cannot be kept.
+// removal is the knowledge that this installation is being removed. It comes once and is never
+// taken back: a namespace that is being deleted cannot be kept.
 type removal struct {
 	why   string
 	known chan struct{} // closed once why is set
 }
 
-// watchNamespace asks again and again whether the namespace is being deleted, sooner once the forwarder stops: Kubernetes waits for minutes when pods are not
-// gone within about 5 s after it told them to. It marks a namespace some seconds before that, so that mostly the answer is there before the order to stop.
+// watchNamespace asks again and again whether the namespace is being deleted, sooner once the
+// forwarder stops: Kubernetes waits for minutes when pods are not gone within about 5 s after it
+// told them to. It marks a namespace some seconds before that, so that mostly the answer is there
+// before the order to stop.
 //
-// A credential that is refused may be refused in passing. It is taken for a ServiceAccount that is gone only when a forwarder that stops has got no other
-// answer for long enough.
+// A credential that is refused may be refused in passing. It is taken for a ServiceAccount that is
+// gone only when a forwarder that stops has got no other answer for long enough.
 func (f *forwarder) watchNamespace(ctx context.Context) error {
 	var refused time.Time // since when; zero: the last answer was another
 	stop := f.stopping

@@ -28,7 +28,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// bubble is a forwarder without network, for tests of time. It has no operator id, so it never dials.
+// bubble is a forwarder without network, for tests of time. It has no operator id, so it never
+// dials.
 type bubble struct {
 	*forwarder
 	source *fakeSource
@@ -41,14 +42,17 @@ type bubble struct {
 
 func inBubble(t *testing.T, drain time.Duration) *bubble {
 	t.Helper()
-	b := &bubble{source: newFakeSource(), ln: newPipeListener(), done: make(chan error, 1), serve: func(c connection) { _ = c.Close() }}
+	b := &bubble{source: newFakeSource(), ln: newPipeListener(), done: make(chan error, 1), serve: func(c connection) {
+		_ = c.Close()
+	}}
 	token := filepath.Join(t.TempDir(), "authtoken")
 	if err := os.WriteFile(token, []byte("flt_x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	b.forwarder, err = newForwarder(Options{
-		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, InstanceID: "pod-1", PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: b.source, DrainTimeout: drain,
+		EdgeAddress: "edge.invalid:1", TLS: &tls.Config{}, AuthtokenFile: token, InstanceID: "pod-1",
+		PodIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Source: b.source, DrainTimeout: drain,
 		Logger: slog.New(slog.NewTextHandler(&b.logged, nil)),
 	}, defaultTiming())
 	if err != nil {
@@ -178,11 +182,14 @@ func TestLeavingHasLimits(t *testing.T) {
 		accept time.Duration // how long connections are taken
 		drain  time.Duration // how long they may go on
 	}{
-		"EndpointSlices cannot be read":    {func() (bool, error) { return false, errors.New("forbidden") }, 40 * time.Second, 5 * time.Minute},
+		"EndpointSlices cannot be read": {func() (bool, error) {
+			return false, errors.New("forbidden")
+		}, 40 * time.Second, 5 * time.Minute},
 		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout + 5*time.Minute, 0},
 		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second, 5 * time.Minute},
 		"a thousand EndpointSlices":        {after(100 * time.Second), 110 * time.Second, 5 * time.Minute},
-		"thousands of EndpointSlices":      {after(7 * time.Minute), 7*time.Minute + 10*time.Second, LeaveTimeout - 2*time.Minute - 10*time.Second},
+		"thousands of EndpointSlices": {after(7 * time.Minute), 7*time.Minute + 10*time.Second,
+			LeaveTimeout - 2*time.Minute - 10*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -265,10 +272,15 @@ func TestRefusedTokenIsTriedAgain(t *testing.T) {
 	r := start(t, e, quick())
 	r.source.say(world())
 	await(t, e.hellos, "the first hello")
-	eventually(t, "the reason in the status", func() bool { return strings.Contains(r.status().Session.Error, "unknown authtoken") })
+	eventually(t, "the reason in the status", func() bool {
+		return strings.Contains(r.status().Session.Error, "unknown authtoken")
+	})
 	e.setRefuse(nil)
 	await(t, r.edge.wasUp, "a session once the token is good")
-	eventually(t, "a clean status", func() bool { s := r.status().Session; return s.Up && s.Error == "" && s.AccountID == "ac-1" })
+	eventually(t, "a clean status", func() bool {
+		s := r.status().Session
+		return s.Up && s.Error == "" && s.AccountID == "ac-1"
+	})
 	if res, _ := get(t, r.dial(10080), "/"); res.StatusCode != 200 {
 		t.Errorf("got %s", res.Status)
 	}
@@ -311,7 +323,8 @@ func TestHealthStatusAndMetrics(t *testing.T) {
 			t.Errorf("%s: %s", path, res.Status)
 		}
 		var st Status
-		if strings.HasPrefix(path, "/status") && (json.Unmarshal(body, &st) != nil || len(st.Listeners) != 2 || st.Listeners[0].Endpoint != "ep-http" || !st.Ready) {
+		if strings.HasPrefix(path, "/status") && (json.Unmarshal(body, &st) != nil || len(st.Listeners) != 2 ||
+			st.Listeners[0].Endpoint != "ep-http" || !st.Ready) {
 			t.Errorf("status %s", body)
 		}
 	}
@@ -337,7 +350,8 @@ func TestTakenHealthPortIsAnError(t *testing.T) {
 	}
 	defer taken.Close()
 	f, err := newForwarder(Options{
-		EdgeAddress: "127.0.0.1:1", TLS: &tls.Config{}, AuthtokenFile: "none", Source: newFakeSource(), MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0",
+		EdgeAddress: "127.0.0.1:1", TLS: &tls.Config{}, AuthtokenFile: "none", Source: newFakeSource(),
+		MetricsAddr: taken.Addr().String(), HealthAddr: "127.0.0.1:0",
 	}, quick())
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,8 @@ func wantPage(t *testing.T, c net.Conn, status int, code string) {
 	}
 }
 
-// wantRefused wants a connection to the port to be reset; that may happen before connect has returned.
+// wantRefused wants a connection to the port to be reset; that may happen before connect has
+// returned.
 func wantRefused(r *running, port int) {
 	r.t.Helper()
 	c, err := net.DialTimeout("tcp", r.addr(port), patience)
@@ -108,17 +109,20 @@ func TestHTTPIsRelayedUnderTheEndpointsName(t *testing.T) {
 		}
 	}
 	h := await(t, e.streams, "a stream")
-	if h.EndpointID != "ep-http" || h.Host != "api.demo" || h.Port != 80 || h.ClientAddr != c.LocalAddr().String() || h.Deadline <= 0 {
+	if h.EndpointID != "ep-http" || h.Host != "api.demo" || h.Port != 80 || h.ClientAddr != c.LocalAddr().String() ||
+		h.Deadline <= 0 {
 		t.Errorf("header %+v", h)
 	}
 	hello := await(t, e.hellos, "a hello")
-	if hello.Role != tunnel.RoleForwarder || hello.OperatorID != "ko-1" || hello.Token != "flt_first" || hello.InstanceID != "pod-1" {
+	if hello.Role != tunnel.RoleForwarder || hello.OperatorID != "ko-1" || hello.Token != "flt_first" ||
+		hello.InstanceID != "pod-1" {
 		t.Errorf("hello %+v", hello)
 	}
 	_ = c.Close()
 	stats := r.metrics.host("api.demo")
 	eventually(t, "the connection's end", func() bool { return testutil.ToFloat64(stats.active) == 0 })
-	if in, out := testutil.ToFloat64(stats.fromClient), testutil.ToFloat64(stats.toClient); in < 60 || out < 60 || testutil.ToFloat64(stats.connections) != 1 {
+	if in, out := testutil.ToFloat64(stats.fromClient), testutil.ToFloat64(stats.toClient); in < 60 || out < 60 ||
+		testutil.ToFloat64(stats.connections) != 1 {
 		t.Errorf("counted %v bytes in, %v out, %v connections", in, out, testutil.ToFloat64(stats.connections))
 	}
 }
@@ -207,7 +211,9 @@ func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
 	if _, err := io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the connection to be accepted", func() bool { return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1 })
+	eventually(t, "the connection to be accepted", func() bool {
+		return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1
+	})
 	r.source.say(world())
 	if res, body := response(t, c); res.StatusCode != 200 || body != "/held" {
 		t.Errorf("got %s %q", res.Status, body)
@@ -261,7 +267,8 @@ func TestEndpointThatIsGoneAnswersAsOffline(t *testing.T) {
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
 	gone := world()
-	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil // its agent said goodbye; removalDelay runs
+	// its agent said goodbye; removalDelay runs
+	gone.BoundEndpoints[0].Spec.Endpoints, gone.BoundEndpoints[1].Spec.Endpoints = nil, nil
 	r.source.say(gone)
 	wantPage(t, r.dial(10080), 503, "ERR_FL_3001")
 	wantRefused(r, 15432)
@@ -271,7 +278,8 @@ func TestEndpointThatIsGoneAnswersAsOffline(t *testing.T) {
 	}
 }
 
-// A client that first sends all it has and then reads would find the page taken away by a reset, were its input not read to the end.
+// A client that first sends all it has and then reads would find the page taken away by a reset,
+// were its input not read to the end.
 func TestPageSurvivesUnreadInput(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
@@ -334,7 +342,8 @@ func TestDrainingEdgeIsTriedAgainWithAllBytes(t *testing.T) {
 	}
 }
 
-// A session that breaks before its OPENED came may have delivered the bytes: sending them again could do something twice.
+// A session that breaks before its OPENED came may have delivered the bytes: sending them again
+// could do something twice.
 func TestBrokenSessionIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	var streams atomic.Int32
@@ -358,7 +367,8 @@ func TestRefusedConnectsLeaveNoDescriptor(t *testing.T) {
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
 	settled := func() int {
 		eventually(t, "all connections to end", func() bool {
-			return testutil.ToFloat64(r.metrics.host("api.demo").active)+testutil.ToFloat64(r.metrics.host("db.demo").active) == 0
+			return testutil.ToFloat64(r.metrics.host("api.demo").active)+testutil.ToFloat64(
+				r.metrics.host("db.demo").active) == 0
 		})
 		open, _ := os.ReadDir("/proc/self/fd")
 		return len(open)

@@ -20,7 +20,8 @@ type Status struct {
 	Listeners []ListenerStatus `json:"listeners"`
 }
 
-// Delta is a later line of /status?watch=true: what has changed since the line before. An empty one says that nothing has.
+// Delta is a later line of /status?watch=true: what has changed since the line before. An empty one
+// says that nothing has.
 type Delta struct {
 	Ready     *bool            `json:"ready,omitempty"`
 	Draining  *bool            `json:"draining,omitempty"`
@@ -42,8 +43,9 @@ type ListenerStatus struct {
 
 	Connections int64 `json:"connections"` // accepted so far
 	Active      int64 `json:"active"`      // being served
-	// LastSuccess is when the edge last opened a stream: for tcp through to the upstream, for http as far as the edge itself. What the edge then tells
-	// of http requests that did not get through is LastFailure.
+	// LastSuccess is when the edge last opened a stream: for tcp through to the upstream, for http as
+	// far as the edge itself. What the edge then tells of http requests that did not get through is
+	// LastFailure.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
 	// LastFailure is why a connection last did not get through.
 	LastFailure *Failure `json:"last_failure,omitempty"`
@@ -57,7 +59,8 @@ func (l ListenerStatus) facts() ListenerStatus {
 
 func (f *forwarder) status() Status {
 	return Status{
-		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(), Listeners: f.listeners.status(),
+		Pod: f.options.InstanceID, Ready: f.ready.Load(), Draining: f.draining.Load(), Session: f.edge.status(),
+		Listeners: f.listeners.status(),
 	}
 }
 
@@ -98,7 +101,8 @@ const (
 	watchPresent = "true"           // of ?watch=
 )
 
-// serveStatus answers those who may read the installation's KubernetesOperator: they have the token.
+// serveStatus answers those who may read the installation's KubernetesOperator: they have the
+// token.
 func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	switch uid := f.operatorUID.Load(); {
 	case uid == nil:
@@ -117,7 +121,8 @@ func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(f.status()) // the client may be gone
 }
 
-// serveWatch answers with the status, and then with a line for every change until the client or the forwarder goes.
+// serveWatch answers with the status, and then with a line for every change until the client or the
+// forwarder goes.
 func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	defer f.watches.Add(-1)
 	if f.watches.Add(1) > statusCrowd {

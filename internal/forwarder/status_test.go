@@ -81,22 +81,26 @@ func TestWatchedStatusIsFullOnceAndThenSaysOnlyWhatChanged(t *testing.T) {
 		if err := w.lines.Decode(&full); err != nil {
 			t.Fatal(err)
 		}
-		want := ListenerStatus{Port: 15432, Hostname: "db.demo", ServicePort: 5432, Scheme: "tcp", URL: "tcp://db.demo:5432", Endpoint: "ep-tcp", Listening: true}
-		if full.Pod != "pod-1" || full.Session.Up || full.Session.Address != "edge.invalid:1" || len(full.Listeners) != 1 || full.Listeners[0] != want {
+		want := ListenerStatus{Port: 15432, Hostname: "db.demo", ServicePort: 5432, Scheme: "tcp", URL: "tcp://db.demo:5432",
+			Endpoint: "ep-tcp", Listening: true}
+		if full.Pod != "pod-1" || full.Session.Up || full.Session.Address != "edge.invalid:1" || len(full.Listeners) != 1 ||
+			full.Listeners[0] != want {
 			t.Errorf("first line %+v", full)
 		}
 		time.Sleep(5 * time.Second)
 		objects := tcpWorld()
 		objects.BoundEndpoints = append(objects.BoundEndpoints, bep("more", "demo", "http", 80, 10081, "ep-more"))
 		b.source.say(objects)
-		if d, took := w.next(); took != 0 || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "more.demo" || d.Session != nil || d.Ready != nil {
+		if d, took := w.next(); took != 0 || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "more.demo" ||
+			d.Session != nil || d.Ready != nil {
 			t.Errorf("a new listener after a quiet time: after %s %+v", took, d)
 		}
 		b.source.say(tcpWorld())
 		objects.BoundEndpoints = append(objects.BoundEndpoints, bep("last", "demo", "http", 80, 10082, ""))
 		b.source.say(Objects{BoundEndpoints: objects.BoundEndpoints[1:]})
 		d, took := w.next()
-		if took != time.Second || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "last.demo" || !slices.Equal(d.Gone, []int{15432}) {
+		if took != time.Second || len(d.Listeners) != 1 || d.Listeners[0].Hostname != "last.demo" ||
+			!slices.Equal(d.Gone, []int{15432}) {
 			t.Errorf("two changes in the same second: after %s %+v", took, d)
 		}
 		for b.connect() && b.listeners.status()[0].Connections == 0 { // counters alone are no change
@@ -127,8 +131,10 @@ func TestWatchesAreFewAndEndWithTheirClients(t *testing.T) {
 			watchers[i] = watch(t, dial())
 		}
 		refused := dial()
-		_, _ = io.WriteString(refused, "GET /status"+statusQuery+"&watch=true HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if res, err := http.ReadResponse(bufio.NewReader(refused), nil); err != nil || res.StatusCode != http.StatusServiceUnavailable {
+		_, _ = io.WriteString(refused,
+			"GET /status"+statusQuery+"&watch=true HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if res, err := http.ReadResponse(bufio.NewReader(refused), nil); err != nil ||
+			res.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("one watch too many: %v, %v", res, err)
 		}
 		_ = refused.Close()
@@ -159,7 +165,8 @@ func TestWatchedStatusTellsWhyAListenerFails(t *testing.T) {
 		dial, stop := b.serveHealth(t)
 		b.source.say(tcpWorld())
 		w := watch(t, dial())
-		if d, _ := w.next(); len(d.Listeners) != 1 || d.Listeners[0].Listening || d.Listeners[0].Error != "listening on port 15432: address already in use" {
+		if d, _ := w.next(); len(d.Listeners) != 1 || d.Listeners[0].Listening ||
+			d.Listeners[0].Error != "listening on port 15432: address already in use" {
 			t.Errorf("a port that is taken: %+v", d)
 		}
 		taken.Store(false)
@@ -184,7 +191,8 @@ func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
 	await(t, e.up, "the edge's session")
 	eventually(t, "the session in the status", func() bool { return r.status().Session.Up })
 	before := r.status()
-	if before.Session.Address != e.addr || time.Since(before.Session.Since) > patience || before.Listeners[0].LastSuccess != nil {
+	if before.Session.Address != e.addr || time.Since(before.Session.Since) > patience ||
+		before.Listeners[0].LastSuccess != nil {
 		t.Errorf("before the first connection: %+v", before)
 	}
 	c := r.dial(10080)
@@ -199,7 +207,8 @@ func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
 	e.setHandle(refuseWith(tunnel.RefusedUpstream))
 	_, _ = get(t, r.dial(10080), "/")
 	l := r.status().Listeners[0]
-	if l.LastFailure == nil || l.LastFailure.Reason != "upstream" || l.LastFailure.Message != "The agent of http://api.demo cannot reach its upstream." {
+	if l.LastFailure == nil || l.LastFailure.Reason != "upstream" ||
+		l.LastFailure.Message != "The agent of http://api.demo cannot reach its upstream." {
 		t.Errorf("after a failure: %+v", l.LastFailure)
 	}
 	if d, _ := r.status().since(before); len(d.Listeners)+len(d.Gone) > 0 { // it may have become ready meanwhile
@@ -218,26 +227,33 @@ func TestStatusTellsWhatTheEdgeSaysOfRequests(t *testing.T) {
 		t.Fatal(res.Status)
 	}
 	for code, reason := range map[account.Code]string{
-		account.CodeEndpointOffline: "offline", account.CodeUpstreamUnreachable: "upstream", account.CodeUpstreamBroken: "upstream_broken",
-		account.CodeAgentSilent: "agent_silent",
+		account.CodeEndpointOffline: "offline", account.CodeUpstreamUnreachable: "upstream",
+		account.CodeUpstreamBroken: "upstream_broken",
+		account.CodeAgentSilent:    "agent_silent",
 	} {
 		session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: string(code), Status: code.Status()})
 		eventually(t, "what the edge tells", func() bool {
 			l := r.status().Listeners[0]
-			return l.LastFailure != nil && l.LastFailure.Reason == reason && strings.Contains(l.LastFailure.Message, "http://api.demo") && l.LastFailure.At.After(*l.LastSuccess)
+			return l.LastFailure != nil && l.LastFailure.Reason == reason && strings.Contains(l.LastFailure.Message,
+				"http://api.demo") && l.LastFailure.At.After(*l.LastSuccess)
 		})
 	}
 	failed := r.status().Listeners[0].LastFailure.At
-	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-other", Code: string(account.CodeAgentSilent)}) // nobody's here
-	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: "ERR_FL_9999"})                    // of a later version
+	// nobody's here
+	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-other", Code: string(account.CodeAgentSilent)})
+	// of a later version
+	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Code: "ERR_FL_9999"})
 	session.SendRequestLine(tunnel.RequestLine{EndpointID: "ep-http", Status: http.StatusOK})
-	eventually(t, "that the upstream answers again", func() bool { return r.status().Listeners[0].LastSuccess.After(failed) })
+	eventually(t, "that the upstream answers again", func() bool {
+		return r.status().Listeners[0].LastSuccess.After(failed)
+	})
 	if l := r.status().Listeners[0]; !l.LastFailure.At.Equal(failed) {
 		t.Errorf("failure %+v", l.LastFailure)
 	}
 }
 
-// Account, operator and hostnames are for those who may read the KubernetesOperator; probes need no token.
+// Account, operator and hostnames are for those who may read the KubernetesOperator; probes need no
+// token.
 func TestStatus_NeedsTheToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +284,8 @@ func TestStatus_NeedsTheToken(t *testing.T) {
 			"/status?token=" + operatorUID: http.StatusForbidden, "/status" + statusQuery + "0": http.StatusForbidden,
 			"/status" + statusQuery: http.StatusOK, "/healthz": http.StatusOK,
 		} {
-			if status, body := ask(path); status != want || strings.Contains(body, "db.demo") != strings.HasSuffix(path, statusQuery) {
+			if status, body := ask(path); status != want || strings.Contains(body, "db.demo") != strings.HasSuffix(path,
+				statusQuery) {
 				t.Errorf("%s: %d %s", path, status, body)
 			}
 		}

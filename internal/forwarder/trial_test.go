@@ -36,7 +36,9 @@ func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
 	r.source.say(unregistered)
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n")
-	eventually(t, "the connection to be accepted", func() bool { return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1 })
+	eventually(t, "the connection to be accepted", func() bool {
+		return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1
+	})
 	came := time.Now() // or before
 	eventually(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
 	r.source.say(world())
@@ -83,7 +85,8 @@ func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
 		if b := await(t, got, "the bytes"); !bytes.Equal(b, sent) {
 			t.Errorf("got %d bytes that differ from the %d sent", len(b), size)
 		}
-		if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, syscall.ECONNRESET) { // the edge did not end its own direction
+		// the edge did not end its own direction
+		if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("read %q, %v", b, err)
 		}
 	}
@@ -123,10 +126,13 @@ func TestNoEndWhereThereWasAnAbort(t *testing.T) {
 		}
 	}
 	calls.Wait()
-	eventually(t, "all connections to end", func() bool { return testutil.ToFloat64(r.metrics.host("db.demo").active) == 0 })
+	eventually(t, "all connections to end", func() bool {
+		return testutil.ToFloat64(r.metrics.host("db.demo").active) == 0
+	})
 }
 
-// asTold does with a stream what its first two bytes say: what the client does, half-close or reset, and what this edge is to do.
+// asTold does with a stream what its first two bytes say: what the client does, half-close or
+// reset, and what this edge is to do.
 func asTold(t *testing.T) func(context.Context, *tunnel.Stream) {
 	var tried sync.Map
 	return func(_ context.Context, st *tunnel.Stream) {
@@ -172,7 +178,8 @@ func TestCutBeforeAStreamIsOpen(t *testing.T) {
 	await(t, e.streams, "a stream")
 	await(t, e.streams, "another")
 	r.cutConns()
-	if res, body := response(t, web); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_FL_3004") {
+	if res, body := response(t, web); res.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "ERR_FL_3004") {
 		t.Errorf("got %s %s", res.Status, body)
 	}
 	wantReset(t, db)
@@ -212,7 +219,8 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := r.newCaller(near, &claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"}, &portStats{hostStats: r.metrics.host("db.demo")})
+	c := r.newCaller(near, &claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"},
+		&portStats{hostStats: r.metrics.host("db.demo")})
 	open := r.open(c)
 	if open == nil {
 		t.Fatal(c.failed)
@@ -262,7 +270,8 @@ func TestOpenConnectionOutlivesItsOpening(t *testing.T) {
 	}
 }
 
-// What the edge tells of an http request comes after the success of its connection, and may be a failure.
+// What the edge tells of an http request comes after the success of its connection, and may be a
+// failure.
 func TestSuccessIsWhenHTTPCameAndTCPWasOpened(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan time.Time, 1), make(chan struct{})

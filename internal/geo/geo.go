@@ -1,11 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package geo owns what is known of where an address is, and of whose network it is part: database files in MaxMind's format that whoever runs the
-// service supplies. None is part of the product.
+// Package geo owns what is known of where an address is, and of whose network it is part: database
+// files in MaxMind's format that whoever runs the service supplies. None is part of the product.
 //
-// What comes in: file names, and addresses. Two layouts of records are read, MaxMind's own (GeoLite2-City, GeoLite2-ASN, DB-IP) and flat ones
-// (country_code, latitude, longitude, asn …). A file is read into memory as a whole and again when it changes; the old one serves until the new
+// What comes in: file names, and addresses. Two layouts of records are read, MaxMind's own
+// (GeoLite2-City, GeoLite2-ASN, DB-IP) and flat ones (country_code, latitude, longitude, asn …). A
+// file is read into memory as a whole and again when it changes; the old one serves until the new
 // one is whole.
 //
 // Where to: sessions of people (internal/device) and conn.geo.* of traffic policies.
@@ -27,7 +28,8 @@ import (
 )
 
 const (
-	// maxFile bounds what is read of a file, in bytes: the largest of the usual ones have a third of it.
+	// maxFile bounds what is read of a file, in bytes: the largest of the usual ones have a third of
+	// it.
 	maxFile     = 512 << 20
 	reloadEvery = 10 * time.Second
 )
@@ -131,7 +133,9 @@ func (f *file) load() (changed bool, err error) {
 	content := make([]byte, before.size)
 	_, err = io.ReadFull(open, content)
 	if after, err2 := stampOf(open); err != nil || err2 != nil || after != before {
-		return false, errors.Join(fmt.Errorf("GeoIP database %s could not be read whole; replace it by renaming another file to it", f.path), err, err2)
+		return false,
+			errors.Join(fmt.Errorf("GeoIP database %s could not be read whole; replace it by renaming another file to it",
+				f.path), err, err2)
 	}
 	reader, err := maxminddb.OpenBytes(content, maxminddb.DisableStringCache())
 	if f.seen, f.bad = before, nil; err != nil {

@@ -64,10 +64,13 @@ func nested(t *testing.T) []byte {
 	country := named("United States")
 	country["iso_code"] = mmdbtype.String("US")
 	return database(t, "GeoLite2-City", map[string]mmdbtype.Map{
-		"203.0.113.0/24": {"country": country, "city": named("San Francisco"), "subdivisions": mmdbtype.Slice{named("California")},
-			"location": mmdbtype.Map{"latitude": mmdbtype.Float64(37.77), "longitude": mmdbtype.Float64(-122.42), "accuracy_radius": mmdbtype.Uint16(5)}},
-		"2001:db8::/32":   {"country": country},
-		"198.51.100.0/25": {"country": mmdbtype.Map{"iso_code": mmdbtype.String("usa")}, "location": mmdbtype.Map{"latitude": mmdbtype.Float64(91), "longitude": mmdbtype.Float64(0)}},
+		"203.0.113.0/24": {"country": country, "city": named("San Francisco"),
+			"subdivisions": mmdbtype.Slice{named("California")},
+			"location": mmdbtype.Map{"latitude": mmdbtype.Float64(37.77), "longitude": mmdbtype.Float64(-122.42),
+				"accuracy_radius": mmdbtype.Uint16(5)}},
+		"2001:db8::/32": {"country": country},
+		"198.51.100.0/25": {"country": mmdbtype.Map{"iso_code": mmdbtype.String("usa")},
+			"location": mmdbtype.Map{"latitude": mmdbtype.Float64(91), "longitude": mmdbtype.Float64(0)}},
 	})
 }
 
@@ -88,12 +91,16 @@ func TestBothLayouts(t *testing.T) {
 	files := map[string][]byte{
 		"nested": nested(t),
 		"asn": database(t, "GeoLite2-ASN", map[string]mmdbtype.Map{"203.0.112.0/23": {
-			"autonomous_system_number": mmdbtype.Uint32(64500), "autonomous_system_organization": mmdbtype.String("Example\x1b[31m Net")}}),
+			"autonomous_system_number":       mmdbtype.Uint32(64500),
+			"autonomous_system_organization": mmdbtype.String("Example\x1b[31m Net")}}),
 		"flat": database(t, "flat", map[string]mmdbtype.Map{
-			"203.0.113.0/24": {"country_code": mmdbtype.String("de"), "city": mmdbtype.String("Köln"), "latitude": mmdbtype.Float32(50.5), "longitude": mmdbtype.Float32(7), "region": mmdbtype.String("NRW"),
+			"203.0.113.0/24": {"country_code": mmdbtype.String("de"), "city": mmdbtype.String("Köln"),
+				"latitude": mmdbtype.Float32(50.5), "longitude": mmdbtype.Float32(7), "region": mmdbtype.String("NRW"),
 				"asn": mmdbtype.String("AS64501"), "as_name": mmdbtype.String("Flat Net")},
-			"198.51.100.0/24": {"country": mmdbtype.String("FR"), "lat": mmdbtype.String("48.85"), "lng": mmdbtype.String("2.35")},
-			"192.0.2.0/24":    {"country": mmdbtype.String("France"), "latitude": mmdbtype.String("north"), "longitude": mmdbtype.Float64(1), "asn": mmdbtype.String("none")},
+			"198.51.100.0/24": {"country": mmdbtype.String("FR"), "lat": mmdbtype.String("48.85"),
+				"lng": mmdbtype.String("2.35")},
+			"192.0.2.0/24": {"country": mmdbtype.String("France"), "latitude": mmdbtype.String("north"),
+				"longitude": mmdbtype.Float64(1), "asn": mmdbtype.String("none")},
 		}),
 	}
 	dir := t.TempDir()
@@ -107,8 +114,10 @@ func TestBothLayouts(t *testing.T) {
 		{"nested", "198.51.100.1", "/// AS0 "},
 		{"nested", "192.0.2.1", "/// AS0 "},
 		{"asn", "203.0.113.9", `/// AS64500 Example\x1b[31m Net`},
-		{"nested asn", "203.0.113.9", `US/United States/California/San Francisco 37.77,-122.42 ±5 AS64500 Example\x1b[31m Net`},
-		{"asn nested", "203.0.113.9", `US/United States/California/San Francisco 37.77,-122.42 ±5 AS64500 Example\x1b[31m Net`},
+		{"nested asn", "203.0.113.9",
+			`US/United States/California/San Francisco 37.77,-122.42 ±5 AS64500 Example\x1b[31m Net`},
+		{"asn nested", "203.0.113.9",
+			`US/United States/California/San Francisco 37.77,-122.42 ±5 AS64500 Example\x1b[31m Net`},
 		{"flat", "203.0.113.9", "DE//NRW/Köln 50.5,7 AS64501 Flat Net"},
 		{"flat", "198.51.100.1", "FR/// 48.85,2.35 AS0 "},
 		{"flat", "192.0.2.1", "/France// AS0 "},
@@ -149,7 +158,8 @@ func TestWhatCannotBeOpened(t *testing.T) {
 		write(t, filepath.Join(dir, "half"), whole[:len(whole)/2]):             "none in MaxMind's format",
 		large: "at most",
 	} {
-		if _, err := Open([]string{path}, log); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := Open([]string{path}, log); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -175,7 +185,8 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 		{"unchanged", nested(t), "US", 0},
 		{"broken", []byte("half a file"), "US", 1},
 		{"gone", nil, "US", 2},
-		{"new", database(t, "x", map[string]mmdbtype.Map{"203.0.113.0/24": {"country_code": mmdbtype.String("NL")}}), "NL", 3},
+		{"new", database(t, "x", map[string]mmdbtype.Map{"203.0.113.0/24": {"country_code": mmdbtype.String("NL")}}), "NL",
+			3},
 		{"broken again", []byte("half a file"), "NL", 4},
 	} {
 		clock = clock.Add(time.Minute)

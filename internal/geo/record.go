@@ -13,7 +13,8 @@ import (
 
 const maxName = 100 // characters of a name
 
-// add takes from a record what is not known yet. What belongs together comes from one record: a city, and coordinates with their radius.
+// add takes from a record what is not known yet. What belongs together comes from one record: a
+// city, and coordinates with their radius.
 func (p *Place) add(record any) {
 	r, ok := record.(map[string]any)
 	if !ok {
@@ -62,7 +63,8 @@ func (p *Place) addLocation(r map[string]any) {
 		return
 	}
 	p.Latitude, p.Longitude = &lat, &long
-	if km, ok := number(first(at, "accuracy_radius", "radius")); ok && km > 0 && km <= 20_100 { // half of the way around the earth
+	// half of the way around the earth
+	if km, ok := number(first(at, "accuracy_radius", "radius")); ok && km > 0 && km <= 20_100 {
 		rounded := int(math.Round(km))
 		p.RadiusKM = &rounded
 	}

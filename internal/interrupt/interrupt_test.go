@@ -72,7 +72,12 @@ func TestADoubledSignalIsOne(t *testing.T) {
 			for _, step := range []struct {
 				line string
 				then func()
-			}{{"ready", twice}, {"stopping", nil}, {"draining", twice}, {"in a hurry", func() { <-time.After(2 * same); twice() }}} { // the wait is the promise: 300 ms on, it is another one
+			}{{"ready", twice}, {"stopping", nil}, {"draining", twice}, {"in a hurry", func() {
+				<-time.After(2 * same)
+				twice()
+			}}} {
+				// the wait is the promise: 300 ms on, it is another one
+
 				if !lines.Scan() || lines.Text() != step.line {
 					t.Fatalf("the process says %q, want %q", lines.Text(), step.line)
 				}

@@ -18,10 +18,14 @@ import (
 // ErrCut is why a request ends that was cut: the cause of its context, and what its writer says.
 var ErrCut = errors.New("the session has ended")
 
-// Guard makes a request that can be cut. cut ends the context, makes the writer refuse everything, ends reads and writes that wait, calls sever,
-// which closes the client's connection hard (nil: it carries other requests too, which go on), and closes the connection of an upgraded request. It
-// does not block and must not be called once the handler has returned: Registry sees to both. The writer costs no copy and no allocation.
-func Guard(w http.ResponseWriter, r *http.Request, sever func()) (guarded http.ResponseWriter, under *http.Request, cut func()) {
+// Guard makes a request that can be cut. cut ends the context, makes the writer refuse everything,
+// ends reads and writes that wait, calls sever, which closes the client's connection hard (nil: it
+// carries other requests too, which go on), and closes the connection of an upgraded request. It
+// does not block and must not be called once the handler has returned: Registry sees to both. The
+// writer costs no copy and no allocation.
+func Guard(
+	w http.ResponseWriter, r *http.Request, sever func(),
+) (guarded http.ResponseWriter, under *http.Request, cut func()) {
 	ctx, cancel := context.WithCancelCause(r.Context()) // which ends at the end of the request
 	g := &writer{inner: w, cancel: cancel, sever: sever}
 	if from, ok := w.(io.ReaderFrom); ok {
@@ -44,7 +48,8 @@ type writer struct {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// end cuts the request. The context goes first, so that its cause is ours, and the connection next, with all that is queued for it.
+// end cuts the request. The context goes first, so that its cause is ours, and the connection next,
+// with all that is queued for it.
 func (w *writer) end() {
 	w.cut.Store(true)
 	w.cancel(ErrCut)
@@ -124,7 +129,8 @@ type readingWriter struct {
 	from io.ReaderFrom
 }
 
-// ReadFrom fails after a cut; one that is under way then ends with the connection, or at its deadline.
+// ReadFrom fails after a cut; one that is under way then ends with the connection, or at its
+// deadline.
 func (w *readingWriter) ReadFrom(src io.Reader) (int64, error) {
 	if w.cut.Load() {
 		return 0, ErrCut

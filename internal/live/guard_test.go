@@ -77,7 +77,8 @@ func (w *world) do(session, method string, body io.Reader) (*http.Response, erro
 	return w.http.Do(r)
 }
 
-// kinds are ways in which a request can be under way. Each handler returns only when the request is cut, or next is closed.
+// kinds are ways in which a request can be under way. Each handler returns only when the request is
+// cut, or next is closed.
 var kinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64){
 	"events": func(w http.ResponseWriter, r *http.Request, next <-chan struct{}, going *atomic.Int64) {
 		_, _ = io.WriteString(w, "data: 1\n\n")
@@ -265,7 +266,8 @@ func TestAfterACutNothingIsWritten(t *testing.T) {
 	w.WriteHeader(500)
 	_, err := w.Write([]byte("after"))
 	_, err2 := io.WriteString(w, "after")
-	if !errors.Is(err, ErrCut) || !errors.Is(err2, ErrCut) || !errors.Is(http.NewResponseController(w).Flush(), ErrCut) || rec.Flushed {
+	if !errors.Is(err, ErrCut) || !errors.Is(err2, ErrCut) || !errors.Is(http.NewResponseController(w).Flush(), ErrCut) ||
+		rec.Flushed {
 		t.Errorf("writes: %v, %v", err, err2)
 	}
 	if rec.Code != 200 || rec.Body.String() != "before" || severed != 1 || !errors.Is(context.Cause(r.Context()), ErrCut) {

@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// Registry knows what is being served for each session. It is safe for concurrent use. It holds no more than what is being served: ids of
-// sessions that were cut are remembered only as long as a request is under way that entered before and has not named its session.
+// Registry knows what is being served for each session. It is safe for concurrent use. It holds no
+// more than what is being served: ids of sessions that were cut are remembered only as long as a
+// request is under way that entered before and has not named its session.
 type Registry struct {
 	mu       sync.Mutex
 	count    uint64 // of calls of Cut
@@ -43,7 +44,8 @@ type Entry struct {
 	left bool
 }
 
-// Enter registers a request before its session is read. cut ends it, must not block, and is called at most once, never after Leave has returned.
+// Enter registers a request before its session is read. cut ends it, must not block, and is called
+// at most once, never after Leave has returned.
 func (g *Registry) Enter(cut func()) *Entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +54,8 @@ func (g *Registry) Enter(cut func()) *Entry {
 	return e
 }
 
-// Is names the session, once. It is false when that session was cut since Enter: the request must not go on.
+// Is names the session, once. It is false when that session was cut since Enter: the request must
+// not go on.
 func (e *Entry) Is(sessionID string) (ok bool) {
 	g := e.of
 	g.mu.Lock()
@@ -70,7 +73,8 @@ func (e *Entry) Is(sessionID string) (ok bool) {
 	return true
 }
 
-// Leave says that the request has ended. It waits for a cut that is under way. It may be called more than once.
+// Leave says that the request has ended. It waits for a cut that is under way. It may be called
+// more than once.
 func (e *Entry) Leave() {
 	g := e.of
 	g.mu.Lock()
@@ -86,7 +90,8 @@ func (e *Entry) Leave() {
 	e.mu.Unlock()
 }
 
-// named takes e from those whose sessions are being read, and forgets the cuts that nobody is left to ask about. The caller holds mu.
+// named takes e from those whose sessions are being read, and forgets the cuts that nobody is left
+// to ask about. The caller holds mu.
 func (g *Registry) named(e *Entry) {
 	if e.place == nil {
 		return
@@ -105,7 +110,8 @@ func (g *Registry) named(e *Entry) {
 	}
 }
 
-// Cut cuts all requests of the sessions, and those on their way to them. It returns when that has happened, with their number.
+// Cut cuts all requests of the sessions, and those on their way to them. It returns when that has
+// happened, with their number.
 func (g *Registry) Cut(sessionIDs []string) (streams int) {
 	if len(sessionIDs) == 0 {
 		return 0
@@ -159,7 +165,8 @@ func (g *Registry) Sessions() []string {
 	return slices.Clip(ids)
 }
 
-// Live returns the number of sessions for which something is being served, and of requests of theirs.
+// Live returns the number of sessions for which something is being served, and of requests of
+// theirs.
 func (g *Registry) Live() (sessions, requests int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

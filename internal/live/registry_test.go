@@ -122,7 +122,8 @@ func TestLeaveWaitsForACutUnderWay(t *testing.T) {
 	cut.Wait()
 }
 
-// TestNothingPassesACut is the promise, as an invariant: a request that goes on after its session's end is cut; whoever enters after it is told.
+// TestNothingPassesACut is the promise, as an invariant: a request that goes on after its session's
+// end is cut; whoever enters after it is told.
 func TestNothingPassesACut(t *testing.T) {
 	t.Parallel()
 	g := New()

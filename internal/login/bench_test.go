@@ -30,14 +30,17 @@ func BenchmarkSession(b *testing.B) {
 	for name, value := range br.cookies {
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
-	q := trafficpolicy.LoginRequest{Config: &w.config, Endpoint: &account.Endpoint{AccountID: "ac", URL: "https://app.example.com"}, Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7")}}
+	q := trafficpolicy.LoginRequest{Config: &w.config,
+		Endpoint: &account.Endpoint{AccountID: "ac", URL: "https://app.example.com"},
+		Conn:     &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7")}}
 	served := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		w.logins.ServeLogin(discard{http.Header{}}, r, q, func(w http.ResponseWriter, _ *http.Request, _ trafficpolicy.LoginResult) {
-			served++
-			_, _ = io.WriteString(w, "upstream")
-		})
+		w.logins.ServeLogin(discard{http.Header{}}, r, q,
+			func(w http.ResponseWriter, _ *http.Request, _ trafficpolicy.LoginResult) {
+				served++
+				_, _ = io.WriteString(w, "upstream")
+			})
 	}
 	if served < b.N {
 		b.Errorf("%d of %d requests went on", served, b.N)

@@ -27,11 +27,13 @@ const (
 // metadataServices are where clouds tell machines their secrets. No allow list opens them.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
-	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"), netip.MustParsePrefix("168.63.129.16/32"),
+	netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
+	netip.MustParsePrefix("168.63.129.16/32"),
 }
 
-// NewClient makes the client for URLs that tenants give. Every address is judged when it is connected to: private ones only where allow has them. It
-// follows redirects of a GET within its host only, takes 10 s and 1 MiB at most, and knows no proxy.
+// NewClient makes the client for URLs that tenants give. Every address is judged when it is
+// connected to: private ones only where allow has them. It follows redirects of a GET within its
+// host only, takes 10 s and 1 MiB at most, and knows no proxy.
 func NewClient(allow []backend.Allowed) *http.Client {
 	guard := &backend.Guard{Allow: allow, Never: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{
@@ -51,7 +53,8 @@ func NewClient(allow []backend.Allowed) *http.Client {
 	return &http.Client{Transport: bounded{t}, Timeout: clientTimeout, CheckRedirect: sameHost}
 }
 
-// loopback gives names below localhost the address that they stand for (RFC 6761): not every resolver does.
+// loopback gives names below localhost the address that they stand for (RFC 6761): not every
+// resolver does.
 func loopback(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.HasSuffix(strings.ToLower(host), ".localhost") {
@@ -64,7 +67,8 @@ var errRedirect = errors.New("the answer is a redirect to another place")
 
 func sameHost(r *http.Request, via []*http.Request) error {
 	first := via[0]
-	if len(via) > maxRedirects || first.Method != http.MethodGet || r.URL.Host != first.URL.Host || r.URL.Scheme != first.URL.Scheme {
+	if len(via) > maxRedirects || first.Method != http.MethodGet || r.URL.Host != first.URL.Host ||
+		r.URL.Scheme != first.URL.Scheme {
 		return errRedirect
 	}
 	return nil

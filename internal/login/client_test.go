@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/backend"
 )
 
-// Where an identity provider can be is decided when it is connected to; the metadata of clouds is never one.
+// Where an identity provider can be is decided when it is connected to; the metadata of clouds is
+// never one.
 func TestWhereProvidersCanBe(t *testing.T) {
 	t.Parallel()
 	everywhere := []backend.Allowed{{Prefix: netip.MustParsePrefix("0.0.0.0/0")}, {Prefix: netip.MustParsePrefix("::/0")}}
@@ -25,11 +26,14 @@ func TestWhereProvidersCanBe(t *testing.T) {
 		urls  []string
 	}{
 		"by default": {nil, []string{
-			"http://127.0.0.1:1/", "http://localhost:1/", "http://idp.localhost:1/", "http://[::1]:1/", "http://10.0.0.1/", "http://192.168.1.1/", "http://172.16.0.1/", "http://100.64.0.1/",
-			"http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/", "http://[fd00:ec2::254]/", "http://[::ffff:127.0.0.1]:1/", "http://0.0.0.0:1/", "http://[::ffff:169.254.169.254]/",
+			"http://127.0.0.1:1/", "http://localhost:1/", "http://idp.localhost:1/", "http://[::1]:1/", "http://10.0.0.1/",
+			"http://192.168.1.1/", "http://172.16.0.1/", "http://100.64.0.1/",
+			"http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/", "http://[fd00:ec2::254]/",
+			"http://[::ffff:127.0.0.1]:1/", "http://0.0.0.0:1/", "http://[::ffff:169.254.169.254]/",
 		}},
 		"with everything allowed": {everywhere, []string{
-			"http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://100.100.100.200/", "http://[::ffff:169.254.169.254]/", "http://192.0.0.192/", "http://168.63.129.16/",
+			"http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/", "http://100.100.100.200/",
+			"http://[::ffff:169.254.169.254]/", "http://192.0.0.192/", "http://168.63.129.16/",
 			"http://[64:ff9b::a9fe:a9fe]/", "http://[2002:a9fe:a9fe::1]/", "http://[64:ff9b::6464:64c8]/",
 		}},
 	} {
@@ -67,15 +71,18 @@ func TestWhatProvidersMayAnswer(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	client := NewClient([]backend.Allowed{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")}})
+	client := NewClient([]backend.Allowed{{Prefix: netip.MustParsePrefix("127.0.0.0/8")},
+		{Prefix: netip.MustParsePrefix("::1/128")}})
 	defer client.CloseIdleConnections()
 	for _, c := range []struct {
 		method, path string
 		ok           bool
 	}{
-		{"GET", "/small", true}, {"GET", "/here", true}, {"POST", "/here", false}, {"GET", "/elsewhere", false}, {"POST", "/elsewhere", false}, {"GET", "/loop", false}, {"GET", "/most", true}, {"GET", "/large", false},
+		{"GET", "/small", true}, {"GET", "/here", true}, {"POST", "/here", false}, {"GET", "/elsewhere", false},
+		{"POST", "/elsewhere", false}, {"GET", "/loop", false}, {"GET", "/most", true}, {"GET", "/large", false},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), c.method, srv.URL+c.path, strings.NewReader(url.Values{"client_secret": {"x"}}.Encode()))
+		r, err := http.NewRequestWithContext(t.Context(), c.method, srv.URL+c.path,
+			strings.NewReader(url.Values{"client_secret": {"x"}}.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,11 @@ func (v *visit) flowCookies() string { return v.sessionCookie() + "-" }
 
 const tokenLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// setCookie sets a cookie that only this host gets, only over TLS, and no script reads. No value takes it away.
+// setCookie sets a cookie that only this host gets, only over TLS, and no script reads. No value
+// takes it away.
 func (v *visit) setCookie(name, value string, life time.Duration) {
-	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: int(life / time.Second)}
+	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		MaxAge: int(life / time.Second)}
 	if value == "" {
 		c.MaxAge = -1
 	}

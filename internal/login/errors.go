@@ -10,14 +10,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Refused makes the error of a login that is not confirmed. The sentence is for the person, the cause, which may be nil, for the log.
+// Refused makes the error of a login that is not confirmed. The sentence is for the person, the
+// cause, which may be nil, for the log.
 func Refused(sentence string, cause error) error {
 	return &account.Error{Code: account.CodeLoginFailed, Msg: sentence, Cause: cause}
 }
 
-// Unanswered makes the error of a provider that does not answer as it should. The cause is for the log.
+// Unanswered makes the error of a provider that does not answer as it should. The cause is for the
+// log.
 func Unanswered(cause error) error {
-	return &account.Error{Code: account.CodeProviderFailed, Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; whoever runs the endpoint finds the cause in the server's log.", Cause: cause}
+	return &account.Error{Code: account.CodeProviderFailed,
+		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; whoever runs the " +
+			"endpoint finds the cause in the server's log.", Cause: cause}
 }
 
 // sentence is what an error says to the person; "" = nothing.
@@ -32,10 +36,12 @@ func sentence(err error) string {
 // maxCause bounds what of a stranger's words comes into the log.
 const maxCause = 500
 
-// causeText is what the log says of an error: the cause alone where the rest is the person's sentence.
+// causeText is what the log says of an error: the cause alone where the rest is the person's
+// sentence.
 func causeText(err error) string {
 	var e *account.Error
-	if errors.As(err, &e) && e.Cause != nil && (e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
+	if errors.As(err, &e) && e.Cause != nil &&
+		(e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
 		err = e.Cause
 	}
 	text := strings.ToValidUTF8(err.Error(), "?")

@@ -35,7 +35,8 @@ func (v *visit) callback() {
 	v.complete(c, f)
 }
 
-// ticket is what a post to acs leaves for the GET that follows it: the post comes from another site, without the browser's cookies.
+// ticket is what a post to acs leaves for the GET that follows it: the post comes from another
+// site, without the browser's cookies.
 type ticket struct {
 	Confirmed *Confirmed `json:"confirmed"`
 	Bound     string     `json:"bound"`
@@ -46,7 +47,8 @@ type ticket struct {
 // ticketLife is how long a browser may take from the post to the GET.
 const ticketLife = time.Minute
 
-// consume takes the provider's answer that the browser posts. Whose login it is turns out in finish.
+// consume takes the provider's answer that the browser posts. Whose login it is turns out in
+// finish.
 func (v *visit) consume() {
 	if !v.admitted(PathACS) {
 		return
@@ -61,7 +63,8 @@ func (v *visit) consume() {
 		return
 	}
 	if c.InResponseTo == "" && !v.Config.AllowIdPInitiated {
-		v.fail(Refused("This login began at the identity provider; this endpoint admits only those that begin here. Open "+v.place.EndpointURL+".", nil))
+		v.fail(Refused("This login began at the identity provider; this endpoint admits only those that begin here. Open "+
+			v.place.EndpointURL+".", nil))
 		return
 	}
 	if err := v.once(r, c); err != nil {
@@ -95,7 +98,8 @@ func (v *visit) once(r *http.Request, c *Confirmed) error {
 		return unavailable("noting that a login was used", err)
 	}
 	if !first {
-		return Refused("This login was used before. Open "+v.place.EndpointURL+" again.", errors.New("an assertion came a second time"))
+		return Refused("This login was used before. Open "+v.place.EndpointURL+" again.",
+			errors.New("an assertion came a second time"))
 	}
 	return nil
 }
@@ -153,15 +157,19 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
 		SessionID: c.SessionID, Began: f.Began, AuthTime: c.AuthTime, Fresh: f.Fresh, EndpointID: v.Endpoint.ID,
 		URL: v.place.EndpointURL, Bound: v.bound(), TokenHash: hash, Replaces: v.tokenHash(),
-		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession, NotAfter: c.NotAfter,
+		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession,
+		NotAfter: c.NotAfter,
 	})
 	switch {
 	case account.CodeOf(err) == account.CodeLoginAgain && f.Again < maxAgain:
-		v.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID)
+		v.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", v.Endpoint.ID, "auth_id",
+			v.Config.AuthID)
 		v.begin(f.ReturnTo, f.Again+1)
 		return
 	case account.CodeOf(err) == account.CodeLoginAgain:
-		v.fail(&account.Error{Code: account.CodeLoginAgain, Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. Log out there, and open " + v.place.EndpointURL + " again.", Cause: err})
+		v.fail(&account.Error{Code: account.CodeLoginAgain,
+			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. Log out " +
+				"there, and open " + v.place.EndpointURL + " again.", Cause: err})
 		return
 	case account.CodeOf(err) == account.CodeLoginFailed:
 		v.fail(err)
@@ -173,7 +181,8 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 		v.fail(unavailable("keeping a session", err))
 		return
 	}
-	v.log.Info("somebody has logged in", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID, "user", session.UserID, "session", session.ID)
+	v.log.Info("somebody has logged in", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID,
+		"user", session.UserID, "session", session.ID)
 	if session.Replaced != "" {
 		v.opt.Live.Cut([]string{session.Replaced})
 	}

@@ -30,13 +30,15 @@ func TestAPostedLogin(t *testing.T) {
 	w.idp.confirmed.InResponseTo, w.idp.confirmed.Once = "id-"+w.idp.last().State, "assertion-1"
 	post := w.assert("SAMLResponse=x&RelayState=%2F%2Fevil")
 	finish := post.Header().Get("Location")
-	if post.Code != http.StatusSeeOther || !strings.HasPrefix(finish, "/_fairlead/staff/finish?ticket=") || len(w.store.logins) != 0 {
+	if post.Code != http.StatusSeeOther || !strings.HasPrefix(finish, "/_fairlead/staff/finish?ticket=") ||
+		len(w.store.logins) != 0 {
 		t.Fatalf("%d to %s", post.Code, finish)
 	}
 	if again := w.assert("SAMLResponse=x"); again.Code != 403 {
 		t.Errorf("the assertion a second time: %d", again.Code)
 	}
-	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" || b.get("/page").passed == nil {
+	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" ||
+		b.get("/page").passed == nil {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 	if res := b.get(finish); res.Code != 403 || len(w.store.logins) != 1 {
@@ -83,7 +85,8 @@ func TestLoginsThatBeginAtTheProvider(t *testing.T) {
 	}
 	w = newWorld(t, func(w *world) { w.config.AllowIdPInitiated = true })
 	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
-	for relay, want := range map[string]string{"%2Freports%3Fa%3Db": "/reports?a=b", "https%3A%2F%2Fevil.example": "/", "%2F%2Fevil.example": "/", "": "/"} {
+	for relay, want := range map[string]string{"%2Freports%3Fa%3Db": "/reports?a=b", "https%3A%2F%2Fevil.example": "/",
+		"%2F%2Fevil.example": "/", "": "/"} {
 		b := w.browser()
 		res := b.get(w.assert("SAMLResponse=x&RelayState=" + relay).Header().Get("Location"))
 		if res.Header().Get("Location") != want || b.get("/").passed == nil {
@@ -102,7 +105,8 @@ func TestLogout(t *testing.T) {
 	b := w.browser()
 	b.login("/")
 	page := b.get(path)
-	if page.Code != 200 || !strings.Contains(page.Body.String(), `<form method="post">`) || len(w.store.revoked) != 0 || !strings.Contains(page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+	if page.Code != 200 || !strings.Contains(page.Body.String(), `<form method="post">`) || len(w.store.revoked) != 0 ||
+		!strings.Contains(page.Header().Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 		t.Fatalf("%d %s", page.Code, page.Body)
 	}
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
@@ -113,7 +117,8 @@ func TestLogout(t *testing.T) {
 		}
 	}
 	res := b.post(path, "", "Sec-Fetch-Site", "same-origin", "Origin", "https://app.example.com")
-	if res.Code != 200 || len(b.cookies) != 0 || len(w.store.revoked) != 1 || w.store.revoked[0].SessionID != "as-1" || w.store.reasons[0] != account.RevokedByLogout {
+	if res.Code != 200 || len(b.cookies) != 0 || len(w.store.revoked) != 1 || w.store.revoked[0].SessionID != "as-1" ||
+		w.store.reasons[0] != account.RevokedByLogout {
 		t.Errorf("%d, cookies %v, revoked %v", res.Code, b.cookies, w.store.revoked)
 	}
 	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 200 || len(w.store.revoked) != 1 {
@@ -130,12 +135,14 @@ func TestBackChannelLogout(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
 	w := newWorld(t)
-	w.idp.token = LogoutToken{Issuer: "https://idp", Client: "client", Subject: "ann", SessionID: "sid", ID: "jti", Expires: w.now}
+	w.idp.token = LogoutToken{Issuer: "https://idp", Client: "client", Subject: "ann", SessionID: "sid", ID: "jti",
+		Expires: w.now}
 	idp := w.browser()
 	for name, c := range map[string]struct {
 		form   string
 		status int
-	}{"a bad token": {"logout_token=bad", 400}, "an empty one": {"logout_token=", 400}, "too much": {"logout_token=" + strings.Repeat("a", maxPost), 400}} {
+	}{"a bad token": {"logout_token=bad", 400}, "an empty one": {"logout_token=", 400},
+		"too much": {"logout_token=" + strings.Repeat("a", maxPost), 400}} {
 		if res := idp.post(path, c.form); res.Code != c.status || len(w.store.revoked) != 0 {
 			t.Errorf("%s: %d, %v", name, res.Code, w.store.revoked)
 		}
@@ -145,10 +152,13 @@ func TestBackChannelLogout(t *testing.T) {
 		t.Errorf("while the store is down: %d", res.Code)
 	}
 	w.store.down, w.store.revoked, w.store.reasons = nil, nil, nil
-	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().Get("Cache-Control") != "no-store" {
+	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().
+		Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
 	}
-	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", Client: "client", ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00client\x00jti", OnceUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
+	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", Client: "client",
+		ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00client\x00jti",
+		OnceUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
 		t.Errorf("%+v %s", sel, w.store.reasons[0])
 	}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {

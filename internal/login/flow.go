@@ -19,18 +19,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxReturnPath keeps cookies within what browsers store. A longer path is forgotten: the login ends at /.
+// maxReturnPath keeps cookies within what browsers store. A longer path is forgotten: the login
+// ends at /.
 const maxReturnPath = 1800
 
 // maxFlowCookie bounds what is opened.
 const maxFlowCookie = 4096
 
-// returnPath returns where a login ends: the path and query that were given, when they are of this host and no path of a login, else "/".
+// returnPath returns where a login ends: the path and query that were given, when they are of this
+// host and no path of a login, else "/".
 func returnPath(given string) string {
 	switch {
-	case len(given) > maxReturnPath, !strings.HasPrefix(given, "/"), strings.HasPrefix(given, "//"), strings.HasPrefix(given, `/\`):
+	case len(given) > maxReturnPath, !strings.HasPrefix(given, "/"), strings.HasPrefix(given, "//"),
+		strings.HasPrefix(given, `/\`):
 		return "/"
-	case strings.ContainsFunc(given, func(r rune) bool { return r <= ' ' || r >= 0x7f }): // browsers drop some of these before they read a URL
+	// browsers drop some of these before they read a URL
+	case strings.ContainsFunc(given, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return "/"
 	}
 	u, err := url.ParseRequestURI(given)
@@ -55,12 +59,14 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// begin sends the browser to the provider, which has to ask the person when it is for the second time or a later one.
+// begin sends the browser to the provider, which has to ask the person when it is for the second
+// time or a later one.
 func (v *visit) begin(returnTo string, again int) {
 	if !v.admitted(PathLogin) {
 		return
 	}
-	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, Began: v.now().UTC(), Fresh: again > 0, Again: again}
+	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, Began: v.now().UTC(),
+		Fresh: again > 0, Again: again}
 	ctx, cancel := v.asking()
 	defer cancel()
 	start, err := v.provider.Start(ctx, f, v.place)
@@ -101,7 +107,8 @@ func (v *visit) sealFlow(f *Flow) string {
 	return base64.RawURLEncoding.EncodeToString(v.opt.Key.Seal(string(text), v.flowOwner()))
 }
 
-// openFlow reads the value of a flow's cookie; nil for one that is not ours, of another place, or too old.
+// openFlow reads the value of a flow's cookie; nil for one that is not ours, of another place, or
+// too old.
 func (v *visit) openFlow(value string) *Flow {
 	if len(value) > maxFlowCookie {
 		return nil
@@ -166,7 +173,8 @@ func (v *visit) dropOldFlows() {
 	}
 }
 
-// takeFlow returns the flow of this browser that a provider's answer is for, and ends it: its cookie goes. nil when there is none.
+// takeFlow returns the flow of this browser that a provider's answer is for, and ends it: its
+// cookie goes. nil when there is none.
 func (v *visit) takeFlow(is func(*Flow) bool) *Flow {
 	for _, b := range v.flows() {
 		if b.flow != nil && is(b.flow) {
@@ -181,9 +189,12 @@ func same(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// notBegun answers a provider's word about a login that this browser has not begun, or begun too long ago, or ended already.
+// notBegun answers a provider's word about a login that this browser has not begun, or begun too
+// long ago, or ended already.
 func (v *visit) notBegun(what string) {
-	v.fail(Refused("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+" to begin again; your browser has to keep cookies for this site.", fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
+	v.fail(Refused("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+
+		" to begin again; your browser has to keep cookies for this site.",
+		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
 }
 
 // request is the client's, with the URL as the client sent it.

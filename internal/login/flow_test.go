@@ -17,9 +17,12 @@ import (
 
 // Strings with which people are sent elsewhere after a login.
 var openRedirects = []string{
-	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example", "https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
-	"data:text/html,x", "evil.example", "@evil.example", ".evil.example", "/\t/evil.example", "/\n/evil.example", "/\r\nLocation: https://evil.example", "\t//evil.example", " //evil.example",
-	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout", "/_fairlead", "/_fairlead/staff/callback?code=x", "/%5ffairlead/x",
+	"", "//evil.example", "///evil.example", `/\evil.example`, `\\evil.example`, `\/evil.example`, "https://evil.example",
+	"https:evil.example", "HTTPS://app.example.com", "javascript:alert(1)",
+	"data:text/html,x", "evil.example", "@evil.example", ".evil.example", "/\t/evil.example", "/\n/evil.example",
+	"/\r\nLocation: https://evil.example", "\t//evil.example", " //evil.example",
+	"/ /evil", "/\x00", "/\x7f", "/é", "/\u2028", "/\u202e", "/%zz", "?x", "#x", "/_fairlead/staff/logout", "/_fairlead",
+	"/_fairlead/staff/callback?code=x", "/%5ffairlead/x",
 	"/x/../_fairlead/staff/logout", "/x/%2e%2e/_fairlead/staff/logout", "/x/.%2E/_fairlead/staff/logout",
 	"/x%2f..%2f_fairlead/staff/logout", `/x/..\_fairlead\staff\logout`, "/x/..%5c_fairlead/x", "/./_fairlead/staff/logout",
 	"/.//_fairlead/staff/logout", "/x//../../_fairlead/staff/logout", "/../_fairlead/staff/logout",
@@ -34,7 +37,8 @@ func TestReturnPaths(t *testing.T) {
 			t.Errorf("%q returns to %q", given, got)
 		}
 	}
-	for _, given := range []string{"/", "/a", "/a/b?c=d&e", "/a?next=https://b", "/a//b", "/.//b", "/a/../b", "/a%2fb", "/a/_fairlead/b",
+	for _, given := range []string{"/", "/a", "/a/b?c=d&e", "/a?next=https://b", "/a//b", "/.//b", "/a/../b", "/a%2fb",
+		"/a/_fairlead/b",
 		"/_fairlead/../b", "/a?b=/../_fairlead/", "/%5cevil.example", "/a:b", "/a@b", "/?//b", `/a?b=\`} {
 		if got := returnPath(given); got != given {
 			t.Errorf("%q returns to %q", given, got)
@@ -77,7 +81,8 @@ func FuzzReturnPath(f *testing.F) {
 		// As browsers do: tabs and line breaks are dropped, a backslash is a slash.
 		seen := strings.NewReplacer("\t", "", "\n", "", "\r", "", `\`, "/").Replace(strings.Trim(got, " \x00"))
 		to, err := base.Parse(seen)
-		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") || !strings.HasPrefix(got, "/") {
+		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") ||
+			!strings.HasPrefix(got, "/") {
 			t.Errorf("%q returns to %q, which is %v, %v", given, got, to, err)
 		} else if before, _, _ := strings.Cut(seen, "?"); strings.HasPrefix(withoutDots(before), reserved) {
 			t.Errorf("%q returns to %q, a path of a login", given, got)
@@ -85,10 +90,12 @@ func FuzzReturnPath(f *testing.F) {
 	})
 }
 
-// Whatever a browser sends as cookies: nobody is let in, none of ours go upstream, and nothing breaks.
+// Whatever a browser sends as cookies: nobody is let in, none of ours go upstream, and nothing
+// breaks.
 func FuzzCookies(f *testing.F) {
 	for _, s := range []string{
-		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x", "__host-FL-staff=x", "__Host-fl-staff", ";;;=;", "__Host-fl-staff-12345678=AQ",
+		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x", "__host-FL-staff=x",
+		"__Host-fl-staff", ";;;=;", "__Host-fl-staff-12345678=AQ",
 		" \t__Host-fl-x = y", "a=\"__Host-fl-staff=x\"", "__Host-fl-staff=" + random(),
 	} {
 		f.Add(s)
@@ -110,7 +117,8 @@ func FuzzCookies(f *testing.F) {
 	})
 }
 
-// Several tabs begin a login each; every one of them ends it, and all together no more than five are kept.
+// Several tabs begin a login each; every one of them ends it, and all together no more than five
+// are kept.
 func TestTabs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,14 +168,16 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 		who := c(w, b)
 		before := len(w.store.logins)
 		res := who.get(w.callback())
-		if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before || res.Header().Get("Referrer-Policy") != "no-referrer" {
+		if res.Code != 403 || code(res) != account.CodeLoginFailed || len(w.store.logins) != before ||
+			res.Header().Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
 		}
 	}
 	w := newWorld(t)
 	b := w.browser()
 	b.get("/")
-	if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 || strings.Contains(res.Body.String(), "cause") || !strings.Contains(w.log.String(), "cause-of-refusal") {
+	if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 ||
+		strings.Contains(res.Body.String(), "cause") || !strings.Contains(w.log.String(), "cause-of-refusal") {
 		t.Errorf("%d %s; log %s", res.Code, res.Body, w.log)
 	}
 	if res := b.get(w.callback()); res.Code != 403 { // the flow has ended with the first answer
@@ -181,7 +191,8 @@ func TestLoggingInAgain(t *testing.T) {
 	w := newWorld(t)
 	w.store.again = 1
 	b := w.browser()
-	if res := b.login("/x"); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start") {
+	if res := b.login("/x"); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
+		"https://idp.example.com/start") {
 		t.Fatalf("%d", res.Code)
 	}
 	if f := w.idp.last(); !f.Fresh || f.ReturnTo != "/x" {
@@ -225,7 +236,8 @@ func TestLoggingInAgain(t *testing.T) {
 	b.login("/x")
 	for range maxAgain - 1 { // revoked once more, while the person was asked
 		res := b.get(w.callback())
-		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"), "https://idp.example.com/start") || !f.Fresh || f.ReturnTo != "/x" {
+		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
+			"https://idp.example.com/start") || !f.Fresh || f.ReturnTo != "/x" {
 			t.Fatalf("%d, flow %+v", res.Code, f)
 		}
 	}

@@ -40,7 +40,8 @@ func onward(r *http.Request, c *trafficpolicy.LoginConfig, found *trafficpolicy.
 		return r
 	}
 	id := &found.Identity
-	for name, text := range map[string]string{headerUserID: id.ID, headerEmail: id.Email, headerName: id.Name, headerProvider: found.Provider.Name} {
+	for name, text := range map[string]string{headerUserID: id.ID, headerEmail: id.Email, headerName: id.Name,
+		headerProvider: found.Provider.Name} {
 		if text = encode(text, ""); text != "" && len(text) <= maxHeader {
 			r.Header[name] = []string{text}
 		}
@@ -55,7 +56,8 @@ func onward(r *http.Request, c *trafficpolicy.LoginConfig, found *trafficpolicy.
 	return r
 }
 
-// dropFromConnection keeps a client from declaring our headers its connection's own, which would end with it.
+// dropFromConnection keeps a client from declaring our headers its connection's own, which would
+// end with it.
 func dropFromConnection(h http.Header) {
 	lines := h["Connection"]
 	for i, line := range lines {
@@ -93,7 +95,8 @@ func joinGroups(groups []string, passes func(string) bool) (joined string, missi
 	return b.String(), missing
 }
 
-// encode percent-encodes all but printable ASCII, "%" and what else is given. Spaces at the ends are encoded, too: headers lose them.
+// encode percent-encodes all but printable ASCII, "%" and what else is given. Spaces at the ends
+// are encoded, too: headers lose them.
 func encode(text, also string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

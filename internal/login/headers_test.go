@@ -20,7 +20,8 @@ import (
 
 func TestHeadersOfAPerson(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"Ann": "Ann", "Ann Ä": "Ann %C3%84", "a%b": "a%25b", "a\r\nX: y": "a%0D%0AX: y", " a ": "%20a%20", "\x00": "%00", "": ""} {
+	for text, want := range map[string]string{"Ann": "Ann", "Ann Ä": "Ann %C3%84", "a%b": "a%25b",
+		"a\r\nX: y": "a%0D%0AX: y", " a ": "%20a%20", "\x00": "%00", "": ""} {
 		if got := encode(text, ""); got != want || !httpguts.ValidHeaderFieldValue(got) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
@@ -87,7 +88,8 @@ func TestLimiter(t *testing.T) {
 	if !allowed("192.0.2.1") || !allowed("::ffff:192.0.2.1") || allowed("192.0.2.1") || !allowed("192.0.2.2") {
 		t.Error("of IPv4, each address counts")
 	}
-	if !allowed("2001:db8::1") || !allowed("2001:db8:0:0:ffff::1%eth0") || allowed("2001:db8::2") || !allowed("2001:db8:0:1::1") {
+	if !allowed("2001:db8::1") || !allowed("2001:db8:0:0:ffff::1%eth0") || allowed("2001:db8::2") ||
+		!allowed("2001:db8:0:1::1") {
 		t.Error("of IPv6, each /64 counts")
 	}
 	for i := range 3 {

@@ -14,7 +14,8 @@ import (
 // maxClients is how many clients a limiter remembers for certain; it may remember as many more.
 const maxClients = 10_000
 
-// limiter limits how often each client takes a step. A client is an IPv4 address or an IPv6 /64. It is safe for concurrent use.
+// limiter limits how often each client takes a step. A client is an IPv4 address or an IPv6 /64. It
+// is safe for concurrent use.
 type limiter struct {
 	rate  rate.Limit
 	burst int

@@ -34,8 +34,10 @@ type Options struct {
 	Logger    *slog.Logger
 	Clock     func() time.Time // nil = time.Now
 
-	Rate  rate.Limit // of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 = 10 a second
-	Burst int        // 0 = 100
+	// of logins that one client begins, of callbacks, of posts and of logouts: each for itself; 0 = 10
+	// a second
+	Rate  rate.Limit
+	Burst int // 0 = 100
 }
 
 // Limits of a login.
@@ -64,7 +66,8 @@ var _ trafficpolicy.Logins = (*Logins)(nil)
 
 // New makes Logins.
 func New(o Options) *Logins {
-	l := &Logins{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)), limits: map[string]*limiter{}}
+	l := &Logins{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)),
+		limits: map[string]*limiter{}}
 	if l.now == nil {
 		l.now = time.Now
 	}
@@ -99,8 +102,12 @@ type visit struct {
 }
 
 // ServeLogin implements trafficpolicy.Logins.
-func (l *Logins) ServeLogin(w http.ResponseWriter, r *http.Request, q trafficpolicy.LoginRequest, next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
-	v := &visit{Logins: l, LoginRequest: q, w: w, r: r, place: Place{AccountID: q.Endpoint.AccountID, EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID}}
+func (l *Logins) ServeLogin(
+	w http.ResponseWriter, r *http.Request, q trafficpolicy.LoginRequest,
+	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
+) {
+	v := &visit{Logins: l, LoginRequest: q, w: w, r: r,
+		place: Place{AccountID: q.Endpoint.AccountID, EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID}}
 	var err error
 	if v.provider, err = l.providers.of(v.place.AccountID, q.Config); err != nil {
 		v.fail(err)
@@ -180,7 +187,8 @@ func (v *visit) tooMany() {
 	v.page(account.CodeRateLimited, "There are too many logins from your network at the moment. Try again in a moment.")
 }
 
-// fail answers a request whose login went wrong. Only the sentence of an *account.Error is for the person; the cause is logged.
+// fail answers a request whose login went wrong. Only the sentence of an *account.Error is for the
+// person; the cause is logged.
 func (v *visit) fail(err error) {
 	code, msg := account.CodeOf(err), sentence(err)
 	switch code {
@@ -198,7 +206,8 @@ func (v *visit) fail(err error) {
 		level = slog.LevelError
 	}
 	if v.r.Context().Err() == nil {
-		v.log.Log(v.r.Context(), level, "a login has failed", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID, "err", causeText(err))
+		v.log.Log(v.r.Context(), level, "a login has failed", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id",
+			v.Config.AuthID, "err", causeText(err))
 	}
 	v.page(code, msg)
 }

@@ -25,25 +25,31 @@ func TestALogin(t *testing.T) {
 	b := w.browser()
 	b.cookies["theme"] = "dark"
 	first := b.get("/a?b=c")
-	if first.passed != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"), "https://idp.example.com/start?") {
+	if first.passed != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"),
+		"https://idp.example.com/start?") {
 		t.Fatalf("%d %v", first.Code, first.Header())
 	}
-	if f := w.idp.last(); f.Fresh || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce || f.Nonce == f.Verifier {
+	if f := w.idp.last(); f.Fresh || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce ||
+		f.Nonce == f.Verifier {
 		t.Errorf("flow %+v", f)
 	}
 	back := b.get(w.callback())
-	if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 || b.cookies["__Host-fl-staff"] == "" {
+	if back.Code != http.StatusSeeOther || back.Header().Get("Location") != "/a?b=c" || len(b.cookies) != 2 ||
+		b.cookies["__Host-fl-staff"] == "" {
 		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
 	}
 	l := w.store.logins[0]
-	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.Began.Equal(w.now) || l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.Fresh {
+	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.Began.Equal(w.now) ||
+		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.Fresh {
 		t.Errorf("kept as %+v", l)
 	}
-	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection", "close, Fairlead-Auth-User-Id")
+	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection",
+		"close, Fairlead-Auth-User-Id")
 	if in.passed == nil || in.found.Identity.ID != "au-ann" || in.found.Provider.Name != "IdP" {
 		t.Fatalf("%d %s", in.Code, in.Body)
 	}
-	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann", "Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark", "Connection": "close"} {
+	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann",
+		"Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark", "Connection": "close"} {
 		if got := in.passed.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -86,7 +92,8 @@ func TestWhoIsRedirected(t *testing.T) {
 		"a navigation":            {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 303},
 		"a form":                  {"POST", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
 		"an older browser's form": {"POST", http.Header{"Accept": {"text/html"}}, 401},
-		"a page loaded ahead":     {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Sec-Purpose": {"prefetch;prerender"}}, 401},
+		"a page loaded ahead": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Sec-Purpose": {"prefetch;prerender"}},
+			401},
 		"an older browser":        {"GET", http.Header{"Accept": {"text/html,*/*"}}, 303},
 		"a script":                {"GET", http.Header{"Sec-Fetch-Mode": {"cors"}, "Accept": {"text/html"}}, 401},
 		"an image":                {"GET", http.Header{"Sec-Fetch-Mode": {"no-cors"}}, 401},
@@ -96,12 +103,14 @@ func TestWhoIsRedirected(t *testing.T) {
 		"a websocket":             {"GET", http.Header{"Sec-Fetch-Mode": {"websocket"}, "Upgrade": {"websocket"}}, 401},
 		"a websocket that claims": {"GET", http.Header{"Sec-Fetch-Mode": {"navigate"}, "Upgrade": {"websocket"}}, 401},
 		"an update":               {"DELETE", http.Header{"Sec-Fetch-Mode": {"navigate"}}, 401},
-		"a preflight request":     {"OPTIONS", http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}}, 401},
+		"a preflight request": {"OPTIONS", http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}},
+			401},
 	} {
 		w := newWorld(t)
 		r := httptest.NewRequest(c.method, "/x", nil)
 		r.Header = c.header
-		if res := w.browser().do(r); res.Code != c.status || res.passed != nil || c.status == 401 && code(res) != account.CodeLoginNeeded || res.Header().Get("Cache-Control") != "no-store" {
+		if res := w.browser().do(r); res.Code != c.status || res.passed != nil || c.status == 401 &&
+			code(res) != account.CodeLoginNeeded || res.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d", name, res.Code)
 		}
 	}
@@ -113,7 +122,8 @@ func TestAFormWithoutASession(t *testing.T) {
 	w := newWorld(t)
 	b := w.browser()
 	res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate")
-	if text := res.Body.String(); res.Code != http.StatusUnauthorized || code(res) != account.CodeLoginNeeded || !strings.Contains(text, "not passed on") || !strings.Contains(text, "https://app.example.com/_fairlead/staff/login") {
+	if text := res.Body.String(); res.Code != http.StatusUnauthorized || code(res) != account.CodeLoginNeeded ||
+		!strings.Contains(text, "not passed on") || !strings.Contains(text, "https://app.example.com/_fairlead/staff/login") {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 	if len(b.cookies) != 0 || len(w.idp.flows) != 0 {
@@ -146,12 +156,15 @@ func TestPreflightRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.config.AllowCORSPreflight = true })
 	r := httptest.NewRequest(http.MethodOptions, "/x", nil)
-	r.Header = http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Fairlead-Auth-Email": {"eve"}, "Cookie": {"__Host-fl-staff=x; a=b"}}
+	r.Header = http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"},
+		"Fairlead-Auth-Email": {"eve"}, "Cookie": {"__Host-fl-staff=x; a=b"}}
 	res := w.browser().do(r)
-	if res.passed == nil || res.found.Identity.ID != "" || res.passed.Header.Get("Fairlead-Auth-Email") != "" || res.passed.Header.Get("Cookie") != "a=b" {
+	if res.passed == nil || res.found.Identity.ID != "" || res.passed.Header.Get("Fairlead-Auth-Email") != "" ||
+		res.passed.Header.Get("Cookie") != "a=b" {
 		t.Errorf("%d %v", res.Code, res.passed)
 	}
-	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}}, {"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Upgrade": {"x"}}} {
+	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}},
+		{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Upgrade": {"x"}}} {
 		r := httptest.NewRequest(http.MethodOptions, "/x", nil)
 		r.Header = header
 		if res := w.browser().do(r); res.passed != nil {
@@ -167,10 +180,16 @@ func TestNoSessionNoEntry(t *testing.T) {
 		change func(w *world, b *browser)
 		status int
 	}{
-		"the store is down":          {func(w *world, _ *browser) { w.store.down = account.Errorf(account.CodeUnavailable, "down") }, 503},
-		"the store fails":            {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
-		"revoked":                    {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
-		"revoked while it is read":   {func(w *world, _ *browser) { w.store.reading = func(id string) { w.live.Cut([]string{id}) } }, 303},
+		"the store is down": {func(w *world, _ *browser) {
+			w.store.down = account.Errorf(account.CodeUnavailable, "down")
+		}, 503},
+		"the store fails": {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
+		"revoked":         {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
+		"revoked while it is read": {func(w *world, _ *browser) {
+			w.store.reading = func(id string) {
+				w.live.Cut([]string{id})
+			}
+		}, 303},
 		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},
 		"of another client":          {func(w *world, _ *browser) { w.idp.bound = "another client" }, 303},
 		"with another auth_id": {func(w *world, b *browser) {
@@ -203,7 +222,8 @@ func TestNoSessionNoEntry(t *testing.T) {
 	}
 }
 
-// Two cookies of one name: a sibling host, or somebody on the way, has set one of them. Neither counts.
+// Two cookies of one name: a sibling host, or somebody on the way, has set one of them. Neither
+// counts.
 func TestTossedCookies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -212,7 +232,8 @@ func TestTossedCookies(t *testing.T) {
 	eve.login("/")
 	for _, order := range [][]*browser{{b, eve}, {eve, b}} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s", order[0].cookies["__Host-fl-staff"], order[1].cookies["__Host-fl-staff"]))
+		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s", order[0].cookies["__Host-fl-staff"],
+			order[1].cookies["__Host-fl-staff"]))
 		if res := w.browser().do(r); res.passed != nil || res.Code != 401 {
 			t.Errorf("%d", res.Code)
 		}
@@ -225,8 +246,10 @@ func TestOwnPaths(t *testing.T) {
 	b := w.browser()
 	b.login("/")
 	for target, want := range map[string]int{
-		"GET /_fairlead/staff/": 404, "GET /_fairlead/staff/x": 404, "GET /_fairlead/staff/callback/": 404, "POST /_fairlead/staff/callback": 405, "GET /_fairlead/staff/acs": 405,
-		"POST /_fairlead/staff/login": 405, "PUT /_fairlead/staff/logout": 405, "GET /_fairlead/staff/metadata": 200, "GET /_fairlead/staff/callback": 403, "GET /_fairlead/staff/finish": 403,
+		"GET /_fairlead/staff/": 404, "GET /_fairlead/staff/x": 404, "GET /_fairlead/staff/callback/": 404,
+		"POST /_fairlead/staff/callback": 405, "GET /_fairlead/staff/acs": 405,
+		"POST /_fairlead/staff/login": 405, "PUT /_fairlead/staff/logout": 405, "GET /_fairlead/staff/metadata": 200,
+		"GET /_fairlead/staff/callback": 403, "GET /_fairlead/staff/finish": 403,
 		"GET /_fairlead/staff/finish?ticket=x": 403, "GET /_fairlead/other/callback": 200, "GET /_fairlead/staff": 200,
 	} {
 		method, path, _ := strings.Cut(target, " ")
@@ -242,7 +265,8 @@ func TestLimits(t *testing.T) {
 	w := newWorld(t)
 	refused := func(target string) (n int) {
 		for range 130 {
-			if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 && res.Header().Get("Retry-After") != "" {
+			if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 && res.Header().
+				Get("Retry-After") != "" {
 				n++
 			}
 		}
@@ -259,14 +283,16 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNoMorePeople: the account has as many users as it may. That is no outage, and the person is told.
+// TestNoMorePeople: the account has as many users as it may. That is no outage, and the person is
+// told.
 func TestNoMorePeople(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.down = account.Errorf(account.CodeLimit, "the account has 7 application users, which is its limit")
 	b := w.browser()
 	b.get("/")
-	if res := b.get(w.callback()); res.Code != 403 || !strings.Contains(res.Body.String(), "No more people can log in here") || strings.Contains(res.Body.String(), "7 application") {
+	if res := b.get(w.callback()); res.Code != 403 || !strings.Contains(res.Body.String(),
+		"No more people can log in here") || strings.Contains(res.Body.String(), "7 application") {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 }

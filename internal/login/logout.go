@@ -14,7 +14,8 @@ import (
 
 // askLogout shows the button: a GET changes nothing.
 func (v *visit) askLogout() {
-	v.html(logoutPage{Title: "Log out", Text: "You are about to log out of " + v.place.EndpointURL + ".", Button: "Log out"})
+	v.html(logoutPage{Title: "Log out", Text: "You are about to log out of " + v.place.EndpointURL + ".",
+		Button: "Log out"})
 }
 
 // logout ends the browser's session, or those that a provider's token names. A provider may end any
@@ -44,7 +45,8 @@ func (v *visit) logout() {
 	if hash := v.tokenHash(); hash != nil {
 		session, err := v.session(hash)
 		if err == nil && session != nil {
-			_, err = v.opt.Revoker.Revoke(r.Context(), account.Caller{AccountID: v.place.AccountID, PrincipalID: session.UserID}, account.RevokeSelector{SessionID: session.ID}, account.RevokedByLogout)
+			_, err = v.opt.Revoker.Revoke(r.Context(), account.Caller{AccountID: v.place.AccountID, PrincipalID: session.UserID},
+				account.RevokeSelector{SessionID: session.ID}, account.RevokedByLogout)
 		}
 		if err != nil && account.CodeOf(err) != account.CodeNotFound {
 			v.fail(unavailable("logging out", err))
@@ -52,7 +54,8 @@ func (v *visit) logout() {
 		}
 	}
 	v.setCookie(v.sessionCookie(), "", 0)
-	v.html(logoutPage{Title: "Logged out", Text: "You are logged out of " + v.place.EndpointURL + ". You may still be logged in with the identity provider.", Link: "Log in again"})
+	v.html(logoutPage{Title: "Logged out", Text: "You are logged out of " + v.place.EndpointURL +
+		". You may still be logged in with the identity provider.", Link: "Log in again"})
 }
 
 // ownOrigin refuses a form of another origin. http.CrossOriginProtection compares hosts only, and
@@ -64,7 +67,8 @@ func ownOrigin(r *http.Request) error {
 	return new(http.CrossOriginProtection).Check(r)
 }
 
-// backChannel ends the sessions that a provider says have ended (OpenID Connect Back-Channel Logout).
+// backChannel ends the sessions that a provider says have ended (OpenID Connect Back-Channel
+// Logout).
 func (v *visit) backChannel(r *http.Request) {
 	receiver, ok := v.provider.(LogoutReceiver)
 	if !ok {
@@ -98,7 +102,8 @@ func (v *visit) backChannel(r *http.Request) {
 		v.fail(unavailable("ending the sessions of a logout token", err))
 		return
 	}
-	v.log.Info("the identity provider has ended sessions", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "issuer", t.Issuer, "sessions", len(done.SessionIDs))
+	v.log.Info("the identity provider has ended sessions", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "issuer",
+		t.Issuer, "sessions", len(done.SessionIDs))
 	v.w.Header().Set("Content-Length", "0")
 	v.w.WriteHeader(http.StatusOK)
 }
@@ -107,13 +112,15 @@ func (v *visit) backChannel(r *http.Request) {
 // it.
 func (v *visit) refuseToken(cause error) {
 	v.limits[PathLogout].allow(v.Conn.ClientIP, v.now())
-	v.log.Info("a logout token does not count", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "err", causeText(cause))
+	v.log.Info("a logout token does not count", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "err",
+		causeText(cause))
 	v.w.Header().Set("Content-Type", "application/json")
 	v.w.WriteHeader(http.StatusBadRequest)
 	_, _ = v.w.Write([]byte(`{"error":"invalid_request"}` + "\n")) // the client may be gone
 }
 
-// logoutPage is a page of the logout: with a button, which posts to the same address, or with a link.
+// logoutPage is a page of the logout: with a button, which posts to the same address, or with a
+// link.
 type logoutPage struct{ Title, Text, Button, Link string }
 
 var logoutTemplate = template.Must(template.New("logout").Parse(`<!doctype html>
@@ -140,7 +147,8 @@ func (v *visit) html(p logoutPage) {
 	v.noStore()
 	h := v.w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	v.w.WriteHeader(http.StatusOK)
 	_ = logoutTemplate.Execute(v.w, p) // a fixed template over texts; the client may be gone

@@ -22,10 +22,12 @@ type Flow struct {
 	ReturnTo  string    `json:"r"`           // path and query of the endpoint's host
 	Began     time.Time `json:"t"`
 	Fresh     bool      `json:"f,omitempty"` // the provider must ask the person again
-	Again     int       `json:"a,omitempty"` // how often this login was begun anew, because sessions were revoked meanwhile
+	// how often this login was begun anew, because sessions were revoked meanwhile
+	Again int `json:"a,omitempty"`
 }
 
-// Place is a login action at an endpoint: what providers build their URLs from. URLs come from the endpoint's URL, never from Host.
+// Place is a login action at an endpoint: what providers build their URLs from. URLs come from the
+// endpoint's URL, never from Host.
 type Place struct {
 	AccountID   string
 	EndpointURL string // in normal form
@@ -75,17 +77,20 @@ type Confirmed struct {
 	// to ask the person.
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
-	InResponseTo string    `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
-	Once         string    `json:"once,omitempty"`           // SAML: the key of account.Logins.Once, so that the assertion is used once
-	OnceUntil    time.Time `json:"once_until,omitzero"`
+	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
+	// SAML: the key of account.Logins.Once, so that the assertion is used once
+	Once      string    `json:"once,omitempty"`
+	OnceUntil time.Time `json:"once_until,omitzero"`
 }
 
-// Provider is an identity provider as one action configures it: made once for a config, and kept. It is safe for concurrent use. Its errors for
-// the person are *account.Error, CodeLoginFailed or CodeProviderFailed, with a sentence; the cause goes to the log, so it holds no secret.
+// Provider is an identity provider as one action configures it: made once for a config, and kept.
+// It is safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
+// CodeProviderFailed, with a sentence; the cause goes to the log, so it holds no secret.
 type Provider interface {
 	// Start says where the browser of a new flow goes.
 	Start(ctx context.Context, f *Flow, at Place) (Start, error)
-	// Bound names what a session is good for beside its place: issuer and client, or entity. It asks nobody, and holds no secret.
+	// Bound names what a session is good for beside its place: issuer and client, or entity. It asks
+	// nobody, and holds no secret.
 	Bound() string
 }
 
@@ -112,11 +117,12 @@ type LogoutToken struct {
 	Expires            time.Time
 }
 
-// LogoutReceiver is a provider that posts a logout_token to …/logout when a session of its own ends.
+// LogoutReceiver is a provider that posts a logout_token to …/logout when a session of its own
+// ends.
 type LogoutReceiver interface {
 	Logout(ctx context.Context, r *http.Request) (LogoutToken, error)
 }
 
-// Factory makes the Provider of a config without asking anybody. The client is the guarded one: every request that a tenant's URL causes goes
-// through it.
+// Factory makes the Provider of a config without asking anybody. The client is the guarded one:
+// every request that a tenant's URL causes goes through it.
 type Factory func(c *trafficpolicy.LoginConfig, client *http.Client) (Provider, error)

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxProviders is how many providers are kept, with what they have learnt of their keys; the longest unused goes first.
+// maxProviders is how many providers are kept, with what they have learnt of their keys; the
+// longest unused goes first.
 const maxProviders = 1024
 
 // providers makes a provider once for each account and config, and keeps it.

@@ -35,7 +35,8 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 		entry.Leave()
 		v.stranger(next)
 	case !v.authorized(session.Identity.Groups):
-		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+v.place.URL(PathLogout)+" to log out, and come back as somebody else.")
+		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+
+			v.place.URL(PathLogout)+" to log out, and come back as somebody else.")
 	default:
 		found := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
 		found.Identity.ID = session.UserID
@@ -43,7 +44,8 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 	}
 }
 
-// session reads the session of the token; nil when there is none that is good for this place. It never answers from memory.
+// session reads the session of the token; nil when there is none that is good for this place. It
+// never answers from memory.
 func (v *visit) session(hash []byte) (*account.LiveSession, error) {
 	s, err := v.opt.Store.LiveSession(v.r.Context(), v.place.AccountID, hash)
 	switch {
@@ -62,7 +64,8 @@ func (v *visit) authorized(groups []string) bool {
 	return len(of) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
 }
 
-// stranger answers a request without a session: a browser that goes to a page is sent to log in, everybody else is told to.
+// stranger answers a request without a session: a browser that goes to a page is sent to log in,
+// everybody else is told to.
 func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
 	switch {
 	case v.Config.AllowCORSPreflight && isPreflight(v.r):
@@ -70,18 +73,22 @@ func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpo
 	case isNavigation(v.r):
 		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), 0)
 	case isForm(v.r): // a redirect would lose what was filled in
-		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
+		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
+			v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
 	default:
-		v.page(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+v.place.EndpointURL+" in a browser and log in.")
+		v.page(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+v.place.EndpointURL+
+			" in a browser and log in.")
 	}
 }
 
 // isPreflight says whether a browser asks what a script may send.
 func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Upgrade") == "" && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+	return r.Method == http.MethodOptions && r.Header.Get("Upgrade") == "" && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
 }
 
-// isNavigation says whether a browser goes to a page, rather than a script or a program asking for something.
+// isNavigation says whether a browser goes to a page, rather than a script or a program asking for
+// something.
 func isNavigation(r *http.Request) bool {
 	return r.Method == http.MethodGet && fromPage(r) && !isPrefetch(r)
 }
@@ -91,7 +98,8 @@ func isForm(r *http.Request) bool { return r.Method == http.MethodPost && fromPa
 
 // fromPage says whether a browser asks, on behalf of a person who is to see the answer.
 func fromPage(r *http.Request) bool {
-	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" || strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
+	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" ||
+		strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
 		return false
 	}
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
@@ -100,8 +108,9 @@ func fromPage(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Accept"), ",")), "text/html")
 }
 
-// isPrefetch says whether a browser loads ahead what nobody has asked for yet. It drops the refusal, and asks again when somebody does; a login would use up one of
-// the few that can be under way.
+// isPrefetch says whether a browser loads ahead what nobody has asked for yet. It drops the
+// refusal, and asks again when somebody does; a login would use up one of the few that can be under
+// way.
 func isPrefetch(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose")), "prefetch")
 }
@@ -130,7 +139,8 @@ func hashToken(text string) []byte {
 	return sum[:]
 }
 
-// tokenHash returns the hash of the browser's secret; nil without one, and when there are two: somebody else may have set one of them.
+// tokenHash returns the hash of the browser's secret; nil without one, and when there are two:
+// somebody else may have set one of them.
 func (v *visit) tokenHash() []byte {
 	found := v.r.CookiesNamed(v.sessionCookie())
 	if len(found) != 1 {
@@ -141,6 +151,7 @@ func (v *visit) tokenHash() []byte {
 
 // bound is what a session made here is good for.
 func (v *visit) bound() string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Bound()}, "\x00")))
+	sum := sha256.Sum256(
+		[]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Bound()}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }

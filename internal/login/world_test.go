@@ -59,7 +59,9 @@ func (m *memory) Login(_ context.Context, accountID string, l account.NewLogin) 
 		replaced = old.ID
 		delete(m.sessions, string(l.Replaces))
 	}
-	s := &account.LiveSession{Replaced: replaced, ID: "as-" + string(rune('0'+len(m.logins))), UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity, Provider: l.Provider}
+	s := &account.LiveSession{Replaced: replaced, ID: "as-" + string(rune('0'+len(m.logins))),
+		UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity,
+		Provider: l.Provider}
 	m.sessions[string(l.TokenHash)] = s
 	return s, nil
 }
@@ -112,7 +114,9 @@ func (m *memory) TakeTicket(_ context.Context, _ string, hash []byte) ([]byte, e
 
 func (m *memory) StillLive(context.Context, []string) (map[string]bool, error) { return nil, nil }
 
-func (m *memory) Revoke(_ context.Context, _ account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
+func (m *memory) Revoke(
+	_ context.Context, _ account.Caller, sel account.RevokeSelector, reason string,
+) (*account.Revocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.down == nil && sel.Once != "" {
@@ -142,7 +146,8 @@ func (p *said) Start(_ context.Context, f *Flow, at Place) (Start, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flows = append(p.flows, *f)
-	return Start{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State}, "back": {at.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
+	return Start{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State},
+		"back": {at.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
 }
 
 func (p *said) Callback(_ context.Context, r *http.Request, f *Flow, _ Place) (*Confirmed, error) {
@@ -201,14 +206,18 @@ func newWorld(t testing.TB, change ...func(*world)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, store: newMemory(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0), idp: &said{bound: "issuer and client"},
+	w := &world{t: t, store: newMemory(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0),
+		idp:    &said{bound: "issuer and client"},
 		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour, Digest: "d"}}
-	w.idp.confirmed = Confirmed{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann", Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
+	w.idp.confirmed = Confirmed{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
+		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
 	for _, f := range change {
 		f(w)
 	}
-	w.logins = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key, Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
-		Providers: map[trafficpolicy.LoginKind]Factory{trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) { return w.idp, nil }}})
+	w.logins = New(Options{Store: w.store, Revoker: w.store, Live: w.live, Key: key,
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() time.Time { return w.now },
+		Providers: map[trafficpolicy.LoginKind]Factory{
+			trafficpolicy.LoginOIDC: func(*trafficpolicy.LoginConfig, *http.Client) (Provider, error) { return w.idp, nil }}})
 	t.Cleanup(w.logins.Close)
 	return w
 }
@@ -239,21 +248,24 @@ func (b *browser) do(r *http.Request) result {
 	r.Host = b.host
 	res := result{ResponseRecorder: httptest.NewRecorder()}
 	ep := &account.Endpoint{ID: "ep-" + b.host, AccountID: "ac", URL: "https://" + b.host}
-	q := trafficpolicy.LoginRequest{Config: &b.w.config, Endpoint: ep, Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
+	q := trafficpolicy.LoginRequest{Config: &b.w.config, Endpoint: ep,
+		Conn: &trafficpolicy.Conn{ClientIP: netip.MustParseAddr("192.0.2.7"), TLS: true},
 		Page: func(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
 			w.Header().Set(account.CodeHeader, string(code))
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, msg)
 		}}
-	b.w.logins.ServeLogin(res.ResponseRecorder, r, q, func(w http.ResponseWriter, r *http.Request, found trafficpolicy.LoginResult) {
-		if res.passed != nil {
-			b.w.t.Error("next was called twice")
-		}
-		res.passed, res.found = r, found
-		_, _ = io.WriteString(w, "upstream")
-	})
+	b.w.logins.ServeLogin(res.ResponseRecorder, r, q,
+		func(w http.ResponseWriter, r *http.Request, found trafficpolicy.LoginResult) {
+			if res.passed != nil {
+				b.w.t.Error("next was called twice")
+			}
+			res.passed, res.found = r, found
+			_, _ = io.WriteString(w, "upstream")
+		})
 	for _, c := range res.Result().Cookies() { //nolint:bodyclose // of a recorder
-		if !c.Secure || !c.HttpOnly || c.Path != "/" || c.SameSite != http.SameSiteLaxMode || c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-fl-staff") {
+		if !c.Secure || !c.HttpOnly || c.Path != "/" || c.SameSite != http.SameSiteLaxMode || c.Domain != "" ||
+			!strings.HasPrefix(c.Name, "__Host-fl-staff") {
 			b.w.t.Errorf("the cookie %s", c)
 		}
 		if b.cookies[c.Name] = c.Value; c.MaxAge < 0 {

@@ -10,9 +10,11 @@ const (
 	enough  = 16       // times the ballast is what the process must be allowed to have
 )
 
-// Ballast lets up to 32 MiB more garbage gather before it is collected, until the returned function is called. Go collects when the heap has doubled since the
-// last time; with a heap of a few megabytes, as a server with few connections has, that is many times a second. What Ballast allocates is never used, and
-// given back to Linux at once, so it takes no memory of the machine's; a process that may have less than 512 MiB goes without.
+// Ballast lets up to 32 MiB more garbage gather before it is collected, until the returned function
+// is called. Go collects when the heap has doubled since the last time; with a heap of a few
+// megabytes, as a server with few connections has, that is many times a second. What Ballast
+// allocates is never used, and given back to Linux at once, so it takes no memory of the machine's;
+// a process that may have less than 512 MiB goes without.
 func Ballast() (drop func()) {
 	if Limit() < enough*ballast {
 		return func() {}

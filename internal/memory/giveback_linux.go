@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveBack gives b's memory back to the machine. b is all zeros after it, and takes memory again where it is used.
+// giveBack gives b's memory back to the machine. b is all zeros after it, and takes memory again
+// where it is used.
 func giveBack(b []byte) {
 	page := os.Getpagesize()
 	if over := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page)); over > 0 {

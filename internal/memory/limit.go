@@ -1,9 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory says how much memory a process may have, and lets a small process collect its garbage less often.
+// Package memory says how much memory a process may have, and lets a small process collect its
+// garbage less often.
 //
-// What comes in: nothing but the machine's files. It is asked by internal/tunnel for the bound of its windows, and by the parts that carry traffic.
+// What comes in: nothing but the machine's files. It is asked by internal/tunnel for the bound of
+// its windows, and by the parts that carry traffic.
 package memory
 
 import (
@@ -19,10 +21,12 @@ import (
 // fallback is taken for the machine's memory where it cannot be read.
 const fallback = 2 << 30
 
-// Limit returns how many bytes of memory this process may have: those of GOMEMLIMIT, of its cgroup's limit or of the machine, whichever is least.
+// Limit returns how many bytes of memory this process may have: those of GOMEMLIMIT, of its
+// cgroup's limit or of the machine, whichever is least.
 func Limit() int64 { return limit(os.DirFS("/"), debug.SetMemoryLimit(-1)) }
 
-// limit returns how much memory the process may have. root is the machine's file system, goLimit Go's own limit.
+// limit returns how much memory the process may have. root is the machine's file system, goLimit
+// Go's own limit.
 func limit(root fs.FS, goLimit int64) int64 {
 	least := int64(fallback)
 	if n, ok := installed(root); ok {

@@ -21,7 +21,8 @@ type ahead struct {
 
 func (a *ahead) Read(p []byte) (int, error) { return a.r.Read(p) }
 
-// bothKinds runs a benchmark with two sessions of ours, and with two of go-yamux, over TCP connections alike.
+// bothKinds runs a benchmark with two sessions of ours, and with two of go-yamux, over TCP
+// connections alike.
 func bothKinds(b *testing.B, f func(b *testing.B, opens, accepts party)) {
 	for _, kind := range []string{"ours", "yamux"} {
 		b.Run(kind, func(b *testing.B) {

@@ -16,7 +16,8 @@ import (
 
 var errReason = errors.New("the reason")
 
-// TestCloseWithEverythingBusy ends sessions while calls of all kinds wait: for the peer, for windows and for a connection that takes nothing.
+// TestCloseWithEverythingBusy ends sessions while calls of all kinds wait: for the peer, for
+// windows and for a connection that takes nothing.
 func TestCloseWithEverythingBusy(t *testing.T) {
 	t.Parallel()
 	for _, stuck := range []bool{false, true} {
@@ -257,7 +258,8 @@ func TestPing(t *testing.T) {
 		if took != 50*time.Millisecond+lazily {
 			t.Errorf("Ping = %v, want %v", took, 50*time.Millisecond+lazily)
 		}
-		p.wants(frame{kind: typePing, flags: flagACK, length: 0xfedcba98}, frame{kind: typePing, flags: flagSYN, length: 0xfedcba98})
+		p.wants(frame{kind: typePing, flags: flagACK, length: 0xfedcba98},
+			frame{kind: typePing, flags: flagSYN, length: 0xfedcba98})
 		lives(t, s)
 	})
 }
@@ -295,7 +297,8 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestOpeningsThatAreOverDoNotCount: a peer that acknowledges nothing does not keep streams that were reset.
+// TestOpeningsThatAreOverDoNotCount: a peer that acknowledges nothing does not keep streams that
+// were reset.
 func TestOpeningsThatAreOverDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

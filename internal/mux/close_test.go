@@ -51,7 +51,8 @@ func TestCloseWriteWhileAWriteWaits(t *testing.T) {
 		got, err := io.ReadAll(b)
 		n, werr := c.result(t)
 		closing.fails(t, nil)
-		// The Write that waited may come to its end or fail; an end before all its bytes must not be taken for success.
+		// The Write that waited may come to its end or fail; an end before all its bytes must not be
+		// taken for success.
 		switch {
 		case err != nil:
 			t.Errorf("reading: %v", err)
@@ -117,7 +118,8 @@ func TestUnreadBytesOfEndedStreamsAreNoFault(t *testing.T) {
 	})
 }
 
-// TestEverythingAtOnce has a reader, a writer and closers on each of many streams. The race detector looks on.
+// TestEverythingAtOnce has a reader, a writer and closers on each of many streams. The race
+// detector looks on.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, tcp := range []bool{false, true} {
@@ -147,7 +149,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// everything reads from a stream, writes to it and ends it, at the same time. What is sent is noise of a seed for each side.
+// everything reads from a stream, writes to it and ends it, at the same time. What is sent is noise
+// of a seed for each side.
 func everything(t *testing.T, wg *sync.WaitGroup, st *mux.Stream, mine, yours int, first ...byte) {
 	sent := noise(mine, 200<<10)
 	wg.Go(func() { swallow(t, st, noise(yours, 200<<10)) })

@@ -174,7 +174,8 @@ func TestAWriteDeadlineWhileItWaitsForItsTurn(t *testing.T) {
 		if got := payload(all, streams[2].ID()); string(got) != string(noise(7, 100<<10)) {
 			t.Errorf("%d bytes of the third went out, or others than were written", len(got))
 		}
-		// What did not go out did not use up the window: but for the byte of the opening all of it is there.
+		// What did not go out did not use up the window: but for the byte of the opening all of it is
+		// there.
 		g.open.Store(true)
 		must(t, "SetWriteDeadline", streams[1].SetWriteDeadline(time.Time{}))
 		begin("Write", write(streams[1], make([]byte, initialWindow-1-waits.n))).fails(t, nil)

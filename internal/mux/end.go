@@ -21,7 +21,8 @@ func (e *ResetError) Error() string {
 // CloseWrite says that nothing more follows: the peer reads io.EOF.
 func (st *Stream) CloseWrite() error { return st.closeWrite(atOnce) }
 
-// CloseWriteLater is CloseWrite for a peer that does not wait for it: it goes out with the next frame of any stream, within 5 ms.
+// CloseWriteLater is CloseWrite for a peer that does not wait for it: it goes out with the next
+// frame of any stream, within 5 ms.
 func (st *Stream) CloseWriteLater() error { return st.closeWrite(whenDue) }
 
 func (st *Stream) closeWrite(how manner) error {
@@ -44,8 +45,8 @@ func (st *Stream) closeWrite(how manner) error {
 	return nil
 }
 
-// Reset ends both directions: the peer's reads and writes fail with the code, this side's with net.ErrClosed. What the peer has not read is lost. It
-// does not wait for the connection.
+// Reset ends both directions: the peer's reads and writes fail with the code, this side's with
+// net.ErrClosed. What the peer has not read is lost. It does not wait for the connection.
 func (st *Stream) Reset(code uint32) error {
 	if st.end(net.ErrClosed) {
 		st.last(flagRST, code, async)
@@ -152,7 +153,8 @@ func (st *Stream) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is that of net.Conn: it also holds for a write that waits for the peer, or for its turn.
+// SetWriteDeadline is that of net.Conn: it also holds for a write that waits for the peer, or for
+// its turn.
 func (st *Stream) SetWriteDeadline(t time.Time) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()

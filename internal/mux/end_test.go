@@ -37,15 +37,20 @@ func (m *mute) Close() error {
 	return nil
 }
 
-// Whoever ends a stream may be held up between its end and letting go of it, beside a Reset of its owner, who then counts it out: nobody tells him
-// again that it is gone.
+// Whoever ends a stream may be held up between its end and letting go of it, beside a Reset of its
+// owner, who then counts it out: nobody tells him again that it is gone.
 func TestAStreamIsGoneAfterReset(t *testing.T) {
 	t.Parallel()
 	s := New(newMute(), Config{Client: true})
 	defer s.Close(nil)
 	for name, begin := range map[string]func(*Stream){
-		"the peer has reset it":         func(st *Stream) { st.end(&ResetError{}) },
-		"it is over in both directions": func(st *Stream) { _ = st.CloseWrite(); st.mu.Lock(); st.readErr = errors.New("end"); st.mu.Unlock() },
+		"the peer has reset it": func(st *Stream) { st.end(&ResetError{}) },
+		"it is over in both directions": func(st *Stream) {
+			_ = st.CloseWrite()
+			st.mu.Lock()
+			st.readErr = errors.New("end")
+			st.mu.Unlock()
+		},
 	} {
 		st, err := s.Open(t.Context(), nil)
 		if err != nil {
@@ -110,7 +115,8 @@ func TestASessionEndsWithItsNumbers(t *testing.T) {
 	}
 }
 
-// An Open has a context, a Write may have a deadline: neither can end a write to the connection, but it need not be that of others' frames.
+// An Open has a context, a Write may have a deadline: neither can end a write to the connection,
+// but it need not be that of others' frames.
 func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

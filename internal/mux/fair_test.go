@@ -118,7 +118,8 @@ func TestResetOfAStreamThatWaitsForItsTurn(t *testing.T) {
 				t.Errorf("Write of stream %d: %d, %v", i, n, err)
 			}
 		}
-		if n, err := calls[3].result(t); (err != nil && !errors.Is(err, net.ErrClosed)) || n != len(payload(all, streams[3].ID())) {
+		if n, err := calls[3].result(t); (err != nil && !errors.Is(err, net.ErrClosed)) ||
+			n != len(payload(all, streams[3].ID())) {
 			t.Errorf("Write = %d, %v; %d bytes went out", n, err, len(payload(all, streams[3].ID())))
 		}
 		after := map[uint32]bool{}

@@ -98,7 +98,8 @@ func TestUnreadBytesCostLessThanTwiceTheWindow(t *testing.T) {
 	for _, size := range []int{1, 2, 100, 1025, 4097, 8193, 16385, 33000, maxFrame, initialWindow} {
 		a, b := pipe(1 << 20)
 		s := session(t, a, mux.Config{Window: initialWindow, KeepAlive: time.Hour}) // however slow this machine is
-		go func() {                                                                 // what the session sends is of no interest
+		// what the session sends is of no interest
+		go func() {
 			p := make([]byte, 4<<10)
 			for {
 				if _, err := b.Read(p); err != nil {
@@ -132,7 +133,8 @@ func TestUnreadBytesCostLessThanTwiceTheWindow(t *testing.T) {
 		grown := heap() - before
 		t.Logf("frames of %d bytes: %d KiB for %d", size, grown>>10, streams*initialWindow>>10)
 		if slack := int64(256 << 10); grown > 2*streams*initialWindow+slack {
-			t.Errorf("frames of %d bytes: the heap has grown by %d KiB for %d KiB that wait", size, grown>>10, streams*initialWindow>>10)
+			t.Errorf("frames of %d bytes: the heap has grown by %d KiB for %d KiB that wait", size, grown>>10,
+				streams*initialWindow>>10)
 		}
 		for _, st := range all {
 			readFull(t, st, initialWindow)

@@ -16,13 +16,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-// FuzzFrames has a session take any bytes. It must end with its connection, at once; and what is read from a stream is the beginning of what was
-// sent to it, and the whole of it if it came to an end.
+// FuzzFrames has a session take any bytes. It must end with its connection, at once; and what is
+// read from a stream is the beginning of what was sent to it, and the whole of it if it came to an
+// end.
 func FuzzFrames(f *testing.F) {
 	f.Add(bytesOf(syn(1, "hello"), frame{kind: typeData, flags: flagFIN, id: 1, data: []byte(" world")}), false)
-	f.Add(bytesOf(syn(1, "a"), syn(3, "b"), frame{kind: typeWindow, id: 1, length: 1 << 20}, frame{kind: typeWindow, flags: flagRST, id: 3, length: 7}), false)
+	f.Add(bytesOf(syn(1, "a"), syn(3, "b"), frame{kind: typeWindow, id: 1, length: 1 << 20},
+		frame{kind: typeWindow, flags: flagRST, id: 3, length: 7}), false)
 	f.Add(bytesOf(frame{kind: typePing, flags: flagSYN, length: 9}, frame{kind: typeGoAway}), false)
-	f.Add(bytesOf(frame{kind: typeData, flags: flagACK, id: 2, data: []byte("to yours")}, frame{kind: typeWindow, flags: flagFIN, id: 2}), false)
+	f.Add(bytesOf(frame{kind: typeData, flags: flagACK, id: 2, data: []byte("to yours")},
+		frame{kind: typeWindow, flags: flagFIN, id: 2}), false)
 	f.Add([]byte{0, 1, 1, 9, 0, 0, 1, 200, 0, 4, 1, 3, 1, 0, 2, 0, 0, 2, 2, 50}, true)
 	f.Add(noise(11, 400), true)
 	f.Add([]byte("09C001C0"), true) // a number again while its first stream is let go

@@ -19,7 +19,8 @@ func syn(id uint32, data string) frame {
 	return frame{kind: typeData, flags: flagSYN, id: id, data: []byte(data)}
 }
 
-// ours is a session, the server, that has opened stream 2 and accepted stream 1 with one byte to read.
+// ours is a session, the server, that has opened stream 2 and accepted stream 1 with one byte to
+// read.
 func ours(t *testing.T) (*mux.Session, *rawPeer, *mux.Stream, *mux.Stream) {
 	s, p := hostile(t, mux.Config{})
 	p.send(syn(1, "x"))
@@ -44,13 +45,15 @@ func TestViolationsEndTheSession(t *testing.T) {
 		"a number twice, by window update": {syn(3, "a"), {kind: typeWindow, flags: flagSYN, id: 3}},
 		"more than the window at once":     {{kind: typeData, id: 1, length: 1<<20 + 1}},
 		"as much as a number can say":      {{kind: typeData, id: 1, length: 1<<32 - 1}},
-		"more than the window in parts": {{kind: typeData, id: 1, data: make([]byte, 1<<19)}, {kind: typeData, id: 1, data: make([]byte, 1<<19)},
+		"more than the window in parts": {{kind: typeData, id: 1, data: make([]byte, 1<<19)},
+			{kind: typeData, id: 1, data: make([]byte, 1<<19)},
 			{kind: typeData, id: 1, data: make([]byte, 1)}},
 		"more than the window with the opening": {{kind: typeData, flags: flagSYN, id: 3, length: 1<<20 + 1}},
 		"a window that overflows at once":       {{kind: typeWindow, id: 1, length: 1<<32 - 1}},
-		"a window that overflows in parts":      {{kind: typeWindow, id: 1, length: 1 << 31}, {kind: typeWindow, id: 1, length: 1 << 31}},
-		"an end":                                {{kind: typeGoAway, length: 0}},
-		"an end with a reason":                  {{kind: typeGoAway, length: 2}},
+		"a window that overflows in parts": {{kind: typeWindow, id: 1, length: 1 << 31},
+			{kind: typeWindow, id: 1, length: 1 << 31}},
+		"an end":               {{kind: typeGoAway, length: 0}},
+		"an end with a reason": {{kind: typeGoAway, length: 2}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -82,26 +85,29 @@ func TestViolationsEndTheSession(t *testing.T) {
 func TestOddFramesThatHarmNobody(t *testing.T) {
 	t.Parallel()
 	for what, frames := range map[string][]frame{
-		"data of an unknown stream":          {{kind: typeData, id: 77, data: make([]byte, 100<<10)}},
-		"data of a stream of ours to come":   {{kind: typeData, id: 1000, data: make([]byte, 100)}},
-		"data of stream 0":                   {{kind: typeData, id: 0, data: make([]byte, 100)}},
-		"a window of an unknown stream":      {{kind: typeWindow, id: 77, length: 1<<32 - 1}},
-		"a reset of an unknown stream":       {{kind: typeWindow, flags: flagRST, id: 77, length: 5}},
-		"an end of an unknown stream":        {{kind: typeWindow, flags: flagFIN, id: 77}},
-		"an acknowledgement, unknown":        {{kind: typeWindow, flags: flagACK, id: 77}},
-		"an acknowledgement, twice":          {{kind: typeWindow, flags: flagACK, id: 2}, {kind: typeWindow, flags: flagACK, id: 2}},
-		"an acknowledgement of its own":      {{kind: typeWindow, flags: flagACK, id: 1}},
-		"an answer to no ping":               {{kind: typePing, flags: flagACK, length: 12345}},
-		"an empty data frame":                {{kind: typeData, id: 1}},
-		"an empty window update":             {{kind: typeWindow, id: 1}},
-		"a data frame of half a megabyte":    {syn(5, string(make([]byte, 512<<10)))},
-		"a stream that is opened and ended":  {{kind: typeData, flags: flagSYN | flagFIN, id: 5, data: []byte("all")}},
-		"a stream that is opened and reset":  {{kind: typeWindow, flags: flagSYN | flagRST, id: 5, length: 9}},
-		"all flags at once":                  {{kind: typeWindow, flags: 15, id: 5, length: 9}, {kind: typeData, flags: 15, id: 7, data: []byte("x")}},
-		"flags that do not exist":            {{kind: typeWindow, flags: 0xfff0, id: 9}},
-		"numbers in another order":           {syn(9, ""), syn(7, "")},
-		"the very last number":               {syn(1<<32-1, "last")},
-		"twice the end, then the reset of 5": {syn(5, "a"), {kind: typeWindow, flags: flagFIN, id: 5}, {kind: typeWindow, flags: flagFIN, id: 5}, {kind: typeWindow, flags: flagRST, id: 5}},
+		"data of an unknown stream":        {{kind: typeData, id: 77, data: make([]byte, 100<<10)}},
+		"data of a stream of ours to come": {{kind: typeData, id: 1000, data: make([]byte, 100)}},
+		"data of stream 0":                 {{kind: typeData, id: 0, data: make([]byte, 100)}},
+		"a window of an unknown stream":    {{kind: typeWindow, id: 77, length: 1<<32 - 1}},
+		"a reset of an unknown stream":     {{kind: typeWindow, flags: flagRST, id: 77, length: 5}},
+		"an end of an unknown stream":      {{kind: typeWindow, flags: flagFIN, id: 77}},
+		"an acknowledgement, unknown":      {{kind: typeWindow, flags: flagACK, id: 77}},
+		"an acknowledgement, twice": {{kind: typeWindow, flags: flagACK, id: 2},
+			{kind: typeWindow, flags: flagACK, id: 2}},
+		"an acknowledgement of its own":     {{kind: typeWindow, flags: flagACK, id: 1}},
+		"an answer to no ping":              {{kind: typePing, flags: flagACK, length: 12345}},
+		"an empty data frame":               {{kind: typeData, id: 1}},
+		"an empty window update":            {{kind: typeWindow, id: 1}},
+		"a data frame of half a megabyte":   {syn(5, string(make([]byte, 512<<10)))},
+		"a stream that is opened and ended": {{kind: typeData, flags: flagSYN | flagFIN, id: 5, data: []byte("all")}},
+		"a stream that is opened and reset": {{kind: typeWindow, flags: flagSYN | flagRST, id: 5, length: 9}},
+		"all flags at once": {{kind: typeWindow, flags: 15, id: 5, length: 9},
+			{kind: typeData, flags: 15, id: 7, data: []byte("x")}},
+		"flags that do not exist":  {{kind: typeWindow, flags: 0xfff0, id: 9}},
+		"numbers in another order": {syn(9, ""), syn(7, "")},
+		"the very last number":     {syn(1<<32-1, "last")},
+		"twice the end, then the reset of 5": {syn(5, "a"), {kind: typeWindow, flags: flagFIN, id: 5},
+			{kind: typeWindow, flags: flagFIN, id: 5}, {kind: typeWindow, flags: flagRST, id: 5}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -56,7 +56,8 @@ func (b *inbox) add(c *chunk) {
 	b.unread += c.w - c.r
 }
 
-// copyIn appends bytes. They fill up what is there first: small frames must not cost more memory than their bytes, but for the last chunk.
+// copyIn appends bytes. They fill up what is there first: small frames must not cost more memory
+// than their bytes, but for the last chunk.
 func (b *inbox) copyIn(p []byte) {
 	if b.last != nil {
 		n := copy(b.last.buf[b.last.w:], p)

@@ -44,12 +44,14 @@ func theirs(t testing.TB, c net.Conn, client bool) *yamux.Session {
 	return s
 }
 
-// withYamux runs a test with a session of ours and one of go-yamux: either as client, in memory and over TCP.
+// withYamux runs a test with a session of ours and one of go-yamux: either as client, in memory and
+// over TCP.
 func withYamux(t *testing.T, f func(t *testing.T, us *mux.Session, them *yamux.Session)) {
 	t.Parallel()
 	for _, client := range []bool{true, false} {
 		for _, tcp := range []bool{true, false} {
-			name := map[bool]string{true: "client", false: "server"}[client] + map[bool]string{true: " over TCP", false: " in memory"}[tcp]
+			name := map[bool]string{true: "client", false: "server"}[client] + map[bool]string{true: " over TCP",
+				false: " in memory"}[tcp]
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				if tcp {
@@ -281,7 +283,8 @@ func TestYamuxEnds(t *testing.T) {
 				_, err = a.Read(make([]byte, 1))
 				broken(t, "Read", err)
 				_ = ended(t, us)
-				if _, err = b.Read(make([]byte, 1)); err == nil || err == io.EOF { //nolint:errorlint // go-yamux wraps it when the connection broke
+				//nolint:errorlint // go-yamux wraps it when the connection broke
+				if _, err = b.Read(make([]byte, 1)); err == nil || err == io.EOF {
 					t.Errorf("go-yamux reads %v", err)
 				}
 			})

@@ -35,7 +35,8 @@ func (h *half) over() bool {
 	return h.reset || h.gotReset || (h.closed && h.peer.closed)
 }
 
-// model drives two sessions with random operations, none of which has to wait, and compares every result.
+// model drives two sessions with random operations, none of which has to wait, and compares every
+// result.
 type model struct {
 	t     *testing.T
 	r     *rand.Rand

@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	pendingMark  = 64 << 10             // bytes of small frames that wait; beyond, who adds one waits for a turn
-	answersLimit = 64 << 10             // bytes of frames that the peer has caused and does not read
-	servedRounds = 2                    // how often a writer writes what others have left it, until a goroutine of its own does
+	pendingMark  = 64 << 10 // bytes of small frames that wait; beyond, who adds one waits for a turn
+	answersLimit = 64 << 10 // bytes of frames that the peer has caused and does not read
+	// how often a writer writes what others have left it, until a goroutine of its own does
+	servedRounds = 2
 	patience     = 5 * time.Millisecond // what a write may have taken for its writer to go on with those of others
 	lazyTime     = 5 * time.Millisecond
 )
 
 var errFlood = errors.New("the peer causes more answers than it reads")
 
-// outbox is the writing half of a session. Whoever has the turn (busy) writes; pending goes out with the next write.
+// outbox is the writing half of a session. Whoever has the turn (busy) writes; pending goes out
+// with the next write.
 type outbox struct {
 	mu        sync.Mutex
 	busy      bool
@@ -74,7 +76,8 @@ func (s *Session) frame(kind byte, flags uint16, id, length uint32) {
 	s.out.pending.b = appendHeader(s.out.pending.b, kind, flags, id, length)
 }
 
-// sendData writes a data frame, atOnce or whenDue. It waits for its turn if the frame is large, or if much is pending.
+// sendData writes a data frame, atOnce or whenDue. It waits for its turn if the frame is large, or
+// if much is pending.
 func (s *Session) sendData(st *Stream, p []byte, how manner) error {
 	s.out.mu.Lock()
 	if err := st.maySend(); err != nil {
@@ -105,7 +108,8 @@ func (s *Session) sendData(st *Stream, p []byte, how manner) error {
 	return s.write(p)
 }
 
-// data appends a data frame to pending, and the opening of its stream if this is its first frame. The caller holds out.mu.
+// data appends a data frame to pending, and the opening of its stream if this is its first frame.
+// The caller holds out.mu.
 func (s *Session) data(st *Stream, p []byte, whole bool) {
 	s.introduce(st)
 	if len(p) == 0 {
@@ -125,7 +129,8 @@ func (s *Session) introduce(st *Stream) {
 	}
 }
 
-// sendControl writes a frame without a payload; the caller does not wait for anybody's turn. With async it does not wait for the connection, either.
+// sendControl writes a frame without a payload; the caller does not wait for anybody's turn. With
+// async it does not wait for the connection, either.
 func (s *Session) sendControl(kind byte, flags uint16, id, length uint32, how manner) {
 	s.out.mu.Lock()
 	if s.out.over != nil {
@@ -183,7 +188,8 @@ func (s *Session) due() {
 	s.out.mu.Unlock()
 }
 
-// answer sends a frame that the peer has caused; it is the reader's, which waits for nobody, so how is not atOnce.
+// answer sends a frame that the peer has caused; it is the reader's, which waits for nobody, so how
+// is not atOnce.
 func (s *Session) answer(kind byte, flags uint16, id, length uint32, how manner) error {
 	s.out.mu.Lock()
 	if s.out.over != nil {
@@ -199,7 +205,8 @@ func (s *Session) answer(kind byte, flags uint16, id, length uint32, how manner)
 	return nil
 }
 
-// flushAside has a goroutine go on with the turn. The caller holds out.mu, and the session has not ended.
+// flushAside has a goroutine go on with the turn. The caller holds out.mu, and the session has not
+// ended.
 func (s *Session) flushAside() {
 	s.running.Go(func() {
 		s.out.mu.Lock()
@@ -211,7 +218,8 @@ func (s *Session) flushAside() {
 	})
 }
 
-// write writes pending and then payload, and gives up the turn, which is the caller's. It unlocks out.mu.
+// write writes pending and then payload, and gives up the turn, which is the caller's. It unlocks
+// out.mu.
 func (s *Session) write(payload []byte) error {
 	err := s.writeOnce(payload)
 	for rounds := 0; err == nil && !s.pass(rounds >= servedRounds); rounds++ {
@@ -220,8 +228,9 @@ func (s *Session) write(payload []byte) error {
 	return err
 }
 
-// pass gives the turn to the next stream that waits for it, or to nobody when nothing is left to be written. Else, and if it is not to leave that to a
-// goroutine, it returns false, with out.mu: the caller has to go on.
+// pass gives the turn to the next stream that waits for it, or to nobody when nothing is left to be
+// written. Else, and if it is not to leave that to a goroutine, it returns false, with out.mu: the
+// caller has to go on.
 func (s *Session) pass(aside bool) bool {
 	o := &s.out
 	switch next := o.first; {
@@ -232,7 +241,8 @@ func (s *Session) pass(aside bool) bool {
 		wake(next.writable)
 	case o.pending.len() == 0:
 		o.busy = false
-	case aside, time.Since(o.began) > patience: // or the connection is slow, and whoever writes has a context or a deadline of its own
+	// or the connection is slow, and whoever writes has a context or a deadline of its own
+	case aside, time.Since(o.began) > patience:
 		s.flushAside()
 	default:
 		return false
@@ -278,7 +288,8 @@ func (s *Session) extendDeadline() error {
 	return s.conn.SetWriteDeadline(s.out.deadline)
 }
 
-// awaitTurn waits until st is the one that writes. It is called with out.mu and returns with it, unless it fails.
+// awaitTurn waits until st is the one that writes. It is called with out.mu and returns with it,
+// unless it fails.
 func (s *Session) awaitTurn(st *Stream, n int) error {
 	o := &s.out
 	if o.last == nil {

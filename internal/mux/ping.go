@@ -14,7 +14,9 @@ const (
 	looks      = 3 // within KeepAlive
 	firstLooks = 3 // that measure the round trip in any case: the very first ping may find a peer that is just starting
 	rttPeriod  = 6 // looks, after which a busy session measures it again
-	rttSamples = 8 // of which the least counts: a route may have become longer, while the last ones may have waited for others' bytes
+	// of which the least counts: a route may have become longer, while the last ones may have waited
+	// for others' bytes
+	rttSamples = 8
 )
 
 // pinger measures round trips, and finds out that the peer is gone.
@@ -74,7 +76,8 @@ func (s *Session) look() bool {
 	return true
 }
 
-// sendPing sends a ping, unless one is under way. It returns a channel that is closed by the answer.
+// sendPing sends a ping, unless one is under way. It returns a channel that is closed by the
+// answer.
 func (s *Session) sendPing() <-chan struct{} {
 	p := &s.ping
 	p.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// memConn is one end of a connection in memory, for sessions of ours and of go-yamux. It works in a synctest bubble.
+// memConn is one end of a connection in memory, for sessions of ours and of go-yamux. It works in a
+// synctest bubble.
 type memConn struct {
 	in, out *flow
 }

@@ -121,7 +121,8 @@ func (p *rawPeer) send(frames ...frame) {
 	_, _ = p.c.Write(bytesOf(frames...))
 }
 
-// lazily is how long a frame that is in no hurry may wait for company; more than the package's own figure.
+// lazily is how long a frame that is in no hurry may wait for company; more than the package's own
+// figure.
 const lazily = 20 * time.Millisecond
 
 // frames waits until nothing moves and returns what the session has sent since the last call.
@@ -182,7 +183,8 @@ func payload(frames []frame, id uint32) (data []byte) {
 	return data
 }
 
-// begun returns the frames of the writes that have begun and were not returned before, write by write.
+// begun returns the frames of the writes that have begun and were not returned before, write by
+// write.
 func (g *gate) begun(t *testing.T) [][]frame {
 	t.Helper()
 	synctest.Wait()

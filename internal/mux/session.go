@@ -15,10 +15,12 @@ import (
 	"time"
 )
 
-// Conn is what a session runs over. One goroutine reads and one writes at a time; Close makes both return.
+// Conn is what a session runs over. One goroutine reads and one writes at a time; Close makes both
+// return.
 type Conn interface {
 	io.Reader
-	// WriteFrames writes head, and then payload, which may be nil. Neither is touched after it returns.
+	// WriteFrames writes head, and then payload, which may be nil. Neither is touched after it
+	// returns.
 	WriteFrames(head, payload []byte) error
 	// SetWriteDeadline is that of net.Conn.
 	SetWriteDeadline(t time.Time) error
@@ -108,13 +110,16 @@ func New(c Conn, cfg Config) *Session {
 	return s
 }
 
-// Open opens a stream and sends first, of at most 64 KiB, in one go with the opening. It waits for its turn to write, and while the peer has not
-// acknowledged 4,096 openings; ctx ends that, but not a write to the connection that has begun. A session whose numbers are used up, which are 2^31, ends.
+// Open opens a stream and sends first, of at most 64 KiB, in one go with the opening. It waits for
+// its turn to write, and while the peer has not acknowledged 4,096 openings; ctx ends that, but not
+// a write to the connection that has begun. A session whose numbers are used up, which are 2^31,
+// ends.
 func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	return s.open(ctx, first, atOnce)
 }
 
-// OpenLater is Open for who is about to write more: the opening goes out with that, or with the next frame of any stream, within 5 ms.
+// OpenLater is Open for who is about to write more: the opening goes out with that, or with the
+// next frame of any stream, within 5 ms.
 func (s *Session) OpenLater(ctx context.Context, first []byte) (*Stream, error) {
 	return s.open(ctx, first, whenDue)
 }
@@ -190,8 +195,8 @@ func (s *Session) Accept() (*Stream, error) {
 	}
 }
 
-// Serve has f take the streams of the peer's from now on: those that wait for Accept at once, the others as they come, from the goroutine that reads
-// the connection: f must not wait for anything.
+// Serve has f take the streams of the peer's from now on: those that wait for Accept at once, the
+// others as they come, from the goroutine that reads the connection: f must not wait for anything.
 func (s *Session) Serve(f func(*Stream)) {
 	s.mu.Lock()
 	waiting := s.accepted
@@ -219,8 +224,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close ends the session and its streams at once, and waits until nothing of it runs: it is not for the functions that the session calls. The first reason
-// counts; nil is one, too.
+// Close ends the session and its streams at once, and waits until nothing of it runs: it is not for
+// the functions that the session calls. The first reason counts; nil is one, too.
 func (s *Session) Close(reason error) {
 	s.fail(cmp.Or(reason, errClosed))
 	s.running.Wait()
@@ -254,8 +259,11 @@ func (s *Session) end(reason error) {
 // broken is what users of the session get to know of its end.
 func (s *Session) broken() error { return s.brokenBy(s.Err()) }
 
-// brokenBy hides what the reason wraps: a broken connection is no end of a stream, no time-out of a call, and not closed by the caller.
-func (s *Session) brokenBy(reason error) error { return fmt.Errorf("the connection broke: %v", reason) } //nolint:errorlint // see above
+// brokenBy hides what the reason wraps: a broken connection is no end of a stream, no time-out of a
+// call, and not closed by the caller.
+//
+//nolint:errorlint // see above
+func (s *Session) brokenBy(reason error) error { return fmt.Errorf("the connection broke: %v", reason) }
 
 // forget lets go of a stream that has ended in both directions.
 func (s *Session) forget(st *Stream) {

@@ -212,7 +212,8 @@ func (p *purse) Give(n int64) {
 	p.left += n
 }
 
-// TestBudget sends over a connection that takes its time, so that windows grow: only as far as the budget lets them, and it gets all back.
+// TestBudget sends over a connection that takes its time, so that windows grow: only as far as the
+// budget lets them, and it gets all back.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for _, amount := range []int64{0, 800 << 10, 1 << 30} {

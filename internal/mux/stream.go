@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Stream is one of many. One goroutine may read while another writes and others end it; of several readers, or writers, one waits for the other.
+// Stream is one of many. One goroutine may read while another writes and others end it; of several
+// readers, or writers, one waits for the other.
 type Stream struct {
 	id             uint32
 	own            bool   // this side opened it
@@ -74,8 +75,9 @@ func (d *deadline) set(t time.Time, token chan struct{}) {
 	}
 }
 
-// nearby is a round trip for which the protocol's own window is enough to begin with. More would only be read ahead of the stream's reader, and be in
-// the way of other streams' bytes, in the caches and in the turn of goroutines.
+// nearby is a round trip for which the protocol's own window is enough to begin with. More would
+// only be read ahead of the stream's reader, and be in the way of other streams' bytes, in the
+// caches and in the turn of goroutines.
 const nearby = 2 * time.Millisecond
 
 func newStream(s *Session, id uint32, own bool) *Stream {
@@ -84,7 +86,8 @@ func newStream(s *Session, id uint32, own bool) *Stream {
 		window = initialWindow
 	}
 	st := &Stream{
-		id: id, own: own, session: s, introduced: !own, window: window, credit: window, room: initialWindow, extra: window - initialWindow,
+		id: id, own: own, session: s, introduced: !own, window: window, credit: window, room: initialWindow,
+		extra:    window - initialWindow,
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), epoch: time.Now(),
 	}
 	st.unacknowledged.Store(own)
@@ -94,7 +97,8 @@ func newStream(s *Session, id uint32, own bool) *Stream {
 // ID returns the stream's number.
 func (st *Stream) ID() uint32 { return st.id }
 
-// Read takes bytes that have arrived, or waits for some. io.EOF comes only after the peer's CloseWrite.
+// Read takes bytes that have arrived, or waits for some. io.EOF comes only after the peer's
+// CloseWrite.
 func (st *Stream) Read(p []byte) (int, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
@@ -115,7 +119,8 @@ func (st *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Next returns bytes that have arrived, or waits for some. They are valid until the next call of Next, Read or Release.
+// Next returns bytes that have arrived, or waits for some. They are valid until the next call of
+// Next, Read or Release.
 func (st *Stream) Next() ([]byte, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
@@ -135,7 +140,8 @@ func (st *Stream) Buffered() int {
 	return st.in.unread - st.in.lent
 }
 
-// await waits until there is something to read, and returns with mu, or an error. It takes back what was lent.
+// await waits until there is something to read, and returns with mu, or an error. It takes back
+// what was lent.
 func (st *Stream) await() error {
 	st.mu.Lock()
 	if st.in.giveBack() > 0 {
@@ -159,8 +165,9 @@ func (st *Stream) await() error {
 	}
 }
 
-// restock lets the peer send more once half of the window is free. A reader that has taken that much within four round trips is as fast as the window
-// lets it be: then the window grows. It unlocks mu.
+// restock lets the peer send more once half of the window is free. A reader that has taken that
+// much within four round trips is as fast as the window lets it be: then the window grows. It
+// unlocks mu.
 func (st *Stream) restock() {
 	current := st.credit + uint32(st.in.unread)
 	if st.readErr != nil || current > st.window/2 {
@@ -185,7 +192,8 @@ func (st *Stream) restock() {
 // Write sends p. It waits while the peer takes no more.
 func (st *Stream) Write(p []byte) (int, error) { return st.write(p, atOnce) }
 
-// WriteLater is Write for what the peer does not wait for: p goes out with the next frame of any stream, within 5 ms.
+// WriteLater is Write for what the peer does not wait for: p goes out with the next frame of any
+// stream, within 5 ms.
 func (st *Stream) WriteLater(p []byte) (int, error) { return st.write(p, whenDue) }
 
 func (st *Stream) write(p []byte, how manner) (int, error) {

@@ -225,7 +225,8 @@ func TestResetReachesBothEnds(t *testing.T) {
 				a, b = b, a // who accepted resets
 			}
 			mine, theirs := begin("Read", read(a)), begin("the peer's Read", read(b))
-			full, theirFull := begin("Write", write(a, make([]byte, 2<<20))), begin("the peer's Write", write(b, make([]byte, 2<<20)))
+			full, theirFull := begin("Write", write(a, make([]byte, 2<<20))),
+				begin("the peer's Write", write(b, make([]byte, 2<<20)))
 			// The reads above get bytes: they are over, and the next ones too until the windows are full.
 			full.waits(t)
 			theirFull.waits(t)

@@ -27,7 +27,8 @@ func accountOf(o ManagerOptions) (endpointsync.Source, registration.Registrar, e
 		return nil, nil, fmt.Errorf("reading the authorities to trust for the account's API: %w", err)
 	}
 	api, err := apiclient.New(apiclient.Options{
-		BaseURL: o.APIURL, APIKey: readKey(o.APIKeyFile), TLS: tls, VersionHeader: o.VersionHeader, UserAgent: "fairlead-operator/" + version.String(),
+		BaseURL: o.APIURL, APIKey: readKey(o.APIKeyFile), TLS: tls, VersionHeader: o.VersionHeader,
+		UserAgent: "fairlead-operator/" + version.String(),
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing the client of the account: %w", err)
@@ -56,7 +57,8 @@ func (s accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) 
 	if err != nil {
 		return endpointsync.Snapshot{}, err
 	}
-	return endpointsync.Snapshot{Endpoints: list.Endpoints, Version: list.Version, AccountID: list.AccountID, StoreID: list.StoreID}, nil
+	return endpointsync.Snapshot{Endpoints: list.Endpoints, Version: list.Version, AccountID: list.AccountID,
+		StoreID: list.StoreID}, nil
 }
 
 // Watch implements endpointsync.Source.

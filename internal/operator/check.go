@@ -22,7 +22,8 @@ import (
 // checkEvery is how often Check looks at the KubernetesOperator.
 const checkEvery = time.Second
 
-// CheckOptions say which installation to check. Flags are named as in `fairlead-operator check --help`.
+// CheckOptions say which installation to check. Flags are named as in `fairlead-operator check
+// --help`.
 type CheckOptions struct {
 	Namespace, Release string
 	Timeout            time.Duration // how long the installation may take until it works
@@ -31,8 +32,9 @@ type CheckOptions struct {
 	Out        io.Writer
 }
 
-// Check reports whether an installation works: the account knows it, answers and, where endpoints are bound, every
-// forwarder has a session with the service's edge. It waits for that until the timeout, and changes nothing.
+// Check reports whether an installation works: the account knows it, answers and, where endpoints
+// are bound, every forwarder has a session with the service's edge. It waits for that until the
+// timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
 	var c checks
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
@@ -73,7 +75,8 @@ func Check(ctx context.Context, o CheckOptions) error {
 	}
 }
 
-// works writes the conditions of an installation that works, or returns the first that is in its way.
+// works writes the conditions of an installation that works, or returns the first that is in its
+// way.
 func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
 	needed := []string{v1alpha1.ConditionRegistered, v1alpha1.ConditionAPIReachable}
 	if k.Spec.BindingEnabled {

@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// checks collects what is wrong with options, each with the flag, its value and what to give instead.
+// checks collects what is wrong with options, each with the flag, its value and what to give
+// instead.
 type checks struct{ fields []account.FieldError }
 
 func (c *checks) wrong(flag, value, rule string) {

@@ -34,7 +34,8 @@ const (
 	progressEvery  = 2 * time.Second // lines while there is much to delete
 )
 
-// CleanupOptions say whose objects are to be deleted. Flags are named as in `fairlead-operator cleanup --help`.
+// CleanupOptions say whose objects are to be deleted. Flags are named as in `fairlead-operator
+// cleanup --help`.
 type CleanupOptions struct {
 	Namespace, Release string
 	// DryRun lists what would be deleted.
@@ -47,9 +48,11 @@ type CleanupOptions struct {
 	Out        io.Writer // progress and result, for people
 }
 
-// Cleanup deletes what the manager of an installation made, anywhere in the cluster, whether the release still exists or not: the Services first, as they
-// are what others see. Only objects that are ours by label and by place are deleted, each as it was seen: one that has changed meanwhile is looked at
-// again. It ends with an error when something could not be deleted; a further run goes on.
+// Cleanup deletes what the manager of an installation made, anywhere in the cluster, whether the
+// release still exists or not: the Services first, as they are what others see. Only objects that
+// are ours by label and by place are deleted, each as it was seen: one that has changed meanwhile
+// is looked at again. It ends with an error when something could not be deleted; a further run goes
+// on.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
 	var c checks
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
@@ -61,7 +64,8 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 	if err != nil {
 		return fmt.Errorf("preparing the client: %w", err)
 	}
-	w := &cleaner{CleanupOptions: o, own: installation.Installation{Namespace: o.Namespace, Release: o.Release}, objects: objects}
+	w := &cleaner{CleanupOptions: o, own: installation.Installation{Namespace: o.Namespace, Release: o.Release},
+		objects: objects}
 	if err := w.nobodyWorks(ctx); err != nil {
 		return err
 	}
@@ -120,7 +124,8 @@ type cleaner struct {
 
 func (w *cleaner) say(format string, args ...any) { _, _ = fmt.Fprintf(w.Out, format+"\n", args...) }
 
-// nobodyWorks returns an error while a manager of this installation works: it would make again what is deleted.
+// nobodyWorks returns an error while a manager of this installation works: it would make again what
+// is deleted.
 func (w *cleaner) nobodyWorks(ctx context.Context) error {
 	client, err := coordination.NewForConfig(clientConfig(w.Kubernetes))
 	if err != nil {
@@ -141,11 +146,16 @@ func (w *cleaner) nobodyWorks(ctx context.Context) error {
 		w.say("note: a manager still works (%s holds the Lease) and makes again what is deleted", holder)
 		return nil
 	}
-	return fmt.Errorf("a manager of %s still works (%s holds Lease %s/%s) and would make again what is deleted: end it first, with `helm uninstall %s --namespace %s` or with its "+
-		"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName, w.Release, w.Namespace)
+	return fmt.Errorf(
+		"a manager of %s still works (%s holds Lease %s/%s) and would make again what is deleted: end it first, with `helm "+
+			"uninstall %s --namespace %s` or with its "+
+			"Deployment scaled to 0, and try again after 15 s; or give --force", w.own, holder, w.Namespace, leaseName,
+		w.Release,
+		w.Namespace)
 }
 
-// held returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts maxLeaseDuration here.
+// held returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts
+// maxLeaseDuration here.
 func held(lease *coordinationv1.Lease, now time.Time) string {
 	s := lease.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || now.After(s.RenewTime.Add(maxLeaseDuration)) {
@@ -184,7 +194,8 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]remnant, error)
 // nothing says so, and whose objects there are instead: a wrong name finds nothing.
 func (w *cleaner) nothing(ctx context.Context) error {
 	w.say("nothing of %s is left in the cluster", w.own)
-	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
+	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).
+		List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
 	if err != nil {
 		return fmt.Errorf("listing Services of other installations: %w", err)
 	}
@@ -193,7 +204,9 @@ func (w *cleaner) nothing(ctx context.Context) error {
 		others = append(others, o.Annotations[installation.AnnotationInstallation])
 	}
 	slices.Sort(others)
-	others = slices.DeleteFunc(slices.Compact(others), func(name string) bool { return name == "" || name == w.own.String() })
+	others = slices.DeleteFunc(slices.Compact(others), func(name string) bool {
+		return name == "" || name == w.own.String()
+	})
 	if len(others) > 0 {
 		w.say("there are Services of: %s (namespace/release)", strings.Join(others, ", "))
 	}
@@ -247,11 +260,13 @@ func (w *cleaner) delete(ctx context.Context, all []remnant) error {
 	return errors.Join(failures...)
 }
 
-// deleteOne deletes the very object that was seen. One that changed is read again, and left alone if it is no longer ours.
+// deleteOne deletes the very object that was seen. One that changed is read again, and left alone
+// if it is no longer ours.
 func (w *cleaner) deleteOne(ctx context.Context, r remnant) error {
 	objects := w.objects.Resource(r.kind.GroupVersionResource).Namespace(r.Namespace)
 	for {
-		err := objects.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
+		err := objects.Delete(ctx, r.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

@@ -30,10 +30,12 @@ var _ = Describe("cleanup", func() {
 		o      operator.CleanupOptions
 	)
 	BeforeEach(func(ctx SpecContext) {
-		own, target, out = installation.Installation{Namespace: newNamespace(ctx, "op-"), Release: "fairlead"}, newNamespace(ctx, "team-"), &bytes.Buffer{}
+		own, target, out = installation.Installation{Namespace: newNamespace(ctx, "op-"), Release: "fairlead"},
+			newNamespace(ctx, "team-"), &bytes.Buffer{}
 		o = operator.CleanupOptions{Namespace: own.Namespace, Release: own.Release, Kubernetes: config, Out: out}
 	})
-	create := func(ctx context.Context, o client.Object, namespace, name string, marks ...func(metav1.Object)) client.Object {
+	create := func(ctx context.Context, o client.Object, namespace, name string,
+		marks ...func(metav1.Object)) client.Object {
 		GinkgoHelper()
 		o.SetNamespace(namespace)
 		o.SetName(name)
@@ -44,7 +46,8 @@ var _ = Describe("cleanup", func() {
 		return o
 	}
 	service := func() *corev1.Service {
-		return &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.invalid"}}
+		return &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			ExternalName: "example.invalid"}}
 	}
 	// ours makes one object of each kind, and n Services.
 	ours := func(ctx context.Context, n int) (all []client.Object) {
@@ -53,8 +56,9 @@ var _ = Describe("cleanup", func() {
 			all = append(all, create(ctx, service(), target, fmt.Sprintf("web-%d", i), own.Mark))
 		}
 		bep := &v1alpha1.BoundEndpoint{Spec: v1alpha1.BoundEndpointSpec{
-			Service: "web-0", Namespace: target, ProjectionID: "ep-1", Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "http://web-0." + target}},
-			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000}},
+			Service: "web-0", Namespace: target, ProjectionID: "ep-1",
+			Endpoints: []v1alpha1.EndpointRef{{ID: "ep-1", URL: "http://web-0." + target}},
+			Ports:     []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000}},
 		}}
 		return append(all, create(ctx, bep, own.Namespace, "web-0."+target, own.Mark),
 			create(ctx, &v1alpha1.KubernetesOperator{}, own.Namespace, own.Release, own.Mark),
@@ -75,7 +79,8 @@ var _ = Describe("cleanup", func() {
 		copied.Labels = map[string]string{installation.Label: own.ID()}
 		copied.Annotations = map[string]string{installation.AnnotationPlace: target + "/original"}
 		theirs := []client.Object{
-			create(ctx, service(), target, "by-hand"), create(ctx, service(), target, "others", other.Mark), create(ctx, copied, target, "copied"),
+			create(ctx, service(), target, "by-hand"), create(ctx, service(), target, "others", other.Mark),
+			create(ctx, copied, target, "copied"),
 			create(ctx, service(), own.Namespace, "beside"),
 		}
 		o.DryRun = true
@@ -108,11 +113,15 @@ var _ = Describe("cleanup", func() {
 		all := ours(ctx, 1)
 		lease, _ := all[len(all)-1].(*coordinationv1.Lease)
 		lease.Spec = coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro()), AcquireTime: ptr.To(metav1.NowMicro()),
+			HolderIdentity: ptr.To("manager-1"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro()),
+			AcquireTime: ptr.To(metav1.NowMicro()),
 		}
 		Expect(kube.Update(ctx, lease)).To(Succeed())
 		err := operator.Cleanup(ctx, o)
-		Expect(err).To(MatchError(And(ContainSubstring("manager-1"), ContainSubstring("helm uninstall fairlead --namespace "+own.Namespace), ContainSubstring("--force"))))
+		Expect(err).
+			To(
+				MatchError(And(ContainSubstring("manager-1"),
+					ContainSubstring("helm uninstall fairlead --namespace "+own.Namespace), ContainSubstring("--force"))))
 		Expect(there(ctx, all[0])).To(BeTrue())
 
 		o.Force = true

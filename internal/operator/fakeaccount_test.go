@@ -76,7 +76,8 @@ func (f *fakeAccount) fail(err error) {
 	f.wake()
 }
 
-// become makes it another account, which has no endpoints, and ends watches with the news that their version is gone.
+// become makes it another account, which has no endpoints, and ends watches with the news that
+// their version is gone.
 func (f *fakeAccount) become(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -30,7 +30,8 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
 
-// ForwarderOptions say what a forwarder is to do. Flags are named as in `fairlead-operator forwarder --help`.
+// ForwarderOptions say what a forwarder is to do. Flags are named as in `fairlead-operator
+// forwarder --help`.
 type ForwarderOptions struct {
 	EdgeAddress   string // host:port
 	AuthtokenFile string
@@ -43,7 +44,8 @@ type ForwarderOptions struct {
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
 	PodIdentity   bool // name the calling pod to the edge, where it is known for certain
-	// PodAnnotations are the annotations that go with its name, for policies: names, and beginnings of names that end in "*".
+	// PodAnnotations are the annotations that go with its name, for policies: names, and beginnings of
+	// names that end in "*".
 	PodAnnotations []string
 
 	// Kubernetes reaches the cluster.
@@ -56,7 +58,8 @@ func (o *ForwarderOptions) Validate() error {
 	var c checks
 	host, port, err := net.SplitHostPort(o.EdgeAddress)
 	if n, portErr := strconv.Atoi(port); err != nil || host == "" || portErr != nil || n < 1 || n > 65535 {
-		c.wrong("--edge-address", o.EdgeAddress, "give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
+		c.wrong("--edge-address", o.EdgeAddress,
+			"give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
 	}
 	c.file("--authtoken-file", o.AuthtokenFile)
 	c.ca("--ca-file", o.CAFile)
@@ -74,7 +77,8 @@ func (o *ForwarderOptions) Validate() error {
 		c.wrong("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
 	}
 	if len(o.PodAnnotations) > 0 && !o.PodIdentity {
-		c.wrong("--pod-annotations", strings.Join(o.PodAnnotations, ","), "give --pod-identity, too: without it no pod is known")
+		c.wrong("--pod-annotations", strings.Join(o.PodAnnotations, ","),
+			"give --pod-identity, too: without it no pod is known")
 	}
 	return c.err()
 }
@@ -105,12 +109,16 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	return forwarder.Run(ctx, forwarder.Options{
 		EdgeAddress: o.EdgeAddress, TLS: tls, Dial: dial, AuthtokenFile: o.AuthtokenFile, InstanceID: o.PodName,
 		Kubernetes: o.Kubernetes, Namespace: o.Namespace, Release: o.Release, Owns: own.Owns, PodIPs: ips,
-		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Identify: identify, Logger: o.Logger,
+		HealthAddr: o.HealthAddr, MetricsAddr: o.MetricsAddr, DrainTimeout: o.DrainTimeout, Identify: identify,
+		Logger: o.Logger,
 	})
 }
 
-// podIdentity watches the cluster's pods, if that is wanted, until stop is called: it goes on while the forwarder drains.
-func podIdentity(ctx context.Context, o ForwarderOptions) (identify func(context.Context, netip.Addr) *tunnel.PodIdentity, stop func(), err error) {
+// podIdentity watches the cluster's pods, if that is wanted, until stop is called: it goes on while
+// the forwarder drains.
+func podIdentity(
+	ctx context.Context, o ForwarderOptions,
+) (identify func(context.Context, netip.Addr) *tunnel.PodIdentity, stop func(), err error) {
 	if !o.PodIdentity {
 		return nil, func() {}, nil
 	}

@@ -25,7 +25,8 @@ type Forwarders interface {
 	Edge() (known bool, problem string)
 }
 
-// forwardersOf returns what reads the forwarders' status, and the source that it tells promptly; what has time it tells later.
+// forwardersOf returns what reads the forwarders' status, and the source that it tells promptly;
+// what has time it tells later.
 func forwardersOf(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
 	prompt := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
@@ -59,7 +60,8 @@ func hostnames(cached client.Client, namespace string) func(context.Context) []s
 	}
 }
 
-// operatorUID returns the UID of the installation's KubernetesOperator; it is empty while there is none.
+// operatorUID returns the UID of the installation's KubernetesOperator; it is empty while there is
+// none.
 func operatorUID(cached client.Client, key client.ObjectKey) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var o v1alpha1.KubernetesOperator

@@ -100,41 +100,45 @@ func (r *release) forwarder(ctx context.Context, name string) {
 }
 
 var _ = Describe("the forwarders' word", func() {
-	It("makes a new endpoint ready when all listen, with two writes of its status and five in all, and names what fails later", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		s := newStatus(`{"pod":"f","session":{"up":true},"listeners":[]}`)
-		r.forwarder(ctx, "f-1")
-		r.forwarder(ctx, "f-2")
-		counted := &writes{count: map[string]int{}}
-		o := r.options()
-		o.Forwarders, o.DialForwarder, o.Kubernetes = nil, s.dial, counted.wrap(r.kubernetes)
-		run(o)
-		Eventually(r.condition(ctx, v1alpha1.ConditionEdgeReachable)).Should(Equal("True Online"))
-		Eventually(counted.quiet).Should(BeTrue())
-		counted.take()
+	It(
+		"makes a new endpoint ready when all listen, with two writes of its status and five in all, and names what "+
+			"fails later", func(ctx SpecContext) {
+			r := newRelease(ctx)
+			s := newStatus(`{"pod":"f","session":{"up":true},"listeners":[]}`)
+			r.forwarder(ctx, "f-1")
+			r.forwarder(ctx, "f-2")
+			counted := &writes{count: map[string]int{}}
+			o := r.options()
+			o.Forwarders, o.DialForwarder, o.Kubernetes = nil, s.dial, counted.wrap(r.kubernetes)
+			run(o)
+			Eventually(r.condition(ctx, v1alpha1.ConditionEdgeReachable)).Should(Equal("True Online"))
+			Eventually(counted.quiet).Should(BeTrue())
+			counted.take()
 
-		hostname := hostnameIn(r.target, "api")
-		r.account.put(endpoint("ep-1", "http://"+hostname))
-		b := &v1alpha1.BoundEndpoint{}
-		Eventually(func(g Gomega) { // forwarders do not listen before
-			g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b)).To(Succeed())
-			g.Expect(b.Observed()).To(BeTrue())
-		}).Should(Succeed())
-		target := b.Spec.Ports[0].TargetPort
-		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":true}]}`, target, hostname))
-		Eventually(r.ready(ctx, hostname)).Should(Equal("True Ready"))
-		Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("2/2"))
-		Eventually(counted.quiet).Should(BeTrue())
-		written := counted.take()
-		delete(written, "PUT kubernetesoperators/status") // the counts
-		Expect(written).To(Equal(map[string]int{"POST boundendpoints": 1, "POST services": 2, "PUT boundendpoints/status": 2}))
-		Consistently(func() int { return counted.take()["PUT boundendpoints/status"] }).
-			WithTimeout(2 * time.Second).Should(BeZero())
+			hostname := hostnameIn(r.target, "api")
+			r.account.put(endpoint("ep-1", "http://"+hostname))
+			b := &v1alpha1.BoundEndpoint{}
+			Eventually(func(g Gomega) { // forwarders do not listen before
+				g.Expect(kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: hostname}, b)).To(Succeed())
+				g.Expect(b.Observed()).To(BeTrue())
+			}).Should(Succeed())
+			target := b.Spec.Ports[0].TargetPort
+			s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":true}]}`, target, hostname))
+			Eventually(r.ready(ctx, hostname)).Should(Equal("True Ready"))
+			Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("2/2"))
+			Eventually(counted.quiet).Should(BeTrue())
+			written := counted.take()
+			delete(written, "PUT kubernetesoperators/status") // the counts
+			Expect(written).
+				To(Equal(map[string]int{"POST boundendpoints": 1, "POST services": 2, "PUT boundendpoints/status": 2}))
+			Consistently(func() int { return counted.take()["PUT boundendpoints/status"] }).
+				WithTimeout(2 * time.Second).Should(BeZero())
 
-		s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`, target, hostname))
-		Eventually(r.ready(ctx, hostname)).WithTimeout(time.Minute).Should(Equal("False ListenerFailed"))
-		Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("0/2"))
-	})
+			s.say(fmt.Sprintf(`{"listeners":[{"port":%d,"hostname":%q,"listening":false,"error":"address already in use"}]}`,
+				target, hostname))
+			Eventually(r.ready(ctx, hostname)).WithTimeout(time.Minute).Should(Equal("False ListenerFailed"))
+			Expect(r.bep(ctx, hostname).Status.Forwarders).To(Equal("0/2"))
+		})
 
 	It("is not needed by anything else: without the right to read pods all but Reachable goes on", func(ctx SpecContext) {
 		r := newRelease(ctx)

@@ -36,9 +36,11 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// newMapper knows where those kinds are, so that nothing has to be discovered: the manager starts while the API server is away.
+// newMapper knows where those kinds are, so that nothing has to be discovered: the manager starts
+// while the API server is away.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, v1alpha1.GroupVersion})
+	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
+		v1alpha1.GroupVersion})
 	add := func(gv schema.GroupVersion, kind, singular string, scope meta.RESTScope) {
 		plural := gv.WithResource(singular + "s")
 		m.AddSpecific(gv.WithKind(kind), plural, gv.WithResource(singular), scope)
@@ -54,8 +56,9 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// cacheOptions: our kinds in our namespace, and one informer of all Services that keeps little of those of others. With listed namespaces it has our own's
-// Services only, as there are no rights to read them all.
+// cacheOptions: our kinds in our namespace, and one informer of all Services that keeps little of
+// those of others. With listed namespaces it has our own's Services only, as there are no rights to
+// read them all.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
 	services := cache.ByObject{Transform: boundendpoint.Trim(own)}
@@ -72,7 +75,8 @@ func cacheOptions(own installation.Installation, policy namespaces.Policy) cache
 	}
 }
 
-// listed returns what reads the Services of listed namespaces, nil where none are listed, and what removes them when our own namespace is deleted.
+// listed returns what reads the Services of listed namespaces, nil where none are listed, and what
+// removes them when our own namespace is deleted.
 func listed(
 	mgr ctrl.Manager, c client.WithWatch, own installation.Installation, policy namespaces.Policy, retry time.Duration,
 ) (*namespaces.Informers, *namespaces.Farewell) {
@@ -81,11 +85,13 @@ func listed(
 	}
 	log := mgr.GetLogger().WithName("namespaces")
 	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.Trim(own), retry, log)
-	return targets, &namespaces.Farewell{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(), Log: log}
+	return targets, &namespaces.Farewell{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(),
+		Log: log}
 }
 
-// clientConfig leaves fairness to the API server, which has priority levels for it and answers 429 with the time to come back: a limit here would only
-// make the first thousands of endpoints slower than the server is.
+// clientConfig leaves fairness to the API server, which has priority levels for it and answers 429
+// with the time to come back: a limit here would only make the first thousands of endpoints slower
+// than the server is.
 func clientConfig(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.QPS, c.Burst = -1, 0

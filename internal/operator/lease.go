@@ -26,15 +26,16 @@ const leaseName = "fairlead-operator"
 
 // Times of the leader election.
 //
-// A manager that was killed is succeeded when its Lease has not been renewed for leaseDuration: with the time until its
-// successor notices, in 3 to 5.2 s. A leader that cannot renew goes on for renewDeadline, longer than its Lease lasts,
-// because ending it then would only add a restart to an API server's outage: while no manager reaches the API server,
-// none can take the Lease. What a leader does in the seconds after another has taken it is safe: every write names the
-// version that it replaces, and a target port that two objects got is given to the older (internal/forwarder). It stops
-// as soon as it reads another holder.
+// A manager that was killed is succeeded when its Lease has not been renewed for leaseDuration:
+// with the time until its successor notices, in 3 to 5.2 s. A leader that cannot renew goes on for
+// renewDeadline, longer than its Lease lasts, because ending it then would only add a restart to an
+// API server's outage: while no manager reaches the API server, none can take the Lease. What a
+// leader does in the seconds after another has taken it is safe: every write names the version that
+// it replaces, and a target port that two objects got is given to the older (internal/forwarder).
+// It stops as soon as it reads another holder.
 //
-// The API server may be slow. Then the leader announces a longer duration, by twice the time of its last request, so
-// that neither its renewals nor the reads of the others come too late for it.
+// The API server may be slow. Then the leader announces a longer duration, by twice the time of its
+// last request, so that neither its renewals nor the reads of the others come too late for it.
 const (
 	leaseDuration    = 3 * time.Second
 	maxLeaseDuration = 15 * time.Second
@@ -53,8 +54,9 @@ type leaseObserver struct {
 	lost func()                      // another manager took the Lease from this one
 }
 
-// newLock returns the leader election's Lease. Every write names its owner, without a write for that alone, so that the
-// Lease goes with the installation. owners returns what is known of the anchors; it does not block.
+// newLock returns the leader election's Lease. Every write names its owner, without a write for
+// that alone, so that the Lease goes with the installation. owners returns what is known of the
+// anchors; it does not block.
 func newLock(
 	config *rest.Config, own installation.Installation, owners func() (installation.Owners, bool),
 	observer leaseObserver,
@@ -143,7 +145,8 @@ func (l *leases) prepare(lease *coordinationv1.Lease) {
 	l.mark(lease)
 }
 
-// announced returns the duration of a Lease, in seconds, when a request takes as long as the last one did.
+// announced returns the duration of a Lease, in seconds, when a request takes as long as the last
+// one did.
 func announced(took time.Duration) int32 {
 	return int32(min(leaseDuration+2*took, maxLeaseDuration).Round(time.Second) / time.Second)
 }

@@ -35,34 +35,38 @@ var _ = Describe("what is left of a manager", func() {
 		Expect(lease.OwnerReferences[0].Kind).To(Equal("Role"))
 		Expect(lease.OwnerReferences[0].Name).To(Equal(anchor))
 		Expect(lease.Annotations).To(HaveKeyWithValue("bindings.fairlead.dev/installed-by", r.namespace+"/fairlead"))
-		for o, name := range map[client.Object]string{&rbacv1.ClusterRole{}: r.anchor(), &rbacv1.ClusterRole{}: r.user(), &rbacv1.ClusterRoleBinding{}: r.user()} {
+		for o, name := range map[client.Object]string{&rbacv1.ClusterRole{}: r.anchor(), &rbacv1.ClusterRole{}: r.user(),
+			&rbacv1.ClusterRoleBinding{}: r.user()} {
 			Eventually(ctx, func(g Gomega) {
 				g.Expect(kube.Get(ctx, client.ObjectKey{Name: name}, o)).To(Succeed())
 				g.Expect(o.GetOwnerReferences()).To(HaveLen(1))
-				g.Expect(o.GetOwnerReferences()[0].Kind + "/" + o.GetOwnerReferences()[0].Name).To(Equal("Namespace/" + r.namespace))
+				g.Expect(o.GetOwnerReferences()[0].Kind + "/" + o.GetOwnerReferences()[0].Name).
+					To(Equal("Namespace/" + r.namespace))
 			}).WithTimeout(time.Minute).Should(Succeed())
 		}
 	})
 
-	DescribeTable("is made again under anchors that somebody re-creates, and stays", func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
-		r := newReleaseOf(ctx, rendered)
-		o := r.options()
-		if rendered == listed {
-			o = r.listedOptions()
-		}
-		run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
-		before, err := service(ctx, r.target, "api")()
-		Expect(err).NotTo(HaveOccurred())
-		anchor := anchorOf(r)
-		Expect(kube.Delete(ctx, anchor)).To(Succeed())
-		anchor.SetResourceVersion("")
-		Expect(kube.Create(ctx, anchor)).To(Succeed())
-		Eventually(service(ctx, r.target, "api")).Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(before.UID))),
-			HaveField("ObjectMeta.OwnerReferences", ConsistOf(HaveField("UID", anchor.GetUID())))))
-		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
-	},
+	DescribeTable("is made again under anchors that somebody re-creates, and stays",
+		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
+			r := newReleaseOf(ctx, rendered)
+			o := r.options()
+			if rendered == listed {
+				o = r.listedOptions()
+			}
+			run(o)
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+			before, err := service(ctx, r.target, "api")()
+			Expect(err).NotTo(HaveOccurred())
+			anchor := anchorOf(r)
+			Expect(kube.Delete(ctx, anchor)).To(Succeed())
+			anchor.SetResourceVersion("")
+			Expect(kube.Create(ctx, anchor)).To(Succeed())
+			Eventually(service(ctx, r.target, "api")).
+				Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(before.UID))),
+					HaveField("ObjectMeta.OwnerReferences", ConsistOf(HaveField("UID", anchor.GetUID())))))
+			Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
+		},
 		Entry("of the cluster", clusterWide, func(r *release) client.Object {
 			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}}
 		}),
@@ -71,34 +75,37 @@ var _ = Describe("what is left of a manager", func() {
 		}),
 	)
 
-	It("waits while another release works in the namespace, says so once, and takes over when that one is gone", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		stop := run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		r.services(ctx, "ep-1", "api")
-		second := r.options()
-		second.Release = "second"
-		var said lines
-		second.Logger = slog.New(slog.NewTextHandler(&said, nil))
-		run(second)
-		works := "release " + r.namespace + "/fairlead works in this namespace"
-		Eventually(r.secondReleaseEvents(ctx)).Should(ConsistOf(
-			And(ContainSubstring("release second does nothing"), ContainSubstring(works))))
-		registered := func() *metav1.Condition {
-			k := &v1alpha1.KubernetesOperator{}
-			if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, k); err != nil {
-				return nil
+	It("waits while another release works in the namespace, says so once, and takes over when that one is gone",
+		func(ctx SpecContext) {
+			r := newRelease(ctx)
+			stop := run(r.options())
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.services(ctx, "ep-1", "api")
+			second := r.options()
+			second.Release = "second"
+			var said lines
+			second.Logger = slog.New(slog.NewTextHandler(&said, nil))
+			run(second)
+			works := "release " + r.namespace + "/fairlead works in this namespace"
+			Eventually(r.secondReleaseEvents(ctx)).Should(ConsistOf(
+				And(ContainSubstring("release second does nothing"), ContainSubstring(works))))
+			registered := func() *metav1.Condition {
+				k := &v1alpha1.KubernetesOperator{}
+				if err := kube.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: "second"}, k); err != nil {
+					return nil
+				}
+				return meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionRegistered)
 			}
-			return meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionRegistered)
-		}
-		Eventually(registered).Should(And(HaveField("Reason", v1alpha1.ReasonSecondRelease),
-			HaveField("Message", ContainSubstring(works))))
-		Eventually(said.String).Should(ContainSubstring("Another release works in this namespace"))
-		Consistently(func() int { return strings.Count(said.String(), "Another release works") }).WithTimeout(5 * time.Second).Should(Equal(1))
-		Expect(r.secondReleaseEvents(ctx)()).To(HaveLen(1))
-		stop()
-		Eventually(registered).Should(HaveField("Reason", v1alpha1.ReasonRegistered))
-	})
+			Eventually(registered).Should(And(HaveField("Reason", v1alpha1.ReasonSecondRelease),
+				HaveField("Message", ContainSubstring(works))))
+			Eventually(said.String).Should(ContainSubstring("Another release works in this namespace"))
+			Consistently(func() int {
+				return strings.Count(said.String(), "Another release works")
+			}).WithTimeout(5 * time.Second).Should(Equal(1))
+			Expect(r.secondReleaseEvents(ctx)()).To(HaveLen(1))
+			stop()
+			Eventually(registered).Should(HaveField("Reason", v1alpha1.ReasonRegistered))
+		})
 })
 
 // secondReleaseEvents returns the notes of the events that tell of a second release.

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,12 +36,13 @@ import (
 const (
 	orphanDelay = 30 * time.Second
 	portRest    = time.Minute
-	// statusDebounce is how long the status of a hostname waits after its agent, or what its forwarders say, has changed.
+	// statusDebounce is how long the status of a hostname waits after its agent, or what its
+	// forwarders say, has changed.
 	statusDebounce = 10 * time.Second
 )
 
-// RunManager runs the manager until the context ends. Options that are wrong, and a cluster that refuses us for good, are errors; a cluster or an
-// account that is away is not.
+// RunManager runs the manager until the context ends. Options that are wrong, and a cluster that
+// refuses us for good, are errors; a cluster or an account that is away is not.
 func RunManager(ctx context.Context, o ManagerOptions) error {
 	parsed, err := o.parse()
 	if err != nil {
@@ -100,7 +102,8 @@ func newUncached(o ManagerOptions) (uncached, error) {
 	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
 	return uncached{direct, &installation.Anchors{
-		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole, ForwarderRights: o.ForwarderClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
+		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole,
+		ForwarderRights: o.ForwarderClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
 	}}, nil
 }
 
@@ -112,9 +115,10 @@ func newManager(
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(clientConfig(o.Kubernetes), ctrl.Options{
-		Scheme:                              newScheme(),
-		MapperProvider:                      newMapper,
-		Cache:                               cacheOptions(installation.Installation{Namespace: o.Namespace, Release: o.Release}, s.namespaces),
+		Scheme:         newScheme(),
+		MapperProvider: newMapper,
+		Cache: cacheOptions(installation.Installation{Namespace: o.Namespace,
+			Release: o.Release}, s.namespaces),
 		Logger:                              logger,
 		LeaderElection:                      o.LeaderElect,
 		LeaderElectionResourceLockInterface: lock,
@@ -154,7 +158,8 @@ func addParts(
 	anchors := direct.anchors
 	targets, farewell := listed(mgr, direct.client, own, s.namespaces, cmp.Or(o.NamespaceRetry, namespaceRetry))
 	recorder := mgr.GetEventRecorder("fairlead-operator")
-	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay, AcceptAccount: o.AcceptAccount, Now: time.Now})
+	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
+		AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
 	forwarders, heard, err := forwardersOf(mgr, o, availability)
@@ -171,16 +176,15 @@ func addParts(
 		Delays: endpointsync.Delays{Removal: o.RemovalDelay, Rest: portRest},
 	}
 	services := boundendpoint.New(boundendpoint.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders, Recorder: recorder, Now: time.Now,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders,
+		Recorder: recorder, Now: time.Now,
 		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
-		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, Distrust: anchors.Distrust, TargetRole: o.ClusterRole, Ending: farewell.Ending,
+		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, Distrust: anchors.Distrust,
+		TargetRole: o.ClusterRole, Ending: farewell.Ending,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
-	register := &registration.Registration{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners, Recorder: recorder, Now: time.Now,
-		Spec:    v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled, EndpointSelector: o.EndpointSelector},
-		Version: version.String(), ClusterName: o.ClusterName, Facts: factsOf(feed, set), Moved: set.LookNow, Log: mgr.GetLogger().WithName("registration"),
-	}
+	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
+	register.Facts, register.Moved = factsOf(feed, set), set.LookNow
 	feed.Recorded = recordedBy(register)
 	second.report, second.elected = register.Standby, mgr.Elected()
 	runnables := []manager.Runnable{register, second}
@@ -201,6 +205,20 @@ func addParts(
 		services.SetupWithManager(mgr, availability, heard),
 		addAll(mgr, runnables...),
 	)
+}
+
+// newRegistration returns the registration of this installation, without what it asks the feed.
+func newRegistration(
+	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, anchors *installation.Anchors,
+	recorder events.EventRecorder, registrar registration.Registrar,
+) *registration.Registration {
+	return &registration.Registration{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Account: registrar, Installation: own, Owners: anchors.Owners,
+		Recorder: recorder, Now: time.Now,
+		Spec: v1alpha1.KubernetesOperatorSpec{Description: o.Description, BindingEnabled: o.BindingEnabled,
+			EndpointSelector: o.EndpointSelector},
+		Version: version.String(), ClusterName: o.ClusterName, Log: mgr.GetLogger().WithName("registration"),
+	}
 }
 
 // tell returns what tells people and controllers about changes of the account.
@@ -266,7 +284,8 @@ func factsOf(feed *endpointsync.Feed, set *endpointsync.Set) func() registration
 	}
 }
 
-// operatorObject returns the installation's KubernetesOperator as far as it is known, for events to regard.
+// operatorObject returns the installation's KubernetesOperator as far as it is known, for events to
+// regard.
 func operatorObject(ctx context.Context, cached client.Client, own installation.Installation) func() runtime.Object {
 	return func() runtime.Object {
 		o := &v1alpha1.KubernetesOperator{}

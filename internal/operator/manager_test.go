@@ -83,30 +83,32 @@ var _ = Describe("the manager", func() {
 		r.account.put(endpoint("ep-1", "http://api."+later))
 		Eventually(r.ready(ctx, "api."+later)).Should(Equal("False NamespaceNotFound"))
 		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: later}})).To(Succeed())
-		Eventually(service(ctx, later, "api")).WithTimeout(2 * time.Second).Should(HaveField("Spec.Type", corev1.ServiceTypeExternalName))
+		Eventually(service(ctx, later, "api")).WithTimeout(2 * time.Second).
+			Should(HaveField("Spec.Type", corev1.ServiceTypeExternalName))
 		Eventually(r.ready(ctx, "api."+later)).Should(Equal("True Ready"))
 	})
 
-	It("keeps Services and address while an agent goes and comes back, and while the account is away", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		run(r.options())
-		e := endpoint("ep-1", "http://api."+r.target)
-		r.account.put(e)
-		up, target := r.services(ctx, "ep-1", "api")
-		r.account.delete("ep-1")
-		Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeTrue())
-		r.account.put(e)
-		Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeFalse())
+	It("keeps Services and address while an agent goes and comes back, and while the account is away",
+		func(ctx SpecContext) {
+			r := newRelease(ctx)
+			run(r.options())
+			e := endpoint("ep-1", "http://api."+r.target)
+			r.account.put(e)
+			up, target := r.services(ctx, "ep-1", "api")
+			r.account.delete("ep-1")
+			Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeTrue())
+			r.account.put(e)
+			Eventually(func() bool { return r.bep(ctx, "api."+r.target).Spec.RemoveAfter != nil }).Should(BeFalse())
 
-		r.account.fail(errDown)
-		r.account.put(endpoint("ep-2", "http://web."+r.target))
-		Consistently(service(ctx, r.target, "web")).WithTimeout(time.Second).Should(BeZero())
-		r.account.fail(nil)
-		Eventually(service(ctx, r.target, "web")).WithTimeout(3 * time.Second).ShouldNot(BeZero())
-		nowUp, nowTarget := r.services(ctx, "ep-1", "api")
-		Expect(nowUp).To(Equal(up))
-		Expect(nowTarget).To(Equal(target))
-	})
+			r.account.fail(errDown)
+			r.account.put(endpoint("ep-2", "http://web."+r.target))
+			Consistently(service(ctx, r.target, "web")).WithTimeout(time.Second).Should(BeZero())
+			r.account.fail(nil)
+			Eventually(service(ctx, r.target, "web")).WithTimeout(3 * time.Second).ShouldNot(BeZero())
+			nowUp, nowTarget := r.services(ctx, "ep-1", "api")
+			Expect(nowUp).To(Equal(up))
+			Expect(nowTarget).To(Equal(target))
+		})
 
 	It("starts while the account is away, keeps what is projected, and catches up", func(ctx SpecContext) {
 		r := newRelease(ctx)
@@ -155,11 +157,14 @@ var _ = Describe("the manager", func() {
 	It("registers the installation with what the values say", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		o := r.options()
-		o.EndpointSelector = "ep.description != 'Ärger: \"it\\'s\", a' && // $(HOME) $$\n  ep.hostname.endsWith(\"." + r.target + "\")"
+		o.EndpointSelector = "ep.description != 'Ärger: \"it\\'s\", a' && // $(HOME) $$\n  ep.hostname.endsWith(\"." +
+			r.target + "\")"
 		run(o)
 		Eventually(r.condition(ctx, v1alpha1.ConditionRegistered)).Should(Equal("True Registered"))
 		k := r.object(ctx)
-		Expect(k.Spec).To(Equal(v1alpha1.KubernetesOperatorSpec{Description: "a test", BindingEnabled: true, EndpointSelector: o.EndpointSelector}))
+		Expect(k.Spec).
+			To(Equal(v1alpha1.KubernetesOperatorSpec{Description: "a test", BindingEnabled: true,
+				EndpointSelector: o.EndpointSelector}))
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
 		ns := &corev1.Namespace{}
 		Expect(kube.Get(ctx, client.ObjectKey{Name: r.namespace}, ns)).To(Succeed())
@@ -187,34 +192,35 @@ var _ = Describe("the manager", func() {
 		Expect(r.account.registered()[len(r.account.registered())-1].EnabledFeatures).To(BeEmpty())
 	})
 
-	It("removes nothing while another account's endpoints are listed, and says so, until that account is accepted", func(ctx SpecContext) {
-		r := newRelease(ctx)
-		o := r.options()
-		o.RemovalDelay = 0
-		stop := run(o)
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		r.services(ctx, "ep-1", "api")
-		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
-		r.account.become("ac-2")
-		r.account.put(endpoint("ep-2", "http://web."+r.target))
-		r.services(ctx, "ep-2", "web")
-		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("True AccountChanged"))
-		stop()
-		o.Metrics = prometheus.NewRegistry()
-		stop = run(o)
-		r.account.put(endpoint("ep-3", "http://more."+r.target))
-		r.services(ctx, "ep-3", "more")
-		Expect(r.bep(ctx, "api."+r.target).Spec.State).To(Equal(v1alpha1.StateBound))
-		Expect(r.object(ctx).Status.AccountID).To(Equal("ac-1"))
-		stop()
+	It("removes nothing while another account's endpoints are listed, and says so, until that account is accepted",
+		func(ctx SpecContext) {
+			r := newRelease(ctx)
+			o := r.options()
+			o.RemovalDelay = 0
+			stop := run(o)
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.services(ctx, "ep-1", "api")
+			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
+			r.account.become("ac-2")
+			r.account.put(endpoint("ep-2", "http://web."+r.target))
+			r.services(ctx, "ep-2", "web")
+			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("True AccountChanged"))
+			stop()
+			o.Metrics = prometheus.NewRegistry()
+			stop = run(o)
+			r.account.put(endpoint("ep-3", "http://more."+r.target))
+			r.services(ctx, "ep-3", "more")
+			Expect(r.bep(ctx, "api."+r.target).Spec.State).To(Equal(v1alpha1.StateBound))
+			Expect(r.object(ctx).Status.AccountID).To(Equal("ac-1"))
+			stop()
 
-		o.AcceptAccount, o.Metrics = "ac-2", prometheus.NewRegistry()
-		run(o)
-		Eventually(service(ctx, r.target, "api")).Should(BeZero())
-		Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
-		Expect(r.object(ctx).Status.AccountID).To(Equal("ac-2"))
-		r.services(ctx, "ep-2", "web")
-	})
+			o.AcceptAccount, o.Metrics = "ac-2", prometheus.NewRegistry()
+			run(o)
+			Eventually(service(ctx, r.target, "api")).Should(BeZero())
+			Eventually(r.condition(ctx, v1alpha1.ConditionAccountChanged)).Should(Equal("False AccountRecorded"))
+			Expect(r.object(ctx).Status.AccountID).To(Equal("ac-2"))
+			r.services(ctx, "ep-2", "web")
+		})
 
 	It("rebuilds an object that somebody deletes and adopts its Services", func(ctx SpecContext) {
 		r := newRelease(ctx)
@@ -235,12 +241,15 @@ var _ = Describe("the manager", func() {
 	It("goes on with the others when one endpoint, one object or one Service is odd", func(ctx SpecContext) {
 		r := newRelease(ctx)
 		run(r.options())
-		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "shop"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
+		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "shop"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 		Expect(kube.Create(ctx, foreign)).To(Succeed())
 		odd := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: "odd." + r.target},
-			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: r.target, ProjectionID: "x", Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10000}}}}
+			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: r.target, ProjectionID: "x",
+				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10000}}}}
 		Expect(kube.Create(ctx, odd)).To(Succeed())
-		r.account.put(endpoint("ep-0", "http://shop."+r.target), endpoint("ep-1", "http://odd."+r.target), endpoint("ep-2", "https://bad."+r.target),
+		r.account.put(endpoint("ep-0", "http://shop."+r.target), endpoint("ep-1", "http://odd."+r.target),
+			endpoint("ep-2", "https://bad."+r.target),
 			endpoint("ep-3", "tcp://bad."+r.target+":0"), endpoint("ep-4", "http://good."+r.target))
 		r.services(ctx, "ep-4", "good")
 		Eventually(r.ready(ctx, "shop."+r.target)).Should(Equal("False Conflict"))
@@ -255,7 +264,8 @@ var _ = Describe("the manager", func() {
 				reasons = append(reasons, e.Reason+" "+e.Note)
 			}
 			return reasons
-		}).Should(ContainElements(ContainSubstring("https://bad."), ContainSubstring("tcp://bad."), ContainSubstring("odd."), ContainSubstring("Service "+r.target+"/shop")))
+		}).Should(ContainElements(ContainSubstring("https://bad."), ContainSubstring("tcp://bad."), ContainSubstring("odd."),
+			ContainSubstring("Service "+r.target+"/shop")))
 	})
 
 	It("writes four times for an endpoint, and at rest not at all", func(ctx SpecContext) {
@@ -276,7 +286,8 @@ var _ = Describe("the manager", func() {
 			Eventually(r.ready(ctx, fmt.Sprintf("x%d.%s", i, r.target))).Should(Equal("True Ready"))
 		}
 		Eventually(w.quiet).Should(BeTrue())
-		Expect(w.take()).To(Equal(map[string]int{"POST boundendpoints": 20, "POST services": 40, "PUT boundendpoints/status": 20}))
+		Expect(w.take()).
+			To(Equal(map[string]int{"POST boundendpoints": 20, "POST services": 40, "PUT boundendpoints/status": 20}))
 		Consistently(w.take).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
@@ -293,20 +304,22 @@ var _ = Describe("the manager", func() {
 		Expect(now).To(Equal(up))
 	})
 
-	DescribeTable("leaves nothing behind, without a finalizer, while it does not run", func(ctx SpecContext, uninstall func(context.Context, *release)) {
-		r := newRelease(ctx)
-		stop := run(r.options())
-		r.account.put(endpoint("ep-1", "http://api."+r.target))
-		r.services(ctx, "ep-1", "api")
-		stop()
-		uninstall(ctx, r)
-		Eventually(service(ctx, r.target, "api")).Should(BeZero())
-		Eventually(service(ctx, r.namespace, "ep-1")).Should(BeZero())
-		Eventually(func() []string { return r.hostnames(ctx) }).Should(BeEmpty())
-	},
+	DescribeTable("leaves nothing behind, without a finalizer, while it does not run",
+		func(ctx SpecContext, uninstall func(context.Context, *release)) {
+			r := newRelease(ctx)
+			stop := run(r.options())
+			r.account.put(endpoint("ep-1", "http://api."+r.target))
+			r.services(ctx, "ep-1", "api")
+			stop()
+			uninstall(ctx, r)
+			Eventually(service(ctx, r.target, "api")).Should(BeZero())
+			Eventually(service(ctx, r.namespace, "ep-1")).Should(BeZero())
+			Eventually(func() []string { return r.hostnames(ctx) }).Should(BeEmpty())
+		},
 		Entry("when the chart's anchors go", func(ctx context.Context, r *release) {
 			Expect(kube.Delete(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}})).To(Succeed())
-			Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: anchor}})).To(Succeed())
+			Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: anchor}})).
+				To(Succeed())
 		}),
 		Entry("when the namespace goes", func(ctx context.Context, r *release) {
 			Expect(kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())
@@ -365,7 +378,8 @@ func (r *release) hostnames(ctx context.Context) []string {
 	return names
 }
 
-// waitFor returns when the watch has shown the Service of that name; the target Service is the second of the two to be written.
+// waitFor returns when the watch has shown the Service of that name; the target Service is the
+// second of the two to be written.
 func waitFor(ctx context.Context, w watch.Interface, name string) {
 	GinkgoHelper()
 	for {

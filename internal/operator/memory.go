@@ -13,15 +13,17 @@ import (
 const (
 	// memoryCheck is how often a manager looks whether it has become quiet.
 	memoryCheck = 20 * time.Second
-	// quietBytes is what a quiet manager allocates between two looks at most: Leases, heartbeats, a change now and then. With many endpoints it is a
-	// quarter of what lives.
+	// quietBytes is what a quiet manager allocates between two looks at most: Leases, heartbeats, a
+	// change now and then. With many endpoints it is a quarter of what lives.
 	quietBytes = 8 << 20
-	// worthBytes is what has to have been allocated since memory was given back for it to be worth doing again, or as much as lives.
+	// worthBytes is what has to have been allocated since memory was given back for it to be worth
+	// doing again, or as much as lives.
 	worthBytes = 32 << 20
 )
 
-// returnMemory gives the system back, once each time the manager becomes quiet, what a burst of work took: ten thousand endpoints leave a third of
-// the heap free, which the runtime keeps for a next burst that a manager hardly sees. It is a manager.Runnable.
+// returnMemory gives the system back, once each time the manager becomes quiet, what a burst of
+// work took: ten thousand endpoints leave a third of the heap free, which the runtime keeps for a
+// next burst that a manager hardly sees. It is a manager.Runnable.
 type returnMemory struct {
 	heap func() (allocated, live uint64) // bytes, ever; and those that the last collection found in use
 	free func()

@@ -19,7 +19,9 @@ func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			_ = returnMemory{heap: func() (uint64, uint64) { return allocated.Load(), live.Load() }, free: func() { freed.Add(1) }}.Start(ctx)
+			_ = returnMemory{heap: func() (uint64, uint64) { return allocated.Load(), live.Load() }, free: func() {
+				freed.Add(1)
+			}}.Start(ctx)
 		}()
 		time.Sleep(memoryCheck / 2) // between two looks
 		after := func(bytes, want uint64, what string) {

@@ -38,7 +38,8 @@ func (r *release) takeRights(ctx context.Context, namespace string) (give func()
 	Expect(kube.Delete(ctx, binding)).To(Succeed())
 	return func() {
 		GinkgoHelper()
-		again := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
+		again := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: binding.Name},
+			RoleRef: binding.RoleRef, Subjects: binding.Subjects}
 		Expect(kube.Create(ctx, again)).To(Succeed())
 	}
 }
@@ -73,7 +74,8 @@ var _ = Describe("the manager with listed namespaces", func() {
 		o.RemovalDelay = 0
 		run(o)
 		Eventually(r.condition(ctx, v1alpha1.ConditionRegistered)).Should(Equal("True Registered"))
-		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second), endpoint("ep-3", "http://api.elsewhere"))
+		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second),
+			endpoint("ep-3", "http://api.elsewhere"))
 		r.services(ctx, "ep-1", "api")
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
 		Eventually(r.ready(ctx, "web."+r.second)).Should(Equal("True Ready"))
@@ -88,10 +90,12 @@ var _ = Describe("the manager with listed namespaces", func() {
 		Expect(kube.Update(ctx, target)).To(Succeed())
 		Eventually(service(ctx, r.target, "api")).Should(HaveField("Spec.ExternalName", HavePrefix("ep-1.")))
 		Expect(kube.Delete(ctx, target)).To(Succeed())
-		Eventually(service(ctx, r.target, "api")).Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(target.UID)))))
+		Eventually(service(ctx, r.target, "api")).
+			Should(And(Not(BeZero()), HaveField("ObjectMeta.UID", Not(Equal(target.UID)))))
 
 		By("staying away from a foreign Service, and taking its name when it is free")
-		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "shop"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
+		foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: "shop"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}
 		Expect(kube.Create(ctx, foreign)).To(Succeed())
 		r.account.put(endpoint("ep-4", "http://shop."+r.target))
 		Eventually(r.ready(ctx, "shop."+r.target)).Should(Equal("False Conflict"))
@@ -103,7 +107,8 @@ var _ = Describe("the manager with listed namespaces", func() {
 
 		Expect(asked.all()).NotTo(BeEmpty())
 		for _, path := range asked.all() {
-			namespaced := strings.Contains(path, "/namespaces/"+r.namespace) || strings.Contains(path, "/namespaces/"+r.target) || strings.Contains(path, "/namespaces/"+r.second)
+			namespaced := strings.Contains(path, "/namespaces/"+r.namespace) ||
+				strings.Contains(path, "/namespaces/"+r.target) || strings.Contains(path, "/namespaces/"+r.second)
 			Expect(namespaced).To(BeTrue(), path)
 			Expect(path).NotTo(ContainSubstring("secrets"))
 		}
@@ -126,7 +131,8 @@ var _ = Describe("the manager with listed namespaces", func() {
 
 	It("says that the Role is missing which owns the Services of a namespace", func(ctx SpecContext) {
 		r := newReleaseOf(ctx, listed)
-		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).To(Succeed())
+		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
+			To(Succeed())
 		run(r.listedOptions())
 		r.account.put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceForbidden"))
@@ -151,7 +157,8 @@ var _ = Describe("the manager with listed namespaces", func() {
 			o.SetName(r.user())
 			Expect(kube.Delete(ctx, o)).To(Succeed())
 		}
-		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).To(Succeed())
+		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
+			To(Succeed())
 		o := r.listedOptions()
 		o.AllowNamespaces = []string{r.second}
 		run(o)
@@ -174,28 +181,29 @@ var _ = Describe("the manager with listed namespaces", func() {
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("False NamespaceNotAllowed"))
 	})
 
-	It("leaves nothing when its own namespace is deleted, though nothing there can own the Services", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, listed)
-		run(r.listedOptions())
-		for _, name := range []string{"a", "b", "c"} {
-			r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target), endpoint("ep-2"+name, "http://"+name+"."+r.second))
-		}
-		for _, name := range []string{"a", "b", "c"} {
-			Eventually(r.ready(ctx, name+"."+r.target)).Should(Equal("True Ready"))
-			Eventually(r.ready(ctx, name+"."+r.second)).Should(Equal("True Ready"))
-		}
-		Expect(kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())
-		for _, ns := range []string{r.target, r.second} {
-			Eventually(func() ([]corev1.Service, error) {
-				var list corev1.ServiceList
-				err := kube.List(ctx, &list, client.InNamespace(ns))
-				return list.Items, err
-			}).Should(BeEmpty())
-		}
-		Eventually(func() bool {
-			return apierrors.IsNotFound(kube.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{}))
-		}).Should(BeTrue())
-	})
+	It("leaves nothing when its own namespace is deleted, though nothing there can own the Services",
+		func(ctx SpecContext) {
+			r := newReleaseOf(ctx, listed)
+			run(r.listedOptions())
+			for _, name := range []string{"a", "b", "c"} {
+				r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target), endpoint("ep-2"+name, "http://"+name+"."+r.second))
+			}
+			for _, name := range []string{"a", "b", "c"} {
+				Eventually(r.ready(ctx, name+"."+r.target)).Should(Equal("True Ready"))
+				Eventually(r.ready(ctx, name+"."+r.second)).Should(Equal("True Ready"))
+			}
+			Expect(kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})).To(Succeed())
+			for _, ns := range []string{r.target, r.second} {
+				Eventually(func() ([]corev1.Service, error) {
+					var list corev1.ServiceList
+					err := kube.List(ctx, &list, client.InNamespace(ns))
+					return list.Items, err
+				}).Should(BeEmpty())
+			}
+			Eventually(func() bool {
+				return apierrors.IsNotFound(kube.Get(ctx, client.ObjectKey{Name: r.namespace}, &corev1.Namespace{}))
+			}).Should(BeTrue())
+		})
 })
 
 var _ = Describe("consent by label", func() {

@@ -26,7 +26,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// ManagerOptions say what the manager is to do. Flags are named as in `fairlead-operator manager --help`.
+// ManagerOptions say what the manager is to do. Flags are named as in `fairlead-operator manager
+// --help`.
 type ManagerOptions struct {
 	APIURL        string // of the account's API: https://HOST[:PORT]
 	APIKeyFile    string // read at each request, so that a rotated key needs no restart
@@ -51,11 +52,14 @@ type ManagerOptions struct {
 
 	AnchorClusterRole string // with AllowNamespaces: the name of a Role in each of them
 	AnchorRole        string
-	// ForwarderClusterRole and the ClusterRoleBinding of that name are what forwarders may in the cluster; empty: nothing. They are made to go with the namespace.
+	// ForwarderClusterRole and the ClusterRoleBinding of that name are what forwarders may in the
+	// cluster; empty: nothing. They are made to go with the namespace.
 	ForwarderClusterRole string
-	ClusterRole          string // and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role and RoleBinding in each of them
-	ForwarderName        string // app.kubernetes.io/name of the forwarders' pods
-	ForwarderInstance    string // app.kubernetes.io/instance of them
+	// and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role
+	// and RoleBinding in each of them
+	ClusterRole       string
+	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
+	ForwarderInstance string // app.kubernetes.io/instance of them
 
 	MetricsAddr string // empty: none
 	HealthAddr  string // empty: none
@@ -68,7 +72,8 @@ type ManagerOptions struct {
 	// Account replaces the account's API in tests, with Registrar beside it.
 	Account   endpointsync.Source
 	Registrar registration.Registrar
-	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that reader reaches them.
+	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that
+	// reader reaches them.
 	Forwarders    Forwarders
 	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
 	// NamespaceRetry is when a listed namespace that refuses is asked again; 0: after 30 s.
@@ -117,10 +122,12 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.label("--forwarder-name", o.ForwarderName)
 	c.label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {
-		c.wrong("--description", o.Description[:32]+"…", fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
+		c.wrong("--description", o.Description[:32]+"…",
+			fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
 	}
 	if len(o.ClusterName) > account.MaxShortText {
-		c.wrong("--cluster-name", o.ClusterName[:32]+"…", fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
+		c.wrong("--cluster-name", o.ClusterName[:32]+"…",
+			fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
 	}
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
 		c.wrong("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
@@ -150,7 +157,8 @@ var acceptable = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
 
 const resolvConf = "/etc/resolv.conf"
 
-// clusterDomain checks the domain, or reads it from the search list that kubelet gives every pod: "<namespace>.svc.<domain> svc.<domain> <domain>".
+// clusterDomain checks the domain, or reads it from the search list that kubelet gives every pod:
+// "<namespace>.svc.<domain> svc.<domain> <domain>".
 func clusterDomain(domain, resolvConf string) (string, error) {
 	if domain != "" {
 		if errs := validation.IsDNS1123Subdomain(domain); len(errs) > 0 {

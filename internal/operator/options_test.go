@@ -27,8 +27,10 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 	t.Parallel()
 	key := file(t, "flk_x\n")
 	good := func() ManagerOptions {
-		return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: key, VersionHeader: "Service-Version", Namespace: "fairlead", Release: "fairlead",
-			RemovalDelay: 30 * time.Second, PortRange: "10000-32767", AnchorClusterRole: "fairlead.fairlead-operator-anchor", AnchorRole: "anchor",
+		return ManagerOptions{APIURL: "https://s:8443", APIKeyFile: key, VersionHeader: "Service-Version",
+			Namespace: "fairlead", Release: "fairlead",
+			RemovalDelay: 30 * time.Second, PortRange: "10000-32767", AnchorClusterRole: "fairlead.fairlead-operator-anchor",
+			AnchorRole:    "anchor",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead", MetricsAddr: ":8080"}
 	}
 	o := good()
@@ -69,7 +71,9 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 		{"--health-addr", ":99999", ":PORT", func(o *ManagerOptions) { o.HealthAddr = ":99999" }},
 		{"--port-range", "5", "FIRST-LAST", func(o *ManagerOptions) { o.PortRange = "5" }},
 		{"--cluster-domain", "_", "cluster.local", func(o *ManagerOptions) { o.ClusterDomain = "_" }},
-		{"--endpoint-selector", "ep.port == 1 &&\n ep.color == ''", "line 2, column 4", func(o *ManagerOptions) { o.EndpointSelector = "ep.port == 1 &&\n ep.color == ''" }},
+		{"--endpoint-selector", "ep.port == 1 &&\n ep.color == ''", "line 2, column 4", func(o *ManagerOptions) {
+			o.EndpointSelector = "ep.port == 1 &&\n ep.color == ''"
+		}},
 	} {
 		o := good()
 		tc.set(&o)
@@ -78,7 +82,8 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 			t.Errorf("%s %q: got %v", tc.flag, tc.value, err)
 			continue
 		}
-		if f := e.Fields[0]; f.Field != tc.flag || !strings.Contains(f.Value, tc.value) || !strings.Contains(f.Rule, tc.remedy) {
+		if f := e.Fields[0]; f.Field != tc.flag || !strings.Contains(f.Value, tc.value) ||
+			!strings.Contains(f.Rule, tc.remedy) {
 			t.Errorf("%s %q: got %s", tc.flag, tc.value, f)
 		}
 	}
@@ -86,11 +91,13 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 
 func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
 	t.Parallel()
-	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead", Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}
+	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead",
+		Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}
 	if err := o.Validate(); err != nil {
 		t.Fatalf("good options: %v", err)
 	}
-	for addr, want := range map[string]bool{"[::1]:443": true, "[2001:db8::1]:8443": true, "10.0.0.1:443": true, "::1:443": false, "[::1]": false, "2001:db8::1": false, ":443": false, "s:0": false} {
+	for addr, want := range map[string]bool{"[::1]:443": true, "[2001:db8::1]:8443": true, "10.0.0.1:443": true,
+		"::1:443": false, "[::1]": false, "2001:db8::1": false, ":443": false, "s:0": false} {
 		o.EdgeAddress = addr
 		if err := o.Validate(); (err == nil) != want {
 			t.Errorf("--edge-address %s: %v", addr, err)
@@ -100,14 +107,18 @@ func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Errorf("annotations: %v", err)
 	}
-	for name, change := range map[string]func(){"all of them": func() { o.PodAnnotations = []string{"*"} }, "of nobody": func() { o.PodIdentity, o.PodAnnotations = false, []string{"team"} }} {
+	for name, change := range map[string]func(){"all of them": func() {
+		o.PodAnnotations = []string{"*"}
+	}, "of nobody": func() { o.PodIdentity, o.PodAnnotations = false, []string{"team"} }} {
 		if change(); o.Validate() == nil || !strings.Contains(o.Validate().Error(), "--pod-annotations") {
 			t.Errorf("annotations %s: %v", name, o.Validate())
 		}
 	}
-	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x", MetricsAddr: "x", HealthAddr: "x", DrainTimeout: -1}
+	o = ForwarderOptions{EdgeAddress: "s", AuthtokenFile: "", CAFile: "/nowhere", PodIPs: "10.0.0.7,x", MetricsAddr: "x",
+		HealthAddr: "x", DrainTimeout: -1}
 	err := o.Validate()
-	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IPS", "--metrics-addr", "--health-addr", "--drain-timeout"} {
+	for _, flag := range []string{"--edge-address", "--authtoken-file", "--ca-file", "--namespace", "--release", "POD_IPS",
+		"--metrics-addr", "--health-addr", "--drain-timeout"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named: %v", flag, err)
 		}
@@ -118,7 +129,8 @@ func TestClusterDomain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ given, resolv, want string }{
 		{"example.org", "search demo.svc.cluster.local svc.cluster.local cluster.local", "example.org"},
-		{"", "nameserver 10.96.0.10\nsearch demo.svc.corp.example. svc.corp.example. corp.example.\noptions ndots:5\n", "corp.example"},
+		{"", "nameserver 10.96.0.10\nsearch demo.svc.corp.example. svc.corp.example. corp.example.\noptions ndots:5\n",
+			"corp.example"},
 		{"", "search lan\n", "cluster.local"},
 		{"", "", "cluster.local"},
 	} {

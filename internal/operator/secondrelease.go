@@ -15,11 +15,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// secondReleaseRetry is how often a second release writes that it is one, where that failed or was overwritten.
+// secondReleaseRetry is how often a second release writes that it is one, where that failed or was
+// overwritten.
 const secondReleaseRetry = 10 * time.Second
 
-// secondReleaseDetector reports that another release works in this namespace: it renews the Lease, and this one waits.
-// It is told of every read of the Lease, and judges by whether the Lease changes, as clocks may differ.
+// secondReleaseDetector reports that another release works in this namespace: it renews the Lease,
+// and this one waits. It is told of every read of the Lease, and judges by whether the Lease
+// changes, as clocks may differ.
 type secondReleaseDetector struct {
 	own     installation.Installation
 	log     logr.Logger

@@ -67,7 +67,8 @@ type release struct {
 }
 
 const (
-	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed ones only.
+	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed
+	// ones only.
 	clusterWide = "minimal"
 	listed      = "namespaces"
 	anchor      = "fairlead-operator-anchor"
@@ -83,11 +84,13 @@ func newReleaseOf(ctx context.Context, rendered string) *release {
 		Expect(kube.Create(ctx, o)).To(Succeed())
 	}
 	r.kubernetes = rest.CopyConfig(config)
-	r.kubernetes.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + r.namespace + ":fairlead-operator-manager"}
+	r.kubernetes.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + r.namespace +
+		":fairlead-operator-manager"}
 	return r
 }
 
-// rights are the anchors, Roles and bindings of the manager as the chart renders them, moved to the release's namespaces.
+// rights are the anchors, Roles and bindings of the manager as the chart renders them, moved to the
+// release's namespaces.
 func (r *release) rights(rendered string) []client.Object {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../test/chart/testdata/" + rendered + ".out.yaml")
@@ -111,7 +114,8 @@ func (r *release) rights(rendered string) []client.Object {
 // anchor is the name of what owns the target Services.
 func (r *release) anchor() string { return r.namespace + "." + anchor }
 
-// user is the name of the manager's ClusterRole and ClusterRoleBinding; in listed namespaces of its Role and RoleBinding.
+// user is the name of the manager's ClusterRole and ClusterRoleBinding; in listed namespaces of its
+// Role and RoleBinding.
 func (r *release) user() string { return r.namespace + ".fairlead-operator-manager" }
 
 func newNamespace(ctx context.Context, prefix string) string {
@@ -123,9 +127,12 @@ func newNamespace(ctx context.Context, prefix string) string {
 
 func (r *release) options() operator.ManagerOptions {
 	return operator.ManagerOptions{
-		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true, RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: anchor, ClusterRole: r.user(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-		DenyNamespaces: []string{"kube-*"}, TakeoverDelay: time.Minute, LeaderElect: true, Kubernetes: r.kubernetes, Logger: slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
+		Namespace: r.namespace, Release: "fairlead", Description: "a test", BindingEnabled: true,
+		RemovalDelay: 30 * time.Second, PortRange: "10000-32767",
+		ClusterDomain: "cluster.local", AnchorClusterRole: r.anchor(), AnchorRole: anchor, ClusterRole: r.user(),
+		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		DenyNamespaces: []string{"kube-*"}, TakeoverDelay: time.Minute, LeaderElect: true, Kubernetes: r.kubernetes,
+		Logger:  slog.New(slog.NewTextHandler(GinkgoWriter, nil)),
 		Account: r.account, Registrar: r.account, Forwarders: listening{}, Metrics: prometheus.NewRegistry(),
 	}
 }
@@ -203,8 +210,8 @@ func (w *writes) wrap(c *rest.Config) *rest.Config {
 	return c
 }
 
-// quiet says whether nothing was written since the last time it was asked. Asked in steps of a polling interval it is patient enough for what
-// is under way.
+// quiet says whether nothing was written since the last time it was asked. Asked in steps of a
+// polling interval it is patient enough for what is under way.
 func (w *writes) quiet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +257,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // endpoint makes an online agent endpoint.
 func endpoint(id, url string) account.Endpoint {
 	return account.Endpoint{
-		ID: id, URL: url, Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes}, Status: account.StatusOnline, ProjectionID: id,
+		ID: id, URL: url, Type: account.TypeAgent, Bindings: []string{account.BindingKubernetes},
+		Status: account.StatusOnline, ProjectionID: id,
 		CreatedAt: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
 	}
 }

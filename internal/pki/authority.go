@@ -35,8 +35,9 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// openAuthority loads the CA of the directory, or makes it when there is none. A certificate without its key is an error: a new CA in its
-// place would silently lock out everybody who trusts the old one.
+// openAuthority loads the CA of the directory, or makes it when there is none. A certificate
+// without its key is an error: a new CA in its place would silently lock out everybody who trusts
+// the old one.
 func openAuthority(dir string, now time.Time) (*authority, error) {
 	cert, err := LoadCA(dir)
 	keyPath := filepath.Join(dir, caKeyFile)
@@ -48,20 +49,27 @@ func openAuthority(dir string, now time.Time) (*authority, error) {
 	}
 	key, err := loadKey(keyPath)
 	if err != nil {
-		return nil, fmt.Errorf("reading the key of the certificate authority (restore %s from a backup, or remove %s too to start a new authority that every client has to trust anew): %w",
-			keyPath, filepath.Join(dir, caCertFile), err)
+		return nil,
+			fmt.Errorf(
+				"reading the key of the certificate authority (restore %s from a backup, or remove %s too to start a new "+
+					"authority that every client has to trust anew): %w",
+				keyPath, filepath.Join(dir, caCertFile), err)
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("%s does not belong to %s: restore both from one backup", keyPath, caCertFile)
 	}
 	if now.After(cert.NotAfter) {
-		return nil, fmt.Errorf("the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its certificate to every client",
-			dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
+		return nil,
+			fmt.Errorf(
+				"the certificate authority in %s expired on %s: remove %s and %s to start a new one, and give its certificate to "+
+					"every client",
+				dir, cert.NotAfter.Format(time.DateOnly), caCertFile, caKeyFile)
 	}
 	return &authority{cert: cert, key: key}, nil
 }
 
-// LoadCA reads the certificate of the service's own CA from its data directory; fs.ErrNotExist when it has none yet.
+// LoadCA reads the certificate of the service's own CA from its data directory; fs.ErrNotExist when
+// it has none yet.
 func LoadCA(dir string) (*x509.Certificate, error) {
 	path := filepath.Join(dir, caCertFile)
 	b, err := os.ReadFile(path)
@@ -84,7 +92,8 @@ func EncodeCertificate(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// makeAuthority writes the key first: a crash in between leaves a key that nobody trusts yet, and the next start makes a new pair.
+// makeAuthority writes the key first: a crash in between leaves a key that nobody trusts yet, and
+// the next start makes a new pair.
 func makeAuthority(dir string, now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -95,8 +104,9 @@ func makeAuthority(dir string, now time.Time) (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{Organization: []string{"Fairlead"}, CommonName: "Fairlead CA " + serial.Text(16)[:8]},
+		SerialNumber: serial,
+		Subject: pkix.Name{Organization: []string{"Fairlead"},
+			CommonName: "Fairlead CA " + serial.Text(16)[:8]},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(caLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
@@ -125,7 +135,8 @@ func makeAuthority(dir string, now time.Time) (*authority, error) {
 	return &authority{cert: cert, key: key}, nil
 }
 
-// newSerial returns 126 random bits with a leading one, so that the number is positive and never short.
+// newSerial returns 126 random bits with a leading one, so that the number is positive and never
+// short.
 func newSerial() (*big.Int, error) {
 	limit := new(big.Int).Lsh(big.NewInt(1), 126)
 	n, err := rand.Int(rand.Reader, limit)

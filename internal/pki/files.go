@@ -17,14 +17,16 @@ import (
 	"time"
 )
 
-// filePair follows two files that somebody else keeps. Only Source calls it, from one goroutine at a time.
+// filePair follows two files that somebody else keeps. Only Source calls it, from one goroutine at
+// a time.
 type filePair struct {
 	certFile, keyFile string
 	seenCert, seenKey []byte
 }
 
-// next returns current while the files hold what it was made of. A half-replaced pair (the certificate is new, the key is not yet) is an
-// error and leaves current in service; the next look finds both.
+// next returns current while the files hold what it was made of. A half-replaced pair (the
+// certificate is new, the key is not yet) is an error and leaves current in service; the next look
+// finds both.
 func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate, error) {
 	cert, err := os.ReadFile(f.certFile)
 	if err != nil {
@@ -39,7 +41,10 @@ func (f *filePair) next(_ time.Time, current *tls.Certificate) (*tls.Certificate
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private key): %w", f.certFile, f.keyFile, err)
+		return nil,
+			fmt.Errorf(
+				"loading --tls-cert %s and --tls-key %s (PEM, the certificate's chain leaf first, and its private key): %w",
+				f.certFile, f.keyFile, err)
 	}
 	f.seenCert, f.seenKey = cert, key
 	return &pair, nil
@@ -73,7 +78,8 @@ func loadKey(path string) (*ecdsa.PrivateKey, error) {
 	return ec, nil
 }
 
-// writeFile replaces a file in one step: readers see the old content or the new, whole, also after a crash.
+// writeFile replaces a file in one step: readers see the old content or the new, whole, also after
+// a crash.
 func writeFile(path string, data []byte, mode fs.FileMode) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

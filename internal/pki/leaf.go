@@ -34,7 +34,8 @@ type leafStore struct {
 	names     []string
 }
 
-// next returns current while it is good, else the stored leaf when that is, else a new one, written to disk before it is used.
+// next returns current while it is good, else the stored leaf when that is, else a new one, written
+// to disk before it is used.
 func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certificate, error) {
 	if current != nil && l.good(current.Leaf, now) {
 		return current, nil
@@ -52,7 +53,8 @@ func (l *leafStore) next(now time.Time, current *tls.Certificate) (*tls.Certific
 	return l.issue(now)
 }
 
-// good says whether a leaf is of this authority, carries exactly the names, and has not reached two thirds of its life.
+// good says whether a leaf is of this authority, carries exactly the names, and has not reached two
+// thirds of its life.
 func (l *leafStore) good(leaf *x509.Certificate, now time.Time) bool {
 	renewAt := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
 	return now.Before(renewAt) && now.After(leaf.NotBefore) &&
@@ -60,7 +62,8 @@ func (l *leafStore) good(leaf *x509.Certificate, now time.Time) bool {
 		leaf.CheckSignatureFrom(l.authority.cert) == nil
 }
 
-// issue makes a leaf with a fresh key. The chain it presents includes the CA, so that clients can pin the CA by its key.
+// issue makes a leaf with a fresh key. The chain it presents includes the CA, so that clients can
+// pin the CA by its key.
 func (l *leafStore) issue(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

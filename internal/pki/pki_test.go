@@ -34,7 +34,8 @@ func open(t *testing.T, o Options) *Source {
 	return s
 }
 
-// handshake says whether a client of these trust options accepts the source's certificate under a server name.
+// handshake says whether a client of these trust options accepts the source's certificate under a
+// server name.
 func handshake(t *testing.T, s *Source, o trust.Options, serverName string) error {
 	t.Helper()
 	cfg, err := o.ClientConfig()
@@ -102,7 +103,8 @@ func TestARestartKeepsAuthorityAndLeafUnlessTheNamesChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := open(t, Options{Dir: dir, Names: names})
-	same := open(t, Options{Dir: dir, Names: []string{"LOCALHOST", "::1", "0:0:0:0:0:0:0:1", "127.0.0.1", "fairlead.example.net"}})
+	same := open(t,
+		Options{Dir: dir, Names: []string{"LOCALHOST", "::1", "0:0:0:0:0:0:0:1", "127.0.0.1", "fairlead.example.net"}})
 	if !same.Leaf().Equal(first.Leaf()) {
 		t.Error("the same names in another spelling made a new leaf")
 	}

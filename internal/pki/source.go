@@ -36,7 +36,8 @@ type Source struct {
 	next    func(now time.Time, current *tls.Certificate) (*tls.Certificate, error)
 }
 
-// Open loads the certificate or makes it: in an empty directory a CA and a leaf. Errors name the file or the option and what to do.
+// Open loads the certificate or makes it: in an empty directory a CA and a leaf. Errors name the
+// file or the option and what to do.
 func Open(o Options) (*Source, error) {
 	s := &Source{log: o.Logger}
 	if o.CertFile != "" || o.KeyFile != "" {
@@ -67,11 +68,12 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 // Leaf returns the leaf in service.
 func (s *Source) Leaf() *x509.Certificate { return s.current.Load().Leaf }
 
-// CA returns the service's own CA; nil when the certificate comes from files. Clients pin it by trust.Fingerprint.
+// CA returns the service's own CA; nil when the certificate comes from files. Clients pin it by
+// trust.Fingerprint.
 func (s *Source) CA() *x509.Certificate { return s.ca }
 
-// Run renews the leaf at two thirds of its life, or reloads the files when they change, until ctx is done. It compares wall-clock times, so a
-// machine that slept catches up.
+// Run renews the leaf at two thirds of its life, or reloads the files when they change, until ctx
+// is done. It compares wall-clock times, so a machine that slept catches up.
 func (s *Source) Run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
@@ -86,14 +88,16 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// refresh swaps the certificate when a new one is due. It says whether that failed; a failure is logged once until it is over.
+// refresh swaps the certificate when a new one is due. It says whether that failed; a failure is
+// logged once until it is over.
 func (s *Source) refresh(now time.Time, failing bool) bool {
 	old := s.current.Load()
 	cert, err := s.next(now, old)
 	switch {
 	case err != nil:
 		if !failing {
-			s.log.Error("the certificate could not be renewed; the old one stays in service", "err", err, "not_after", old.Leaf.NotAfter)
+			s.log.Error("the certificate could not be renewed; the old one stays in service", "err", err, "not_after",
+				old.Leaf.NotAfter)
 		}
 		return true
 	case cert != old:

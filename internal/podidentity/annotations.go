@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Annotations say which annotations of pods are kept: names, and beginnings of names that end in "*". None: no annotation is.
+// Annotations say which annotations of pods are kept: names, and beginnings of names that end in
+// "*". None: no annotation is.
 type Annotations []string
 
 // Wrong returns the ones that are neither the name of an annotation nor the beginning of one.
@@ -27,7 +28,8 @@ func (a Annotations) Wrong() (wrong []string) {
 	return wrong
 }
 
-// of returns the pod's annotations that are wanted: nil when none are, and not nil when the pod has none of them.
+// of returns the pod's annotations that are wanted: nil when none are, and not nil when the pod has
+// none of them.
 func (a Annotations) of(p *corev1.Pod) map[string]string {
 	if len(a) == 0 {
 		return nil

@@ -13,7 +13,8 @@ import (
 func TestOnlyWantedAnnotationsAreKept(t *testing.T) {
 	t.Parallel()
 	p := newPod("a", "10.0.0.1")
-	p.Annotations = map[string]string{"team": "red", "team-lead": "ann", "example.com/a": "1", "example.com/b": "2", "example.org/a": "3"}
+	p.Annotations = map[string]string{"team": "red", "team-lead": "ann", "example.com/a": "1", "example.com/b": "2",
+		"example.org/a": "3"}
 	for name, tt := range map[string]struct {
 		wanted Annotations
 		want   []string

@@ -26,8 +26,8 @@ type Pods struct {
 	log   *slog.Logger
 }
 
-// New returns the pods of the cluster that config reaches, with the annotations that are wanted; Run watches them. It needs the right to list and
-// watch all pods.
+// New returns the pods of the cluster that config reaches, with the annotations that are wanted;
+// Run watches them. It needs the right to list and watch all pods.
 func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, error) {
 	api, err := newServer(config, wanted)
 	if err != nil {
@@ -36,14 +36,16 @@ func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, erro
 	return &Pods{table: newTable(wanted), api: api, log: log}, nil
 }
 
-// Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an address that nobody has yet, while the cluster is heard.
+// Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an
+// address that nobody has yet, while the cluster is heard.
 func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {
 		k, pod, news := p.table.find(ip)
 		if k.name != "" {
-			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(), Annotations: pod.notes}
+			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(),
+				Annotations: pod.notes}
 		}
 		if news == nil {
 			return nil

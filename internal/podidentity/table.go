@@ -69,7 +69,8 @@ func (t *table) entry(p *corev1.Pod) (key, *pod) {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return k, nil
 	}
-	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), notes: t.wanted.of(p), leaving: p.DeletionTimestamp != nil, node: unique.Make(node(p))}
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), notes: t.wanted.of(p), leaving: p.DeletionTimestamp != nil,
+		node: unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)
 	}
@@ -184,7 +185,8 @@ func (t *table) sign() {
 	t.alive = time.Now()
 }
 
-// find returns the pod of an address. Without one, news is closed when it is worth asking again; nil: it is not.
+// find returns the pod of an address. Without one, news is closed when it is worth asking again;
+// nil: it is not.
 func (t *table) find(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -160,8 +160,10 @@ func BenchmarkMemoryOf10000Pods(b *testing.B) {
 		before := heap()
 		table := newTable(nil)
 		for i := range pods {
-			p := newPod(fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3), fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("fd00::%x", i))
-			p.Namespace, p.Spec.ServiceAccountName, p.Status.HostIP = fmt.Sprintf("team-%d", i%100), fmt.Sprintf("account-%d", i%300), fmt.Sprintf("192.0.2.%d", i%200)
+			p := newPod(fmt.Sprintf("deployment-%d-7d4b9c6f5-x2k%d", i/3, i%3),
+				fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), fmt.Sprintf("fd00::%x", i))
+			p.Namespace, p.Spec.ServiceAccountName, p.Status.HostIP = fmt.Sprintf("team-%d", i%100),
+				fmt.Sprintf("account-%d", i%300), fmt.Sprintf("192.0.2.%d", i%200)
 			table.set(p)
 		}
 		b.ReportMetric(float64(heap()-before), "B/10000-pods")

@@ -25,7 +25,8 @@ const (
 	retryAfter  = time.Second
 )
 
-// Run keeps the pods until ctx is done. Whatever fails is tried again; meanwhile, everything is unknown.
+// Run keeps the pods until ctx is done. Whatever fails is tried again; meanwhile, everything is
+// unknown.
 func (p *Pods) Run(ctx context.Context) {
 	said := ""
 	for {
@@ -97,7 +98,8 @@ func (p *Pods) probe(ctx context.Context) error {
 func (p *Pods) watch(ctx context.Context, version string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, silence+time.Second) // one that hangs
 	defer cancel()
-	w, err := p.api.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](watchFor)})
+	w, err := p.api.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true,
+		TimeoutSeconds: ptr.To[int64](watchFor)})
 	if err != nil {
 		return "", fmt.Errorf("watching pods: %w", err)
 	}

@@ -207,7 +207,8 @@ func TestMissingAddressIsWaitedForOnce(t *testing.T) {
 	})
 }
 
-// On a real API server: a watch that nothing happens in is renewed and stays alive, and an address that changes hands is never the old pod's.
+// On a real API server: a watch that nothing happens in is renewed and stays alive, and an address
+// that changes hands is never the old pod's.
 func TestRealPods(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)

@@ -13,8 +13,9 @@ const (
 	minColumn = 8 // what a column keeps of a wider text
 )
 
-// Table puts rows of printable texts below each other. Where they are wider than columns, the widest are cut until they
-// fit; the first column, which names the row, and columns of at most eight are not. columns = 0: nothing is cut.
+// Table puts rows of printable texts below each other. Where they are wider than columns, the
+// widest are cut until they fit; the first column, which names the row, and columns of at most
+// eight are not. columns = 0: nothing is cut.
 func Table(rows [][]string, columns int) string {
 	var widths []int
 	for _, row := range rows {

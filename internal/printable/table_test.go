@@ -7,7 +7,8 @@ import "testing"
 
 func TestTable_FitsColumns(t *testing.T) {
 	t.Parallel()
-	rows := [][]string{{"ID", "NAME", "DESCRIPTION"}, {"ep-1234567890", "日本", "a text of twenty-two ch"}, {"ep-2", "a name of 20 letters", "-"}}
+	rows := [][]string{{"ID", "NAME", "DESCRIPTION"}, {"ep-1234567890", "日本", "a text of twenty-two ch"},
+		{"ep-2", "a name of 20 letters", "-"}}
 	for columns, want := range map[int]string{
 		0: "ID              NAME                   DESCRIPTION\n" +
 			"ep-1234567890   日本                   a text of twenty-two ch\n" +

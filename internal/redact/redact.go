@@ -1,10 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redact owns what of a traffic policy is secret: it takes secrets out of the text of a document, and puts them back.
+// Package redact owns what of a traffic policy is secret: it takes secrets out of the text of a
+// document, and puts them back.
 //
-// What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. Whom it hands over to: nobody; the text keeps its form,
-// its comments and its order.
+// What comes in: texts in YAML or JSON, and a function that makes a mark of a secret. Whom it hands
+// over to: nobody; the text keeps its form, its comments and its order.
 package redact
 
 import (
@@ -17,13 +18,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Mark makes what stands for a secret: always the same for the same one, of the form "redacted:" and 8 hexadecimal digits.
+// Mark makes what stands for a secret: always the same for the same one, of the form "redacted:"
+// and 8 hexadecimal digits.
 type Mark func(secret string) string
 
 var marked = regexp.MustCompile(`^redacted:[0-9a-f]{8}$`)
 
 // secretNames are parts of the names of fields whose values are secret; "-" counts as "_".
-var secretNames = []string{"secret", "password", "token", "private_key", "credential", "authorization", "api_key", "apikey"}
+var secretNames = []string{"secret", "password", "token", "private_key", "credential", "authorization", "api_key",
+	"apikey"}
 
 func secretName(name string) bool {
 	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
@@ -35,7 +38,8 @@ func secretName(name string) bool {
 	return false
 }
 
-// Text returns the text with a mark in the place of every secret. A text that is no document becomes one mark.
+// Text returns the text with a mark in the place of every secret. A text that is no document
+// becomes one mark.
 func Text(text string, mark Mark) string {
 	if strings.TrimSpace(text) == "" {
 		return text
@@ -60,7 +64,8 @@ type UnknownMarkError struct{ Mark string }
 
 func (e UnknownMarkError) Error() string { return "the stored document has no secret with this mark" }
 
-// Restore returns the text with the secrets of the stored one in the place of its marks. Nothing in a text that is no document is restored.
+// Restore returns the text with the secrets of the stored one in the place of its marks. Nothing in
+// a text that is no document is restored.
 func Restore(text, stored string, mark Mark) (string, error) {
 	if stored != "" && text == Text(stored, mark) {
 		return stored, nil
@@ -150,8 +155,8 @@ func collect(root *yaml.Node, all bool) (found []*yaml.Node) {
 	return found
 }
 
-// rewrite returns the text with other values in the place of some scalars. Where the place of one cannot be told from the text alone, the
-// whole document is written anew.
+// rewrite returns the text with other values in the place of some scalars. Where the place of one
+// cannot be told from the text alone, the whole document is written anew.
 func rewrite(text string, root *yaml.Node, replace map[*yaml.Node]string) (string, error) {
 	if len(replace) == 0 {
 		return text, nil
@@ -176,7 +181,8 @@ func rewrite(text string, root *yaml.Node, replace map[*yaml.Node]string) (strin
 
 // equal says whether two documents mean the same.
 func equal(a, b *yaml.Node) bool {
-	if a.Kind != b.Kind || a.Value != b.Value || a.ShortTag() != b.ShortTag() || a.Anchor != b.Anchor || len(a.Content) != len(b.Content) {
+	if a.Kind != b.Kind || a.Value != b.Value || a.ShortTag() != b.ShortTag() || a.Anchor != b.Anchor ||
+		len(a.Content) != len(b.Content) {
 		return false
 	}
 	for i := range a.Content {

@@ -21,14 +21,17 @@ func mark(secret string) string {
 }
 
 var documents = map[string]string{
-	"JSON":                 `{"on_http_request":[{"actions":[{"type":"oidc","config":{"client_secret":"hush","client_id":"x","issuer_url":"https://a"}}]}]}`,
-	"JSON with escapes":    `{"password": "hu\"sh\\", "other": "é", "token" : "hush é ü"}`,
-	"JSON with tabs":       "{\n\t\"client_secret\": \"hush\",\n\t\"x\": [1, 2]\n}",
-	"YAML":                 "# a comment\non_http_request:\n  - name: é login # why\n    actions:\n      - type: oidc\n        config:\n          client_secret: hush   # comment\n          scopes: [a, b]\n",
-	"basic-auth":           "actions:\n  - type: basic-auth\n    config:\n      credentials:\n        - user:hush\n        - 'other:hu''sh'\n      realm: x\n",
-	"basic-auth, flow":     "actions: [{type: basic-auth, config: {credentials: [user:hush, \"a:hush\"], realm: x}}]\n",
-	"passwords in a map":   "config:\n  Passwords: {alice: hush, bob: 'hush2'}\n",
-	"a block":              "config:\n  private_key: |\n    -----BEGIN hush-----\n    hush\n\n    -----END hush-----\n  after: x\n",
+	"JSON":              `{"on_http_request":[{"actions":[{"type":"oidc","config":{"client_secret":"hush","client_id":"x","issuer_url":"https://a"}}]}]}`,
+	"JSON with escapes": `{"password": "hu\"sh\\", "other": "é", "token" : "hush é ü"}`,
+	"JSON with tabs":    "{\n\t\"client_secret\": \"hush\",\n\t\"x\": [1, 2]\n}",
+	"YAML": "# a comment\non_http_request:\n  - name: é login # why\n    actions:\n      - type: oidc\n " +
+		"       config:\n          client_secret: hush   # comment\n          scopes: [a, b]\n",
+	"basic-auth": "actions:\n  - type: basic-auth\n    config:\n      credentials:\n        - user:hush\n     " +
+		"   - 'other:hu''sh'\n      realm: x\n",
+	"basic-auth, flow":   "actions: [{type: basic-auth, config: {credentials: [user:hush, \"a:hush\"], realm: x}}]\n",
+	"passwords in a map": "config:\n  Passwords: {alice: hush, bob: 'hush2'}\n",
+	"a block": "config:\n  private_key: |\n    -----BEGIN hush-----\n    hush\n\n    -----END hush-----\n  " +
+		"after: x\n",
 	"a folded block":       "config:\n  private_key: >-\n    hush\n      hush\n  after: x\n",
 	"a block at the end":   "private_key: |\n  hush\n  hush",
 	"many lines, plain":    "config:\n  secret: hush\n    hush\n  after: x\n",
@@ -111,7 +114,8 @@ func TestMarksWithoutASecretAreRefused(t *testing.T) {
 		}
 	}
 	// A secret moves with its mark, and beside it a new one is given.
-	got, err := redact.Restore("b: {client_secret: "+mark("hush")+"}\nc: {token: new}\n", "a: {client_secret: hush}\n", mark)
+	got, err := redact.Restore("b: {client_secret: "+mark("hush")+"}\nc: {token: new}\n", "a: {client_secret: hush}\n",
+		mark)
 	if err != nil || meaning(t, got) != "map[b:map[client_secret:hush] c:map[token:new]]" {
 		t.Errorf("%q, %v", got, err)
 	}

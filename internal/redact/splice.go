@@ -20,8 +20,9 @@ type span struct {
 	with     string
 }
 
-// splice puts values in the place of scalars, and leaves every other byte as it is. placed is false when it cannot tell where a scalar ends; the
-// caller compares the result with what it should mean in any case.
+// splice puts values in the place of scalars, and leaves every other byte as it is. placed is false
+// when it cannot tell where a scalar ends; the caller compares the result with what it should mean
+// in any case.
 func splice(text string, replace map[*yaml.Node]string) (out string, placed bool) {
 	nodes := slices.SortedFunc(maps.Keys(replace), func(a, b *yaml.Node) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -106,7 +107,8 @@ func end(text string, from int, n *yaml.Node) (int, bool) {
 	return 0, false
 }
 
-// blockEnd finds the end of a block scalar: of the lines that are indented at least as its first one.
+// blockEnd finds the end of a block scalar: of the lines that are indented at least as its first
+// one.
 func blockEnd(text string, from int) int {
 	at := nextLine(text, from)
 	indent, last := -1, at

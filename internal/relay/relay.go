@@ -3,12 +3,16 @@
 
 // Package relay joins two connections: bytes, half-close and aborts go both ways.
 //
-// What comes in: two ends of one path, from the forwarder (a pod's connection and a tunnel stream), the edge (two streams) and the agent (a
-// stream and its upstream), who hand them over for good. What goes out: the counts and the reason of the end.
+// What comes in: two ends of one path, from the forwarder (a pod's connection and a tunnel stream),
+// the edge (two streams) and the agent (a stream and its upstream), who hand them over for good.
+// What goes out: the counts and the reason of the end.
 //
-// An end of input becomes CloseWrite on the other side. An error, of either side and in either direction, becomes an abort of both: a reader
-// must never take a torn connection for a finished one, not even when this process is killed. Buffers of 64 KiB, the payload of one frame of the tunnel, come from a pool and are held only while there is
-// something to move, so an idle connection holds none; what a tunnel stream has to read is passed on as it lies there. There is no lock and no allocation per byte.
+// An end of input becomes CloseWrite on the other side. An error, of either side and in either
+// direction, becomes an abort of both: a reader must never take a torn connection for a finished
+// one, not even when this process is killed. Buffers of 64 KiB, the payload of one frame of the
+// tunnel, come from a pool and are held only while there is something to move, so an idle
+// connection holds none; what a tunnel stream has to read is passed on as it lies there. There is
+// no lock and no allocation per byte.
 package relay
 
 import (
@@ -29,8 +33,8 @@ type HalfCloser interface {
 
 // Options change how Join works. The zero value is fine.
 type Options struct {
-	// HalfCloseTimeout aborts a connection that is closed in one direction and has been idle in the other for so long (and up to a quarter
-	// more). 0 = 1 h.
+	// HalfCloseTimeout aborts a connection that is closed in one direction and has been idle in the
+	// other for so long (and up to a quarter more). 0 = 1 h.
 	HalfCloseTimeout time.Duration
 }
 
@@ -40,8 +44,9 @@ type Result struct{ AToB, BToA int64 }
 // ErrIdle says that a half-closed connection was idle for too long.
 var ErrIdle = errors.New("half-closed connection was idle for too long")
 
-// Join copies both ways until both directions have ended or one of them failed, then closes both ends. It owns a and b. The error is nil after
-// two ordinary ends, else the first thing that went wrong: of reading, of writing, ctx's cause, or ErrIdle.
+// Join copies both ways until both directions have ended or one of them failed, then closes both
+// ends. It owns a and b. The error is nil after two ordinary ends, else the first thing that went
+// wrong: of reading, of writing, ctx's cause, or ErrIdle.
 func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	if opt.HalfCloseTimeout <= 0 {
 		opt.HalfCloseTimeout = time.Hour
@@ -70,8 +75,8 @@ func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	return res, nil
 }
 
-// torn says what a TCP connection's peer learns when the connection is closed, be it by the kernel because this process was killed: that it is torn, or
-// that it has ended.
+// torn says what a TCP connection's peer learns when the connection is closed, be it by the kernel
+// because this process was killed: that it is torn, or that it has ended.
 func torn(c net.Conn, yes bool) {
 	if t, ok := c.(interface{ SetLinger(int) error }); ok {
 		seconds := -1 // the kernel goes on sending what is left
@@ -96,7 +101,8 @@ type joint struct {
 	idle  int   // how often in a row it saw no difference
 }
 
-// fail aborts both ends at the same time: the abort of a stream may have to wait for its tunnel. Only the first error counts.
+// fail aborts both ends at the same time: the abort of a stream may have to wait for its tunnel.
+// Only the first error counts.
 func (j *joint) fail(err error) {
 	if !j.err.CompareAndSwap(nil, &err) {
 		return

@@ -19,8 +19,8 @@ type buffer [bufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// Source yields what a connection has to read. It holds a buffer only while there is something to read, if the connection lets it know; a connection with a
-// Next of its own lends its bytes.
+// Source yields what a connection has to read. It holds a buffer only while there is something to
+// read, if the connection lets it know; a connection with a Next of its own lends its bytes.
 type Source struct {
 	conn net.Conn
 	buf  *buffer // held from next to next, or nil
@@ -53,7 +53,8 @@ func NewSource(c net.Conn) *Source {
 	return s
 }
 
-// Next returns bytes, valid until the next call of Next or Release, or an error, or both. The end of input is io.EOF itself.
+// Next returns bytes, valid until the next call of Next or Release, or an error, or both. The end
+// of input is io.EOF itself.
 func (s *Source) Next() ([]byte, error) {
 	switch {
 	case s.lender != nil:
@@ -100,4 +101,5 @@ func (s *Source) Release() {
 	}
 }
 
-func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // a broken tunnel may wrap io.EOF: only the bare one is an end
+//nolint:errorlint // a broken tunnel may wrap io.EOF: only the bare one is an end
+func isEnd(err error) bool { return err == io.EOF }

@@ -14,7 +14,8 @@ import (
 
 const canPoll = true
 
-// pollRead reads what is there. It takes a buffer only when there is something to read, and returns false to wait for it.
+// pollRead reads what is there. It takes a buffer only when there is something to read, and returns
+// false to wait for it.
 func (s *Source) pollRead(fd uintptr) bool {
 	s.take()
 	for {

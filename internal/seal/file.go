@@ -15,11 +15,13 @@ import (
 	"strings"
 )
 
-// Read reads a key of 64 hexadecimal digits from a file. Its errors are sentences for whoever started the program, and hold nothing of the file.
+// Read reads a key of 64 hexadecimal digits from a file. Its errors are sentences for whoever
+// started the program, and hold nothing of the file.
 func Read(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("secret key file %s: %w; `openssl rand -hex %d` makes one, for a store that has none yet", path, fs.ErrNotExist, KeySize)
+		return nil, fmt.Errorf("secret key file %s: %w; `openssl rand -hex %d` makes one, for a store that has none yet",
+			path, fs.ErrNotExist, KeySize)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret key file: %w", err)
@@ -31,12 +33,15 @@ func Read(path string) (*Key, error) {
 	}
 	raw, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(raw) != KeySize {
-		return nil, fmt.Errorf("secret key file %s: must hold %d hexadecimal digits and nothing else; `openssl rand -hex %d` makes them", path, 2*KeySize, KeySize)
+		return nil,
+			fmt.Errorf("secret key file %s: must hold %d hexadecimal digits and nothing else; `openssl rand -hex %d` makes them",
+				path, 2*KeySize, KeySize)
 	}
 	return New(raw)
 }
 
-// ReadOrMake reads the key in the file, and makes one with mode 0600 when there is no file. Of two that make it at once both get the same.
+// ReadOrMake reads the key in the file, and makes one with mode 0600 when there is no file. Of two
+// that make it at once both get the same.
 func ReadOrMake(path string) (*Key, error) {
 	key, err := Read(path)
 	if !errors.Is(err, fs.ErrNotExist) {

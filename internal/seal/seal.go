@@ -1,10 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package seal owns the server's secret key: what it encrypts at rest, and the digests that nobody without the key can make.
+// Package seal owns the server's secret key: what it encrypts at rest, and the digests that nobody
+// without the key can make.
 //
-// What comes in: the file that holds the key, which is made when it is missing, and texts of internal/store and internal/server. Whom it
-// hands over to: nobody; the sealed bytes are the caller's to keep.
+// What comes in: the file that holds the key, which is made when it is missing, and texts of
+// internal/store and internal/server. Whom it hands over to: nobody; the sealed bytes are the
+// caller's to keep.
 package seal
 
 import (
@@ -58,8 +60,8 @@ func New(raw []byte) (*Key, error) {
 	return &Key{aead: aead, mark: parts[1], digest: parts[2]}, nil
 }
 
-// Seal encrypts a text (AES-256-GCM). Only Unseal with the same owner, such as the id of the row that it belongs to, reads it again. Two calls
-// never return the same bytes.
+// Seal encrypts a text (AES-256-GCM). Only Unseal with the same owner, such as the id of the row
+// that it belongs to, reads it again. Two calls never return the same bytes.
 func (k *Key) Seal(text, owner string) []byte {
 	out := make([]byte, 1+k.aead.NonceSize(), 1+k.aead.NonceSize()+len(text)+k.aead.Overhead())
 	out[0] = format
@@ -83,12 +85,14 @@ func (k *Key) Unseal(sealed []byte, owner string) (string, error) {
 	return string(text), nil
 }
 
-// Mark returns what stands for a secret where it must not be shown: MarkPrefix and 8 hexadecimal digits, the same for the same owner and secret.
+// Mark returns what stands for a secret where it must not be shown: MarkPrefix and 8 hexadecimal
+// digits, the same for the same owner and secret.
 func (k *Key) Mark(owner, secret string) string {
 	return MarkPrefix + keyed(k.mark, owner+"\x00"+secret)[:8]
 }
 
-// Digest returns 64 hexadecimal digits, the same for the same text, of which nothing can be guessed without the key. That of "" is "".
+// Digest returns 64 hexadecimal digits, the same for the same text, of which nothing can be guessed
+// without the key. That of "" is "".
 func (k *Key) Digest(text string) string {
 	if text == "" {
 		return ""

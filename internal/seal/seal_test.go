@@ -53,11 +53,13 @@ func TestOnlyTheKeyAndTheOwnerOpen(t *testing.T) {
 func TestMarksAndDigestsAreKeyed(t *testing.T) {
 	t.Parallel()
 	one, two := key(t, 1), key(t, 2)
-	if m := one.Mark("ac", "hush"); !regexp.MustCompile(`^redacted:[0-9a-f]{8}$`).MatchString(m) || m != one.Mark("ac", "hush") ||
+	if m := one.Mark("ac", "hush"); !regexp.MustCompile(`^redacted:[0-9a-f]{8}$`).MatchString(m) ||
+		m != one.Mark("ac", "hush") ||
 		m == one.Mark("ac", "hush!") || m == one.Mark("ab", "hush") || m == two.Mark("ac", "hush") {
 		t.Errorf("mark %q", m)
 	}
-	if d := one.Digest("x"); len(d) != 64 || d != one.Digest("x") || d == two.Digest("x") || strings.HasPrefix(d, strings.TrimPrefix(one.Mark("", "x"), seal.MarkPrefix)) {
+	if d := one.Digest("x"); len(d) != 64 || d != one.Digest("x") || d == two.Digest("x") ||
+		strings.HasPrefix(d, strings.TrimPrefix(one.Mark("", "x"), seal.MarkPrefix)) {
 		t.Errorf("digest %q", d)
 	}
 	if d := one.Digest(""); d != "" {
@@ -97,17 +99,20 @@ func TestTheFileIsMadeOnce(t *testing.T) {
 
 func TestBadFilesAreRefusedWithoutShowingThem(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"short": "c0ffee", "no hex": strings.Repeat("zz", 32), "empty": "", "long": strings.Repeat("ab", 33)} {
+	for name, text := range map[string]string{"short": "c0ffee", "no hex": strings.Repeat("zz", 32), "empty": "",
+		"long": strings.Repeat("ab", 33)} {
 		path := filepath.Join(t.TempDir(), "key")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := seal.ReadOrMake(path)
-		if err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") || text != "" && strings.Contains(err.Error(), text) {
+		if err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") || text != "" &&
+			strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := seal.ReadOrMake(filepath.Join(t.TempDir(), "missing", "key")); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := seal.ReadOrMake(filepath.Join(t.TempDir(), "missing", "key")); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a missing directory: %v", err)
 	}
 }

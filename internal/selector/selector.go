@@ -22,9 +22,11 @@ import (
 const (
 	// MaxLength of an expression, in bytes.
 	MaxLength = 8192
-	// costLimit bounds the work of one evaluation, in CEL's cost units (about one per operation and per ten bytes of text scanned).
+	// costLimit bounds the work of one evaluation, in CEL's cost units (about one per operation and
+	// per ten bytes of text scanned).
 	costLimit = 100_000
-	// maxNesting is how many levels of anything are in each other; a chain of + counts, too. What is nested deeper takes seconds to check.
+	// maxNesting is how many levels of anything are in each other; a chain of + counts, too. What is
+	// nested deeper takes seconds to check.
 	maxNesting = 64
 )
 
@@ -62,14 +64,15 @@ type Error struct {
 // Error returns "line 1, column 4: …".
 func (e *Error) Error() string { return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Msg) }
 
-// Compile type-checks an expression that has to yield a bool. The empty expression, or one of spaces only, admits every endpoint. Errors of
-// the expression are *Error.
+// Compile type-checks an expression that has to yield a bool. The empty expression, or one of
+// spaces only, admits every endpoint. Errors of the expression are *Error.
 func Compile(expression string) (*Selector, error) {
 	if strings.TrimSpace(expression) == "" {
 		return &Selector{}, nil
 	}
 	if len(expression) > MaxLength {
-		return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(expression), MaxLength)}
+		return nil, &Error{Line: 1, Column: 1,
+			Msg: fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(expression), MaxLength)}
 	}
 	epType := reflect.TypeFor[Endpoint]()
 	env, err := cel.NewEnv(
@@ -86,12 +89,16 @@ func Compile(expression string) (*Selector, error) {
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
 		if strings.Contains(first.Message, "recursion") {
-			return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)}
+			return nil, &Error{Line: 1, Column: 1,
+				Msg: fmt.Sprintf(
+					"the expression is nested too deeply, or a chain of operators in it is too long: at most %d levels", maxNesting)}
 		}
 		return nil, &Error{Line: first.Location.Line(), Column: first.Location.Column() + 1, Msg: first.Message}
 	}
 	if ast.OutputType().String() != cel.BoolType.String() {
-		return nil, &Error{Line: 1, Column: 1, Msg: fmt.Sprintf("the expression yields %s; it must yield a bool, such as ep.hostname.endsWith('.prod')", ast.OutputType())}
+		return nil, &Error{Line: 1, Column: 1,
+			Msg: fmt.Sprintf("the expression yields %s; it must yield a bool, such as ep.hostname.endsWith('.prod')",
+				ast.OutputType())}
 	}
 	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costLimit))
 	if err != nil {
@@ -100,8 +107,9 @@ func Compile(expression string) (*Selector, error) {
 	return &Selector{program: program}, nil
 }
 
-// Matches says whether the expression admits the endpoint, whose URL in normal form is u. An error means that the expression could not be
-// evaluated for it (say, it went over the cost limit); the endpoint is then not admitted.
+// Matches says whether the expression admits the endpoint, whose URL in normal form is u. An error
+// means that the expression could not be evaluated for it (say, it went over the cost limit); the
+// endpoint is then not admitted.
 func (s *Selector) Matches(e *account.Endpoint, u account.EndpointURL) (bool, error) {
 	if s.program == nil {
 		return true, nil

@@ -19,7 +19,8 @@ func endpoint(t *testing.T, url string) (*account.Endpoint, account.EndpointURL)
 		t.Fatal(err)
 	}
 	return &account.Endpoint{
-		ID: "ep-1", URL: u.String(), Type: account.TypeAgent, Name: "blue", Description: "Ärger: \"it's\", a\nb", Metadata: `{"team":"dock"}`, Status: account.StatusOnline,
+		ID: "ep-1", URL: u.String(), Type: account.TypeAgent, Name: "blue", Description: "Ärger: \"it's\", a\nb",
+		Metadata: `{"team":"dock"}`, Status: account.StatusOnline,
 	}, u
 }
 
@@ -33,10 +34,12 @@ func TestMatches(t *testing.T) {
 		{" \n", "http://a.b", true},
 		{"ep.hostname.endsWith('.prod')", "http://a.prod", true},
 		{"ep.hostname.endsWith('.prod')", "http://a.test", false},
-		{"ep.id == 'ep-1' && ep.url == 'http://a.b' && ep.scheme == 'http' && ep.service == 'a' && ep.namespace == 'b'", "http://a.b:80", true},
+		{"ep.id == 'ep-1' && ep.url == 'http://a.b' && ep.scheme == 'http' && ep.service == 'a' && ep.namespace == 'b'",
+			"http://a.b:80", true},
 		{"ep.port > 1000 && ep.scheme == \"tcp\"", "tcp://a.b:5432", true},
 		{"ep.namespace in ['prod', 'test']", "http://a.test", true},
-		{"ep.type == 'agent' && ep.name == 'blue' && ep.status == 'online' && ep.metadata.contains('dock')", "http://a.b", true},
+		{"ep.type == 'agent' && ep.name == 'blue' && ep.status == 'online' && ep.metadata.contains('dock')", "http://a.b",
+			true},
 		{"ep.description == 'Ärger: \"it\\'s\", a\\nb'", "http://a.b", true},
 		{"ep.description.startsWith(\"Ärger\")\n  && // the second line\n  true", "http://a.b", true},
 		{"ep.name.upperAscii() == 'BLUE'", "http://a.b", true},

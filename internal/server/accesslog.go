@@ -26,7 +26,8 @@ const (
 	maxLoggedText = 2048 // bytes of what a client may choose
 )
 
-// accessLine is one line of the access log. It has no header, no query and no body: those hold secrets.
+// accessLine is one line of the access log. It has no header, no query and no body: those hold
+// secrets.
 type accessLine struct {
 	Time     time.Time    `json:"time"`
 	Endpoint string       `json:"endpoint"`
@@ -46,8 +47,8 @@ type accessLine struct {
 	TraceID  string       `json:"trace_id,omitempty"`
 }
 
-// accessLog writes a line of JSON for every request and connection, or for a share of them. Nothing waits for it: lines that the disk is too slow for
-// are dropped and counted.
+// accessLog writes a line of JSON for every request and connection, or for a share of them. Nothing
+// waits for it: lines that the disk is too slow for are dropped and counted.
 type accessLog struct {
 	sample  float64
 	open    func() (io.WriteCloser, error)
@@ -58,8 +59,8 @@ type accessLog struct {
 	dropped atomic.Int64
 }
 
-// openAccessLog opens the log and begins to write it. to is a file, "-" for standard output or "stderr"; reopen says when a file is to be opened
-// anew, because it was moved away.
+// openAccessLog opens the log and begins to write it. to is a file, "-" for standard output or
+// "stderr"; reopen says when a file is to be opened anew, because it was moved away.
 func openAccessLog(to string, sample float64, reopen <-chan os.Signal, log *slog.Logger) (*accessLog, error) {
 	l := &accessLog{sample: sample, log: log, lines: make(chan accessLine, accessQueue), end: make(chan struct{})}
 	switch to {
@@ -146,8 +147,10 @@ func (l *accessLog) note(s *edge.Seen) {
 	}
 	in, out := s.Moved.Totals()
 	line := accessLine{
-		Time: s.Began.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Origin.OperatorID, Status: s.Status, Code: s.Code,
-		BytesIn: in, BytesOut: out, Millis: float64(s.Duration.Microseconds()) / 1000, Backend: s.BackendID, TraceID: cut(s.Origin.TraceID, 64),
+		Time: s.Began.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Origin.OperatorID,
+		Status: s.Status, Code: s.Code,
+		BytesIn: in, BytesOut: out, Millis: float64(s.Duration.Microseconds()) / 1000, Backend: s.BackendID,
+		TraceID: cut(s.Origin.TraceID, 64),
 	}
 	if s.Origin.ClientIP.IsValid() {
 		line.ClientIP = s.Origin.ClientIP.String()

@@ -60,13 +60,15 @@ func TestAccessLog(t *testing.T) {
 	p := pathTo(t, start(t, func(o *Options) { o.AccessLog, o.Reopen = file, moved }), upstream)
 	ask := func(way string) {
 		t.Helper()
-		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"}, "Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
+		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"},
+			"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
 		_ = text(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("request-secret"), header).Body)
 	}
 	ask("/a%20b?token=request-secret")
 	l := logged(t, file, 1)[0]
 	for name, want := range map[string]any{
-		"endpoint": p.bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.operator, "method": "POST", "host": "hello.demo", "path": "/a%20b", "status": 200.0,
+		"endpoint": p.bound.EndpointID, "client_ip": "10.1.2.3", "operator": p.operator, "method": "POST",
+		"host": "hello.demo", "path": "/a%20b", "status": 200.0,
 		"bytes_in": 14.0, "bytes_out": 13.0, "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
 	} {
 		if l[name] != want {
@@ -74,7 +76,8 @@ func TestAccessLog(t *testing.T) {
 		}
 	}
 	began, err := time.Parse(time.RFC3339Nano, l["time"].(string))
-	if err != nil || time.Since(began) > patience || l["account"] == "" || l["duration_ms"].(float64) <= 0 || l["code"] != nil {
+	if err != nil || time.Since(began) > patience || l["account"] == "" || l["duration_ms"].(float64) <= 0 ||
+		l["code"] != nil {
 		t.Errorf("line %v, %v", l, err)
 	}
 
@@ -92,7 +95,8 @@ func TestAccessLog(t *testing.T) {
 	}
 	p.agent.stop()
 	ask("/after")
-	if l := logged(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 || l[0]["code"] != "ERR_FL_3001" {
+	if l := logged(t, file, 1); len(l) != 1 || l[0]["path"] != "/after" || l[0]["status"] != 503.0 ||
+		l[0]["code"] != "ERR_FL_3001" {
 		t.Errorf("in the new file: %v", l)
 	}
 	if err := p.stopped(); err != nil {
@@ -126,7 +130,8 @@ func TestAccessLogSamples(t *testing.T) {
 	if err := p.stopped(); err != nil {
 		t.Fatal(err)
 	}
-	if l := logged(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil || l[0]["method"] != nil {
+	if l := logged(t, file, 1); len(l) != 1 || l[0]["code"] != "ERR_FL_3001" || l[0]["status"] != nil ||
+		l[0]["method"] != nil {
 		t.Errorf("lines %v", l)
 	}
 }

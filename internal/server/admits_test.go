@@ -28,12 +28,14 @@ func TestBoundEndpointsBySelector(t *testing.T) {
 		{[]string{""}, "http://api.demo tcp://db.prod:5432"},
 		{[]string{"ep.namespace == 'prod' && ep.port > 5000"}, "tcp://db.prod:5432"},
 		{[]string{"ep.service == 'none'", "ep.scheme == 'http' && ep.status == 'online'"}, "http://api.demo"},
-		{[]string{"ep.hostname.matches('^(a+)+$')", "10000 / (ep.port - 80) > 0"}, "tcp://db.prod:5432"}, // the second cannot be evaluated for port 80
+		// the second cannot be evaluated for port 80
+		{[]string{"ep.hostname.matches('^(a+)+$')", "10000 / (ep.port - 80) > 0"}, "tcp://db.prod:5432"},
 		{[]string{`endpoint.url.contains("prod")`}, "tcp://db.prod:5432"},
 		{[]string{"false"}, ""},
 	} {
 		var o account.Operator
-		r.make("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"}, "binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
+		r.make("/kubernetes_operators", map[string]any{"enabled_features": []string{"bindings"},
+			"binding": map[string]any{"endpoint_selectors": c.selectors}}, &o)
 		var got struct{ Endpoints []account.Endpoint }
 		if status := r.api("GET", "/kubernetes_operators/"+o.ID+"/bound_endpoints", nil, &got); status != http.StatusOK {
 			t.Errorf("%v: status %d", c.selectors, status)

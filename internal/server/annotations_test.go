@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// A policy by a pod's annotations holds for what the forwarder has said of them, and takes what it has not said for unknown.
+// A policy by a pod's annotations holds for what the forwarder has said of them, and takes what it
+// has not said for unknown.
 func TestPoliciesReadAnnotations(t *testing.T) {
 	t.Parallel()
 	r := start(t)

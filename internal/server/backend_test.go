@@ -21,7 +21,8 @@ import (
 // labelled brings a labelled tunnel online.
 func (r *running) labelled(app string, serve string) *agent {
 	r.t.Helper()
-	a := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": app}, UpstreamProtocol: "http1"}, toUpstream(serve))
+	a := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": app}, UpstreamProtocol: "http1"},
+		toUpstream(serve))
 	receive(r.t, a.bound, "tunnel of "+app)
 	return a
 }
@@ -78,10 +79,12 @@ func TestAnHTTPRequestGoesToTheFirstChildThatIsUp(t *testing.T) {
 	until(t, "the group serves again", func() bool { return strings.HasPrefix(ask(), "group ") })
 	unlabelled := a.cloud(account.BindingKubernetes, "http://canned.demo", "", canned)
 	res := f.do(f.transport(unlabelled), "POST", "http://hello.demo/", strings.NewReader("body"), nil)
-	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" || res.Header.Get("Content-Length") != "6" {
+	if body := text(t, res.Body); res.StatusCode != 299 || body != "canned" || res.Header.Get("X-Canned") != "yes" ||
+		res.Header.Get("Content-Length") != "6" {
 		t.Errorf("a canned answer: %d %q %v", res.StatusCode, body, res.Header)
 	}
-	if res := f.do(f.transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 || text(t, res.Body) != "" {
+	if res := f.do(f.transport(unlabelled), "HEAD", "http://hello.demo/", nil, nil); res.StatusCode != 299 ||
+		text(t, res.Body) != "" {
 		t.Errorf("a canned answer to HEAD: %d", res.StatusCode)
 	}
 }
@@ -91,7 +94,8 @@ func TestNoRequestFailsWhileATunnelOfAGroupRefuses(t *testing.T) {
 	r := start(t)
 	f, a := r.forwarder(), r.tenant()
 	var asked atomic.Int32
-	bad := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"}, counted(&asked, refuses))
+	bad := r.agentWith(r.authtoken, tunnel.Bind{Labels: map[string]string{"app": "api"}, UpstreamProtocol: "http1"},
+		counted(&asked, refuses))
 	receive(t, bad.bound, "the tunnel that refuses")
 	group := a.group(map[string]string{"app": "api"})
 	b := a.cloud(account.BindingKubernetes, "http://cloud.demo", "", a.failover(group, a.answer(200, "canned")))
@@ -121,7 +125,8 @@ func TestATCPConnectionGoesToTheFirstChildThatIsUp(t *testing.T) {
 		})
 	}
 	closed := a.static(closedport.Reserve(t))
-	b := a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "", a.failover(a.group(map[string]string{"app": "db"}), closed, a.static(says("static:"))))
+	b := a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", "",
+		a.failover(a.group(map[string]string{"app": "db"}), closed, a.static(says("static:"))))
 	talk := func() string {
 		st := f.open(headerOf(t, b))
 		_, _ = io.WriteString(st, "ping")
@@ -156,9 +161,11 @@ func TestStaticAddressesOfTheServicesOwnNetworkAreRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	f, a := r.forwarder(), r.tenant()
-	for i, address := range []string{names(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "10.0.0.1:80"} {
+	for i, address := range []string{names(t, "loopback").Listener.Addr().String(), "169.254.169.254:80", "[::1]:80",
+		"[::ffff:127.0.0.1]:80", "10.0.0.1:80"} {
 		b := a.cloud(account.BindingKubernetes, fmt.Sprintf("http://s%d.demo", i), "", a.static(address))
-		if status, body := f.get(b); status != 503 || !strings.Contains(body, string(account.CodeNoChild)) || strings.Contains(body, address) {
+		if status, body := f.get(b); status != 503 || !strings.Contains(body, string(account.CodeNoChild)) ||
+			strings.Contains(body, address) {
 			t.Errorf("%s: %d %s", address, status, body)
 		}
 	}

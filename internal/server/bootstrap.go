@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// BootstrapFileName is where the first secrets go, in the data directory, when nobody looks and no other file was named.
+// BootstrapFileName is where the first secrets go, in the data directory, when nobody looks and no
+// other file was named.
 const BootstrapFileName = "bootstrap.txt"
 
 // welcome is what a person needs after the first start.
@@ -28,7 +29,8 @@ type welcome struct {
 	DataDir, AccountLabel string
 }
 
-// bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key and token. Secrets never go into the log.
+// bootstrap ensures the secrets of the bootstrap files, and gives an empty store its account, key
+// and token. Secrets never go into the log.
 func bootstrap(ctx context.Context, st *store.Store, o *Options, w welcome) error {
 	if err := ensureSecrets(ctx, st, o); err != nil {
 		return err
@@ -47,9 +49,12 @@ func bootstrap(ctx context.Context, st *store.Store, o *Options, w welcome) erro
 	}
 	w.APIKey, w.Authtoken, w.AccountLabel = made.APIKeySecret, made.AuthtokenSecret, made.Account.Name+", "+made.Account.ID
 	if err := out.write(w.text()); err != nil {
-		return fmt.Errorf("showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and `fairlead-server authtoken create --connect '*'`): %w", err)
+		return fmt.Errorf(
+			"showing the first API key and authtoken (make new ones with `fairlead-server api-key create` and "+
+				"`fairlead-server authtoken create --connect '*'`): %w", err)
 	}
-	o.Logger.Info("first start: made an account with an API key and an authtoken", "account", made.Account.ID, "shown", out.where())
+	o.Logger.Info("first start: made an account with an API key and an authtoken", "account", made.Account.ID, "shown",
+		out.where())
 	return nil
 }
 
@@ -93,7 +98,8 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// secretOutput is where the first secrets go. It is opened before they are made, so that they cannot be made and lost.
+// secretOutput is where the first secrets go. It is opened before they are made, so that they
+// cannot be made and lost.
 type secretOutput struct {
 	terminal io.Writer
 	path     string
@@ -113,7 +119,8 @@ func openSecretOutput(o *Options) (*secretOutput, error) {
 	var err error
 	s.tmp, err = os.CreateTemp(filepath.Dir(s.path), ".bootstrap-*") // mode 0600
 	if err != nil {
-		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write", s.path, err)
+		return nil, fmt.Errorf("opening --bootstrap-file %s: %w; name a file in a directory that this user may write", s.path,
+			err)
 	}
 	return s, nil
 }
@@ -179,7 +186,8 @@ func (w welcome) text() []byte {
 	p("  --set credentials.authtoken=%s \\", w.Authtoken)
 	p("  --set api.url=%s%s", w.BaseURL, helmCA)
 	p("")
-	p("# where the upstream is: paste the authtoken when asked; then any pod of the namespace demo may call http://hello.demo")
+	p("# where the upstream is: paste the authtoken when asked; then any pod of the namespace demo may call " +
+		"http://hello.demo")
 	p("fairlead config add-authtoken - --server %s%s", w.BaseURL, trustFlag)
 	p("fairlead http 8080 --url http://hello.demo")
 	p("")

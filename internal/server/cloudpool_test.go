@@ -23,8 +23,10 @@ func (a *tenant) pooled(binding, url, backendID string) tunnel.Bound {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	made, err := a.store.CreateEndpoint(within(a.t), account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host, Port: u.Port,
-		Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
+	made, err := a.store.CreateEndpoint(within(a.t),
+		account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host,
+			Port: u.Port,
+			Type: account.TypeCloud, BackendID: backendID, PoolingEnabled: true}, account.PolicyFacts{})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -52,7 +54,8 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 		a.pooled(account.BindingInternal, "http://pool.internal", backend)
 		a.pooled(account.BindingPublic, "https://pool.example.com", backend)
 	}
-	through := a.cloud(account.BindingKubernetes, "http://through.demo", "on_http_request:\n  - actions: [{type: forward-internal, config: {url: \"http://pool.internal\"}}]\n", "")
+	through := a.cloud(account.BindingKubernetes, "http://through.demo",
+		"on_http_request:\n  - actions: [{type: forward-internal, config: {url: \"http://pool.internal\"}}]\n", "")
 	ask := func(b tunnel.Bound) func() string {
 		tr := f.transport(b)
 		return func() string {
@@ -63,7 +66,8 @@ func TestCloudEndpointsOfAPoolShareTheLoad(t *testing.T) {
 	browser := w.browser()
 	want := map[string]int{"a": 3, "b": 3, "c": 3}
 	for name, from := range map[string]func() string{
-		"a pod, by one member": ask(members[0]), "a pod, by another": ask(members[2]), "another endpoint's policy": ask(through),
+		"a pod, by one member": ask(members[0]), "a pod, by another": ask(members[2]),
+		"another endpoint's policy": ask(through),
 		"the public": func() string {
 			res, err := browser.Get("https://pool.example.com/x")
 			if err != nil {

@@ -41,7 +41,9 @@ func (r *running) apiClient(key string) *apiclient.Client {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.at.Service.String(), APIKey: func() (string, error) { return key, nil }, TLS: tlsConfig})
+	c, err := apiclient.New(apiclient.Options{BaseURL: "https://" + r.at.Service.String(), APIKey: func() (string, error) {
+		return key, nil
+	}, TLS: tlsConfig})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,7 +68,8 @@ func (r *running) remove(path string) time.Time {
 
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// soon fails when what should take a second took much longer: the intervals have tests of their own.
+// soon fails when what should take a second took much longer: the intervals have tests of their
+// own.
 func soon(t *testing.T, since time.Time, what string) {
 	t.Helper()
 	took := time.Since(since)
@@ -124,7 +127,8 @@ func TestRulesThatNoLongerAdmitASessionEndIt(t *testing.T) {
 	session := stays.Session()
 	r.change("PATCH", path, map[string]any{"acl": []string{"bind:tcp://stays.demo:1"}}, http.StatusOK)
 	began := time.Now()
-	wantCode(t, "agent", receive(t, goes.ended, "end of the agent"), tunnel.CodeForbidden, "no bind rule", "tcp://goes.demo:1")
+	wantCode(t, "agent", receive(t, goes.ended, "end of the agent"), tunnel.CodeForbidden, "no bind rule",
+		"tcp://goes.demo:1")
 	wantCode(t, "forwarder", receive(t, f.ended, "end of the forwarder"), tunnel.CodeForbidden, "no connect rule")
 	soon(t, began, "sessions ended")
 	// The session that is still admitted lives on, with the new rules.
@@ -132,7 +136,8 @@ func TestRulesThatNoLongerAdmitASessionEndIt(t *testing.T) {
 		t.Error("an admitted session ended, too")
 	}
 	var refused *tunnel.Error
-	if _, err := session.Bind(within(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err, &refused) || refused.Code != tunnel.CodeForbidden {
+	if _, err := session.Bind(within(t), tunnel.Bind{URL: "tcp://more.demo:1"}); !errors.As(err, &refused) ||
+		refused.Code != tunnel.CodeForbidden {
 		t.Errorf("a bind against the new rules: %v", err)
 	}
 }
@@ -166,7 +171,8 @@ func TestAKeyThatEndsOverTheAPITakesItsWatchAlong(t *testing.T) {
 				}
 			}
 			soon(t, began, "the watch ended")
-			if _, err := client.ListEndpoints(within(t), account.EndpointFilter{}); account.CodeOf(err).Status() != http.StatusUnauthorized {
+			if _, err := client.ListEndpoints(within(t), account.EndpointFilter{}); account.CodeOf(err).
+				Status() != http.StatusUnauthorized {
 				t.Errorf("a list after the end: %v", err)
 			}
 		})

@@ -25,7 +25,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// crowd is a public service with an endpoint behind a login, whose upstream holds requests of every kind for as long as a test likes.
+// crowd is a public service with an endpoint behind a login, whose upstream holds requests of every
+// kind for as long as a test likes.
 type crowd struct {
 	*loginWorld
 	tenant *tenant
@@ -79,8 +80,9 @@ func (c *crowd) join(user, url string, change ...func(*account.NewLogin)) member
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw)
 	hash := sha256.Sum256(raw)
-	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"}, Identity: account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
-		Began: time.Now(), URL: url, Bound: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
+	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"},
+		Identity: account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
+		Began:    time.Now(), URL: url, Bound: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
 	for _, f := range change {
 		f(&l)
 	}
@@ -178,7 +180,8 @@ func (h *held) websocket(rc *http.ResponseController) {
 		return
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+before)
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+
+		before)
 	close(h.begun)
 	go func() {
 		<-h.more
@@ -204,7 +207,8 @@ type end struct {
 }
 
 // kinds of requests: a path of the upstream's, and the protocol of the client's connection.
-var kinds = []string{"websocket http1", "events http1", "events http2", "download http1", "download http2", "upload http1", "upload http2", "stalled http1", "stalled http2"}
+var kinds = []string{"websocket http1", "events http1", "events http2", "download http1", "download http2",
+	"upload http1", "upload http2", "stalled http1", "stalled http2"}
 
 // open sends a request and returns when it is under way.
 func (c *crowd) open(kind string, as member, http2 *http.Client) *open {
@@ -246,7 +250,8 @@ func (c *crowd) open(kind string, as member, http2 *http.Client) *open {
 	return o
 }
 
-// uploading is a body that goes on when the test says so; an endless one fills every buffer on the way.
+// uploading is a body that goes on when the test says so; an endless one fills every buffer on the
+// way.
 type uploading struct {
 	*held
 	endless bool
@@ -289,13 +294,16 @@ func exchange(client *http.Client, r *http.Request, reading <-chan struct{}) end
 
 // upgrade is the client of a websocket.
 func (c *crowd) upgrade(as member, id string) end {
-	conn, err := tls.Dial("tcp", c.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.roots, NextProtos: []string{"http/1.1"}})
+	conn, err := tls.Dial("tcp", c.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: c.roots,
+		NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		return end{"", err, time.Now()}
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	_, _ = io.WriteString(conn, "GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+as.cookie+"\r\nStream: "+id+"\r\n\r\n")
+	_, _ = io.WriteString(conn,
+		"GET /websocket HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nCookie: "+as.cookie+
+			"\r\nStream: "+id+"\r\n\r\n")
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != 101 {
@@ -315,16 +323,22 @@ func (c *crowd) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 func (c *crowd) http1() *http.Client {
-	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
+	tr := &http.Transport{DialContext: c.dial,
+		TLSClientConfig: &tls.Config{RootCAs: c.roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true}
 	c.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // http2 is a client with one connection.
 func (c *crowd) http2() *http.Client {
-	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots}, ForceAttemptHTTP2: true, DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+	tr := &http.Transport{DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots}, ForceAttemptHTTP2: true,
+		DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
 	c.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // adminClient is a client of the API with a connection that stays.

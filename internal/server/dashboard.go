@@ -15,12 +15,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// withDashboard puts the dashboard beside the API, which has the rest of the paths. A browser that asks for "/" is sent to it.
+// withDashboard puts the dashboard beside the API, which has the rest of the paths. A browser that
+// asks for "/" is sent to it.
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
-		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store, Ender: s.sessions, Tunnels: s.store,
-		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store, Active: s.backends, Mark: s.key.Mark, Admits: admits,
-		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(), Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
+		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store,
+		Ender: s.sessions, Tunnels: s.store,
+		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store,
+		Active: s.backends, Mark: s.key.Mark, Admits: admits,
+		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(),
+		Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
@@ -37,7 +41,8 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 	})
 }
 
-// clientIP says whose request one to the API's listener is. A balancer before it is a client of its own, unless its word counts.
+// clientIP says whose request one to the API's listener is. A balancer before it is a client of its
+// own, unless its word counts.
 func (s *service) clientIP() func(*http.Request) netip.Addr {
 	trusted, err := s.opt.Public.trusted()
 	if err != nil {
@@ -52,7 +57,9 @@ func (s *service) clientIP() func(*http.Request) netip.Addr {
 	}
 }
 
-// forPeople says whether a browser asks for a page: a client of the API has a key, and asks for no HTML.
+// forPeople says whether a browser asks for a page: a client of the API has a key, and asks for no
+// HTML.
 func forPeople(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Authorization") == "" &&
+		strings.Contains(r.Header.Get("Accept"), "text/html")
 }

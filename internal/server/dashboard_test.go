@@ -89,15 +89,18 @@ func TestTheDashboardOfAService(t *testing.T) {
 	if status, at, _ := p.ask("/", nil); status != http.StatusSeeOther || at != "/ui/" {
 		t.Errorf("/ answers %d, %q", status, at)
 	}
-	if status, at, _ := p.ask("/ui/endpoints", nil); status != http.StatusSeeOther || !strings.HasPrefix(at, "/ui/sign-in?return=") {
+	if status, at, _ := p.ask("/ui/endpoints", nil); status != http.StatusSeeOther ||
+		!strings.HasPrefix(at, "/ui/sign-in?return=") {
 		t.Errorf("without a sign-in: %d, %q", status, at)
 	}
 	if status := p.signIn(r.apiKey); status != http.StatusSeeOther || p.cookie == "" {
 		t.Fatalf("signing in: %d", status)
 	}
 	for path, want := range map[string]string{
-		"/ui/": "Overview", "/ui/endpoints": "http://hello.demo", "/ui/endpoints/" + bound.EndpointID: bound.EndpointID, "/ui/kubernetes-operators": "Kubernetes operators",
-		"/ui/backends": "Backends", "/ui/agents": "0.0.0-test", "/ui/traffic-policy/identities": "Identities", "/ui/api-keys": "API keys", "/ui/authtokens": "Authtokens",
+		"/ui/": "Overview", "/ui/endpoints": "http://hello.demo", "/ui/endpoints/" + bound.EndpointID: bound.EndpointID,
+		"/ui/kubernetes-operators": "Kubernetes operators",
+		"/ui/backends":             "Backends", "/ui/agents": "0.0.0-test", "/ui/traffic-policy/identities": "Identities",
+		"/ui/api-keys": "API keys", "/ui/authtokens": "Authtokens",
 		"/ui/events": bound.EndpointID,
 	} {
 		if status, _, page := p.ask(path, nil); status != http.StatusOK || !strings.Contains(page, want) {
@@ -109,7 +112,8 @@ func TestTheDashboardOfAService(t *testing.T) {
 	}
 }
 
-// TestWhoTriesToSignInBehindABalancer: its clients are told apart by what it says, and only by what a trusted one says.
+// TestWhoTriesToSignInBehindABalancer: its clients are told apart by what it says, and only by what
+// a trusted one says.
 func TestWhoTriesToSignInBehindABalancer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -29,7 +29,8 @@ func (r *running) forwarder() *forwarder {
 		var op struct {
 			ID string `json:"id"`
 		}
-		status := r.api("POST", "/kubernetes_operators", map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
+		status := r.api("POST", "/kubernetes_operators",
+			map[string]any{"description": "test", "enabled_features": []string{"bindings"}}, &op)
 		if status != http.StatusCreated {
 			r.t.Fatalf("registering an operator: status %d", status)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
-// TestEdge_RefusesAmbiguousFramingFromPods holds the table that the public listener is held against with the connections of
-// forwarders.
+// TestEdge_RefusesAmbiguousFramingFromPods holds the table that the public listener is held against
+// with the connections of forwarders.
 func TestEdge_RefusesAmbiguousFramingFromPods(t *testing.T) {
 	t.Parallel()
 	p := newPath(t, func(w http.ResponseWriter, r *http.Request) {

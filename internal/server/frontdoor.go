@@ -69,7 +69,8 @@ func (d *frontDoor) serve(ctx context.Context) {
 	}
 }
 
-// admit does the handshake and hands the connection over. Who gets it says when it is no stranger's any more.
+// admit does the handshake and hands the connection over. Who gets it says when it is no stranger's
+// any more.
 func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := c.HandshakeContext(shaking)

@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// With a full disk writes are 503, nothing of them is there, reads and traffic go on; and when there is room again all goes on without a restart.
+// With a full disk writes are 503, nothing of them is there, reads and traffic go on; and when
+// there is room again all goes on without a restart.
 func TestAFullDiskAtTheAPI(t *testing.T) {
 	t.Parallel()
 	var disk *store.Store
@@ -41,7 +42,8 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"Authorization": {"Bearer " + r.apiKey}, "Service-Version": {"2"}, "Content-Type": {"application/json"}}
+		req.Header = http.Header{"Authorization": {"Bearer " + r.apiKey}, "Service-Version": {"2"},
+			"Content-Type": {"application/json"}}
 		if res, err = tr.RoundTrip(req); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +61,8 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 			Status int          `json:"status_code"`
 		}
 		after, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-		if err := json.Unmarshal(body, &e); err != nil || res.StatusCode != 503 || e.Status != 503 || e.Code != account.CodeUnavailable || after < 1 {
+		if err := json.Unmarshal(body, &e); err != nil || res.StatusCode != 503 || e.Status != 503 ||
+			e.Code != account.CodeUnavailable || after < 1 {
 			t.Errorf("%s %s: %s, Retry-After %q: %s", method, path, res.Status, res.Header.Get("Retry-After"), body)
 		}
 	}
@@ -70,7 +73,8 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 	var made []string
 	full := false
 	for i := 0; i < 60 && !full; i++ {
-		res, answer := call("POST", "/backends/http_response", map[string]any{"status_code": 200, "body": body, "description": fmt.Sprint(i)})
+		res, answer := call("POST", "/backends/http_response",
+			map[string]any{"status_code": 200, "body": body, "description": fmt.Sprint(i)})
 		var b struct{ ID string }
 		if err := json.Unmarshal(answer, &b); err != nil {
 			t.Fatal(err)
@@ -117,7 +121,8 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 	if err := disk.LimitPages(within(t), 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0], "metadata": strings.Repeat("m", account.MaxMetadata)}); res.StatusCode != 201 {
+	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0],
+		"metadata": strings.Repeat("m", account.MaxMetadata)}); res.StatusCode != 201 {
 		t.Errorf("with room again: %s: %s", res.Status, body)
 	}
 	if got := listed(); !slices.Equal(got, made) {

@@ -28,7 +28,8 @@ func geoDatabase(t *testing.T, cidr string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := mmdbtype.Map{"country_code": mmdbtype.String("NL"), "city": mmdbtype.String("Utrecht"), "latitude": mmdbtype.Float64(52.09), "longitude": mmdbtype.Float64(5.12), "asn": mmdbtype.Uint32(64500)}
+	record := mmdbtype.Map{"country_code": mmdbtype.String("NL"), "city": mmdbtype.String("Utrecht"),
+		"latitude": mmdbtype.Float64(52.09), "longitude": mmdbtype.Float64(5.12), "asn": mmdbtype.Uint32(64500)}
 	if err := w.Insert(network, record); err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +81,12 @@ func TestPoliciesAndDevicesKnowWhereClientsAre(t *testing.T) {
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://x/", nil)
 	r.Header.Set("User-Agent", "curl/8.5.0")
 	d := s.device(r, netip.MustParseAddr("203.0.113.9"))
-	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil || *d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
+	if d.IPAddress != "203.0.113.9" || d.UserAgent.BrowserName != "curl" || d.Location == nil ||
+		*d.Location.CountryCode != "NL" || *d.Network != (account.Network{ASN: 64500}) {
 		t.Errorf("the device: %+v", d)
 	}
-	if nowhere := (&service{}).device(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil || nowhere.Network != nil || (&service{}).geoOf(netip.MustParseAddr("203.0.113.9")) != nil {
+	if nowhere := (&service{}).device(r, netip.MustParseAddr("203.0.113.9")); nowhere.Location != nil ||
+		nowhere.Network != nil || (&service{}).geoOf(netip.MustParseAddr("203.0.113.9")) != nil {
 		t.Errorf("without a database: %+v", nowhere)
 	}
 }

@@ -27,7 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server is
+	// closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
@@ -90,7 +91,8 @@ func start(t *testing.T, change ...func(*Options)) *running {
 	r := &running{t: t, log: &logBuffer{}, hurry: make(chan struct{}), finished: make(chan error, 1)}
 	up := make(chan Addresses, 1)
 	r.opt = Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "", DataDir: filepath.Join(t.TempDir(), "data"),
+		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "",
+		DataDir:      filepath.Join(t.TempDir(), "data"),
 		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
 		Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Hurry:  r.hurry, Up: func(a Addresses) { up <- a },
@@ -241,7 +243,8 @@ func (r *running) agentWith(
 	resume := b.ResumeSecret
 	cfg := tunnel.ClientConfig{
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux", InstanceID: "test"}
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: token, ClientVersion: "0.0.0-test", OS: "linux",
+				InstanceID: "test"}
 		},
 		OnUp: func(ctx context.Context, s *tunnel.Session) error {
 			mu.Lock()

@@ -44,7 +44,8 @@ func newPath(t *testing.T, upstream http.HandlerFunc, change ...func(*tunnel.Bin
 
 func pathTo(t *testing.T, r *running, upstream string, change ...func(*tunnel.Bind)) *path {
 	t.Helper()
-	b := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamURL: "http://" + upstream, UpstreamProtocol: "http1"}
+	b := tunnel.Bind{URL: "http://hello.demo", Binding: "kubernetes", UpstreamURL: "http://" + upstream,
+		UpstreamProtocol: "http1"}
 	for _, f := range change {
 		f(&b)
 	}
@@ -64,17 +65,21 @@ func TestARequestReachesTheUpstreamAndItsAnswerThePod(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = fmt.Fprintf(w, "%s %s", r.RequestURI, body)
 	})
-	res := p.forwarder.do(p.tr, "POST", "http://hello.demo/a%2Fb//c?x=1;y=%zz&token=secret", strings.NewReader("body"), nil)
-	if body := text(t, res.Body); res.StatusCode != http.StatusTeapot || body != "/a%2Fb//c?x=1;y=%zz&token=secret body" || res.Header.Get("X-Upstream") != "yes" {
+	res := p.forwarder.do(p.tr, "POST", "http://hello.demo/a%2Fb//c?x=1;y=%zz&token=secret", strings.NewReader("body"),
+		nil)
+	if body := text(t, res.Body); res.StatusCode != http.StatusTeapot || body != "/a%2Fb//c?x=1;y=%zz&token=secret body" ||
+		res.Header.Get("X-Upstream") != "yes" {
 		t.Errorf("answer %d %q %v", res.StatusCode, body, res.Header)
 	}
 	r := receive(t, got, "request")
-	if r.Host != "hello.demo" || r.Header.Get("X-Forwarded-For") != "10.1.2.3" || r.Header.Get("X-Forwarded-Host") != "hello.demo" ||
+	if r.Host != "hello.demo" || r.Header.Get("X-Forwarded-For") != "10.1.2.3" ||
+		r.Header.Get("X-Forwarded-Host") != "hello.demo" ||
 		r.Header.Get("X-Forwarded-Proto") != "http" {
 		t.Errorf("the upstream saw host %q and %v", r.Host, r.Header)
 	}
 	line := receive(t, p.agent.lines, "request line")
-	if line.Method != "POST" || line.Path != "/a%2Fb//c" || line.Status != http.StatusTeapot || line.EndpointID != p.bound.EndpointID || line.Duration <= 0 || line.At.IsZero() {
+	if line.Method != "POST" || line.Path != "/a%2Fb//c" || line.Status != http.StatusTeapot ||
+		line.EndpointID != p.bound.EndpointID || line.Duration <= 0 || line.At.IsZero() {
 		t.Errorf("request line %+v; the query must not be in it", line)
 	}
 }
@@ -82,12 +87,15 @@ func TestARequestReachesTheUpstreamAndItsAnswerThePod(t *testing.T) {
 func TestHostModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mode, want string }{
-		{"", "hello.demo"}, {"passthrough", "hello.demo"}, {"rewrite", "UPSTREAM"}, {"shop.example.com:8080", "shop.example.com:8080"},
+		{"", "hello.demo"}, {"passthrough", "hello.demo"}, {"rewrite", "UPSTREAM"},
+		{"shop.example.com:8080", "shop.example.com:8080"},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			t.Parallel()
 			var upstream string
-			p := newPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, func(b *tunnel.Bind) {
+			p := newPath(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, r.Host)
+			}, func(b *tunnel.Bind) {
 				b.HostMode = c.mode
 				upstream = strings.TrimPrefix(b.UpstreamURL, "http://")
 			})
@@ -104,7 +112,8 @@ func TestWhatClientsSayAboutHopsBeforeUsIsRemoved(t *testing.T) {
 	got := make(chan http.Header, 1)
 	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{
-		"X-Forwarded-For": {"6.6.6.6"}, "X_forwarded_for": {"6.6.6.6"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"evil"}, "X-Forwarded-Port": {"1"},
+		"X-Forwarded-For": {"6.6.6.6"}, "X_forwarded_for": {"6.6.6.6"}, "X-Forwarded-Proto": {"https"},
+		"X-Forwarded-Host": {"evil"}, "X-Forwarded-Port": {"1"},
 		"Forwarded": {"for=6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"}, "X-Kept": {"yes"},
 	})
 	h := receive(t, got, "request")
@@ -113,7 +122,8 @@ func TestWhatClientsSayAboutHopsBeforeUsIsRemoved(t *testing.T) {
 			t.Errorf("%s: %v came through", name, values)
 		}
 	}
-	if h.Get("X-Forwarded-For") != "10.1.2.3" || h.Get("X-Forwarded-Proto") != "http" || h.Get("X-Kept") != "yes" || h["X-Forwarded-Port"] != nil {
+	if h.Get("X-Forwarded-For") != "10.1.2.3" || h.Get("X-Forwarded-Proto") != "http" || h.Get("X-Kept") != "yes" ||
+		h["X-Forwarded-Port"] != nil {
 		t.Errorf("headers %v", h)
 	}
 }
@@ -121,7 +131,9 @@ func TestWhatClientsSayAboutHopsBeforeUsIsRemoved(t *testing.T) {
 func TestTheStreamChoosesTheEndpointAndNothingTheClientSays(t *testing.T) {
 	t.Parallel()
 	p := newPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "hello "+r.Host) })
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "other") }))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "other")
+	}))
 	t.Cleanup(other.Close)
 	b := p.running.agent(tunnel.Bind{URL: "http://other.demo"}, other.Listener.Addr().String())
 	receive(t, b.bound, "second bind")
@@ -164,13 +176,20 @@ func TestPagesForWhatWentWrong(t *testing.T) {
 			p.agent.stop()
 			return p
 		}, 503, account.CodeEndpointOffline, "is offline"},
-		{"upstream refuses", func(t *testing.T) *path { return pathTo(t, start(t), closedport.Reserve(t)) }, 502, account.CodeUpstreamUnreachable, "could not connect"},
-		{"upstream hangs up", func(t *testing.T) *path { return pathTo(t, start(t), rude(t)) }, 502, account.CodeUpstreamBroken, "ended the connection"},
-		{"upstream speaks no HTTP", func(t *testing.T) *path { return pathTo(t, start(t), babble(t)) }, 502, account.CodeUpstreamBroken, "not HTTP"},
+		{"upstream refuses", func(t *testing.T) *path {
+			return pathTo(t, start(t), closedport.Reserve(t))
+		}, 502, account.CodeUpstreamUnreachable, "could not connect"},
+		{"upstream hangs up", func(t *testing.T) *path {
+			return pathTo(t, start(t), rude(t))
+		}, 502, account.CodeUpstreamBroken, "ended the connection"},
+		{"upstream speaks no HTTP", func(t *testing.T) *path {
+			return pathTo(t, start(t), babble(t))
+		}, 502, account.CodeUpstreamBroken, "not HTTP"},
 		{"agent is silent", func(t *testing.T) *path {
 			r := start(t, func(o *Options) { o.openTimeout = 50 * time.Millisecond })
 			p := &path{running: r, forwarder: r.forwarder()}
-			p.agent = r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"}, func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
+			p.agent = r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo"},
+				func(_ context.Context, st *tunnel.Stream) { _, _ = st.Next(); _, _ = io.Copy(io.Discard, st) })
 			p.bound = receive(t, p.agent.bound, "bind")
 			p.tr = p.forwarder.transport(p.bound)
 			return p
@@ -183,9 +202,11 @@ func TestPagesForWhatWentWrong(t *testing.T) {
 				res := p.forwarder.do(p.tr, method, "http://hello.demo/", strings.NewReader(strings.Repeat("x", 100)), nil)
 				checkJSONPage(t, res, c.status, c.code, c.says)
 			}
-			res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}})
+			res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil,
+				http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}})
 			page := text(t, res.Body)
-			if res.StatusCode != c.status || res.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(page, string(c.code)) || !strings.Contains(page, c.says) {
+			if res.StatusCode != c.status || res.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
+				!strings.Contains(page, string(c.code)) || !strings.Contains(page, c.says) {
 				t.Errorf("HTML answer %d %v:\n%s", res.StatusCode, res.Header, page)
 			}
 			res = p.forwarder.do(p.tr, "HEAD", "http://hello.demo/", nil, nil)
@@ -208,7 +229,8 @@ func checkJSONPage(t *testing.T, res *http.Response, status int, code account.Co
 	if err := json.Unmarshal([]byte(body), &page); err != nil {
 		t.Fatalf("%v in %q", err, body)
 	}
-	if res.StatusCode != status || page.StatusCode != status || page.ErrorCode != code || !strings.Contains(page.Msg, says) || page.Details == nil {
+	if res.StatusCode != status || page.StatusCode != status || page.ErrorCode != code ||
+		!strings.Contains(page.Msg, says) || page.Details == nil {
 		t.Errorf("answer %d %s, want %d %s with %q", res.StatusCode, body, status, code, says)
 	}
 	if got := res.Header.Get("Fairlead-Error-Code"); got != string(code) {
@@ -221,7 +243,8 @@ func TestAnEndpointComesBackOnTheSameConnection(t *testing.T) {
 	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "back") })
 	upstream := strings.TrimPrefix(p.upstreamURL(), "http://")
 	p.agent.stop()
-	checkJSONPage(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline, "offline")
+	checkJSONPage(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil), 503, account.CodeEndpointOffline,
+		"offline")
 	again := p.running.agent(tunnel.Bind{URL: "http://hello.demo"}, upstream)
 	if b := receive(t, again.bound, "second bind"); b.EndpointID != p.bound.EndpointID {
 		t.Errorf("the endpoint came back as %s, was %s", b.EndpointID, p.bound.EndpointID)
@@ -231,7 +254,8 @@ func TestAnEndpointComesBackOnTheSameConnection(t *testing.T) {
 	}
 }
 
-// Every request that the edge had to answer itself, and the next one that got through, for the forwarder that reads no HTTP; nothing else.
+// Every request that the edge had to answer itself, and the next one that got through, for the
+// forwarder that reads no HTTP; nothing else.
 func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
 	t.Parallel()
 	p := newPath(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "well") })
@@ -247,7 +271,8 @@ func TestTheForwarderIsToldOfRequestsThatDidNotGetThrough(t *testing.T) {
 	told := func(status int, code account.Code) {
 		t.Helper()
 		l := receive(t, p.forwarder.lines, "a line")
-		if l.Status != status || l.Code != string(code) || l.EndpointID != p.bound.EndpointID || l.Path != "" || l.At.IsZero() {
+		if l.Status != status || l.Code != string(code) || l.EndpointID != p.bound.EndpointID || l.Path != "" ||
+			l.At.IsZero() {
 			t.Errorf("told %+v, want %d %s", l, status, code)
 		}
 	}
@@ -299,7 +324,8 @@ func TestAStalePooledStreamIsRetriedForWhatMayBeSentTwice(t *testing.T) {
 	})
 	p := pathTo(t, start(t), upstream)
 	for range 3 {
-		if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 200 || text(t, res.Body) != "ok" {
+		if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 200 ||
+			text(t, res.Body) != "ok" {
 			t.Errorf("GET over a stale stream gave %d", res.StatusCode)
 		}
 	}
@@ -333,7 +359,8 @@ func TestRequestsThatTheEdgeAnswersItself(t *testing.T) {
 	p := newPath(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.RequestURI) })
 	for _, c := range []struct{ name, request, status, body string }{
 		{"CONNECT", "CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n", "400", "ERR_FL_3031"},
-		{"large header", "GET / HTTP/1.1\r\nHost: hello.demo\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431", ""},
+		{"large header", "GET / HTTP/1.1\r\nHost: hello.demo\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431",
+			""},
 		{"two lengths", "POST / HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "400", ""},
 		{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400", ""},
 		{"no HTTP", "HELO mail.example.com\r\n\r\n", "400", ""},

@@ -73,19 +73,25 @@ func TestHellosAreRefusedWithTheReason(t *testing.T) {
 		code  tunnel.Code
 		text  string
 	}{
-		{"unknown token", tunnel.Hello{Role: tunnel.RoleAgent, Token: account.NewSecret(account.AuthtokenPrefix)}, tunnel.CodeBadToken, "not known"},
+		{"unknown token", tunnel.Hello{Role: tunnel.RoleAgent, Token: account.NewSecret(account.AuthtokenPrefix)},
+			tunnel.CodeBadToken, "not known"},
 		{"no token", tunnel.Hello{Role: tunnel.RoleAgent}, tunnel.CodeBadToken, "required"},
 		{"an API key", tunnel.Hello{Role: tunnel.RoleAgent, Token: r.apiKey}, tunnel.CodeBadToken, "this is an API key"},
-		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")}, tunnel.CodeForbidden, "bind rule"},
-		{"forwarder without connect rule", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("bind:*"), OperatorID: r.operator}, tunnel.CodeForbidden, "connect rule"},
-		{"forwarder of another operator", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("connect:" + account.NewID("op", time.Now())), OperatorID: r.operator}, tunnel.CodeForbidden, r.operator},
+		{"agent without bind rule", tunnel.Hello{Role: tunnel.RoleAgent, Token: token("connect:*")}, tunnel.CodeForbidden,
+			"bind rule"},
+		{"forwarder without connect rule", tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("bind:*"),
+			OperatorID: r.operator}, tunnel.CodeForbidden, "connect rule"},
+		{"forwarder of another operator",
+			tunnel.Hello{Role: tunnel.RoleForwarder, Token: token("connect:" + account.NewID("op", time.Now())),
+				OperatorID: r.operator}, tunnel.CodeForbidden, r.operator},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, ended := r.client(tunnel.ClientConfig{Hello: func() tunnel.Hello { return c.hello }})
 			wantCode(t, c.name, receive(t, ended, "refusal"), c.code, c.text)
 		})
 	}
-	for name, operator := range map[string]string{"forwarder without operator": "", "forwarder of an unregistered operator": account.NewID("op", time.Now())} {
+	for name, operator := range map[string]string{"forwarder without operator": "",
+		"forwarder of an unregistered operator": account.NewID("op", time.Now())} {
 		t.Run(name, func(t *testing.T) {
 			down := make(chan error, 16)
 			r.client(tunnel.ClientConfig{
@@ -112,10 +118,13 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		return err
 	}
 	for raw, rule := range map[string]string{
-		"a.b:8080": `did you mean "http://a.b:8080"?`, "tcp://a.b": "needs a port", "tcp://a.b:0": "port", "tcp://a.b:70000": "port",
-		"http://a.b:080": "port", "https://a.b": "scheme", "tls://a.b": "scheme", "ftp://a.b": "scheme", "http://a": "hostname",
+		"a.b:8080": `did you mean "http://a.b:8080"?`, "tcp://a.b": "needs a port", "tcp://a.b:0": "port",
+		"tcp://a.b:70000": "port",
+		"http://a.b:080":  "port", "https://a.b": "scheme", "tls://a.b": "scheme", "ftp://a.b": "scheme",
+		"http://a":     "hostname",
 		"http://a.b.c": "hostname", "http://*.b": "hostname", "http://10.0": "hostname", "http://[::1]:80": "hostname",
-		"http://a.b/path": "path", "http://a.b?q": "query", "http://u:pw@a.b": "user name", "http://a_b.c": "hostname", "http://ä.b": "ASCII",
+		"http://a.b/path": "path", "http://a.b?q": "query", "http://u:pw@a.b": "user name", "http://a_b.c": "hostname",
+		"http://ä.b": "ASCII",
 	} {
 		wantCode(t, raw, bind(tunnel.Bind{URL: raw}), tunnel.CodeInvalid, "url", rule)
 	}
@@ -124,20 +133,24 @@ func TestBindsAreRefusedWithFieldValueAndRule(t *testing.T) {
 		bind  tunnel.Bind
 		texts []string
 	}{
-		"unknown binding":  {tunnel.Bind{URL: ok, Binding: "cluster"}, []string{"binding", "cluster", "kubernetes"}},
-		"public binding":   {tunnel.Bind{URL: "https://app.example.com", Binding: "public"}, []string{"url", "app.example.com", "granted"}},
+		"unknown binding": {tunnel.Bind{URL: ok, Binding: "cluster"}, []string{"binding", "cluster", "kubernetes"}},
+		"public binding": {tunnel.Bind{URL: "https://app.example.com", Binding: "public"},
+			[]string{"url", "app.example.com", "granted"}},
 		"public host":      {tunnel.Bind{URL: "https://app", Binding: "public"}, []string{"hostname", "domain name"}},
 		"internal binding": {tunnel.Bind{URL: ok, Binding: "internal"}, []string{"url", ".internal"}},
-		"nameless member":  {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}}, // the session tells no instance id
+		// the session tells no instance id
+		"nameless member":  {tunnel.Bind{URL: ok, PoolingEnabled: true}, []string{"name", "instance id"}},
 		"long description": {tunnel.Bind{URL: ok, Description: strings.Repeat("x", 300)}, []string{"description", "255"}},
 		"long metadata":    {tunnel.Bind{URL: ok, Metadata: strings.Repeat("x", 5000)}, []string{"metadata", "4096"}},
 		"NUL":              {tunnel.Bind{URL: ok, Name: "a\x00b"}, []string{"name", "NUL"}},
 		"protocol":         {tunnel.Bind{URL: ok, UpstreamProtocol: "http3"}, []string{"upstream_protocol", "http3"}},
-		"tcp protocol":     {tunnel.Bind{URL: "tcp://a.b:1", UpstreamProtocol: "http1"}, []string{"upstream_protocol", "tcp"}},
+		"tcp protocol": {tunnel.Bind{URL: "tcp://a.b:1", UpstreamProtocol: "http1"},
+			[]string{"upstream_protocol", "tcp"}},
 		"host mode":        {tunnel.Bind{URL: ok, HostMode: "not a host"}, []string{"host_mode", "not a host"}},
 		"header injection": {tunnel.Bind{URL: ok, HostMode: "a\r\nX: y"}, []string{"host_mode"}},
-		"upstream secrets": {tunnel.Bind{URL: ok, UpstreamURL: "http://me:hunter2@db"}, []string{"upstream_url: must be a URL without"}},
-		"two at once":      {tunnel.Bind{URL: "http://a", Binding: "public", Name: "a\x00b"}, []string{"hostname", "name"}},
+		"upstream secrets": {tunnel.Bind{URL: ok, UpstreamURL: "http://me:hunter2@db"},
+			[]string{"upstream_url: must be a URL without"}},
+		"two at once": {tunnel.Bind{URL: "http://a", Binding: "public", Name: "a\x00b"}, []string{"hostname", "name"}},
 	} {
 		err := bind(c.bind)
 		wantCode(t, name, err, tunnel.CodeInvalid, c.texts...)
@@ -218,8 +231,10 @@ func TestAResumeTakesTheEndpointOverAtOnceAndClosesTheOldSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The same process over a new session, while the service still believes in the old one.
-	renewed := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret}, echo("new"))
-	if b := receive(t, renewed.bound, "take-over"); b.EndpointID != first.EndpointID || b.ResumeSecret == first.ResumeSecret {
+	renewed := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", ResumeSecret: first.ResumeSecret},
+		echo("new"))
+	if b := receive(t, renewed.bound, "take-over"); b.EndpointID != first.EndpointID ||
+		b.ResumeSecret == first.ResumeSecret {
 		t.Errorf("took over %+v, was %+v", b, first)
 	}
 	receive(t, oldSession.Done(), "end of the old session")
@@ -263,7 +278,8 @@ func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
 	}
 	took := time.Since(deleted)
 	t.Logf("revoked sessions ended after %v", took)
-	if took > 5*time.Second { // a second, and patience with a busy machine; the intervals' own test is in internal/tunnelserver
+	// a second, and patience with a busy machine; the intervals' own test is in internal/tunnelserver
+	if took > 5*time.Second {
 		t.Errorf("revoked sessions lived on for %v", took)
 	}
 	if s := keeper.Session(); s == nil {
@@ -294,9 +310,11 @@ func TestAStreamThatDoesNotFitItsEndpointIsRefused(t *testing.T) {
 		change func(*tunnel.OpenHeader)
 		want   tunnel.RefuseCode
 	}{
-		"another host":    {func(h *tunnel.OpenHeader) { h.Host = "other.demo" }, tunnel.RefusedMismatch},
-		"another port":    {func(h *tunnel.OpenHeader) { h.Port = 8080 }, tunnel.RefusedMismatch},
-		"unknown id":      {func(h *tunnel.OpenHeader) { h.EndpointID = account.NewID("ep", time.Now()) }, tunnel.RefusedUnknownEndpoint},
+		"another host": {func(h *tunnel.OpenHeader) { h.Host = "other.demo" }, tunnel.RefusedMismatch},
+		"another port": {func(h *tunnel.OpenHeader) { h.Port = 8080 }, tunnel.RefusedMismatch},
+		"unknown id": {func(h *tunnel.OpenHeader) {
+			h.EndpointID = account.NewID("ep", time.Now())
+		}, tunnel.RefusedUnknownEndpoint},
 		"id that is none": {func(h *tunnel.OpenHeader) { h.EndpointID = "' OR 1=1 --" }, tunnel.RefusedUnknownEndpoint},
 	} {
 		h := right
@@ -339,7 +357,8 @@ func TestAnotherAccountsEndpointDoesNotExist(t *testing.T) {
 	if err != nil || b.EndpointID == p.bound.EndpointID {
 		t.Errorf("the same URL in another account: %+v %v", b, err)
 	}
-	wantCode(t, "unbinding another account's endpoint", s.Unbind(within(t), p.bound.EndpointID), tunnel.CodeInvalid, "does not hold")
+	wantCode(t, "unbinding another account's endpoint", s.Unbind(within(t), p.bound.EndpointID), tunnel.CodeInvalid,
+		"does not hold")
 	down := make(chan error, 16)
 	p.client(tunnel.ClientConfig{ // an operator of another account
 		Hello: func() tunnel.Hello {

@@ -11,7 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// A labelled tunnel has no scheme of its own: its agent learns from each stream how it was called, and whether requests are reported.
+// A labelled tunnel has no scheme of its own: its agent learns from each stream how it was called,
+// and whether requests are reported.
 func TestALabelledTunnelIsToldHowItIsCalled(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -46,7 +46,8 @@ func TestTheHealthListenerShowsNoMetrics(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.HealthAddr = "127.0.0.1:0" })
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 404} {
-		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(within(t), "GET", "http://"+r.at.Health.String()+path, nil))
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(httptest.NewRequestWithContext(within(t), "GET",
+			"http://"+r.at.Health.String()+path, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +100,8 @@ func TestAStopLetsRequestsUnderWayEnd(t *testing.T) {
 	var page struct {
 		ErrorCode account.Code `json:"error_code"`
 	}
-	if status := p.api("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 || page.ErrorCode != account.CodeUnavailable {
+	if status := p.api("POST", "/kubernetes_operators", map[string]any{}, &page); status != 503 ||
+		page.ErrorCode != account.CodeUnavailable {
 		t.Errorf("a write while draining: %d %s", status, page.ErrorCode)
 	}
 	if status := p.api("GET", "/endpoints", nil, nil); status != 200 {
@@ -205,7 +207,9 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 	header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"c=request-secret"}}
 	p.forwarder.do(p.tr, "GET", "http://hello.demo/?token=request-secret", nil, header)
 	wrong := account.NewSecret(account.AuthtokenPrefix)
-	_, _, ended := p.client(tunnel.ClientConfig{Hello: func() tunnel.Hello { return tunnel.Hello{Role: tunnel.RoleAgent, Token: wrong} }})
+	_, _, ended := p.client(tunnel.ClientConfig{Hello: func() tunnel.Hello {
+		return tunnel.Hello{Role: tunnel.RoleAgent, Token: wrong}
+	}})
 	wantCode(t, "wrong token", receive(t, ended, "refusal"), tunnel.CodeBadToken)
 	second := p.session(p.authtoken)
 	_, err := second.Bind(within(t), tunnel.Bind{URL: p.bound.URL, ResumeSecret: p.bound.ResumeSecret + "x"})
@@ -220,8 +224,9 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	secrets := map[string]string{
-		"API key": key, "authtoken": p.authtoken, "resume secret": p.bound.ResumeSecret, "wrong authtoken": wrong, "request's secret": "request-secret",
-		"wrong API key": "wrong-key-of-somebody",
+		"API key": key, "authtoken": p.authtoken, "resume secret": p.bound.ResumeSecret, "wrong authtoken": wrong,
+		"request's secret": "request-secret",
+		"wrong API key":    "wrong-key-of-somebody",
 	}
 	for name, secret := range secrets {
 		if secret == "" {
@@ -249,9 +254,11 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	receive(t, p.agent.lines, "request line") // the request is over for the service, too
 	metrics := p.metrics()
 	for _, line := range []string{
-		`fairlead_server_requests_total{code="418"} 1`, `fairlead_server_sessions{role="agent"} 1`, `fairlead_server_sessions{role="forwarder"} 1`,
+		`fairlead_server_requests_total{code="418"} 1`, `fairlead_server_sessions{role="agent"} 1`,
+		`fairlead_server_sessions{role="forwarder"} 1`,
 		"fairlead_server_endpoints 1", `fairlead_server_opens_total{hop="forwarder",outcome="accepted"} 1`,
-		`fairlead_server_opens_total{hop="agent",outcome="opened"} 1`, `fairlead_server_hellos_total{outcome="accepted",role="agent"} 1`,
+		`fairlead_server_opens_total{hop="agent",outcome="opened"} 1`,
+		`fairlead_server_hellos_total{outcome="accepted",role="agent"} 1`,
 		"fairlead_server_request_duration_seconds_count 1", `fairlead_server_bytes_total{direction="to_agent"}`,
 	} {
 		if !strings.Contains(metrics, line) {

@@ -24,18 +24,22 @@ type loginWorld struct {
 func startLogins(t *testing.T, change ...func(*Options)) *loginWorld {
 	t.Helper()
 	op := startProvider(t)
-	return &loginWorld{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }}, change...)...), op}
+	return &loginWorld{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }},
+		change...)...), op}
 }
 
 func (w *loginWorld) policy(more string) string {
-	return fmt.Sprintf("on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, client_secret: %s, scopes: [openid, email, profile, groups]%s}\n",
+	return fmt.Sprintf(
+		"on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, "+
+			"client_secret: %s, scopes: [openid, email, profile, groups]%s}\n",
 		w.op.srv.URL, clientID, clientSecret, more)
 }
 
 // protect binds an endpoint with a login before it.
 func (w *loginWorld) protect(url, policy string, h http.HandlerFunc) *agent {
 	w.t.Helper()
-	a := w.agent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1", TrafficPolicy: policy}, serve(w.t, h))
+	a := w.agent(tunnel.Bind{URL: url, Binding: "public", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1",
+		TrafficPolicy: policy}, serve(w.t, h))
 	receive(w.t, a.bound, "bind")
 	return a
 }
@@ -140,31 +144,38 @@ func TestLogin(t *testing.T) {
 	w.protect("https://app.example.com", w.policy(""), mirror)
 	b := w.person()
 	first := w.ask(b, "GET", "https://app.example.com/deep/page?q=%2F&x")
-	if first.status != http.StatusSeeOther || first.header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(first.header.Get("Location"), w.op.srv.URL+"/authorize?") {
+	if first.status != http.StatusSeeOther || first.header.Get("Cache-Control") != "no-store" ||
+		!strings.HasPrefix(first.header.Get("Location"), w.op.srv.URL+"/authorize?") {
 		t.Fatalf("%d %v", first.status, first.header)
 	}
-	if c := first.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-fl-oidc-") || !strings.Contains(c, "; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax") {
+	if c := first.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-fl-oidc-") ||
+		!strings.Contains(c, "; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax") {
 		t.Errorf("the cookie of the flow: %s", c)
 	}
 	got, at := w.visit(b, "https://app.example.com/deep/page?q=%2F&x")
 	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.op.srv.URL, "http://")
-	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" || !strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
+	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" ||
+		!strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
 		t.Errorf("%d at %s\n%s\nwant\n%s", got.status, at, got.body, want)
 	}
 	if all := got.header.Values("Set-Cookie"); len(all) != 1 || all[0] != "theme=dark" {
 		t.Errorf("the upstream has set %q", all)
 	}
-	spoofed := w.ask(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com", "Fairlead_Auth_Email", "eve@example.com", "FAIRLEAD-Auth_User-Id", "eve", "Cookie", "a=b")
-	if strings.Contains(spoofed.body, "eve") || !strings.Contains(spoofed.body, "Fairlead-Auth-Email=alice@example.com\n") {
+	spoofed := w.ask(b, "GET", "https://app.example.com/", "Fairlead-Auth-Email", "eve@example.com", "Fairlead_Auth_Email",
+		"eve@example.com", "FAIRLEAD-Auth_User-Id", "eve", "Cookie", "a=b")
+	if strings.Contains(spoofed.body, "eve") ||
+		!strings.Contains(spoofed.body, "Fairlead-Auth-Email=alice@example.com\n") {
 		t.Errorf("spoofed: %s", spoofed.body)
 	}
 	if strings.Contains(spoofed.body, "__Host") || !strings.Contains(spoofed.body, "Cookie=a=b") {
 		t.Errorf("cookies that the upstream sees: %s", spoofed.body)
 	}
-	if c := cookiesOf(b, "https://app.example.com"); len(c) != 3 || c["__Host-fl-oidc"] == "" { // with the flow of the first visit
+	// with the flow of the first visit
+	if c := cookiesOf(b, "https://app.example.com"); len(c) != 3 || c["__Host-fl-oidc"] == "" {
 		t.Errorf("cookies %v", c)
 	}
-	for _, secret := range []string{clientSecret, "access-token-of-the-provider", cookiesOf(b, "https://app.example.com")["__Host-fl-oidc"], "code-", "state="} {
+	for _, secret := range []string{clientSecret, "access-token-of-the-provider",
+		cookiesOf(b, "https://app.example.com")["__Host-fl-oidc"], "code-", "state="} {
 		if strings.Contains(w.log.String(), secret) {
 			t.Errorf("the log holds %q", secret)
 		}

@@ -20,7 +20,8 @@ import (
 // raw sends a request over a connection of its own, and returns the status of the answer.
 func (w *loginWorld) raw(host, request string) int {
 	w.t.Helper()
-	c, err := tls.Dial("tcp", w.at.HTTPS.String(), &tls.Config{ServerName: host, RootCAs: w.roots, NextProtos: []string{"http/1.1"}})
+	c, err := tls.Dial("tcp", w.at.HTTPS.String(),
+		&tls.Config{ServerName: host, RootCAs: w.roots, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -52,7 +53,9 @@ func TestLoginsHold(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSet-Cookie: __Host-fl-oidc=x\r\n\r\n")
+			_, _ = io.WriteString(c,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSet-Cookie: "+
+					"__Host-fl-oidc=x\r\n\r\n")
 			_ = c.Close()
 		}
 	}
@@ -63,21 +66,32 @@ func TestLoginsHold(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	token := cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"]
-	websocket := "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nCookie: %s\r\n\r\n"
+	websocket := "GET /ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nCookie: %s\r\n\r\n"
 	for name, c := range map[string]struct {
 		host, request string
 		want          int
 	}{
-		"a websocket with its session":              {"a.example.com", fmt.Sprintf(websocket, "a.example.com", "__Host-fl-oidc="+token), 101},
-		"a websocket without":                       {"a.example.com", fmt.Sprintf(websocket, "a.example.com", "a=b"), 401},
-		"a script":                                  {"a.example.com", "GET / HTTP/1.1\r\nHost: a.example.com\r\nSec-Fetch-Mode: cors\r\n\r\n", 401},
-		"the cookie of a on b":                      {"b.example.com", "GET / HTTP/1.1\r\nHost: b.example.com\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n", 401},
-		"a tossed cookie":                           {"a.example.com", "GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x; __Host-fl-oidc=" + token + "\r\n\r\n", 401},
-		"two lines of cookies":                      {"a.example.com", "GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n", 401},
-		"a path that looks like one of the login's": {"a.example.com", "GET /_fairlead/oidc%2fcallback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
-		"dots that lead to one":                     {"a.example.com", "GET /x/../_fairlead/oidc/callback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
-		"a preflight request":                       {"a.example.com", "OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\nAccess-Control-Request-Method: GET\r\n\r\n", 401},
-		"identity headers":                          {"a.example.com", "GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: au-1\r\n\r\n", 401},
+		"a websocket with its session": {"a.example.com",
+			fmt.Sprintf(websocket, "a.example.com", "__Host-fl-oidc="+token), 101},
+		"a websocket without": {"a.example.com", fmt.Sprintf(websocket, "a.example.com", "a=b"), 401},
+		"a script": {"a.example.com",
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nSec-Fetch-Mode: cors\r\n\r\n", 401},
+		"the cookie of a on b": {"b.example.com",
+			"GET / HTTP/1.1\r\nHost: b.example.com\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n", 401},
+		"a tossed cookie": {"a.example.com",
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x; __Host-fl-oidc=" + token + "\r\n\r\n", 401},
+		"two lines of cookies": {"a.example.com",
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nCookie: __Host-fl-oidc=x\r\nCookie: __Host-fl-oidc=" + token + "\r\n\r\n",
+			401},
+		"a path that looks like one of the login's": {"a.example.com",
+			"GET /_fairlead/oidc%2fcallback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
+		"dots that lead to one": {"a.example.com",
+			"GET /x/../_fairlead/oidc/callback HTTP/1.1\r\nHost: a.example.com\r\n\r\n", 401},
+		"a preflight request": {"a.example.com",
+			"OPTIONS / HTTP/1.1\r\nHost: a.example.com\r\nOrigin: https://b\r\nAccess-Control-Request-Method: GET\r\n\r\n", 401},
+		"identity headers": {"a.example.com",
+			"GET / HTTP/1.1\r\nHost: a.example.com\r\nFairlead-Auth-User-Id: au-1\r\nfairlead_auth_user_id: au-1\r\n\r\n", 401},
 	} {
 		if got := w.raw(c.host, c.request); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -96,7 +110,8 @@ func TestCallbacks(t *testing.T) {
 		return w.ask(b, "GET", start.header.Get("Location")).header.Get("Location")
 	}
 	one, two := callback("/1"), callback("/2")
-	if a := w.ask(w.person(), "GET", one); a.status != 403 || a.header.Get(account.CodeHeader) != string(account.CodeLoginFailed) {
+	if a := w.ask(w.person(), "GET", one); a.status != 403 ||
+		a.header.Get(account.CodeHeader) != string(account.CodeLoginFailed) {
 		t.Errorf("in another browser: %d", a.status)
 	}
 	for want, target := range map[string]string{"/1": one, "/2": two} {
@@ -114,12 +129,14 @@ func TestCallbacks(t *testing.T) {
 	q := fresh.Query()
 	q.Set("code", used.Query().Get("code"))
 	fresh.RawQuery = q.Encode()
-	if a := w.ask(b, "GET", fresh.String()); a.status != 403 || cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"] != "" {
+	if a := w.ask(b, "GET", fresh.String()); a.status != 403 ||
+		cookiesOf(b, "https://a.example.com")["__Host-fl-oidc"] != "" {
 		t.Errorf("a used code: %d", a.status)
 	}
 }
 
-// Logout, the session's end and the provider's back-channel logout, on a service with a store of its own.
+// Logout, the session's end and the provider's back-channel logout, on a service with a store of
+// its own.
 func TestEndsOfSessions(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
@@ -131,10 +148,12 @@ func TestEndsOfSessions(t *testing.T) {
 	w.visit(b, app+"/")
 	start := w.ask(b, "GET", short+"/")
 	back := w.ask(b, "GET", start.header.Get("Location"))
-	if a := w.ask(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther || cookiesOf(b, short)["__Host-fl-oidc"] == "" {
+	if a := w.ask(b, "GET", back.header.Get("Location")); a.status != http.StatusSeeOther ||
+		cookiesOf(b, short)["__Host-fl-oidc"] == "" {
 		t.Fatalf("a short login: %d", a.status)
 	}
-	if page := w.ask(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 || !strings.Contains(page.body, "<button>Log out</button>") || !in(app) {
+	if page := w.ask(b, "GET", app+"/_fairlead/oidc/logout"); page.status != 200 ||
+		!strings.Contains(page.body, "<button>Log out</button>") || !in(app) {
 		t.Errorf("asking: %d", page.status)
 	}
 	if a := w.ask(b, "POST", app+"/_fairlead/oidc/logout", "Sec-Fetch-Site", "cross-site"); a.status != 403 || !in(app) {
@@ -152,7 +171,8 @@ func TestEndsOfSessions(t *testing.T) {
 		t.Fatalf("%d", a.status)
 	}
 	logout := func(token string) int {
-		r, err := http.NewRequestWithContext(within(t), "POST", app+"/_fairlead/oidc/logout", strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
+		r, err := http.NewRequestWithContext(within(t), "POST", app+"/_fairlead/oidc/logout",
+			strings.NewReader(url.Values{"logout_token": {token}}.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +184,8 @@ func TestEndsOfSessions(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
-	token := w.op.sign(map[string]any{"iss": w.op.srv.URL, "aud": clientID, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(), "jti": "1", "sid": "sid-alice",
+	token := w.op.sign(map[string]any{"iss": w.op.srv.URL, "aud": clientID, "iat": time.Now().Unix(),
+		"exp": time.Now().Add(time.Minute).Unix(), "jti": "1", "sid": "sid-alice",
 		"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}})
 	if got := logout(token + "x"); got != 400 || !in(app) {
 		t.Errorf("a broken token: %d", got)

@@ -22,7 +22,8 @@ func (w *loginWorld) onlySession() account.AppSession {
 	return all[0]
 }
 
-// A session that was revoked is over at the next request, and the provider is told to ask the person again.
+// A session that was revoked is over at the next request, and the provider is told to ask the
+// person again.
 func TestARevokedSessionHasToLogInAgain(t *testing.T) {
 	t.Parallel()
 	w := startLogins(t)
@@ -34,21 +35,25 @@ func TestARevokedSessionHasToLogInAgain(t *testing.T) {
 	if a, _ := w.visit(b, "https://app.example.com/"); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if q, n := w.op.lastAsked(); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" || q.Get("scope") != "openid email profile groups" {
+	if q, n := w.op.lastAsked(); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" ||
+		q.Get("scope") != "openid email profile groups" {
 		t.Errorf("asked %d times, the last time %v", n, q)
 	}
 	session := w.onlySession()
 	if session.PublicURL != "https://app.example.com" || session.Device.IPAddress != "127.0.0.1" {
 		t.Errorf("session %+v", session)
 	}
-	if _, err := w.admin().Revoke(within(t), account.Caller{AccountID: w.account, PrincipalID: "test"}, account.RevokeSelector{UserID: session.User.ID}, account.RevokedByAdmin); err != nil {
+	if _, err := w.admin().Revoke(within(t), account.Caller{AccountID: w.account, PrincipalID: "test"},
+		account.RevokeSelector{UserID: session.User.ID}, account.RevokedByAdmin); err != nil {
 		t.Fatal(err)
 	}
-	if a := w.ask(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"), w.op.srv.URL) {
+	if a := w.ask(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther ||
+		!strings.HasPrefix(a.header.Get("Location"), w.op.srv.URL) {
 		t.Fatalf("after the revocation: %d", a.status)
 	}
 	a, at := w.visit(b, "https://app.example.com/again")
-	if q, n := w.op.lastAsked(); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" || q.Get("max_age") != "0" {
+	if q, n := w.op.lastAsked(); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" ||
+		q.Get("max_age") != "0" {
 		t.Errorf("%d at %s; asked %d times, the last time %v", a.status, at, n, q)
 	}
 	if again := w.onlySession(); again.ID == session.ID || again.User.ID == session.User.ID {

@@ -48,8 +48,11 @@ func (s *service) observe(ctx context.Context) (err error) {
 			return err
 		}
 		s.onClose(s.meter.access.close)
-		s.meter.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
-			Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 { return float64(s.meter.access.dropped.Load()) }))
+		s.meter.registry.MustRegister(
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "fairlead_server_access_log_dropped_total",
+				Help: "Lines of the access log that could not be written, or not fast enough."}, func() float64 {
+				return float64(s.meter.access.dropped.Load())
+			}))
 	}
 	if s.meter.tracing, err = newTracing(ctx, s.log); err != nil || s.meter.tracing == nil {
 		return err
@@ -124,7 +127,9 @@ type activeChildren struct {
 
 func (s *service) watchBackends() {
 	s.meter.registry.MustRegister(&activeChildren{backends: s.backends, most: s.opt.MetricsSeries,
-		desc: prometheus.NewDesc("fairlead_server_backend_active", "1 for the child that serves a failover's new connections; child \"\": none is up.", []string{"backend", "child"}, nil)})
+		desc: prometheus.NewDesc("fairlead_server_backend_active",
+			"1 for the child that serves a failover's new connections; child \"\": none is up.", []string{"backend", "child"},
+			nil)})
 }
 
 // Describe implements prometheus.Collector.

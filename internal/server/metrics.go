@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// metrics are the service's counters. No label names an account, an endpoint or a peer; those of endpoints and backends are a tally's.
+// metrics are the service's counters. No label names an account, an endpoint or a peer; those of
+// endpoints and backends are a tally's.
 type metrics struct {
 	registry           *prometheus.Registry
 	requests           *prometheus.CounterVec // edge requests by status
@@ -34,7 +35,8 @@ func newMetrics() *metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "requests_total",
 			Help: "HTTP requests to endpoints, by status; 499 = the client left first."}, []string{"code"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "request_duration_seconds",
-			Help: "Time from a request's header to the end of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}),
+			Help:    "Time from a request's header to the end of its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}),
 		opens: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "opens_total",
 			Help: "Streams opened, by hop (forwarder: to us, agent: by us) and outcome."}, []string{"hop", "outcome"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "bytes_total",
@@ -55,12 +57,15 @@ func newMetrics() *metrics {
 func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() int) {
 	const ns = "fairlead_server"
 	gauge := func(name, help string, labels prometheus.Labels, value func() int) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: name, Help: help, ConstLabels: labels},
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: name, Help: help,
+			ConstLabels: labels},
 			func() float64 { return float64(value()) }))
 	}
 	const live = "Live tunnel sessions, by role."
 	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleAgent)}, func() int { return sessions().Agents })
-	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleForwarder)}, func() int { return sessions().Forwarders })
+	gauge("sessions", live, prometheus.Labels{"role": string(tunnel.RoleForwarder)}, func() int {
+		return sessions().Forwarders
+	})
 	gauge("endpoints", "Endpoints held by a live session.", nil, func() int { return sessions().Endpoints })
 	gauge("labelled_tunnels", "Labelled tunnels held by a live session.", nil, func() int { return sessions().Tunnels })
 	gauge("streams", "Live streams of all sessions.", nil, func() int { return sessions().Streams })
@@ -70,14 +75,21 @@ func (m *metrics) watch(sessions func() tunnelserver.Stats, connections func() i
 // watchPublic adds what the public listeners count.
 func (m *metrics) watchPublic(stats func() public.Stats) {
 	const ns = "fairlead_server"
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "public_connections", Help: "Live connections of the public listeners."},
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "public_connections",
+		Help: "Live connections of the public listeners."},
 		func() float64 { return float64(stats().Live) }))
 	for outcome, of := range map[string]func(public.Stats) int64{
-		"accepted": func(s public.Stats) int64 { return s.Accepted }, "too_many": func(s public.Stats) int64 { return s.Full },
-		"too_many_of_client": func(s public.Stats) int64 { return s.Crowded }, "no_handshake": func(s public.Stats) int64 { return s.Unshaken },
+		"accepted": func(s public.Stats) int64 { return s.Accepted }, "too_many": func(s public.Stats) int64 {
+			return s.Full
+		},
+		"too_many_of_client": func(s public.Stats) int64 { return s.Crowded }, "no_handshake": func(s public.Stats) int64 {
+			return s.Unshaken
+		},
 	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns, Name: "public_connections_total",
-			Help:        "Connections to the public listeners: accepted, and of these no_handshake and too_many_of_client; too_many were not accepted.",
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns,
+			Name: "public_connections_total",
+			Help: "Connections to the public listeners: accepted, and of these no_handshake and too_many_of_client; " +
+				"too_many were not accepted.",
 			ConstLabels: prometheus.Labels{"outcome": outcome}}, func() float64 { return float64(of(stats())) }))
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// identityProvider is an OpenID Connect provider as small as can be: whoever comes is logged in as the person it holds at the moment.
+// identityProvider is an OpenID Connect provider as small as can be: whoever comes is logged in as
+// the person it holds at the moment.
 type identityProvider struct {
 	t   *testing.T
 	srv *httptest.Server
@@ -50,15 +51,18 @@ func startProvider(t *testing.T) *identityProvider {
 		t.Fatal(err)
 	}
 	p := &identityProvider{t: t, key: key, codes: map[string]url.Values{}, authTime: time.Now()}
-	p.is("alice", map[string]any{"email": "alice@example.com", "email_verified": true, "name": "Alice Ä", "groups": []string{"staff", "a,b"}})
+	p.is("alice", map[string]any{"email": "alice@example.com", "email_verified": true, "name": "Alice Ä",
+		"groups": []string{"staff", "a,b"}})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		p.json(w, map[string]any{"issuer": p.srv.URL, "authorization_endpoint": p.srv.URL + "/authorize", "token_endpoint": p.srv.URL + "/token", "jwks_uri": p.srv.URL + "/keys",
+		p.json(w, map[string]any{"issuer": p.srv.URL, "authorization_endpoint": p.srv.URL + "/authorize",
+			"token_endpoint": p.srv.URL + "/token", "jwks_uri": p.srv.URL + "/keys",
 			"id_token_signing_alg_values_supported": []string{"ES256"}, "authorization_response_iss_parameter_supported": true})
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		p.fetches.Add(1)
-		p.json(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}})
+		p.json(w,
+			jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}})
 	})
 	mux.HandleFunc("GET /authorize", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
@@ -94,7 +98,8 @@ func (p *identityProvider) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	p.codes[code] = q
 	back, err := url.Parse(q.Get("redirect_uri"))
-	if err != nil || q.Get("client_id") != clientID || q.Get("code_challenge_method") != "S256" || len(q.Get("code_challenge")) != 43 || q.Get("nonce") == "" {
+	if err != nil || q.Get("client_id") != clientID || q.Get("code_challenge_method") != "S256" ||
+		len(q.Get("code_challenge")) != 43 || q.Get("nonce") == "" {
 		http.Error(w, "not a request that it takes", http.StatusBadRequest)
 		return
 	}
@@ -109,17 +114,21 @@ func (p *identityProvider) token(w http.ResponseWriter, r *http.Request) {
 	q, known := p.codes[r.PostFormValue("code")]
 	delete(p.codes, r.PostFormValue("code"))
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-	if !known || user != clientID || password != clientSecret || q.Get("redirect_uri") != r.PostFormValue("redirect_uri") || q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+	if !known || user != clientID || password != clientSecret ||
+		q.Get("redirect_uri") != r.PostFormValue("redirect_uri") ||
+		q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
 		p.json(w, map[string]string{"error": "invalid_grant"})
 		return
 	}
-	claims := map[string]any{"iss": p.srv.URL, "aud": clientID, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": q.Get("nonce"), "auth_time": p.authTime.Unix()}
+	claims := map[string]any{"iss": p.srv.URL, "aud": clientID, "exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(), "nonce": q.Get("nonce"), "auth_time": p.authTime.Unix()}
 	for k, v := range p.person {
 		claims[k] = v
 	}
-	p.json(w, map[string]any{"access_token": "access-token-of-the-provider", "token_type": "Bearer", "id_token": p.sign(claims)})
+	p.json(w, map[string]any{"access_token": "access-token-of-the-provider", "token_type": "Bearer",
+		"id_token": p.sign(claims)})
 }
 
 // sign makes a token.

@@ -27,12 +27,14 @@ import (
 
 // Options of the service. Field names in errors are those of the flags.
 type Options struct {
-	Addr           string   // where API, agents and forwarders connect; host:port
-	BaseURL        string   // how clients reach the API; "" = https://<host name>:<port of Addr>
-	TunnelURL      string   // how agents and forwarders reach the service, when that differs from BaseURL
-	DataDir        string   // database, authority, lock
-	DatabaseURL    string   // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
-	SecretKeyFile  string   // the key that seals what is secret in the store; "" = a file in DataDir, which is made when it is missing
+	Addr        string // where API, agents and forwarders connect; host:port
+	BaseURL     string // how clients reach the API; "" = https://<host name>:<port of Addr>
+	TunnelURL   string // how agents and forwarders reach the service, when that differs from BaseURL
+	DataDir     string // database, authority, lock
+	DatabaseURL string // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	// the key that seals what is secret in the store; "" = a file in DataDir, which is made when it is
+	// missing
+	SecretKeyFile  string
 	TLSCert        string   // PEM files; both or none
 	TLSKey         string   //
 	TLSNames       []string // further names and addresses for the service's own certificate
@@ -40,14 +42,18 @@ type Options struct {
 	MetricsAddr    string   // health and metrics; "" = none
 	HealthAddr     string   // health alone, for probes that may not see metrics; "" = none
 	MetricsSeries  int      // endpoints, and backends, that have metrics of their own
-	LoginAllow     []string // networks and addresses that identity providers may be in although they are private, loopback or the like
-	StaticAllow    []string // networks and addresses that static backends may lie in although they are private, loopback or the like
-	DrainTimeout   time.Duration
-	EndpointGrace  time.Duration
-	KeepOperators  time.Duration // how long operators are kept after they were last seen; 0 = for ever
-	KeepUsers      time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
-	GeoIP          []string      // database files that say where addresses are; empty = nobody knows
-	Public         PublicOptions
+	// networks and addresses that identity providers may be in although they are private, loopback or
+	// the like
+	LoginAllow []string
+	// networks and addresses that static backends may lie in although they are private, loopback or
+	// the like
+	StaticAllow   []string
+	DrainTimeout  time.Duration
+	EndpointGrace time.Duration
+	KeepOperators time.Duration // how long operators are kept after they were last seen; 0 = for ever
+	KeepUsers     time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
+	GeoIP         []string      // database files that say where addresses are; empty = nobody knows
+	Public        PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
 	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
@@ -69,8 +75,11 @@ type Options struct {
 	forgetEvery  time.Duration      // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
 	maxStrangers int                // connections of one client without a credential; 0 = the default; tests lower it
 
-	sessionSweep time.Duration                       // how often sessions of people are looked after; 0 = the default; tests change it
-	loginStore   func(account.Logins) account.Logins // stands between login actions and the store; nil = nothing does; tests look at what is between two steps
+	// how often sessions of people are looked after; 0 = the default; tests change it
+	sessionSweep time.Duration
+	// stands between login actions and the store; nil = nothing does; tests look at what is between
+	// two steps
+	loginStore func(account.Logins) account.Logins
 }
 
 // Addresses are those of the listeners.
@@ -104,13 +113,14 @@ func (o *Options) Validate() error {
 		note(checkListen("--health-addr", o.HealthAddr))
 	}
 	if o.MetricsSeries < 0 || o.MetricsSeries > maxSeries {
-		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries), fmt.Sprintf("must lie between 0 and %d", maxSeries)))
+		note(account.Invalid("--metrics-series", strconv.Itoa(o.MetricsSeries),
+			fmt.Sprintf("must lie between 0 and %d", maxSeries)))
 	}
 	_, err := backend.ParseAllow("--static-allow", o.StaticAllow)
 	note(err)
 	_, err = backend.ParseAllow("--login-allow", o.LoginAllow)
 	note(err)
-	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // not a number neither
+	if !(o.AccessLogSample >= 0 && o.AccessLogSample <= 1) { // also rejects NaN
 		note(account.Invalid("--access-log-sample", fmt.Sprint(o.AccessLogSample), "must lie between 0 and 1"))
 	}
 	note(checkOwnURL("--base-url", o.BaseURL))
@@ -122,20 +132,11 @@ func (o *Options) Validate() error {
 		note(store.CheckDatabaseURL(o.DatabaseURL))
 	}
 	if o.DatabaseURL != "" && o.SecretKeyFile == "" {
-		note(account.Invalid("--secret-key-file", "", fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
-			"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize, seal.KeySize)))
+		note(account.Invalid("--secret-key-file", "",
+			fmt.Sprintf("is required with PostgreSQL, and belongs into the backup of the database: "+
+				"give a file with %d hexadecimal digits, which `openssl rand -hex %d` makes", 2*seal.KeySize, seal.KeySize)))
 	}
-	if (o.TLSCert == "") != (o.TLSKey == "") {
-		note(account.Invalid("--tls-cert", o.TLSCert, "give --tls-cert and --tls-key together, or neither"))
-	}
-	if o.TLSCert != "" && len(o.TLSNames) > 0 {
-		note(account.Invalid("--tls-san", strings.Join(o.TLSNames, ","), "only for the service's own certificate; leave it out with --tls-cert"))
-	}
-	for _, name := range o.TLSNames {
-		if !validName(name) {
-			note(account.Invalid("--tls-san", name, "must be a host name or an IP address"))
-		}
-	}
+	o.validateTLS(note)
 	for _, name := range o.VersionHeaders {
 		if !httpguts.ValidHeaderFieldName(name) || slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)) {
 			note(account.Invalid("--version-header", name, "must be the name of an HTTP header that has no other meaning"))
@@ -152,6 +153,22 @@ func (o *Options) Validate() error {
 	return nil
 }
 
+// validateTLS checks the options of the certificate of the service's own listener.
+func (o *Options) validateTLS(note func(error)) {
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		note(account.Invalid("--tls-cert", o.TLSCert, "give --tls-cert and --tls-key together, or neither"))
+	}
+	if o.TLSCert != "" && len(o.TLSNames) > 0 {
+		note(account.Invalid("--tls-san", strings.Join(o.TLSNames, ","),
+			"only for the service's own certificate; leave it out with --tls-cert"))
+	}
+	for _, name := range o.TLSNames {
+		if !validName(name) {
+			note(account.Invalid("--tls-san", name, "must be a host name or an IP address"))
+		}
+	}
+}
+
 // checkRetention checks how long something is kept; 0 is for ever.
 func checkRetention(field string, d time.Duration) error {
 	if d == 0 {
@@ -160,7 +177,6 @@ func checkRetention(field string, d time.Duration) error {
 	return checkDuration(field, d, minRetention, maxRetention)
 }
 
-// secretKeyFile is the file in the data directory that holds the key when no other is given.
 // diskFull explains an error of the start that DiskFull knows.
 func (o *Options) diskFull(err error) error {
 	holds := "data directory " + o.DataDir
@@ -171,6 +187,7 @@ func (o *Options) diskFull(err error) error {
 		"and start again: %w", holds, err)
 }
 
+// secretKeyFile is the file in the data directory that holds the key when no other is given.
 const secretKeyFile = "secret.key"
 
 func (o *Options) secretKey() (*seal.Key, error) {
@@ -216,7 +233,8 @@ func checkOwnURL(field, raw string) error {
 	return err
 }
 
-// validName says whether s can stand in a certificate as host name or IP address. A leading "*." is a wildcard.
+// validName says whether s can stand in a certificate as host name or IP address. A leading "*." is
+// a wildcard.
 func validName(s string) bool {
 	if net.ParseIP(s) != nil {
 		return true
@@ -238,7 +256,8 @@ func validName(s string) bool {
 	return true
 }
 
-// baseURL returns the URL of the API, from the option or from the host's name and the port that is listened on.
+// baseURL returns the URL of the API, from the option or from the host's name and the port that is
+// listened on.
 func (o *Options) baseURL(listening net.Addr) (*url.URL, error) {
 	if o.BaseURL != "" {
 		return account.ParseServerURL("--base-url", o.BaseURL)

@@ -14,7 +14,8 @@ import (
 // noRules is the digest of every document without a rule.
 const noRules = "no rules"
 
-// compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know of it. It is an account.PolicyChecker.
+// compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know
+// of it. It is an account.PolicyChecker.
 func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding, CheckLogin: checkLogin})
 	if err != nil {
@@ -27,8 +28,8 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 	return facts, nil
 }
 
-// checkLogin finds mistakes in login actions that would otherwise show at the first login. What is kept already is not checked: a certificate that
-// expires there must not take the endpoint along.
+// checkLogin finds mistakes in login actions that would otherwise show at the first login. What is
+// kept already is not checked: a certificate that expires there must not take the endpoint along.
 func checkLogin(c *trafficpolicy.LoginConfig) error {
 	if c.Kind == trafficpolicy.LoginSAML {
 		return saml.Check(c, time.Now())

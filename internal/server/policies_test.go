@@ -14,7 +14,8 @@ import (
 func TestAPolicyWithoutRulesHasADigest(t *testing.T) {
 	t.Parallel()
 	digests := map[string]string{}
-	for _, text := range []string{"{}", "# nothing yet\n", `{"on_http_request":[]}`, "on_http_request: [{actions: [{type: deny}]}]"} {
+	for _, text := range []string{"{}", "# nothing yet\n", `{"on_http_request":[]}`,
+		"on_http_request: [{actions: [{type: deny}]}]"} {
 		facts, err := compilePolicy(text, "http", "kubernetes")
 		if err != nil || facts.Digest == "" {
 			t.Errorf("%q: digest %q, %v", text, facts.Digest, err)
@@ -40,11 +41,13 @@ func TestAPolicyWithMetadataOfNobodyIsRefused(t *testing.T) {
 	}
 }
 
-// A static backend to which the server would never connect is refused when it is made, with the flag that permits it.
+// A static backend to which the server would never connect is refused when it is made, with the
+// flag that permits it.
 func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(o *Options) { o.StaticAllow = []string{"10.1.0.0/16"} })
-	for address, want := range map[string]int{"10.0.0.1:80": 400, "localhost:80": 400, "10.1.2.3:80": 201, "db.example.com:5432": 201} {
+	for address, want := range map[string]int{"10.0.0.1:80": 400, "localhost:80": 400, "10.1.2.3:80": 201,
+		"db.example.com:5432": 201} {
 		var answer struct {
 			ID     string
 			Errors []account.FieldError
@@ -53,10 +56,12 @@ func TestServer_RefusesForbiddenStaticAddress(t *testing.T) {
 			t.Errorf("%s: %d", address, status)
 		}
 		switch {
-		case want == 400 && (len(answer.Errors) != 1 || answer.Errors[0].Field != "address" || !strings.Contains(answer.Errors[0].Rule, "--static-allow can permit it")):
+		case want == 400 && (len(answer.Errors) != 1 || answer.Errors[0].Field != "address" ||
+			!strings.Contains(answer.Errors[0].Rule, "--static-allow can permit it")):
 			t.Errorf("%s: %+v", address, answer)
 		case want == 201:
-			if status := r.api("PATCH", "/backends/static/"+answer.ID, map[string]any{"address": "127.0.0.1:1"}, nil); status != 400 {
+			if status := r.api("PATCH", "/backends/static/"+answer.ID, map[string]any{"address": "127.0.0.1:1"},
+				nil); status != 400 {
 				t.Errorf("a change of %s: %d", address, status)
 			}
 		}

@@ -51,7 +51,8 @@ func (a *tenant) cloud(binding, url, policy, backendID string) tunnel.Bound {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	e := account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme, Host: u.Host, Port: u.Port,
+	e := account.Endpoint{AccountID: a.account, URL: u.String(), Bindings: []string{binding}, Scheme: u.Scheme,
+		Host: u.Host, Port: u.Port,
 		Type: account.TypeCloud, TrafficPolicy: policy, BackendID: backendID}
 	made, err := a.store.CreateEndpoint(within(a.t), e, a.facts(policy, u.Scheme, binding))
 	if err != nil {
@@ -94,7 +95,8 @@ func (a *tenant) backend(b account.Backend) string {
 }
 
 func (a *tenant) answer(status int, body string) string {
-	return a.backend(account.Backend{Kind: account.BackendHTTPResponse, Response: &account.HTTPResponse{StatusCode: status, Body: body, Headers: map[string]string{"X-Canned": "yes"}}})
+	return a.backend(account.Backend{Kind: account.BackendHTTPResponse,
+		Response: &account.HTTPResponse{StatusCode: status, Body: body, Headers: map[string]string{"X-Canned": "yes"}}})
 }
 
 func (a *tenant) static(address string) string {
@@ -140,7 +142,8 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 	r := start(t)
 	f, a := r.forwarder(), r.tenant()
 	up := names(t, "up")
-	agent := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1", TrafficPolicy: onlyShop}, toUpstream(up.Listener.Addr().String()))
+	agent := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1",
+		TrafficPolicy: onlyShop}, toUpstream(up.Listener.Addr().String()))
 	bound := receive(t, agent.bound, "bind")
 	cloud := a.cloud(account.BindingKubernetes, "http://cloud.demo", onlyShop, a.answer(200, "canned"))
 	tcpRule := strings.Replace(onlyShop, "on_http_request", "on_tcp_connect", 1)
@@ -154,8 +157,9 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 		pod   *tunnel.PodIdentity
 		admit bool
 	}{
-		"the pod": {pod("shop"), true}, "another": {pod("evil"), false}, "an unknown": {nil, false}, "one without a namespace": {pod(""), false},
-		"one whose name is cut": {pod("shop" + strings.Repeat("x", 300)), false},
+		"the pod": {pod("shop"), true}, "another": {pod("evil"), false}, "an unknown": {nil, false},
+		"one without a namespace": {pod(""), false},
+		"one whose name is cut":   {pod("shop" + strings.Repeat("x", 300)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ask := func(b tunnel.Bound) (int, string) {
@@ -169,7 +173,8 @@ func TestAPolicyThatAdmitsOnePodDeniesAllOthersAndTheUnknown(t *testing.T) {
 					}
 					return 200, string(got)
 				}
-				_, _ = io.WriteString(st, "GET / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Pod-Namespace: shop\r\nConnection: close\r\n\r\n")
+				_, _ = io.WriteString(st,
+					"GET / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-Pod-Namespace: shop\r\nConnection: close\r\n\r\n")
 				answer := text(t, st)
 				status := 0
 				_, _ = fmt.Sscanf(answer, "HTTP/1.1 %d", &status)
@@ -195,11 +200,13 @@ func TestADevelopersTokenCannotPoseAsAForwarder(t *testing.T) {
 		t.Fatal(err)
 	}
 	posing := r.forwarderOf(secret, r.operator)
-	if err := receive(t, posing.ended, "end of the session"); err == nil || !strings.Contains(err.Error(), "connect rule") {
+	if err := receive(t, posing.ended, "end of the session"); err == nil ||
+		!strings.Contains(err.Error(), "connect rule") {
 		t.Errorf("a session that poses as a forwarder ended with %v", err)
 	}
 	// And as an agent it opens no streams, whatever pod it says it is.
-	ag := r.agentWith(secret, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1", TrafficPolicy: onlyShop}, refuses)
+	ag := r.agentWith(secret, tunnel.Bind{URL: "http://hello.demo", UpstreamProtocol: "http1", TrafficPolicy: onlyShop},
+		refuses)
 	bound := receive(t, ag.bound, "bind")
 	s, err := ag.Wait(within(t))
 	if err != nil {
@@ -224,8 +231,11 @@ func TestIdentityHeadersAreOnlyTheEdges(t *testing.T) {
 		got <- r
 	})
 	st := p.forwarder.open(headerOf(t, p.bound))
-	_, _ = io.WriteString(st, "POST / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-User: a\r\nfairlead_user: b\r\nFAIRLEAD-User_Email: c\r\nFairleading: kept\r\n"+
-		"Trailer: Fairlead-User, X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nFairlead-User: d\r\nFairlead_email: e\r\nX-Sum: 1\r\n\r\n")
+	_, _ = io.WriteString(st,
+		"POST / HTTP/1.1\r\nHost: hello.demo\r\nFairlead-User: a\r\nfairlead_user: b\r\nFAIRLEAD-User_Email: "+
+			"c\r\nFairleading: kept\r\n"+
+			"Trailer: Fairlead-User, X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nFairlead-User: "+
+			"d\r\nFairlead_email: e\r\nX-Sum: 1\r\n\r\n")
 	r := receive(t, got, "request")
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name := range h {
@@ -284,11 +294,13 @@ func TestEightInternalEndpointsInARowAndNotNine(t *testing.T) {
 	r := start(t)
 	f, a := r.forwarder(), r.tenant()
 	forward := func(to string) string {
-		return "on_http_request: [{actions: [{type: add-headers, config: {headers: {X-Hop: 'yes'}}}, {type: forward-internal, config: {url: '" + to + "'}}]}]"
+		return "on_http_request: [{actions: [{type: add-headers, config: {headers: {X-Hop: 'yes'}}}, {type: " +
+			"forward-internal, config: {url: '" + to + "'}}]}]"
 	}
 	hop := func(n int) string { return fmt.Sprintf("http://hop%d.internal", n) }
 	up := names(t, "end")
-	last := r.agentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: hop(8), UpstreamProtocol: "http1"}, toUpstream(up.Listener.Addr().String()))
+	last := r.agentWith(r.authtoken, tunnel.Bind{Binding: account.BindingInternal, URL: hop(8), UpstreamProtocol: "http1"},
+		toUpstream(up.Listener.Addr().String()))
 	receive(t, last.bound, "bind of the last")
 	for n := range 8 {
 		a.cloud(account.BindingInternal, hop(n), forward(hop(n+1)), "")
@@ -323,14 +335,17 @@ func TestThePolicyOfAnInternalEndpointRunsTooAndItsAccountIsItsOwn(t *testing.T)
 	}
 	stranger := &tenant{t, a.store, other.ID}
 	stranger.cloud(account.BindingInternal, "http://theirs.internal", "", stranger.answer(200, "theirs"))
-	a.cloud(account.BindingInternal, "http://ours.internal", "on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'internal says no'}}]}]", "")
+	a.cloud(account.BindingInternal, "http://ours.internal",
+		"on_http_request: [{actions: [{type: custom-response, config: {status_code: 418, body: 'internal says no'}}]}]", "")
 	to := func(name string) string {
 		return "on_http_request: [{actions: [{type: forward-internal, config: {url: 'http://" + name + ".internal'}}]}]"
 	}
-	if status, body := f.get(a.cloud(account.BindingKubernetes, "http://one.demo", to("ours"), "")); status != 418 || body != "internal says no" {
+	if status, body := f.get(a.cloud(account.BindingKubernetes, "http://one.demo", to("ours"), "")); status != 418 ||
+		body != "internal says no" {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := f.get(a.cloud(account.BindingKubernetes, "http://two.demo", to("theirs"), "")); status != 503 || !strings.Contains(body, string(account.CodeNoInternal)) {
+	if status, body := f.get(a.cloud(account.BindingKubernetes, "http://two.demo", to("theirs"), "")); status != 503 ||
+		!strings.Contains(body, string(account.CodeNoInternal)) {
 		t.Errorf("another account's internal endpoint: %d %s", status, body)
 	}
 }
@@ -341,7 +356,8 @@ func TestAReplacedPolicyHoldsForTheWholePool(t *testing.T) {
 	f := r.forwarder()
 	serve := toUpstream(names(t, "up").Listener.Addr().String())
 	bind := func(name, policy string, replace bool) tunnel.Bound {
-		b := tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true, UpstreamProtocol: "http1", TrafficPolicy: policy, ReplacePoolPolicy: replace}
+		b := tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true, UpstreamProtocol: "http1",
+			TrafficPolicy: policy, ReplacePoolPolicy: replace}
 		return receive(t, r.agentWith(r.authtoken, b, serve).bound, "bind of "+name)
 	}
 	first := bind("a", "", false)
@@ -367,14 +383,17 @@ func TestATCPConnectionIsForwardedToInternalEndpoints(t *testing.T) {
 		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
 	receive(t, last.bound, "bind of the internal endpoint")
 	a.cloud(account.BindingInternal, "tcp://hop.internal:1", forward("tcp://db.internal:5432"), "")
-	st := f.open(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", forward("tcp://hop.internal:1"), "")))
+	st := f.open(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://cloud.demo:5432", forward("tcp://hop.internal:1"),
+		"")))
 	_, _ = io.WriteString(st, "through two")
 	_ = st.CloseWrite()
 	if got := text(t, st); got != "through two" {
 		t.Errorf("came back: %q", got)
 	}
 	a.cloud(account.BindingInternal, "tcp://circle.internal:1", forward("tcp://circle.internal:1"), "")
-	if got := f.refusal(headerOf(t, a.cloud(account.BindingKubernetes, "tcp://circle.demo:1", forward("tcp://circle.internal:1"), ""))); got != tunnel.RefusedOffline {
+	if got := f.refusal(headerOf(t,
+		a.cloud(account.BindingKubernetes, "tcp://circle.demo:1", forward("tcp://circle.internal:1"), ""))); got !=
+		tunnel.RefusedOffline {
 		t.Errorf("a circle: %v", got)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then repeats what it gets. It serves its own endpoint
-// only, as an agent does.
+// tcpMember joins the pool of tcp://db.demo:5432. Its upstream says the member's name, and then
+// repeats what it gets. It serves its own endpoint only, as an agent does.
 func (r *running) tcpMember(token, name string) (*agent, tunnel.Bound) {
 	r.t.Helper()
 	upstream := tcpServer(r.t, func(c *net.TCPConn) {
@@ -29,15 +29,16 @@ func (r *running) tcpMember(token, name string) (*agent, tunnel.Bound) {
 	})
 	relayed := toUpstream(upstream)
 	own := make(chan string, 1)
-	a := r.agentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true}, func(ctx context.Context, st *tunnel.Stream) {
-		id := <-own
-		own <- id
-		if st.Header().EndpointID != id {
-			_ = st.Refuse(tunnel.RefusedUnknownEndpoint)
-			return
-		}
-		relayed(ctx, st)
-	})
+	a := r.agentWith(token, tunnel.Bind{URL: "tcp://db.demo:5432", Name: name, PoolingEnabled: true},
+		func(ctx context.Context, st *tunnel.Stream) {
+			id := <-own
+			own <- id
+			if st.Header().EndpointID != id {
+				_ = st.Refuse(tunnel.RefusedUnknownEndpoint)
+				return
+			}
+			relayed(ctx, st)
+		})
 	bound := receive(r.t, a.bound, "bind of "+name)
 	own <- bound.EndpointID
 	return a, bound
@@ -100,7 +101,9 @@ func TestLongConnectionsSpreadEvenlyOverAPool(t *testing.T) {
 			t.Fatalf("the end of a connection: %q %v", rest, err)
 		}
 	}
-	until(t, "the ended connections are not counted any more", func() bool { return strings.Contains(r.metrics(), "\nfairlead_server_connections 14\n") })
+	until(t, "the ended connections are not counted any more", func() bool {
+		return strings.Contains(r.metrics(), "\nfairlead_server_connections 14\n")
+	})
 	if got, _ := f.spread(4, same(headers[0])); !maps.Equal(got, map[string]int{"b": 4}) {
 		t.Errorf("after four of b have ended, the next went to %v", got)
 	}
@@ -140,8 +143,11 @@ func TestAMemberThatDiesTakesItsOwnConnectionsOnly(t *testing.T) {
 			t.Errorf("a connection of the dead member ended cleanly after %q", rest)
 		}
 	}
-	until(t, "the dead member is offline", func() bool { return r.endpoint(bound.EndpointID).Status == account.StatusOffline })
-	if got, _ := f.spread(5, same(headerOf(t, bound))); !maps.Equal(got, map[string]int{"b": 5}) { // named by the one that is gone
+	until(t, "the dead member is offline", func() bool {
+		return r.endpoint(bound.EndpointID).Status == account.StatusOffline
+	})
+	// named by the one that is gone
+	if got, _ := f.spread(5, same(headerOf(t, bound))); !maps.Equal(got, map[string]int{"b": 5}) {
 		t.Errorf("new connections went to %v", got)
 	}
 	for _, st := range streams["b"] {
@@ -174,7 +180,8 @@ func TestAMemberThatStopsGetsNothingNew(t *testing.T) {
 	}
 	whole := headerOf(t, first)
 	whole.Scheme = "tcp"
-	if got, _ := f.spread(3, same(whole)); !maps.Equal(got, map[string]int{"b": 3}) { // forwarders name the first until they hear of its end
+	// forwarders name the first until they hear of its end
+	if got, _ := f.spread(3, same(whole)); !maps.Equal(got, map[string]int{"b": 3}) {
 		t.Errorf("by the id of the one that is gone, connections went to %v", got)
 	}
 	if !echoes(held) {
@@ -182,7 +189,8 @@ func TestAMemberThatStopsGetsNothingNew(t *testing.T) {
 	}
 	other, wrong := whole, whole
 	other.Host, wrong.Scheme = "other.demo", "http"
-	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": headerOf(t, first), "with another host": other, "with another scheme": wrong} {
+	for what, h := range map[string]tunnel.OpenHeader{"without a scheme": headerOf(t, first), "with another host": other,
+		"with another scheme": wrong} {
 		if got := f.refusal(h); got != tunnel.RefusedOffline {
 			t.Errorf("an id that is gone, %s: %v", what, got)
 		}
@@ -225,7 +233,8 @@ func TestPoolsOfTwoAccountsNeverMix(t *testing.T) {
 	}
 	foreign := headerOf(t, ours)
 	foreign.Scheme = "tcp"
-	if got, _ := theirForwarder.spread(2, same(foreign)); !maps.Equal(got, map[string]int{"x": 2}) { // their URL, whatever the id
+	// their URL, whatever the id
+	if got, _ := theirForwarder.spread(2, same(foreign)); !maps.Equal(got, map[string]int{"x": 2}) {
 		t.Errorf("our id and their URL led to %v", got)
 	}
 }
@@ -244,7 +253,8 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 			_, _ = fmt.Fprintf(w, "%s %s", name, q.Host)
 		}))
 		t.Cleanup(srv.Close)
-		a := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true, UpstreamProtocol: "http1", HostMode: hostMode},
+		a := r.agentWith(r.authtoken, tunnel.Bind{URL: "http://hello.demo", Name: name, PoolingEnabled: true,
+			UpstreamProtocol: "http1", HostMode: hostMode},
 			toUpstream(srv.Listener.Addr().String()))
 		return a, receive(t, a.bound, "bind of "+name)
 	}
@@ -259,7 +269,8 @@ func TestEachRequestGoesToTheMemberWithTheFewest(t *testing.T) {
 		}
 		return got
 	}
-	// One connection of the pod's; its requests take turns, each with the attributes of the member that serves it.
+	// One connection of the pod's; its requests take turns, each with the attributes of the member
+	// that serves it.
 	if got := ask(6); !maps.Equal(got, map[string]int{"a hello.demo": 3, "b b.example": 3}) {
 		t.Errorf("six requests in turn: %v", got)
 	}

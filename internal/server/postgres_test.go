@@ -37,7 +37,9 @@ func (r *running) statuses() map[string]string {
 // unavailable checks that reads and writes are answered with 503.
 func (r *running) unavailable() {
 	r.t.Helper()
-	for _, c := range []struct{ method, path string }{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
+	for _, c := range []struct {
+		method, path string
+	}{{"GET", "/endpoints"}, {"GET", "/endpoints/ep-none"}, {"POST", "/api_keys"}} {
 		var answer struct {
 			ErrorCode account.Code `json:"error_code"`
 		}
@@ -45,7 +47,8 @@ func (r *running) unavailable() {
 		if c.method == "POST" {
 			body = map[string]string{}
 		}
-		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable || answer.ErrorCode != account.CodeUnavailable {
+		if status := r.api(c.method, c.path, body, &answer); status != http.StatusServiceUnavailable ||
+			answer.ErrorCode != account.CodeUnavailable {
 			r.t.Errorf("%s %s without a database: %d %s", c.method, c.path, status, answer.ErrorCode)
 		}
 	}
@@ -68,7 +71,8 @@ func (r *running) deleteNewestToken() {
 	}
 }
 
-// TestLostDatabaseIsA503AndComesBack stops PostgreSQL under a running service. Sessions live on; what ended meanwhile is offline afterwards.
+// TestLostDatabaseIsA503AndComesBack stops PostgreSQL under a running service. Sessions live on;
+// what ended meanwhile is offline afterwards.
 func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	t.Parallel()
 	postgres, err := postgrestest.Start("fsync=off")
@@ -101,17 +105,23 @@ func TestLostDatabaseIsA503AndComesBack(t *testing.T) {
 	if err := postgres.Up(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the API answers, and knows who left", func() bool { return r.statuses()["http://leaves.demo"] == account.StatusOffline })
+	until(t, "the API answers, and knows who left", func() bool {
+		return r.statuses()["http://leaves.demo"] == account.StatusOffline
+	})
 	if got := r.statuses()["http://stays.demo"]; got != account.StatusOnline {
 		t.Errorf("the endpoint of the agent that stayed is %q", got)
 	}
 	if len(stays.bound) != 0 {
 		t.Error("the agent that stayed had to bind again")
 	}
-	until(t, "writes go on", func() bool { return r.api("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated })
+	until(t, "writes go on", func() bool {
+		return r.api("POST", "/api_keys", map[string]string{}, nil) == http.StatusCreated
+	})
 
 	r.deleteNewestToken()
-	until(t, "the session of a deleted token ends", func() bool { return r.statuses()["http://stays.demo"] == account.StatusOffline })
+	until(t, "the session of a deleted token ends", func() bool {
+		return r.statuses()["http://stays.demo"] == account.StatusOffline
+	})
 	if log := r.log.String(); strings.Contains(log, "hunter2-word") || !strings.Contains(log, "postgres://fairlead@") {
 		t.Error("the log has the database's password, or does not name the database")
 	}

@@ -20,12 +20,14 @@ import (
 
 // PublicOptions are those of the public edge. Without an address there is none.
 type PublicOptions struct {
-	HTTPAddr, HTTPSAddr string   // host:port; "" = none
-	TLSCerts, TLSKeys   []string // PEM files, one key for each certificate in their order; or directories among TLSCerts, without a key
-	ProxyProtocol       bool     // TrustedProxies begin connections with its header
-	TrustedProxies      []string // addresses, or networks as CIDRs; of the API's listener, too
-	MaxConns            int      // connections; 0 = the default
-	MaxConnsPerClient   int      // of one IPv4 address or IPv6 /64; 0 = the default
+	HTTPAddr, HTTPSAddr string // host:port; "" = none
+	// PEM files, one key for each certificate in their order; or directories among TLSCerts, without a
+	// key
+	TLSCerts, TLSKeys []string
+	ProxyProtocol     bool     // TrustedProxies begin connections with its header
+	TrustedProxies    []string // addresses, or networks as CIDRs; of the API's listener, too
+	MaxConns          int      // connections; 0 = the default
+	MaxConnsPerClient int      // of one IPv4 address or IPv6 /64; 0 = the default
 }
 
 func (o *PublicOptions) on() bool { return o.HTTPAddr != "" || o.HTTPSAddr != "" }
@@ -41,7 +43,8 @@ func (o *PublicOptions) validate(note func(error)) {
 	note(err)
 	switch {
 	case o.HTTPSAddr != "" && len(o.TLSCerts) == 0:
-		note(account.Invalid("--public-https-addr", o.HTTPSAddr, "needs certificates: give --public-tls-cert and --public-tls-key; there is no self-signed one for the public"))
+		note(account.Invalid("--public-https-addr", o.HTTPSAddr,
+			"needs certificates: give --public-tls-cert and --public-tls-key; there is no self-signed one for the public"))
 	case o.HTTPSAddr == "" && len(o.TLSCerts) > 0:
 		note(account.Invalid("--public-tls-cert", strings.Join(o.TLSCerts, ","), "goes with --public-https-addr"))
 	}
@@ -53,7 +56,8 @@ func (o *PublicOptions) validate(note func(error)) {
 	if !o.on() && o.ProxyProtocol {
 		note(account.Invalid("--proxy-protocol", "true", "goes with --public-http-addr or --public-https-addr"))
 	}
-	for flag, n := range map[string]int{"--public-max-connections": o.MaxConns, "--public-max-connections-per-client": o.MaxConnsPerClient} {
+	for flag, n := range map[string]int{"--public-max-connections": o.MaxConns,
+		"--public-max-connections-per-client": o.MaxConnsPerClient} {
 		if n < 0 {
 			note(account.Invalid(flag, strconv.Itoa(n), "must be a number from 1, or 0 for the default"))
 		}
@@ -70,7 +74,8 @@ func (o *PublicOptions) certFiles() ([]public.CertFiles, error) {
 			continue
 		}
 		if len(keys) == 0 {
-			return nil, account.Invalid("--public-tls-cert", cert, "give a --public-tls-key for each certificate file, in the same order; a directory needs none")
+			return nil, account.Invalid("--public-tls-cert", cert,
+				"give a --public-tls-key for each certificate file, in the same order; a directory needs none")
 		}
 		files, keys = append(files, public.CertFiles{Cert: cert, Key: keys[0]}), keys[1:]
 	}
@@ -90,7 +95,8 @@ func (o *PublicOptions) trusted() ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, account.Invalid("--trusted-proxies", account.Shorten(text), "must be an IP address, or a network such as 10.0.0.0/8 or fd00::/8")
+			return nil, account.Invalid("--trusted-proxies", account.Shorten(text),
+				"must be an IP address, or a network such as 10.0.0.0/8 or fd00::/8")
 		}
 		all = append(all, p.Masked())
 	}
@@ -149,28 +155,33 @@ func (s *service) wirePublic() {
 		Page: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
 			edge.Page(w, r, code.Status(), code, msg)
 		},
-		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient, Logger: s.log,
+		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient,
+		Logger: s.log,
 	})
 	s.meter.watchPublic(s.public.Stats)
 }
 
-// bound warns of an endpoint that an agent has bound, and that browsers cannot reach: their handshake fails, of which nobody else would be told.
+// bound warns of an endpoint that an agent has bound, and that browsers cannot reach: their
+// handshake fails, of which nobody else would be told.
 func (s *service) bound(ep *account.Endpoint) {
 	if ep.Bindings[0] != account.BindingPublic || ep.Scheme != "https" {
 		return
 	}
 	switch {
 	case s.publicCerts == nil && s.opt.Public.HTTPSAddr == "":
-		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr", "url", ep.URL, "endpoint", ep.ID)
+		s.log.Warn("a public https endpoint is bound, and there is no listener for it: set --public-https-addr", "url",
+			ep.URL, "endpoint", ep.ID)
 	case s.publicCerts != nil && !s.publicCerts.Covers(ep.Host):
-		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert", "url", ep.URL, "endpoint", ep.ID)
+		s.log.Warn("a public https endpoint is bound, and no certificate covers it: give one with --public-tls-cert", "url",
+			ep.URL, "endpoint", ep.ID)
 	}
 }
 
 // servePublic hands a request of a public client to the edge.
 func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
 	s.edge.ServeHTTP(w, r, ep, edge.Origin{
-		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true, Sever: c.Sever, Geo: s.geoOf(c.Addr.Addr()),
+		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
+		Sever: c.Sever, Geo: s.geoOf(c.Addr.Addr()),
 	})
 }
 
@@ -185,7 +196,8 @@ func (s *service) startPublic(serving context.Context) {
 	s.public.Start(serving)
 }
 
-// stopPublic ends what the drain has left. It closes the listeners last, so that clients are served as long as somebody can serve them.
+// stopPublic ends what the drain has left. It closes the listeners last, so that clients are served
+// as long as somebody can serve them.
 func (s *service) stopPublic(ctx context.Context) {
 	if s.public == nil {
 		return

@@ -5,19 +5,11 @@ package server
 
 import (
 	"bufio"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,113 +18,6 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
-
-// public is a service with a public edge, whose account is granted *.example.com.
-type publicWorld struct {
-	*running
-	roots   *x509.CertPool
-	account string
-}
-
-func startPublic(t *testing.T, change ...func(*Options)) *publicWorld {
-	t.Helper()
-	dir := t.TempDir()
-	w := &publicWorld{roots: issue(t, dir, "*.example.com")}
-	w.running = start(t, append([]func(*Options){func(o *Options) {
-		o.Public = PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{filepath.Join(dir, "tls.crt")}, TLSKeys: []string{filepath.Join(dir, "tls.key")}}
-		o.BaseURL = "https://api.example.com:8443"
-	}}, change...)...)
-	st := w.admin()
-	accounts, err := st.ListAccounts(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.account = accounts[0].ID
-	if _, err := st.GrantDomain(within(t), w.account, "*.example.com"); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// issue writes tls.crt and tls.key for the names.
-func issue(t *testing.T, dir string, names ...string) *x509.CertPool {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: der}, "tls.key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return pool
-}
-
-// browser resolves every host to the public edge.
-func (w *publicWorld) browser() *http.Client {
-	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: w.roots},
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			to := w.at.HTTP
-			if strings.HasSuffix(addr, ":443") {
-				to = w.at.HTTPS
-			}
-			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
-		}}
-	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
-
-// page asks for a URL.
-func (w *publicWorld) page(url string) (status int, body string) {
-	w.t.Helper()
-	res, err := w.browser().Get(url)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	return res.StatusCode, text(w.t, res.Body)
-}
-
-// bind is an agent with the binding that serves the handler.
-func (w *publicWorld) bind(binding, url string, h http.HandlerFunc) tunnel.Bound {
-	w.t.Helper()
-	a := w.agent(tunnel.Bind{URL: url, Binding: binding, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}, serve(w.t, h))
-	return receive(w.t, a.bound, "bind")
-}
-
-func serve(t *testing.T, h http.HandlerFunc) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: h}
-	go func() { _ = srv.Serve(l) }()
-	t.Cleanup(func() { _ = srv.Close() })
-	return l.Addr().String()
-}
-
-func hello(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	_, _ = io.WriteString(w, r.Host+r.URL.Path+"|"+r.Header.Get("X-Forwarded-For")+"|"+r.Header.Get("X-Forwarded-Proto")+"|"+string(body))
-}
 
 func TestAPublicEndpoint(t *testing.T) {
 	t.Parallel()
@@ -143,7 +28,8 @@ func TestAPublicEndpoint(t *testing.T) {
 	}
 	w.bind("public", "http://plain.example.com", hello)
 	for url, want := range map[string]string{
-		"https://app.example.com/x": "app.example.com/x|127.0.0.1|https|", "http://plain.example.com/y": "plain.example.com/y|127.0.0.1|http|",
+		"https://app.example.com/x":  "app.example.com/x|127.0.0.1|https|",
+		"http://plain.example.com/y": "plain.example.com/y|127.0.0.1|http|",
 	} {
 		if status, body := w.page(url); status != 200 || body != want {
 			t.Errorf("%s: %d %q", url, status, body)
@@ -153,8 +39,11 @@ func TestAPublicEndpoint(t *testing.T) {
 		t.Errorf("http of an https endpoint: %d", status)
 	}
 	_, unknown := w.page("https://nobody.example.com/")
-	for _, url := range []string{"https://api.example.com/", "https://api.example.com/endpoints", "https://plain.example.com/"} { // the API's host; an http endpoint
-		if status, body := w.page(url); status != 404 || body != unknown || !strings.Contains(body, string(account.CodeEndpointUnknown)) {
+	// the API's host; an http endpoint
+	for _, url := range []string{"https://api.example.com/", "https://api.example.com/endpoints",
+		"https://plain.example.com/"} {
+		if status, body := w.page(url); status != 404 || body != unknown ||
+			!strings.Contains(body, string(account.CodeEndpointUnknown)) {
 			t.Errorf("%s: %d %q", url, status, body)
 		}
 	}
@@ -194,13 +83,15 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, buffered)
 	})
-	c, err := tls.Dial("tcp", w.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots, NextProtos: []string{"http/1.1"}})
+	c, err := tls.Dial("tcp", w.at.HTTPS.String(), &tls.Config{ServerName: "app.example.com", RootCAs: w.roots,
+		NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	_, _ = io.WriteString(c, "GET /chat HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.WriteString(c,
+		"GET /chat HTTP/1.1\r\nHost: app.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(c)
 	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != 101 {
 		t.Fatalf("%v %v", res, err)
@@ -216,7 +107,8 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 	}
 	defer res.Body.Close()
 	first := make([]byte, 9)
-	if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != "data: 1\n\n" { // before the second is written
+	// before the second is written
+	if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != "data: 1\n\n" {
 		t.Errorf("%q %v", first, err)
 	}
 	close(more)
@@ -225,12 +117,15 @@ func TestAPublicWebsocketAndStreams(t *testing.T) {
 	}
 }
 
-// TestOnlyTheRightDoorLeadsToABinding: a forwarder reaches kubernetes endpoints, the public edge public ones, and neither internal ones.
+// TestOnlyTheRightDoorLeadsToABinding: a forwarder reaches kubernetes endpoints, the public edge
+// public ones, and neither internal ones.
 func TestOnlyTheRightDoorLeadsToABinding(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	bounds := map[string]tunnel.Bound{
-		"public": w.bind("public", "http://app.example.com", hello), "internal": w.bind("internal", "http://app.internal", hello), "kubernetes": w.bind("kubernetes", "http://app.demo", hello),
+		"public":     w.bind("public", "http://app.example.com", hello),
+		"internal":   w.bind("internal", "http://app.internal", hello),
+		"kubernetes": w.bind("kubernetes", "http://app.demo", hello),
 	}
 	f := w.forwarder()
 	for binding, b := range bounds {
@@ -250,25 +145,29 @@ func TestOnlyTheRightDoorLeadsToABinding(t *testing.T) {
 	var list struct {
 		Endpoints []account.Endpoint `json:"endpoints"`
 	}
-	if w.api("GET", "/endpoints?binding=kubernetes", nil, &list); len(list.Endpoints) != 1 || list.Endpoints[0].ID != bounds["kubernetes"].EndpointID {
+	if w.api("GET", "/endpoints?binding=kubernetes", nil, &list); len(list.Endpoints) != 1 ||
+		list.Endpoints[0].ID != bounds["kubernetes"].EndpointID {
 		t.Errorf("operators see %+v", list.Endpoints)
 	}
-	if w.api("GET", "/endpoints?binding=public&url=http%3A%2F%2Fapp.example.com", nil, &list); len(list.Endpoints) != 1 || list.Endpoints[0].ID != bounds["public"].EndpointID {
+	if w.api("GET", "/endpoints?binding=public&url=http%3A%2F%2Fapp.example.com", nil, &list); len(list.Endpoints) != 1 ||
+		list.Endpoints[0].ID != bounds["public"].EndpointID {
 		t.Errorf("the filter by URL gives %+v", list.Endpoints)
 	}
 }
 
-// TestARevokedDomain: the endpoint is gone for clients, its live connections end, and the agent cannot bind it again until it is granted again.
+// TestARevokedDomain: the endpoint is gone for clients, its live connections end, and the agent
+// cannot bind it again until it is granted again.
 func TestARevokedDomain(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
 	entered, cut := make(chan struct{}), make(chan error, 1)
-	a := w.agent(tunnel.Bind{URL: "https://app.example.com", Binding: "public", UpstreamProtocol: "http1"}, serve(t, func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hang" {
-			close(entered)
-			<-r.Context().Done()
-		}
-	}))
+	a := w.agent(tunnel.Bind{URL: "https://app.example.com", Binding: "public", UpstreamProtocol: "http1"},
+		serve(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/hang" {
+				close(entered)
+				<-r.Context().Done()
+			}
+		}))
 	first := receive(t, a.bound, "bind")
 	go func() {
 		res, err := w.browser().Get("https://app.example.com/hang")
@@ -292,7 +191,8 @@ func TestARevokedDomain(t *testing.T) {
 		ep, err := st.Endpoint(within(t), w.account, first.EndpointID)
 		return err == nil && ep.Status == account.StatusOffline
 	}
-	for status, end := 200, time.Now().Add(patience); status != 404 || !unbound(); status, _ = w.page("https://app.example.com/") {
+	for status, end := 200, time.Now().Add(patience); status != 404 ||
+		!unbound(); status, _ = w.page("https://app.example.com/") {
 		if time.Now().After(end) {
 			t.Fatalf("the endpoint still answers %d, or is bound", status)
 		}
@@ -313,7 +213,8 @@ func TestARevokedDomain(t *testing.T) {
 	}
 }
 
-// TestThePublicEdgeDrains: what is under way is answered, and told to come back over another connection.
+// TestThePublicEdgeDrains: what is under way is answered, and told to come back over another
+// connection.
 func TestThePublicEdgeDrains(t *testing.T) {
 	t.Parallel()
 	w := startPublic(t)
@@ -371,24 +272,31 @@ func TestPublicOptionsThatMakeNoSense(t *testing.T) {
 		o    PublicOptions
 		want string // "" = nothing is wrong
 	}{
-		"none":                     {PublicOptions{}, ""},
-		"http":                     {PublicOptions{HTTPAddr: ":80"}, ""},
-		"https":                    {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert}, TLSKeys: []string{key}}, ""},
-		"a directory":              {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir, cert}, TLSKeys: []string{key}}, ""},
-		"https, no certificate":    {PublicOptions{HTTPSAddr: ":443"}, "--public-tls-cert"},
-		"no key":                   {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert, cert}, TLSKeys: []string{key}}, "--public-tls-key"},
-		"a key for a directory":    {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir}, TLSKeys: []string{key}}, "no --public-tls-cert for it"},
-		"certificates, no https":   {PublicOptions{HTTPAddr: ":80", TLSCerts: []string{cert}, TLSKeys: []string{key}}, "--public-https-addr"},
-		"bad address":              {PublicOptions{HTTPAddr: "80"}, "--public-http-addr"},
-		"bad proxies":              {PublicOptions{HTTPAddr: ":80", TrustedProxies: []string{"10.0.0.0/33"}}, "--trusted-proxies"},
+		"none":  {PublicOptions{}, ""},
+		"http":  {PublicOptions{HTTPAddr: ":80"}, ""},
+		"https": {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert}, TLSKeys: []string{key}}, ""},
+		"a directory": {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir, cert}, TLSKeys: []string{key}},
+			""},
+		"https, no certificate": {PublicOptions{HTTPSAddr: ":443"}, "--public-tls-cert"},
+		"no key": {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{cert, cert}, TLSKeys: []string{key}},
+			"--public-tls-key"},
+		"a key for a directory": {PublicOptions{HTTPSAddr: ":443", TLSCerts: []string{dir}, TLSKeys: []string{key}},
+			"no --public-tls-cert for it"},
+		"certificates, no https": {PublicOptions{HTTPAddr: ":80", TLSCerts: []string{cert}, TLSKeys: []string{key}},
+			"--public-https-addr"},
+		"bad address": {PublicOptions{HTTPAddr: "80"}, "--public-http-addr"},
+		"bad proxies": {PublicOptions{HTTPAddr: ":80", TrustedProxies: []string{"10.0.0.0/33"}},
+			"--trusted-proxies"},
 		"nobody to trust":          {PublicOptions{HTTPAddr: ":80", ProxyProtocol: true}, "--trusted-proxies"},
 		"proxies of the dashboard": {PublicOptions{TrustedProxies: []string{"10.0.0.1", "fd00::/8"}}, ""},
-		"their header, no edge":    {PublicOptions{TrustedProxies: []string{"10.0.0.1"}, ProxyProtocol: true}, "--public-http-addr"},
-		"less than no connection":  {PublicOptions{HTTPAddr: ":80", MaxConns: -1}, "--public-max-connections"},
+		"their header, no edge": {PublicOptions{TrustedProxies: []string{"10.0.0.1"}, ProxyProtocol: true},
+			"--public-http-addr"},
+		"less than no connection": {PublicOptions{HTTPAddr: ":80", MaxConns: -1}, "--public-max-connections"},
 	} {
 		var broken []account.FieldError
 		c.o.validate(func(err error) { broken = append(broken, account.FieldsOf(err)...) })
-		if c.want == "" && len(broken) > 0 || c.want != "" && (len(broken) != 1 || !strings.Contains(broken[0].String(), c.want)) {
+		if c.want == "" && len(broken) > 0 || c.want != "" &&
+			(len(broken) != 1 || !strings.Contains(broken[0].String(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, broken, c.want)
 		}
 	}

@@ -39,13 +39,15 @@ func TestAPublicClientThatAsksBeforeItSends(t *testing.T) {
 		}
 		body := text(t, res.Body)
 		_ = res.Body.Close()
-		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") || asked != (sent.n.Load() > 0) {
+		if res.StatusCode != want || asked != (want == 200) || asked != strings.HasSuffix(body, "|the body") ||
+			asked != (sent.n.Load() > 0) {
 			t.Errorf("%s: %d %q, told to go on: %t, bytes sent: %d", path, res.StatusCode, body, asked, sent.n.Load())
 		}
 	}
 }
 
-// countingReader counts what is read of it. It hides what kind of reader it is, so that the request is sent in chunks.
+// countingReader counts what is read of it. It hides what kind of reader it is, so that the request
+// is sent in chunks.
 type countingReader struct {
 	io.Reader
 	n atomic.Int64

@@ -48,7 +48,8 @@ func (r *running) member(url, name string, serve func(context.Context, *tunnel.S
 	return receive(r.t, r.agentWith(r.authtoken, b, serve).bound, "bind of "+name)
 }
 
-// patient is how long the edge waits for an agent: where one is silent so long that a slow machine is not taken for one.
+// patient is how long the edge waits for an agent: where one is silent so long that a slow machine
+// is not taken for one.
 func patient(kind string) time.Duration {
 	if kind == "silent" {
 		return 2 * time.Second
@@ -146,7 +147,8 @@ func TestWhatAnUpstreamHasBegunIsRepeatedOnlyIfItAsks(t *testing.T) {
 	f := r.forwarder()
 	up := httptest.NewServer(http.HandlerFunc(digest))
 	t.Cleanup(up.Close)
-	crashes := tcpServer(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) }) // with the request in hand
+	// with the request in hand
+	crashes := tcpServer(t, func(c *net.TCPConn) { _, _ = http.ReadRequest(bufio.NewReader(c)) })
 	var bad, good atomic.Int32
 	bound := r.member("http://hello.demo", "bad", counted(&bad, toUpstream(crashes)))
 	r.member("http://hello.demo", "good", counted(&good, toUpstream(up.Listener.Addr().String())))
@@ -168,7 +170,9 @@ func TestWhatAnUpstreamHasBegunIsRepeatedOnlyIfItAsks(t *testing.T) {
 		t.Fatal("the member that crashes was never asked")
 	}
 	failed := 0
-	for _, c := range []struct{ method, body string }{{"POST", "x"}, {"DELETE", ""}, {"GET", "with a body"}, {"PUT", "y"}, {"POST", ""}, {"DELETE", ""}} {
+	for _, c := range []struct {
+		method, body string
+	}{{"POST", "x"}, {"DELETE", ""}, {"GET", "with a body"}, {"PUT", "y"}, {"POST", ""}, {"DELETE", ""}} {
 		before := bad.Load() + good.Load()
 		status := ask(c.method, c.body)
 		if tried := bad.Load() + good.Load() - before; tried > 1 || status != 200 && status != 502 {
@@ -245,7 +249,8 @@ func TestWhenTheWholePoolRefusesTheReasonIsTold(t *testing.T) {
 	r.member("http://hello.demo", "b", refuses)
 	tcp := r.member("tcp://db.demo:5432", "a", refuses)
 	r.member("tcp://db.demo:5432", "b", refuses)
-	checkJSONPage(t, f.do(f.transport(bound), "POST", "http://hello.demo/", strings.NewReader("body"), nil), 502, account.CodeUpstreamUnreachable, "could not connect")
+	checkJSONPage(t, f.do(f.transport(bound), "POST", "http://hello.demo/", strings.NewReader("body"), nil), 502,
+		account.CodeUpstreamUnreachable, "could not connect")
 	if got := f.refusal(headerOf(t, tcp)); got != tunnel.RefusedUpstream {
 		t.Errorf("refused with %v", got)
 	}

@@ -15,23 +15,29 @@ import (
 )
 
 const (
-	// sessionSweep is how often what is served for people's sessions is compared with the store: how late a session's time-out cuts.
+	// sessionSweep is how often what is served for people's sessions is compared with the store: how
+	// late a session's time-out cuts.
 	sessionSweep  = 2 * time.Second
 	sessionAnswer = 10 * time.Second // that the store may take for it
 	recordTimeout = 5 * time.Second
 )
 
-// revoker ends sessions of people: first what is stored, then what is being served. It is an account.Revoker.
+// revoker ends sessions of people: first what is stored, then what is being served. It is an
+// account.Revoker.
 type revoker struct {
 	stored account.Revoker
 	live   *live.Registry
 	meter  *sessionMeter
 	log    *slog.Logger
-	record func(ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string) error
+	record func(ctx context.Context, by account.Caller, what account.AuditType, objectID string,
+		details map[string]string) error
 }
 
-// Revoke implements account.Revoker. When it returns, nothing of the sessions is served any more, whatever became of ctx meanwhile.
-func (v *revoker) Revoke(ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
+// Revoke implements account.Revoker. When it returns, nothing of the sessions is served any more,
+// whatever became of ctx meanwhile.
+func (v *revoker) Revoke(
+	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
+) (*account.Revocation, error) {
 	began := time.Now()
 	done, err := v.stored.Revoke(ctx, by, sel, reason)
 	if err != nil {
@@ -43,27 +49,35 @@ func (v *revoker) Revoke(ctx context.Context, by account.Caller, sel account.Rev
 		return done, nil
 	}
 	v.meter.revoked(reason, len(done.SessionIDs), done.Streams, cut.Sub(began))
-	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users", done.UserIDs, "sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
+	v.log.Info("sessions revoked", "account", by.AccountID, "by", by.PrincipalID, "reason", reason, "users", done.UserIDs,
+		"sessions", len(done.SessionIDs), "streams", done.Streams, "took", cut.Sub(began))
 	if done.Streams > 0 {
 		v.tell(ctx, by, sel, reason, done, cut)
 	}
 	return done, nil
 }
 
-// tell adds to the record of the revocation, which the store has written, what was being served: nothing of it has gone out after cut.
-func (v *revoker) tell(ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation, cut time.Time) {
+// tell adds to the record of the revocation, which the store has written, what was being served:
+// nothing of it has gone out after cut.
+func (v *revoker) tell(
+	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation,
+	cut time.Time,
+) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	details := map[string]string{
-		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams), "last_byte_before": cut.UTC().Format(time.RFC3339Nano),
+		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams),
+		"last_byte_before": cut.UTC().Format(time.RFC3339Nano),
 	}
 	object := cmp.Or(sel.UserID, sel.SessionsOf, sel.SessionID, done.SessionIDs[0])
 	if err := v.record(ctx, by, account.AuditAppSessionCut, object, details); err != nil {
-		v.log.Error("what was cut could not be written to the audit log", "object", object, "streams", done.Streams, "last_byte_before", cut.UTC(), "err", err)
+		v.log.Error("what was cut could not be written to the audit log", "object", object, "streams", done.Streams,
+			"last_byte_before", cut.UTC(), "err", err)
 	}
 }
 
-// sweepSessions cuts what is served for sessions that are over: by time, or by a revocation of which this process has not heard.
+// sweepSessions cuts what is served for sessions that are over: by time, or by a revocation of
+// which this process has not heard.
 func (s *service) sweepSessions(ctx context.Context) {
 	failing := false
 	for wait(ctx, cmp.Or(s.opt.sessionSweep, sessionSweep)) {
@@ -76,7 +90,9 @@ func (s *service) sweepSessions(ctx context.Context) {
 		cancel()
 		if err != nil {
 			if !failing && ctx.Err() == nil {
-				s.log.Error("people's sessions cannot be compared with the store; what is open stays open, new requests are refused", "err", err)
+				s.log.Error(
+					"people's sessions cannot be compared with the store; what is open stays open, new requests are refused", "err",
+					err)
 			}
 			failing = true
 			continue

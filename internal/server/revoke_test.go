@@ -46,7 +46,9 @@ func (p *people) is(alive map[string]bool, broken error) {
 	p.alive, p.broken = alive, broken
 }
 
-func (p *people) Revoke(_ context.Context, _ account.Caller, sel account.RevokeSelector, _ string) (*account.Revocation, error) {
+func (p *people) Revoke(
+	_ context.Context, _ account.Caller, sel account.RevokeSelector, _ string,
+) (*account.Revocation, error) {
 	if p.broken != nil {
 		return nil, p.broken
 	}
@@ -57,12 +59,15 @@ func (p *people) Revoke(_ context.Context, _ account.Caller, sel account.RevokeS
 	return &r, nil
 }
 
-func (p *people) record(_ context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string) error {
+func (p *people) record(
+	_ context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
+) error {
 	at, err := time.Parse(time.RFC3339Nano, details["last_byte_before"])
 	if err != nil || time.Since(at) > time.Hour {
 		return errors.New("no time")
 	}
-	p.told = append(p.told, strings.Join([]string{by.AccountID, by.PrincipalID, string(what), objectID, details["reason"], details["sessions"], details["streams"]}, " "))
+	p.told = append(p.told, strings.Join([]string{by.AccountID, by.PrincipalID, string(what), objectID, details["reason"],
+		details["sessions"], details["streams"]}, " "))
 	return nil
 }
 
@@ -85,7 +90,8 @@ func (c *cuts) of(id string) func() {
 
 func testRevoker(p *people) (*revoker, *logBuffer) {
 	log := &logBuffer{}
-	return &revoker{stored: p, live: live.New(), meter: newMeter(1).people, log: slog.New(slog.NewTextHandler(log, nil)), record: p.record}, log
+	return &revoker{stored: p, live: live.New(), meter: newMeter(1).people, log: slog.New(slog.NewTextHandler(log, nil)),
+		record: p.record}, log
 }
 
 func TestRevokeCutsAndTells(t *testing.T) {
@@ -109,24 +115,28 @@ func TestRevokeCutsAndTells(t *testing.T) {
 			t.Errorf("the log does not say %s:\n%s", word, log)
 		}
 	}
-	if n := testutil.ToFloat64(v.meter.cut.WithLabelValues("revoked")); n != 2 || testutil.CollectAndCount(v.meter.took) != 1 {
+	if n := testutil.ToFloat64(v.meter.cut.WithLabelValues("revoked")); n != 2 ||
+		testutil.CollectAndCount(v.meter.took) != 1 {
 		t.Errorf("%v requests are counted", n)
 	}
 	// A session of which nothing is served, and a selector that matches nothing.
 	p.result = &account.Revocation{SessionIDs: []string{"as_9"}}
-	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_9"}, account.RevokedByLogout); err != nil {
+	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_9"},
+		account.RevokedByLogout); err != nil {
 		t.Error(err)
 	}
 	lines := strings.Count(log.String(), "\n")
 	p.result = &account.Revocation{}
-	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://x", Subject: "nobody"}, account.RevokedByBackChannel); err != nil {
+	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://x", Subject: "nobody"},
+		account.RevokedByBackChannel); err != nil {
 		t.Error(err)
 	}
 	if len(p.told) != 1 || lines != 2 || strings.Count(log.String(), "\n") != lines {
 		t.Errorf("told %q; log:\n%s", p.told, log)
 	}
 	p.broken = errors.New("no store")
-	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_3"}, account.RevokedByAdmin); !errors.Is(err, p.broken) || cut.n["as_3"] != 0 {
+	if _, err := v.Revoke(t.Context(), by, account.RevokeSelector{SessionID: "as_3"}, account.RevokedByAdmin); !errors.Is(
+		err, p.broken) || cut.n["as_3"] != 0 {
 		t.Errorf("a store that does not answer: %v, cut %v", err, cut.n)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// TestARevocationCutsEveryKind: of two people with the same requests, over HTTP/2 on the same connection, one is revoked. Nothing of theirs goes on,
-// and nothing of the other's is touched.
+// TestARevocationCutsEveryKind: of two people with the same requests, over HTTP/2 on the same
+// connection, one is revoked. Nothing of theirs goes on, and nothing of the other's is touched.
 func TestARevocationCutsEveryKind(t *testing.T) {
 	t.Parallel()
 	c := startCrowd(t)
@@ -41,7 +41,8 @@ func (c *crowd) revokeOne(t *testing.T, api func(method, path string) (int, erro
 	t.Helper()
 	shared := c.http2()
 	what := kind + " at " + base
-	victim, other := c.open(kind, c.join("victim of "+what, base), shared), c.open(kind, c.join("other of "+what, base), shared)
+	victim, other := c.open(kind, c.join("victim of "+what, base), shared), c.open(kind, c.join("other of "+what, base),
+		shared)
 	for _, o := range []*open{victim, other} {
 		if strings.HasPrefix(kind, "download") || strings.HasPrefix(kind, "stalled") {
 			o.standstill(t)
@@ -87,20 +88,25 @@ func (c *crowd) complete(t *testing.T, o *open) {
 		want = strings.Repeat(string(downloaded), int(o.moved.Load())/len(downloaded))
 	}
 	if e.err != nil || e.got != want {
-		t.Errorf("somebody else's %s: %d bytes, ending in %q, and %v; want %d", o.kind, len(e.got), tail(e.got), e.err, len(want))
+		t.Errorf("somebody else's %s: %d bytes, ending in %q, and %v; want %d", o.kind, len(e.got), tail(e.got), e.err,
+			len(want))
 	}
 }
 
 func tail(s string) string { return s[max(0, len(s)-40):] }
 
-// chain makes a cloud endpoint with the login, which forwards to an internal one with a failover, whose first child is down.
+// chain makes a cloud endpoint with the login, which forwards to an internal one with a failover,
+// whose first child is down.
 func (c *crowd) chain(url string) {
 	c.t.Helper()
 	label := map[string]string{"app": "crowd"}
-	a := c.agent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}, serve(c.t, c.hold))
+	a := c.agent(tunnel.Bind{Labels: label, UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"},
+		serve(c.t, c.hold))
 	receive(c.t, a.bound, "bind")
-	c.tenant.cloud("internal", "http://hop.internal", "", c.tenant.failover(c.tenant.group(map[string]string{"app": "nobody"}), c.tenant.group(label)))
-	c.tenant.cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n", "")
+	c.tenant.cloud("internal", "http://hop.internal", "",
+		c.tenant.failover(c.tenant.group(map[string]string{"app": "nobody"}), c.tenant.group(label)))
+	c.tenant.cloud("public", url, c.policy("")+"  - type: forward-internal\n    config: {url: \"http://hop.internal\"}\n",
+		"")
 	c.opens(url)
 }
 
@@ -135,7 +141,8 @@ func (p *pausing) LiveSession(ctx context.Context, accountID string, tokenHash [
 	return p.Logins.LiveSession(ctx, accountID, tokenHash)
 }
 
-// TestARequestOnItsWayWhileItsSessionIsRevoked has entered, and has not read its session yet; or has, and has not said so yet.
+// TestARequestOnItsWayWhileItsSessionIsRevoked has entered, and has not read its session yet; or
+// has, and has not said so yet.
 func TestARequestOnItsWayWhileItsSessionIsRevoked(t *testing.T) {
 	t.Parallel()
 	var pause atomic.Pointer[pausing]
@@ -177,8 +184,9 @@ func TestARequestOnItsWayWhileItsSessionIsRevoked(t *testing.T) {
 	}
 }
 
-// TestNothingPassesARevocation: many requests of one session race its revocation. None that begins after the DELETE was answered gets through, and
-// nothing that an upstream writes after it reaches a client.
+// TestNothingPassesARevocation: many requests of one session race its revocation. None that begins
+// after the DELETE was answered gets through, and nothing that an upstream writes after it reaches
+// a client.
 func TestNothingPassesARevocation(t *testing.T) {
 	t.Parallel()
 	c := startCrowd(t)
@@ -265,7 +273,8 @@ func TestWhatIsOverIsCut(t *testing.T) {
 		e.mu.Lock()
 		e.over[o.as.session] = true
 		e.mu.Unlock()
-		if got := receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) || kind == "events http2" && got.err == nil {
+		if got := receive(t, o.over, "end of "+kind); strings.Contains(got.got, after) || kind == "events http2" &&
+			got.err == nil {
 			t.Errorf("%s: %q, %v", kind, got.got, got.err)
 		}
 		receive(t, o.ended, "abort at the upstream")

@@ -34,7 +34,8 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.recordSwitches(serving) })
 	s.startGeo(serving)
 	s.tasks.Go(func() { s.sweepSessions(serving) })
-	s.door.conns.Go(func() { s.door.serve(serving) }) // counted with what it accepts, so that nothing is added while stop waits
+	// counted with what it accepts, so that nothing is added while stop waits
+	s.door.conns.Go(func() { s.door.serve(serving) })
 	s.tasks.Go(func() { s.forgetDeleted(serving) })
 	failed := make(chan error, 4)
 	s.tasks.Go(func() {
@@ -71,7 +72,8 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// noteLock says that the lock of the database is lost, or held again. While it is lost the store refuses writes.
+// noteLock says that the lock of the database is lost, or held again. While it is lost the store
+// refuses writes.
 func (s *service) noteLock(held bool, why error) {
 	if held {
 		s.log.Info("the server's lock of the database is held again; writes go on")
@@ -83,7 +85,8 @@ func (s *service) noteLock(held bool, why error) {
 // announce says that the service is up, and what clients need to trust it.
 func (s *service) announce() {
 	a := Addresses{Service: s.door.listener.Addr(), BaseURL: s.base.String(), CAFingerprint: s.fingerprint()}
-	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database", s.store.Place(), "store", s.store.StoreID()}
+	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database",
+		s.store.Place(), "store", s.store.StoreID()}
 	if s.healthAt != nil {
 		a.Metrics = s.healthAt.Addr()
 		args = append(args, "metrics_addr", a.Metrics.String())
@@ -113,8 +116,8 @@ func (s *service) announce() {
 	}
 }
 
-// drain lets live traffic end: API writes get 503, forwarders hold what is new, requests under way are answered. It returns when nothing is
-// live, the time is up, or somebody is in a hurry.
+// drain lets live traffic end: API writes get 503, forwarders hold what is new, requests under way
+// are answered. It returns when nothing is live, the time is up, or somebody is in a hurry.
 func (s *service) drain() {
 	s.draining.Store(true)
 	started := time.Now()
@@ -130,7 +133,8 @@ func (s *service) drain() {
 	}()
 	s.sessions.Drain(tunnel.RoleForwarder, s.opt.DrainTimeout)
 	if err := s.edge.Drain(ctx); err != nil {
-		s.log.Warn("connections are cut: they did not end in time", "connections", s.edge.Live(), "after", time.Since(started))
+		s.log.Warn("connections are cut: they did not end in time", "connections", s.edge.Live(), "after",
+			time.Since(started))
 	}
 	s.sessions.Drain(tunnel.RoleAgent, 0)
 }
@@ -174,8 +178,8 @@ func (s *service) sweep(ctx context.Context) {
 	}
 }
 
-// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its successor takes them. What is still served can be
-// revoked.
+// refuseWritesWhileDraining answers writes with 503 when the service is about to stop; its
+// successor takes them. What is still served can be revoked.
 func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		revokes := r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/app/")
@@ -191,6 +195,7 @@ func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
 			StatusCode int               `json:"status_code"`
 			Msg        string            `json:"msg"`
 			Details    map[string]string `json:"details"`
-		}{account.CodeUnavailable, http.StatusServiceUnavailable, "the server is about to stop; try again in a moment", map[string]string{}})
+		}{account.CodeUnavailable, http.StatusServiceUnavailable, "the server is about to stop; try again in a moment",
+			map[string]string{}})
 	})
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-const loginPolicy = "on_http_request:\n  - actions:\n      - type: basic-auth\n        config:\n          credentials: ['alice:hush-hush']\n"
+const loginPolicy = "on_http_request:\n  - actions:\n      - type: basic-auth\n        config:\n          " +
+	"credentials: ['alice:hush-hush']\n"
 
 func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 	t.Parallel()
@@ -23,7 +24,9 @@ func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 		t.Fatalf("the key's file: %v, %v", info, err)
 	}
 	var wrong struct{ Errors []account.FieldError }
-	if status := r.api("POST", "/endpoints", map[string]any{"url": "http://shop.demo", "traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"}, &wrong); status != http.StatusBadRequest ||
+	if status := r.api("POST", "/endpoints",
+		map[string]any{"url": "http://shop.demo", "traffic_policy": "on_http_request:\n  - actions: [{type: nonsense}]"},
+		&wrong); status != http.StatusBadRequest ||
 		len(wrong.Errors) != 1 || !strings.HasPrefix(wrong.Errors[0].Rule, "line 2, column ") {
 		t.Errorf("a wrong policy: status %d, %+v", status, wrong)
 	}
@@ -37,13 +40,15 @@ func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "other.key")
-	for text, want := range map[string]string{strings.Repeat("ab", 32): "with which this store's traffic policies are sealed", "abc": "64 hexadecimal digits"} {
+	for text, want := range map[string]string{
+		strings.Repeat("ab", 32): "with which this store's traffic policies are sealed", "abc": "64 hexadecimal digits"} {
 		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		opt := r.opt
 		opt.SecretKeyFile = other
-		if err := Run(within(t), opt); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), text) {
+		if err := Run(within(t), opt); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), text) {
 			t.Errorf("another key: %v, want %q", err, want)
 		}
 	}
@@ -52,7 +57,8 @@ func TestThePoliciesOfAStoreNeedItsSecretKey(t *testing.T) {
 	}
 	again := start(t, func(o *Options) { o.DataDir = r.opt.DataDir })
 	var got account.Endpoint
-	if status := again.api("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK || got.TrafficPolicy != made.TrafficPolicy {
+	if status := again.api("GET", "/endpoints/"+made.ID, nil, &got); status != http.StatusOK ||
+		got.TrafficPolicy != made.TrafficPolicy {
 		t.Errorf("after a restart: status %d\n%s", status, got.TrafficPolicy)
 	}
 }

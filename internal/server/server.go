@@ -80,8 +80,8 @@ type service struct {
 	undo     []func() // what open has opened, to be closed in reverse
 }
 
-// Run runs the service until ctx is done, and then stops it: live traffic may end within Options.DrainTimeout. The error is a sentence for
-// whoever started it; nil after an orderly stop.
+// Run runs the service until ctx is done, and then stops it: live traffic may end within
+// Options.DrainTimeout. The error is a sentence for whoever started it; nil after an orderly stop.
 func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -133,14 +133,16 @@ func (s *service) open(ctx context.Context) error {
 		return err
 	}
 	s.door = &frontDoor{
-		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()), strange: newStrangers(cmp.Or(s.opt.maxStrangers, maxStrangers), s.log), log: s.log,
+		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
+		strange: newStrangers(cmp.Or(s.opt.maxStrangers, maxStrangers), s.log), log: s.log,
 	}
 	return nil
 }
 
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
-	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace, KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts(),
+	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
+		KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts(),
 		KeepOperators: s.opt.KeepOperators}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
@@ -175,19 +177,22 @@ func (s *service) openData(ctx context.Context) error {
 		return fmt.Errorf("starting on the store: %w", err)
 	}
 	s.certs, err = pki.Open(pki.Options{
-		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.base), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey, Logger: s.log,
+		Dir: s.opt.DataDir, Names: s.opt.certificateNames(s.base), CertFile: s.opt.TLSCert, KeyFile: s.opt.TLSKey,
+		Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	return bootstrap(ctx, s.store, &s.opt, welcome{BaseURL: s.base.String(), CAFingerprint: s.fingerprint(), DataDir: s.opt.DataDir})
+	return bootstrap(ctx, s.store, &s.opt, welcome{BaseURL: s.base.String(), CAFingerprint: s.fingerprint(),
+		DataDir: s.opt.DataDir})
 }
 
 func listen(ctx context.Context, field, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %q: the port is in use; stop the program that listens there, or choose another port", field, addr)
+		return nil, fmt.Errorf("%s %q: the port is in use; stop the program that listens there, or choose another port",
+			field, addr)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s %q: this user may not listen there; choose a port above 1023", field, addr)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -203,11 +208,13 @@ func (s *service) wire() {
 	s.wireBackends()
 	s.wirePeople()
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members, Backend: s.backend, Dial: s.guard.Dial, Logins: s.logins(),
+		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members,
+		Backend: s.backend, Dial: s.guard.Dial, Logins: s.logins(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
-		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store, Hosts: s.store, CheckPolicy: compilePolicy, Bound: s.bound,
+		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
+		Hosts: s.store, CheckPolicy: compilePolicy, Bound: s.bound,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})
@@ -220,8 +227,10 @@ func (s *service) wire() {
 	s.meter.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
 		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
-			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions, APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
-			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store, Revoker: s.revoker, Mark: s.key.Mark, CheckPolicy: compilePolicy,
+			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions,
+			APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
+			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store,
+			Revoker: s.revoker, Mark: s.key.Mark, CheckPolicy: compilePolicy,
 			CheckStatic: s.checkStatic,
 			BaseURL:     s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
 		}))),
@@ -259,7 +268,8 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
-		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(), StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
+		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
+		StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
 		Geo: s.geoOf(client.Addr()),
 	})
 }

@@ -31,18 +31,28 @@ func newSessionMeter(registry *prometheus.Registry) *sessionMeter {
 	}
 	m := &sessionMeter{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: ns, Name: "session_revocation_seconds",
-			Help: "Time from the call to the last cut of what was served.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
-		ended:  counter("application_sessions_ended_total", "Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
-		cut:    counter("application_requests_cut_total", "Requests under way that were cut because their session had ended.", "reason"),
-		logins: counter("logins_total", "Logins that an identity provider has confirmed, by what became of them: session, again (asked anew after a revocation), error.", "outcome"),
-		checks: counter("application_session_checks_total", "Look-ups of sessions for requests: live, none, error.", "outcome"),
+			Help:    "Time from the call to the last cut of what was served.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}}),
+		ended: counter("application_sessions_ended_total",
+			"Sessions of people that were revoked; of those that expired, the ones with requests under way.", "reason"),
+		cut: counter("application_requests_cut_total", "Requests under way that were cut because their session had ended.",
+			"reason"),
+		logins: counter("logins_total",
+			"Logins that an identity provider has confirmed, by what became of them: session, again (asked anew after a "+
+				"revocation), error.", "outcome"),
+		checks: counter("application_session_checks_total", "Look-ups of sessions for requests: live, none, error.",
+			"outcome"),
 	}
-	for _, reason := range []string{account.RevokedByAdmin, account.RevokedByLogout, account.RevokedByBackChannel, expiredReason} { // from 0 on
+	// from 0 on
+	for _, reason := range []string{account.RevokedByAdmin, account.RevokedByLogout, account.RevokedByBackChannel,
+		expiredReason} {
 		m.ended.WithLabelValues(reason)
 		m.cut.WithLabelValues(reason)
 	}
-	m.loggedIn, m.askAgain, m.loginFailed = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"), m.logins.WithLabelValues("error")
-	m.isLive, m.isNone, m.cannotTell = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"), m.checks.WithLabelValues("error")
+	m.loggedIn, m.askAgain, m.loginFailed = m.logins.WithLabelValues("session"), m.logins.WithLabelValues("again"),
+		m.logins.WithLabelValues("error")
+	m.isLive, m.isNone, m.cannotTell = m.checks.WithLabelValues("live"), m.checks.WithLabelValues("none"),
+		m.checks.WithLabelValues("error")
 	registry.MustRegister(m.took, m.ended, m.cut, m.logins, m.checks)
 	return m
 }
@@ -51,11 +61,13 @@ func newSessionMeter(registry *prometheus.Registry) *sessionMeter {
 func (m *sessionMeter) watch(registry *prometheus.Registry, of *live.Registry) {
 	const ns = "fairlead_server"
 	registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_sessions_served", Help: "Sessions of people with requests under way."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_sessions_served",
+			Help: "Sessions of people with requests under way."}, func() float64 {
 			sessions, _ := of.Live()
 			return float64(sessions)
 		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_requests_open", Help: "Requests under way of people's sessions, upgraded connections among them."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_requests_open",
+			Help: "Requests under way of people's sessions, upgraded connections among them."}, func() float64 {
 			_, requests := of.Live()
 			return float64(requests)
 		}))
@@ -93,7 +105,9 @@ func (c *countedLogins) Login(ctx context.Context, accountID string, l account.N
 }
 
 // LiveSession implements account.Logins.
-func (c *countedLogins) LiveSession(ctx context.Context, accountID string, tokenHash []byte) (*account.LiveSession, error) {
+func (c *countedLogins) LiveSession(
+	ctx context.Context, accountID string, tokenHash []byte,
+) (*account.LiveSession, error) {
 	s, err := c.Logins.LiveSession(ctx, accountID, tokenHash)
 	switch {
 	case err == nil:

@@ -32,7 +32,8 @@ func TestTheEndOfASessionNamesWhoEndedItAndWhy(t *testing.T) {
 			}
 			return len(list.Events) > 0
 		})
-		if e.Principal == nil || e.Principal.ID != by || !strings.Contains(e.Details["reason"], reason) || e.Details["because"] != because {
+		if e.Principal == nil || e.Principal.ID != by || !strings.Contains(e.Details["reason"], reason) ||
+			e.Details["because"] != because {
 			t.Errorf("the end of a session: by %+v, %v; want %s, %q", e.Principal, e.Details, by, reason)
 		}
 	}

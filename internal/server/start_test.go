@@ -50,35 +50,50 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 		change func(*Options)
 		texts  []string
 	}{
-		"port in use":         {func(o *Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
-		"metrics port in use": {func(o *Options) { o.MetricsAddr = taken.Addr().String() }, []string{"--metrics-addr", "in use"}},
-		"health port in use":  {func(o *Options) { o.HealthAddr = taken.Addr().String() }, []string{"--health-addr", "in use"}},
-		"health address":      {func(o *Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
-		"address":             {func(o *Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
-		"port":                {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
-		"foreign address":     {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
-		"base URL":            {func(o *Options) { o.BaseURL = "http://plain" }, []string{"--base-url", "http://plain", "https"}},
-		"base URL of a flag":  {func(o *Options) { o.BaseURL = "--metrics-addr" }, []string{"--base-url", "host name"}},
-		"tunnel URL's host":   {func(o *Options) { o.TunnelURL = "https://*.example.com" }, []string{"--tunnel-url", "host name"}},
-		"base URL with path":  {func(o *Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
-		"tunnel URL":          {func(o *Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
-		"half a pair":         {func(o *Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
-		"no certificate":      {func(o *Options) { o.TLSCert, o.TLSKey = "/nowhere", "/nowhere" }, []string{"--tls-cert", "/nowhere"}},
-		"SAN":                 {func(o *Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
-		"version header":      {func(o *Options) { o.VersionHeaders = []string{"Host"} }, []string{"--version-header", "Host"}},
-		"drain":               {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
-		"grace":               {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
-		"operator retention":  {func(o *Options) { o.KeepOperators = time.Hour }, []string{"--operator-retention", "24h"}},
-		"retention":           {func(o *Options) { o.KeepUsers = time.Hour }, []string{"--identity-retention", "24h"}},
-		"data dir is a file":  {func(o *Options) { o.DataDir = file }, []string{file}},
-		"no data dir":         {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},
-		"bootstrap file":      {func(o *Options) { o.BootstrapFile = "/nowhere/secrets" }, []string{"--bootstrap-file", "/nowhere/secrets"}},
-		"API key file":        {func(o *Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
-		"two at once":         {func(o *Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
+		"port in use": {func(o *Options) { o.Addr = taken.Addr().String() }, []string{"--addr", "in use"}},
+		"metrics port in use": {func(o *Options) {
+			o.MetricsAddr = taken.Addr().String()
+		}, []string{"--metrics-addr", "in use"}},
+		"health port in use": {func(o *Options) {
+			o.HealthAddr = taken.Addr().String()
+		}, []string{"--health-addr", "in use"}},
+		"health address":  {func(o *Options) { o.HealthAddr = "8081" }, []string{"--health-addr", `"8081"`}},
+		"address":         {func(o *Options) { o.Addr = "8443" }, []string{"--addr", `"8443"`, ":8443"}},
+		"port":            {func(o *Options) { o.Addr = ":99999" }, []string{"--addr", "65535"}},
+		"foreign address": {func(o *Options) { o.Addr = "192.0.2.1:0" }, []string{"--addr", "no network interface"}},
+		"base URL": {func(o *Options) {
+			o.BaseURL = "http://plain"
+		}, []string{"--base-url", "http://plain", "https"}},
+		"base URL of a flag": {func(o *Options) { o.BaseURL = "--metrics-addr" }, []string{"--base-url", "host name"}},
+		"tunnel URL's host": {func(o *Options) {
+			o.TunnelURL = "https://*.example.com"
+		}, []string{"--tunnel-url", "host name"}},
+		"base URL with path": {func(o *Options) { o.BaseURL = "https://a/b" }, []string{"--base-url"}},
+		"tunnel URL":         {func(o *Options) { o.TunnelURL = "https://" }, []string{"--tunnel-url"}},
+		"half a pair":        {func(o *Options) { o.TLSCert = "x" }, []string{"--tls-cert", "--tls-key"}},
+		"no certificate": {func(o *Options) {
+			o.TLSCert, o.TLSKey = "/nowhere", "/nowhere"
+		}, []string{"--tls-cert", "/nowhere"}},
+		"SAN": {func(o *Options) { o.TLSNames = []string{"a b"} }, []string{"--tls-san", "a b"}},
+		"version header": {func(o *Options) {
+			o.VersionHeaders = []string{"Host"}
+		}, []string{"--version-header", "Host"}},
+		"drain":              {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
+		"grace":              {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
+		"operator retention": {func(o *Options) { o.KeepOperators = time.Hour }, []string{"--operator-retention", "24h"}},
+		"retention":          {func(o *Options) { o.KeepUsers = time.Hour }, []string{"--identity-retention", "24h"}},
+		"data dir is a file": {func(o *Options) { o.DataDir = file }, []string{file}},
+		"no data dir":        {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},
+		"bootstrap file": {func(o *Options) {
+			o.BootstrapFile = "/nowhere/secrets"
+		}, []string{"--bootstrap-file", "/nowhere/secrets"}},
+		"API key file": {func(o *Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
+		"two at once":  {func(o *Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+			o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: time.Minute,
+				Logger: slog.New(slog.DiscardHandler)}
 			c.change(&o)
 			ctx, cancel := context.WithCancel(t.Context())
 			o.Up = func(Addresses) { cancel() }
@@ -132,7 +147,8 @@ func TestTheFirstSecretsGoToTheTerminalOrAPrivateFileOnce(t *testing.T) {
 		t.Parallel()
 		var terminal bytes.Buffer
 		r := start(t, func(o *Options) { o.Terminal = &terminal })
-		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080", r.at.BaseURL, r.at.CAFingerprint} {
+		for _, text := range []string{"flk_", "flt_", "helm install", "fairlead-server ca", "fairlead http 8080",
+			r.at.BaseURL, r.at.CAFingerprint} {
 			if !strings.Contains(terminal.String(), text) {
 				t.Errorf("the terminal shows no %q:\n%s", text, terminal.String())
 			}
@@ -194,7 +210,8 @@ func TestTheFrontDoorTellsClientsApartAndKeepsNobodyWaiting(t *testing.T) {
 		got   string
 		ok    bool
 	}{
-		{nil, "", true}, {[]string{"http/1.1"}, "http/1.1", true}, {[]string{"h2", "http/1.1"}, "h2", true}, {[]string{tunnel.ALPN}, tunnel.ALPN, true},
+		{nil, "", true}, {[]string{"http/1.1"}, "http/1.1", true}, {[]string{"h2", "http/1.1"}, "h2", true},
+		{[]string{tunnel.ALPN}, tunnel.ALPN, true},
 		{[]string{"fairlead/2", tunnel.ALPN}, tunnel.ALPN, true}, {[]string{"fairlead/2"}, "", false},
 	} {
 		cfg := tlsConfig.Clone()

@@ -10,11 +10,13 @@ import (
 	"sync"
 )
 
-// maxStrangers is how many connections a client may have that have not shown a credential: half of the handshakes that are done at a time, so
-// that one client alone cannot keep the others out. Clients of ours come back a moment later, with jitter.
+// maxStrangers is how many connections a client may have that have not shown a credential: half of
+// the handshakes that are done at a time, so that one client alone cannot keep the others out.
+// Clients of ours come back a moment later, with jitter.
 const maxStrangers = 256
 
-// strangers counts the connections that have not shown a credential, by client: an IPv4 address, or a /64 of IPv6, which is what one gets.
+// strangers counts the connections that have not shown a credential, by client: an IPv4 address, or
+// a /64 of IPv6, which is what one gets.
 type strangers struct {
 	most int
 	log  *slog.Logger
@@ -26,7 +28,8 @@ type strangers struct {
 }
 
 func newStrangers(most int, log *slog.Logger) *strangers {
-	return &strangers{most: most, log: log, count: make(map[netip.Prefix]int), of: make(map[net.Conn]netip.Prefix), told: make(map[netip.Prefix]bool)}
+	return &strangers{most: most, log: log, count: make(map[netip.Prefix]int), of: make(map[net.Conn]netip.Prefix),
+		told: make(map[netip.Prefix]bool)}
 }
 
 // enter counts a connection and says whether there is room for it.
@@ -37,7 +40,8 @@ func (s *strangers) enter(c net.Conn) bool {
 	if s.count[client] >= s.most {
 		if !s.told[client] {
 			s.told[client] = true
-			s.log.Warn("connections are closed: the client has too many that have not shown a credential", "client", client, "limit", s.most)
+			s.log.Warn("connections are closed: the client has too many that have not shown a credential", "client", client,
+				"limit", s.most)
 		}
 		return false
 	}

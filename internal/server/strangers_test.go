@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// knock opens a connection to the service as a browser or curl would; nil when it is closed at once.
+// knock opens a connection to the service as a browser or curl would; nil when it is closed at
+// once.
 func (r *running) knock() *tls.Conn {
 	r.t.Helper()
 	config, err := trust.Options{CASHA256: r.at.CAFingerprint}.ClientConfig()
@@ -46,7 +47,8 @@ func (r *running) knock() *tls.Conn {
 // ask sends a request over the connection and returns the status; the connection stays open.
 func (r *running) ask(c *tls.Conn, key string) int {
 	r.t.Helper()
-	_, err := fmt.Fprintf(c, "GET /endpoints HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nService-Version: 2\r\n\r\n", key)
+	_, err := fmt.Fprintf(c,
+		"GET /endpoints HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nService-Version: 2\r\n\r\n", key)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -125,11 +127,13 @@ func TestStrangersAreCountedByClient(t *testing.T) {
 		conn net.Conn
 		in   bool
 	}{
-		{first, true}, {from("192.0.2.1:2"), true}, {from("192.0.2.1:3"), false}, {from("[::ffff:192.0.2.1]:4"), false}, // the same
+		// the same
+		{first, true}, {from("192.0.2.1:2"), true}, {from("192.0.2.1:3"), false}, {from("[::ffff:192.0.2.1]:4"), false},
 		{from("192.0.2.2:1"), true},
 		{from("[2001:db8::1]:1"), true}, {from("[2001:db8::ffff:2]:1"), true}, {from("[2001:db8::3]:1"), false}, // one /64
 		{from("[2001:db8:0:1::1]:1"), true}, {from("[fe80::1%eth0]:1"), true},
-		{&addressed{from: &net.UnixAddr{Name: "@"}}, true}, {&addressed{from: &net.UnixAddr{Name: "x"}}, true}, {&addressed{from: &net.UnixAddr{Name: "y"}}, false},
+		{&addressed{from: &net.UnixAddr{Name: "@"}}, true}, {&addressed{from: &net.UnixAddr{Name: "x"}}, true},
+		{&addressed{from: &net.UnixAddr{Name: "y"}}, false},
 	} {
 		if got := s.enter(c.conn); got != c.in {
 			t.Errorf("%s: %v, want %v", c.conn.RemoteAddr(), got, c.in)

@@ -32,12 +32,14 @@ func TestAnUpgradedConnectionEchoesAndHalfCloses(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 		_, _ = io.WriteString(c, "bye")
 	})
 	st := p.forwarder.open(headerOf(t, p.bound))
-	_, _ = io.WriteString(st, "GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+	_, _ = io.WriteString(st,
+		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
 	in := bufio.NewReader(st)
 	res, err := http.ReadResponse(in, nil) //nolint:bodyclose // 101 has none
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-WebSocket-Accept") != "x" {
@@ -148,7 +150,8 @@ func TestTrailersPassBothWays(t *testing.T) {
 				ps.SetHTTP1(protocol == "http1")
 				ps.SetUnencryptedHTTP2(protocol == "http2")
 			})
-			req, err := http.NewRequestWithContext(within(t), "POST", "http://hello.demo/", io.MultiReader(strings.NewReader("chunked")))
+			req, err := http.NewRequestWithContext(within(t), "POST", "http://hello.demo/",
+				io.MultiReader(strings.NewReader("chunked")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +161,8 @@ func TestTrailersPassBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			if body := text(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" || res.Trailer.Get("X-Late") != "two" {
+			if body := text(t, res.Body); body != "body" || res.Trailer.Get("X-Announced") != "one" ||
+				res.Trailer.Get("X-Late") != "two" {
 				t.Errorf("body %q, trailers %v", body, res.Trailer)
 			}
 			if sum := receive(t, got, "request").Get("X-Request-Sum"); sum != "three" {
@@ -180,7 +184,8 @@ func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
 	})
 	ask := func(path string) (*tunnel.Stream, *bufio.Reader, string) {
 		st := p.forwarder.open(headerOf(t, p.bound))
-		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", path)
+		_, _ = fmt.Fprintf(st, "PUT %s HTTP/1.1\r\nHost: hello.demo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
+			path)
 		in := bufio.NewReader(st)
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -197,8 +202,9 @@ func TestTheUpstreamDecidesAboutExpect100Continue(t *testing.T) {
 	}
 	_, _ = in.ReadString('\n')
 	_, _ = io.WriteString(st, "body")
-	res, err := http.ReadResponse(in, nil)                    //nolint:bodyclose // what it reads from is closed
-	for err == nil && res.StatusCode == http.StatusContinue { // on a slow machine the edge has waited long enough, and the upstream's own follows
+	res, err := http.ReadResponse(in, nil) //nolint:bodyclose // what it reads from is closed
+	// on a slow machine the edge has waited long enough, and the upstream's own follows
+	for err == nil && res.StatusCode == http.StatusContinue {
 		res, err = http.ReadResponse(in, nil) //nolint:bodyclose // likewise
 	}
 	if err != nil {

@@ -44,7 +44,8 @@ func (s *service) recordSwitch(ctx context.Context, b backendSwitch) {
 	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
 	details := map[string]string{"from": b.from, "to": b.to}
-	if err := s.store.RecordAudit(ctx, account.Caller{AccountID: b.accountID}, account.AuditBackendSwitched, b.id, details); err != nil {
+	if err := s.store.RecordAudit(ctx, account.Caller{AccountID: b.accountID}, account.AuditBackendSwitched, b.id,
+		details); err != nil {
 		s.log.Error("the event of a backend could not be written", "backend", b.id, "err", err)
 	}
 }

@@ -19,8 +19,9 @@ import (
 // otherLabel is the label of everything for which there is no room.
 const otherLabel = "other"
 
-// tally counts what goes through each of one kind of object, an endpoint or a backend. It has at most max rows, so that a client who makes objects
-// makes no more series; what comes after that is counted as "other". It is safe for concurrent use.
+// tally counts what goes through each of one kind of object, an endpoint or a backend. It has at
+// most max rows, so that a client who makes objects makes no more series; what comes after that is
+// counted as "other". It is safe for concurrent use.
 type tally struct {
 	max                                             int
 	requests, errors, bytes, duration, open, served *prometheus.Desc
@@ -46,13 +47,17 @@ type row struct {
 
 func newTally(kind string, most int) *tally {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name, help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
+		return prometheus.NewDesc("fairlead_server_"+kind+"_"+name,
+			help+"; the ones beyond --metrics-series together as \"other\".", append([]string{kind}, labels...), nil)
 	}
 	return &tally{
 		max: most, rows: map[string]*row{}, other: row{},
-		requests: desc("requests_total", "HTTP requests by "+kind+" and class of the status (gone: the client left first)", "class"),
-		errors:   desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+" and code of docs/errors.md", "code"),
-		bytes:    desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)", "direction"),
+		requests: desc("requests_total", "HTTP requests by "+kind+" and class of the status (gone: the client left first)",
+			"class"),
+		errors: desc("errors_total", "Requests and connections that got no answer of an upstream, by "+kind+
+			" and code of docs/errors.md", "code"),
+		bytes: desc("bytes_total", "Bytes of bodies and connections by "+kind+" and direction (in: from clients)",
+			"direction"),
 		duration: desc("duration_seconds", "Time from the begin to the end of requests and connections by "+kind),
 		open:     desc("open", "Requests and connections under way by "+kind),
 		served:   desc("connections_total", "Connections to tcp endpoints by "+kind),
@@ -106,8 +111,11 @@ func (r *row) end(s *edge.Seen) {
 // statusClientGone is the status of requests whose client left before the answer.
 const statusClientGone = 499
 
-// forget drops the rows of objects that no longer exist. Only those are asked for that were not used lately.
-func (t *tally) forget(ctx context.Context, before time.Time, exists func(ctx context.Context, accountID, id string) bool) {
+// forget drops the rows of objects that no longer exist. Only those are asked for that were not
+// used lately.
+func (t *tally) forget(
+	ctx context.Context, before time.Time, exists func(ctx context.Context, accountID, id string) bool,
+) {
 	idle := map[string]string{}
 	t.mu.RLock()
 	for id, r := range t.rows {
@@ -174,7 +182,8 @@ func (t *tally) collect(to chan<- prometheus.Metric, id string, r *row) {
 	count(t.bytes, in, "in")
 	count(t.bytes, out, "out")
 	to <- prometheus.MustNewConstMetric(t.open, prometheus.GaugeValue, float64(r.open.Load()), id)
-	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.nanos.Load()).Seconds(), nil, id)
+	to <- prometheus.MustNewConstSummary(t.duration, uint64(total+served), time.Duration(r.nanos.Load()).Seconds(), nil,
+		id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for code, n := range r.errors {

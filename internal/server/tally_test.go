@@ -52,15 +52,18 @@ func TestMetricsOfAnEndpoint(t *testing.T) {
 		_ = text(t, p.forwarder.do(p.tr, "POST", "http://hello.demo"+way, strings.NewReader("abcde"), nil).Body)
 	}
 	p.counted(
-		`fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 2`, `fairlead_server_endpoint_requests_total{class="4xx",endpoint="ID"} 1`,
-		`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 15`, `fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 30`,
+		`fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 2`,
+		`fairlead_server_endpoint_requests_total{class="4xx",endpoint="ID"} 1`,
+		`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 15`,
+		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 30`,
 		`fairlead_server_endpoint_duration_seconds_count{endpoint="ID"} 3`, `fairlead_server_endpoint_open{endpoint="ID"} 0`,
 	)
 	p.agent.stop()
 	if res := p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil); res.StatusCode != 503 {
 		t.Fatalf("status %d", res.StatusCode)
 	}
-	p.counted(`fairlead_server_endpoint_requests_total{class="5xx",endpoint="ID"} 1`, `fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`)
+	p.counted(`fairlead_server_endpoint_requests_total{class="5xx",endpoint="ID"} 1`,
+		`fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`)
 }
 
 func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
@@ -77,16 +80,19 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 		_, _ = io.WriteString(c, "bye")
 	})
 	st := p.forwarder.open(headerOf(t, p.bound))
-	_, _ = io.WriteString(st, "GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.WriteString(st,
+		"GET /chat HTTP/1.1\r\nHost: hello.demo\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(st)
-	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols { //nolint:bodyclose // 101 has none
+	//nolint:bodyclose // 101 has none
+	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("answer %v %v", res, err)
 	}
 	_, _ = io.WriteString(st, "hello\n")
 	if got, err := in.ReadString('\n'); err != nil || got != "hello\n" {
 		t.Fatalf("echo %q %v", got, err)
 	}
-	p.counted(`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 6`, `fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 6`,
+	p.counted(`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 6`,
+		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 6`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 1`)
 	if err := st.CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -94,7 +100,8 @@ func TestMetricsOfAnUpgradedConnectionAsItGoes(t *testing.T) {
 	if rest := text(t, in); rest != "bye" {
 		t.Errorf("after the half-close came %q", rest)
 	}
-	p.counted(`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 9`, `fairlead_server_endpoint_requests_total{class="1xx",endpoint="ID"} 1`,
+	p.counted(`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 9`,
+		`fairlead_server_endpoint_requests_total{class="1xx",endpoint="ID"} 1`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 0`)
 }
 
@@ -109,25 +116,29 @@ func TestMetricsOfRefusedConnections(t *testing.T) {
 	if code := p.forwarder.refusal(headerOf(t, p.bound)); code != tunnel.RefusedOffline {
 		t.Fatalf("refused with %s", code)
 	}
-	p.counted(`fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`, `fairlead_server_endpoint_connections_total{endpoint="ID"} 2`)
+	p.counted(`fairlead_server_endpoint_errors_total{code="ERR_FL_3001",endpoint="ID"} 1`,
+		`fairlead_server_endpoint_connections_total{endpoint="ID"} 2`)
 }
 
 func TestMetricsOfATCPEndpointAndOfOneThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	echo := tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	p := pathTo(t, start(t, func(o *Options) { o.forgetEvery, o.EndpointGrace = 50*time.Millisecond, time.Second }), echo, func(b *tunnel.Bind) {
-		b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
-	})
+	p := pathTo(t, start(t, func(o *Options) { o.forgetEvery, o.EndpointGrace = 50*time.Millisecond, time.Second }), echo,
+		func(b *tunnel.Bind) {
+			b.URL, b.UpstreamURL, b.UpstreamProtocol = "tcp://db.demo:5432", "tcp://"+echo, ""
+		})
 	st := p.forwarder.open(headerOf(t, p.bound))
 	_, _ = io.WriteString(st, "question")
 	if _, err := io.ReadFull(st, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	p.counted(`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 8`, `fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 8`,
+	p.counted(`fairlead_server_endpoint_bytes_total{direction="in",endpoint="ID"} 8`,
+		`fairlead_server_endpoint_bytes_total{direction="out",endpoint="ID"} 8`,
 		`fairlead_server_endpoint_open{endpoint="ID"} 1`)
 	_ = st.CloseWrite()
 	_ = text(t, st)
-	p.counted(`fairlead_server_endpoint_connections_total{endpoint="ID"} 1`, `fairlead_server_endpoint_open{endpoint="ID"} 0`)
+	p.counted(`fairlead_server_endpoint_connections_total{endpoint="ID"} 1`,
+		`fairlead_server_endpoint_open{endpoint="ID"} 0`)
 	p.agent.stop()
 	for deadline := time.Now().Add(patience); strings.Contains(p.metrics(), p.bound.EndpointID); {
 		if time.Now().After(deadline) {
@@ -170,7 +181,8 @@ func TestTallyIsBounded(t *testing.T) {
 		fairlead_server_backend_requests_total{backend="bk-c",class="2xx"} 20
 		fairlead_server_backend_requests_total{backend="other",class="2xx"} 40
 	`
-	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(expect), "fairlead_server_endpoint_requests_total", "fairlead_server_endpoint_errors_total",
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(expect), "fairlead_server_endpoint_requests_total",
+		"fairlead_server_endpoint_errors_total",
 		"fairlead_server_backend_requests_total"); err != nil {
 		t.Error(err)
 	}
@@ -206,7 +218,9 @@ func TestMetricsOfBackends(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	(&path{running: r, bound: b}).counted(
-		`fairlead_server_backend_requests_total{backend="`+canned+`",class="2xx"} 1`, `fairlead_server_backend_bytes_total{backend="`+canned+`",direction="out"} 6`,
-		`fairlead_server_backend_active{backend="`+order+`",child="`+canned+`"} 1`, `fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 1`,
+		`fairlead_server_backend_requests_total{backend="`+canned+`",class="2xx"} 1`,
+		`fairlead_server_backend_bytes_total{backend="`+canned+`",direction="out"} 6`,
+		`fairlead_server_backend_active{backend="`+order+`",child="`+canned+`"} 1`,
+		`fairlead_server_endpoint_requests_total{class="2xx",endpoint="ID"} 1`,
 	)
 }

@@ -33,7 +33,9 @@ func holdings(agents []edge.Agent) []*tunnelserver.Holding {
 }
 
 // labelled lets the edge choose who serves a tunnel group.
-func (s *service) labelled(ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent) (edge.Agent, error) {
+func (s *service) labelled(
+	ctx context.Context, accountID string, labels map[string]string, tried []edge.Agent,
+) (edge.Agent, error) {
 	h, err := s.sessions.ChooseLabels(ctx, accountID, labels, holdings(tried)...)
 	if err != nil {
 		return nil, err
@@ -50,7 +52,8 @@ func (s *service) internal(ctx context.Context, accountID, url string) (*account
 	if ep := s.sessions.Online(accountID, account.BindingInternal, u); ep != nil {
 		return ep, nil
 	}
-	page, err := s.store.ListEndpoints(ctx, accountID, account.EndpointFilter{Binding: account.BindingInternal, URL: u.String()}, account.Page{Limit: 1})
+	page, err := s.store.ListEndpoints(ctx, accountID,
+		account.EndpointFilter{Binding: account.BindingInternal, URL: u.String()}, account.Page{Limit: 1})
 	switch {
 	case err != nil:
 		return nil, err
@@ -62,7 +65,8 @@ func (s *service) internal(ctx context.Context, accountID, url string) (*account
 
 // members lists all that have the endpoint's URL.
 func (s *service) members(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error) {
-	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+	page, err := s.store.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL},
+		account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +91,8 @@ func (s *service) wireBackends() {
 	s.watchBackends()
 }
 
-// checkStatic returns CodeInvalid for the address of a static backend that the guard would refuse whenever
-// it is dialed.
+// checkStatic returns CodeInvalid for the address of a static backend that the guard would refuse
+// whenever it is dialed.
 func (s *service) checkStatic(address string) error {
 	err := s.guard.CheckAddress(address)
 	if err == nil {

@@ -164,9 +164,11 @@ func TestTheAgentLearnsWhoTheClientIs(t *testing.T) {
 		_ = st.Refuse(tunnel.RefusedUpstream)
 	})
 	h := headerOf(t, receive(t, a.bound, "bind"))
-	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl", Annotations: map[string]string{"team": "red"}}
+	h.TraceID, h.Pod = "trace-1", &tunnel.PodIdentity{Namespace: "demo", Name: "curl",
+		Annotations: map[string]string{"team": "red"}}
 	r.forwarder().refusal(h)
-	if seen := receive(t, got, "stream"); seen.ClientAddr != podAddr || seen.TraceID != "trace-1" || seen.Pod == nil || seen.Pod.Name != "curl" || seen.Pod.Annotations != nil ||
+	if seen := receive(t, got, "stream"); seen.ClientAddr != podAddr || seen.TraceID != "trace-1" || seen.Pod == nil ||
+		seen.Pod.Name != "curl" || seen.Pod.Annotations != nil ||
 		seen.Host != "db.demo" || seen.Port != 5432 {
 		t.Errorf("header %+v", seen)
 	}
@@ -182,10 +184,13 @@ func TestAThousandRefusedConnectsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	want := []string{
-		`fairlead_server_opens_total{hop="agent",outcome="the upstream is unreachable"} 1000`, "fairlead_server_connections 0", "fairlead_server_streams 0",
+		`fairlead_server_opens_total{hop="agent",outcome="the upstream is unreachable"} 1000`,
+		"fairlead_server_connections 0", "fairlead_server_streams 0",
 	}
 	deadline := within(t) // the last one's ends may be on their way
-	for metrics := p.metrics(); slices.ContainsFunc(want, func(line string) bool { return !strings.Contains(metrics, line) }); metrics = p.metrics() {
+	for metrics := p.metrics(); slices.ContainsFunc(want, func(line string) bool {
+		return !strings.Contains(metrics, line)
+	}); metrics = p.metrics() {
 		if deadline.Err() != nil {
 			t.Fatalf("metrics lack some of %q:\n%s", want, metrics)
 		}

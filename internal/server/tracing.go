@@ -27,14 +27,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// tracing makes a span of every request, and of every connection to a tcp endpoint. The client's trace goes on in it, and the upstream's in ours.
+// tracing makes a span of every request, and of every connection to a tcp endpoint. The client's
+// trace goes on in it, and the upstream's in ours.
 type tracing struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	context  propagation.TraceContext
 }
 
-// The variables by which OpenTelemetry's SDKs are told where to send traces; its libraries read them and their like themselves.
+// The variables by which OpenTelemetry's SDKs are told where to send traces; its libraries read
+// them and their like themselves.
 var traceEndpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
 // newTracing makes what the environment asks for; nil when it asks for nothing.
@@ -43,12 +45,15 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	for _, name := range traceEndpoints {
 		configured = configured || os.Getenv(name) != ""
 	}
-	if !configured || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+	if !configured || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
+		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if p := os.Getenv(name); p != "" && p != "http/protobuf" {
-			return nil, fmt.Errorf("%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port", name, p)
+			return nil,
+				fmt.Errorf("%s %q: traces are sent over http/protobuf only; leave it out, and give the collector's HTTP port", name,
+					p)
 		}
 	}
 	for _, name := range traceEndpoints {
@@ -61,7 +66,8 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 		return nil, fmt.Errorf("making the exporter of traces: %w", err)
 	}
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "fairlead-server"), attribute.String("service.version", version.String())), resource.WithFromEnv())
+		resource.WithAttributes(attribute.String("service.name", "fairlead-server"),
+			attribute.String("service.version", version.String())), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -71,7 +77,8 @@ func newTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return t, nil
 }
 
-// checkTraceEndpoint refuses what the exporter would take for another address, or for none; empty is not set. The value may hold a password.
+// checkTraceEndpoint refuses what the exporter would take for another address, or for none; empty
+// is not set. The value may hold a password.
 func checkTraceEndpoint(name, value string) error {
 	if value == "" {
 		return nil
@@ -83,7 +90,8 @@ func checkTraceEndpoint(name, value string) error {
 	case err != nil || strings.Contains(value, "@"):
 		value = ""
 	}
-	return account.Invalid(name, value, "give the collector's address as http://HOST:4318 or https://HOST[:PORT], of its OTLP port for HTTP")
+	return account.Invalid(name, value,
+		"give the collector's address as http://HOST:4318 or https://HOST[:PORT], of its OTLP port for HTTP")
 }
 
 // close sends what has not been sent, for a few seconds.
@@ -96,25 +104,31 @@ func (t *tracing) close() error {
 	return nil
 }
 
-// begin begins the span. A request's is made the parent of what the upstream does; in a connection there is nothing that could name a trace.
+// begin begins the span. A request's is made the parent of what the upstream does; in a connection
+// there is nothing that could name a trace.
 func (t *tracing) begin(s *edge.Seen) trace.Span {
 	if s.Request == nil {
-		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
+		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithTimestamp(s.Began),
 			trace.WithAttributes(aboutClient(s, attribute.String("network.transport", "tcp"))...))
 		return span
 	}
 	header := propagation.HeaderCarrier(s.Request.Header)
 	method := method(s.Request.Method)
-	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
-		trace.WithAttributes(aboutClient(s, attribute.String("http.request.method", method), attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)))...))
+	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method,
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
+		trace.WithAttributes(aboutClient(s, attribute.String("http.request.method", method),
+			attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)))...))
 	t.context.Inject(ctx, header)
 	return span
 }
 
 // aboutClient adds who calls what.
 func aboutClient(s *edge.Seen, attributes ...attribute.KeyValue) []attribute.KeyValue {
-	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host), attribute.Int("server.port", s.Endpoint.Port),
-		attribute.String("fairlead.endpoint.id", s.Endpoint.ID), attribute.String("fairlead.account.id", s.Endpoint.AccountID))
+	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host),
+		attribute.Int("server.port", s.Endpoint.Port),
+		attribute.String("fairlead.endpoint.id", s.Endpoint.ID),
+		attribute.String("fairlead.account.id", s.Endpoint.AccountID))
 	if s.Origin.ClientIP.IsValid() {
 		attributes = append(attributes, attribute.String("client.address", s.Origin.ClientIP.String()))
 	}
@@ -127,7 +141,8 @@ func aboutClient(s *edge.Seen, attributes ...attribute.KeyValue) []attribute.Key
 // method is the request's, or _OTHER for one that the client has made up.
 func method(m string) string {
 	switch m {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
 		return m
 	}
 	return "_OTHER"

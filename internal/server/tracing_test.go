@@ -65,7 +65,8 @@ func attributesOf(s *v1.Span) map[string]string {
 	return all
 }
 
-// With a collector in the environment each request has a span in the client's trace, and the upstream's parent is ours.
+// With a collector in the environment each request has a span in the client's trace, and the
+// upstream's parent is ours.
 func TestTraces(t *testing.T) { // not parallel: it sets the environment
 	url, spans := receiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
@@ -99,21 +100,26 @@ func TestTraces(t *testing.T) { // not parallel: it sets the environment
 		}
 		return s.String()
 	}
-	if hex(first.TraceId) != clientTrace || hex(first.ParentSpanId) != clientSpan || first.Name != "GET" || first.Kind != v1.Span_SPAN_KIND_SERVER {
+	if hex(first.TraceId) != clientTrace || hex(first.ParentSpanId) != clientSpan || first.Name != "GET" ||
+		first.Kind != v1.Span_SPAN_KIND_SERVER {
 		t.Errorf("span %v", first)
 	}
-	if want := "00-" + clientTrace + "-" + hex(first.SpanId) + "-01"; with.Get("Traceparent") != want || with.Get("Tracestate") != "vendor=1" {
+	if want := "00-" + clientTrace + "-" + hex(first.SpanId) + "-01"; with.Get("Traceparent") != want ||
+		with.Get("Tracestate") != "vendor=1" {
 		t.Errorf("the upstream got %v, want %s", with, want)
 	}
-	if want := "00-" + hex(got[1].TraceId) + "-" + hex(got[1].SpanId) + "-01"; without.Get("Traceparent") != want || len(got[1].ParentSpanId) != 0 || got[1].Name != "_OTHER" {
+	if want := "00-" + hex(got[1].TraceId) + "-" + hex(got[1].SpanId) + "-01"; without.Get("Traceparent") != want ||
+		len(got[1].ParentSpanId) != 0 || got[1].Name != "_OTHER" {
 		t.Errorf("without a trace of the client's the upstream got %v, want %s", without, want)
 	}
 	a := attributesOf(first)
-	if !strings.Contains(a["fairlead.endpoint.id"], p.bound.EndpointID) || a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
+	if !strings.Contains(a["fairlead.endpoint.id"], p.bound.EndpointID) ||
+		a["http.response.status_code"] != "int_value:418" || !strings.Contains(a["url.path"], `"/tea"`) ||
 		!strings.Contains(a["client.address"], "10.1.2.3") || !strings.Contains(a["fairlead.operator.id"], p.operator) {
 		t.Errorf("attributes %v", a)
 	}
-	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") || got[2].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
+	if a := attributesOf(got[2]); !strings.Contains(a["error.type"], "ERR_FL_3001") ||
+		got[2].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
 		t.Errorf("the span of an endpoint that is offline: %v", got[2])
 	}
 	for _, s := range got {
@@ -128,7 +134,8 @@ func TestTracesOfConnections(t *testing.T) { // not parallel: it sets the enviro
 	url, spans := receiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	r := start(t)
-	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"}, toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
+	a := r.agentWith(r.authtoken, tunnel.Bind{URL: "tcp://db.demo:5432"},
+		toUpstream(tcpServer(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })))
 	bound, f := receive(t, a.bound, "bind"), r.forwarder()
 	st := f.open(headerOf(t, bound))
 	_, _ = io.WriteString(st, "request-secret")
@@ -145,18 +152,22 @@ func TestTracesOfConnections(t *testing.T) { // not parallel: it sets the enviro
 	if len(got) < 2 {
 		t.Fatalf("%d spans", len(got))
 	}
-	isWhole := func(s *v1.Span) bool { return attributesOf(s)["error.type"] == "" } // it may end after those of the agent that is gone
+	// it may end after those of the agent that is gone
+	isWhole := func(s *v1.Span) bool { return attributesOf(s)["error.type"] == "" }
 	i := slices.IndexFunc(got, isWhole)
 	last := slices.IndexFunc(got, func(s *v1.Span) bool { return !isWhole(s) })
 	if i < 0 || last < 0 {
 		t.Fatalf("%v", got)
 	}
 	at := attributesOf(got[i])
-	if got[i].Name != "tcp" || at["fairlead.bytes_in"] != "int_value:14" || at["fairlead.bytes_out"] != "int_value:14" || !strings.Contains(at["fairlead.endpoint.id"], bound.EndpointID) ||
-		at["server.port"] != "int_value:5432" || !strings.Contains(at["client.address"], "10.1.2.3") || got[i].Status.GetCode() == v1.Status_STATUS_CODE_ERROR {
+	if got[i].Name != "tcp" || at["fairlead.bytes_in"] != "int_value:14" || at["fairlead.bytes_out"] != "int_value:14" ||
+		!strings.Contains(at["fairlead.endpoint.id"], bound.EndpointID) ||
+		at["server.port"] != "int_value:5432" || !strings.Contains(at["client.address"], "10.1.2.3") ||
+		got[i].Status.GetCode() == v1.Status_STATUS_CODE_ERROR {
 		t.Errorf("a connection: %v", got[i])
 	}
-	if at := attributesOf(got[last]); !strings.Contains(at["error.type"], "ERR_FL_3001") || got[last].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
+	if at := attributesOf(got[last]); !strings.Contains(at["error.type"], "ERR_FL_3001") ||
+		got[last].Status.GetCode() != v1.Status_STATUS_CODE_ERROR {
 		t.Errorf("one to an endpoint that is offline: %v", got[last])
 	}
 	for _, s := range got {
@@ -171,7 +182,8 @@ func TestTraceHeadersPassUntouched(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
 	p := newPath(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
-	for _, sent := range []http.Header{{"Traceparent": {clientParent}, "Tracestate": {"a=1", "b=2"}}, {"Traceparent": {"no trace"}}, {}} {
+	for _, sent := range []http.Header{{"Traceparent": {clientParent}, "Tracestate": {"a=1", "b=2"}},
+		{"Traceparent": {"no trace"}}, {}} {
 		p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, sent)
 		arrived := receive(t, got, "request")
 		maps.DeleteFunc(arrived, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Trace") })
@@ -184,11 +196,13 @@ func TestTraceHeadersPassUntouched(t *testing.T) {
 func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the environment
 	refused := func(want string, change ...func(*Options)) {
 		t.Helper()
-		o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1, Logger: slog.New(slog.DiscardHandler)}
+		o := Options{Addr: "127.0.0.1:0", DataDir: t.TempDir(), EndpointGrace: 1e9, AccessLogSample: 1,
+			Logger: slog.New(slog.DiscardHandler)}
 		for _, f := range change {
 			f(&o)
 		}
-		if err := Run(within(t), o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "request-secret") {
+		if err := Run(within(t), o); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "request-secret") {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
@@ -196,7 +210,8 @@ func TestObservationThatCannotBe(t *testing.T) { // not parallel: it sets the en
 	refused("--access-log", func(o *Options) { o.AccessLog = filepath.Join(t.TempDir(), "missing", "access.log") })
 	refused("--static-allow", func(o *Options) { o.StaticAllow = []string{"10.0.0.0/33"} })
 	refused("--metrics-series", func(o *Options) { o.MetricsSeries = -1 })
-	for _, endpoint := range []string{"foo", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://", "https://user:request-secret@", "http://[::1"} {
+	for _, endpoint := range []string{"foo", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://",
+		"https://user:request-secret@", "http://[::1"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
 		refused("give the collector's address as http://HOST:4318")
 	}

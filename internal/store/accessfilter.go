@@ -68,7 +68,8 @@ func (s *Store) AccessChoices(ctx context.Context, accountID string) (*account.A
 			}
 		}
 		err := t.each(into(&choices.Endpoints), `SELECT DISTINCT a.url
-			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`, accountID, account.MaxAccessChoices)
+			FROM app_accesses AS a JOIN app_users AS u ON u.id = a.user_id WHERE u.account_id = $1 ORDER BY a.url LIMIT $2`,
+			accountID, account.MaxAccessChoices)
 		if err != nil {
 			return err
 		}

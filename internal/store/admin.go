@@ -16,7 +16,8 @@ import (
 // DefaultAccount is the name of the account that Bootstrap makes.
 const DefaultAccount = "default"
 
-// CreateAccount makes an account. A name that is taken is CodeInUse; an empty or too long one CodeInvalid.
+// CreateAccount makes an account. A name that is taken is CodeInUse; an empty or too long one
+// CodeInvalid.
 func (s *Store) CreateAccount(ctx context.Context, name string) (*account.Account, error) {
 	var made *account.Account
 	err := s.write(ctx, "creating an account", func(t *tx) (err error) {
@@ -28,8 +29,11 @@ func (s *Store) CreateAccount(ctx context.Context, name string) (*account.Accoun
 
 func (t *tx) createAccount(name string) (*account.Account, error) {
 	name = strings.TrimSpace(name)
-	if name == "" || len(name) > account.MaxName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\uFFFD' }) {
-		return nil, account.Invalid("name", account.Shorten(name), fmt.Sprintf("must have 1 to %d bytes of text on one line", account.MaxName))
+	if name == "" || len(name) > account.MaxName || strings.ContainsFunc(name, func(c rune) bool {
+		return c < ' ' || c == 0x7f || c == '\uFFFD'
+	}) {
+		return nil, account.Invalid("name", account.Shorten(name),
+			fmt.Sprintf("must have 1 to %d bytes of text on one line", account.MaxName))
 	}
 	var taken int
 	if err := t.row(`SELECT COUNT(*) FROM accounts WHERE name = $1`, name).Scan(&taken); err != nil {
@@ -39,7 +43,8 @@ func (t *tx) createAccount(name string) (*account.Account, error) {
 		return nil, account.Errorf(account.CodeInUse, "there is an account %q already; choose another name", name)
 	}
 	made := account.Account{ID: account.NewID(account.PrefixAccount, t.now), Name: name, CreatedAt: t.now}
-	return &made, t.exec(`INSERT INTO accounts (id, name, created_at) VALUES ($1, $2, $3)`, made.ID, made.Name, micros(made.CreatedAt))
+	return &made, t.exec(`INSERT INTO accounts (id, name, created_at) VALUES ($1, $2, $3)`, made.ID, made.Name,
+		micros(made.CreatedAt))
 }
 
 // ListAccounts returns all accounts, oldest first.

@@ -34,8 +34,10 @@ func (s *Store) MakeAPIKey(ctx context.Context, by account.Caller, p account.API
 	return key, nil
 }
 
-// CreateAPIKey is MakeAPIKey for the commands: the secret is returned beside the key. No scopes mean admin; a nil expires means never.
-func (s *Store) CreateAPIKey(ctx context.Context, accountID, description string, scopes []account.Scope, expires *time.Time) (
+// CreateAPIKey is MakeAPIKey for the commands: the secret is returned beside the key. No scopes
+// mean admin; a nil expires means never.
+func (s *Store) CreateAPIKey(ctx context.Context, accountID, description string, scopes []account.Scope,
+	expires *time.Time) (
 	key *account.APIKey, secret string, err error) {
 	p := account.APIKeyPatch{Description: &description, Expiry: account.ExpiryPatch{Set: true, At: expires}}
 	if len(scopes) > 0 {
@@ -53,7 +55,8 @@ func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret strin
 	if err := t.accountExists(by.AccountID); err != nil {
 		return nil, err
 	}
-	key, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, t.now), AccountID: by.AccountID, CreatedAt: t.now, Scopes: account.DefaultScopes()}, t.now)
+	key, err := p.Apply(account.APIKey{ID: account.NewID(account.PrefixAPIKey, t.now), AccountID: by.AccountID,
+		CreatedAt: t.now, Scopes: account.DefaultScopes()}, t.now)
 	if err != nil {
 		return nil, err
 	}
@@ -62,13 +65,16 @@ func (t *tx) createAPIKey(by account.Caller, p account.APIKeyPatch, secret strin
 		return nil, fmt.Errorf("encoding scopes: %w", err)
 	}
 	t.audit(by, account.AuditAPIKeyCreated, key.ID, map[string]string{"description": key.Description})
-	return &key, t.exec(`INSERT INTO api_keys (id, account_id, description, metadata, scopes, secret_hash, created_at, expires_at)
+	return &key,
+		t.exec(`INSERT INTO api_keys (id, account_id, description, metadata, scopes, secret_hash, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		key.ID, by.AccountID, key.Description, key.Metadata, string(scopes), account.HashSecret(secret), micros(t.now), microsOf(key.ExpiresAt))
+			key.ID, by.AccountID, key.Description, key.Metadata, string(scopes), account.HashSecret(secret), micros(t.now),
+			microsOf(key.ExpiresAt))
 }
 
 func (t *tx) apiKey(accountID, id string) (*account.APIKey, error) {
-	key, err := scanAPIKey(t.row(`SELECT `+apiKeyColumns+` FROM api_keys WHERE account_id = $1 AND id = $2`, accountID, id))
+	key, err := scanAPIKey(t.row(`SELECT `+apiKeyColumns+` FROM api_keys WHERE account_id = $1 AND id = $2`, accountID,
+		id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("API key", id)
 	}
@@ -101,7 +107,8 @@ func (s *Store) PageOfAPIKeys(ctx context.Context, accountID string, p account.P
 	return &page, nil
 }
 
-// ListAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown account.
+// ListAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown
+// account.
 func (s *Store) ListAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
 	var all []account.APIKey
 	err := s.read(ctx, "listing API keys", func(t *tx) (err error) {
@@ -125,7 +132,9 @@ func (t *tx) apiKeys(accountID string) ([]account.APIKey, error) {
 }
 
 // PatchAPIKey implements account.APIKeys.
-func (s *Store) PatchAPIKey(ctx context.Context, by account.Caller, id string, p account.APIKeyPatch) (*account.APIKey, error) {
+func (s *Store) PatchAPIKey(
+	ctx context.Context, by account.Caller, id string, p account.APIKeyPatch,
+) (*account.APIKey, error) {
 	var patched account.APIKey
 	err := s.write(ctx, "changing an API key", func(t *tx) error {
 		existing, err := t.apiKey(by.AccountID, id)
@@ -148,7 +157,8 @@ func (s *Store) PatchAPIKey(ctx context.Context, by account.Caller, id string, p
 			return fmt.Errorf("encoding scopes: %w", err)
 		}
 		t.audit(by, account.AuditAPIKeyUpdated, id, map[string]string{"description": patched.Description})
-		return t.exec(`UPDATE api_keys SET description = $1, metadata = $2, scopes = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
+		return t.exec(
+			`UPDATE api_keys SET description = $1, metadata = $2, scopes = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
 			patched.Description, patched.Metadata, string(scopes), microsOf(patched.ExpiresAt), by.AccountID, id)
 	})
 	if err != nil {
@@ -184,5 +194,6 @@ func (t *tx) keepAnAdmin(key *account.APIKey) error {
 	if slices.ContainsFunc(keys, func(k account.APIKey) bool { return k.ID != key.ID && k.Has() && k.Live(t.now) }) {
 		return nil
 	}
-	return account.Errorf(account.CodeInUse, "API key %s is the account's last admin key; create another admin key first", key.ID)
+	return account.Errorf(account.CodeInUse, "API key %s is the account's last admin key; create another admin key first",
+		key.ID)
 }

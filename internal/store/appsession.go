@@ -39,11 +39,13 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 	var life lifetime
 	var endpoint, device string
 	var made int64
-	if err := from.Scan(&a.ID, &a.User.ID, &endpoint, &a.PublicURL, &device, &made, &life.lastActive, &life.endsAt, &life.idle); err != nil {
+	if err := from.Scan(&a.ID, &a.User.ID, &endpoint, &a.PublicURL, &device, &made, &life.lastActive, &life.endsAt,
+		&life.idle); err != nil {
 		return a, err
 	}
 	life.lastActive = max(life.lastActive, s.uses.last(a.ID))
-	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), fromMicros(made), fromMicros(life.lastActive), fromMicros(life.expires())
+	a.Endpoint, a.CreatedAt, a.LastActive, a.ExpiresAt = refTo(endpoint), fromMicros(made), fromMicros(life.lastActive),
+		fromMicros(life.expires())
 	if err := json.Unmarshal([]byte(device), &a.Device); err != nil {
 		return a, fmt.Errorf("decoding the device of session %s: %w", a.ID, err)
 	}
@@ -54,8 +56,10 @@ func (s *Store) scanAppSession(from scanner) (account.AppSession, error) {
 func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.AppSession, error) {
 	var found account.AppSession
 	err := s.read(ctx, "reading an application session", func(t *tx) (err error) {
-		found, err = s.scanAppSession(t.row(`SELECT `+appSessionColumns+` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
-			accountID, id, micros(t.now)))
+		found, err = s.scanAppSession(
+			t.row(`SELECT `+appSessionColumns+
+				` FROM app_sessions AS s WHERE s.account_id = $1 AND s.id = $2 AND s.expires_at > $3`,
+				accountID, id, micros(t.now)))
 		if errors.Is(err, sql.ErrNoRows) {
 			return notFound("application session", id)
 		}
@@ -68,7 +72,9 @@ func (s *Store) AppSession(ctx context.Context, accountID, id string) (*account.
 }
 
 // AppSessions implements account.Identities.
-func (s *Store) AppSessions(ctx context.Context, accountID string, f account.AppSessionFilter, p account.Page) (sessions []account.AppSession, more bool, err error) {
+func (s *Store) AppSessions(
+	ctx context.Context, accountID string, f account.AppSessionFilter, p account.Page,
+) (sessions []account.AppSession, more bool, err error) {
 	limit := pageLimit(p)
 	sessions = []account.AppSession{}
 	err = s.read(ctx, "listing application sessions", func(t *tx) error {
@@ -109,14 +115,16 @@ type liveRow struct {
 	life    lifetime
 }
 
-// look reads the row of a secret. It is one statement outside a transaction, which is one way to the database and back.
+// look reads the row of a secret. It is one statement outside a transaction, which is one way to
+// the database and back.
 func (s *Store) look(ctx context.Context, accountID string, tokenHash []byte) (*liveRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	r := &liveRow{session: account.LiveSession{AccountID: accountID}}
 	l := &r.session
 	err := s.reader.QueryRowContext(ctx, selectLive, s.engine.args([]any{notNil(tokenHash), accountID})...).Scan(
-		&l.ID, &l.UserID, &l.Bound, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle, &l.Provider.Name, &l.Provider.URL)
+		&l.ID, &l.UserID, &l.Bound, &r.url, &r.sealed, &r.life.lastActive, &r.life.endsAt, &r.life.idle, &l.Provider.Name,
+		&l.Provider.URL)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, errNoSession()
 	}

@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// activeEvery is how often the row of a session that is used is written, at the most; more often with a short idle time.
+// activeEvery is how often the row of a session that is used is written, at the most; more often
+// with a short idle time.
 const activeEvery = time.Minute
 
-// uses holds when sessions were used, until that is written. A session's idle time counts from the last use, written or not, so that it is exact; the
-// uses of the last minute are lost with a server that is killed, and with them a minute of idle time, never more.
+// uses holds when sessions were used, until that is written. A session's idle time counts from the
+// last use, written or not, so that it is exact; the uses of the last minute are lost with a server
+// that is killed, and with them a minute of idle time, never more.
 type uses struct {
 	mu      sync.Mutex
 	pending map[string]use // by session
@@ -65,7 +67,8 @@ func (u *uses) lastOf(ids []string) map[string]int64 {
 	return found
 }
 
-// due returns what is to be written now: what has waited for long enough, in batches unless an idle time is short.
+// due returns what is to be written now: what has waited for long enough, in batches unless an idle
+// time is short.
 func (u *uses) due(now time.Time, all bool) map[string]use {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -24,15 +24,18 @@ type auditRecord struct {
 
 // audit notes that something happened to an object. Details hold no secrets.
 func (t *tx) audit(by account.Caller, what account.AuditType, objectID string, details map[string]string) {
-	t.audits[by.AccountID] = append(t.audits[by.AccountID], auditRecord{what: what, by: by.PrincipalID, objectID: objectID, details: details})
+	t.audits[by.AccountID] = append(t.audits[by.AccountID], auditRecord{what: what, by: by.PrincipalID, objectID: objectID,
+		details: details})
 }
 
-// logAudits writes the audit events with numbers from each account's counter, after all else of the transaction.
+// logAudits writes the audit events with numbers from each account's counter, after all else of the
+// transaction.
 func (t *tx) logAudits() error {
 	for _, accountID := range slices.Sorted(maps.Keys(t.audits)) {
 		records := t.audits[accountID]
 		var last int64
-		err := t.row(`UPDATE accounts SET audit_seq = audit_seq + $1 WHERE id = $2 RETURNING audit_seq`, len(records), accountID).Scan(&last)
+		err := t.row(`UPDATE accounts SET audit_seq = audit_seq + $1 WHERE id = $2 RETURNING audit_seq`, len(records),
+			accountID).Scan(&last)
 		if err != nil {
 			return fmt.Errorf("taking numbers of audit events: %w", err)
 		}
@@ -41,8 +44,10 @@ func (t *tx) logAudits() error {
 			if err != nil {
 				return fmt.Errorf("encoding an audit event: %w", err)
 			}
-			err = t.exec(`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now), string(r.what), r.by, r.objectID, string(details))
+			err = t.exec(
+				`INSERT INTO audit_events (id, account_id, seq, at, type, principal_id, object_id, details) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+				account.NewID(account.PrefixEvent, t.now), accountID, last-int64(len(records)-1-i), micros(t.now), string(r.what),
+				r.by, r.objectID, string(details))
 			if err != nil {
 				return fmt.Errorf("writing an audit event: %w", err)
 			}
@@ -51,8 +56,11 @@ func (t *tx) logAudits() error {
 	return nil
 }
 
-// RecordAudit writes an audit event of something that is no change of the store, such as another active child of a failover.
-func (s *Store) RecordAudit(ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string) error {
+// RecordAudit writes an audit event of something that is no change of the store, such as another
+// active child of a failover.
+func (s *Store) RecordAudit(
+	ctx context.Context, by account.Caller, what account.AuditType, objectID string, details map[string]string,
+) error {
 	return s.write(ctx, "writing an audit event", func(t *tx) error {
 		t.audit(by, what, objectID, details)
 		return nil
@@ -68,7 +76,8 @@ func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
 	if err := from.Scan(&e.ID, &seq, &at, &kind, &by, &object, &details); err != nil {
 		return e, err
 	}
-	e.Type, e.OccurredAt, e.Principal, e.Object, e.ResourceVersion = account.AuditType(kind), fromMicros(at), refTo(by), refTo(object), s.version(seq)
+	e.Type, e.OccurredAt, e.Principal, e.Object, e.ResourceVersion = account.AuditType(kind), fromMicros(at), refTo(by),
+		refTo(object), s.version(seq)
 	if err := json.Unmarshal([]byte(details), &e.Details); err != nil {
 		return e, fmt.Errorf("decoding audit event %s: %w", e.ID, err)
 	}
@@ -79,7 +88,8 @@ func (s *Store) scanAudit(from scanner) (account.AuditEvent, error) {
 func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.AuditEvent, error) {
 	var found account.AuditEvent
 	err := s.read(ctx, "reading an audit event", func(t *tx) (err error) {
-		found, err = s.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`, accountID, id))
+		found, err = s.scanAudit(t.row(`SELECT `+auditColumns+` FROM audit_events WHERE account_id = $1 AND id = $2`,
+			accountID, id))
 		if errors.Is(err, sql.ErrNoRows) {
 			return notFound("event", id)
 		}
@@ -92,7 +102,9 @@ func (s *Store) AuditEvent(ctx context.Context, accountID, id string) (*account.
 }
 
 // AuditEvents implements account.AuditLog.
-func (s *Store) AuditEvents(ctx context.Context, accountID string, f account.AuditFilter, p account.Page) (*account.AuditPage, error) {
+func (s *Store) AuditEvents(
+	ctx context.Context, accountID string, f account.AuditFilter, p account.Page,
+) (*account.AuditPage, error) {
 	limit := pageLimit(p)
 	page := &account.AuditPage{Events: []account.AuditEvent{}}
 	err := s.read(ctx, "listing audit events", func(t *tx) error {
@@ -120,7 +132,8 @@ func (s *Store) AuditEvents(ctx context.Context, accountID string, f account.Aud
 }
 
 // AuditEventsAfter implements account.AuditLog.
-func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v account.ResourceVersion, f account.AuditFilter, limit int) (
+func (s *Store) AuditEventsAfter(ctx context.Context, accountID string, v account.ResourceVersion,
+	f account.AuditFilter, limit int) (
 	[]account.AuditEvent, account.ResourceVersion, error) {
 	if limit <= 0 || limit > maxEvents {
 		limit = maxEvents
@@ -180,7 +193,8 @@ func (s *Store) SubscribeAudit(accountID string) (wake <-chan struct{}, cancel f
 	return s.auditWakes.subscribe(accountID)
 }
 
-// sweepAudit removes the audit events that are too old, and of each account those that are too many: a hundredth at a time, so that it seldom writes.
+// sweepAudit removes the audit events that are too old, and of each account those that are too
+// many: a hundredth at a time, so that it seldom writes.
 func (s *Store) sweepAudit(ctx context.Context) error {
 	before, most := micros(s.now().Add(-s.opt.AuditRetention)), s.opt.MaxAuditEvents
 	some, err := s.exists(ctx, `SELECT 1 FROM audit_events WHERE at <= $1 LIMIT 1`, before)
@@ -205,7 +219,8 @@ func (t *tx) compactAudit(before int64, most int) error {
 		upTo[id] = max(upTo[id], seq)
 		return err
 	}, `SELECT account_id, MAX(seq) FROM audit_events WHERE at <= $1 GROUP BY account_id
-		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`, before, most)
+		UNION ALL SELECT id, audit_seq - $2 FROM accounts WHERE audit_seq - audit_compacted_seq > $2 + $2 / 100`, before,
+		most)
 	if err != nil {
 		return err
 	}
@@ -213,7 +228,8 @@ func (t *tx) compactAudit(before int64, most int) error {
 		if err := t.exec(`DELETE FROM audit_events WHERE account_id = $1 AND seq <= $2`, id, upTo[id]); err != nil {
 			return err
 		}
-		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, upTo[id], id); err != nil {
+		if err := t.exec(`UPDATE accounts SET audit_compacted_seq = $1 WHERE id = $2 AND audit_compacted_seq < $1`, upTo[id],
+			id); err != nil {
 			return err
 		}
 	}

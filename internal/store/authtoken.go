@@ -15,7 +15,9 @@ import (
 )
 
 // MakeAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
-func (s *Store) MakeAuthtoken(ctx context.Context, by account.Caller, p account.AuthtokenPatch) (*account.Authtoken, error) {
+func (s *Store) MakeAuthtoken(
+	ctx context.Context, by account.Caller, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
 	secret := account.NewSecret(account.AuthtokenPrefix)
 	var token *account.Authtoken
 	err := s.write(ctx, "creating an authtoken", func(t *tx) (err error) {
@@ -32,7 +34,8 @@ func (s *Store) MakeAuthtoken(ctx context.Context, by account.Caller, p account.
 	return token, nil
 }
 
-// CreateAuthtoken is MakeAuthtoken for the commands: the secret is returned beside the token. No rules mean account.DefaultACL.
+// CreateAuthtoken is MakeAuthtoken for the commands: the secret is returned beside the token. No
+// rules mean account.DefaultACL.
 func (s *Store) CreateAuthtoken(ctx context.Context, accountID, description string, acl []string) (
 	token *account.Authtoken, secret string, err error) {
 	p := account.AuthtokenPatch{Description: &description}
@@ -51,7 +54,8 @@ func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret
 	if err := t.accountExists(by.AccountID); err != nil {
 		return nil, err
 	}
-	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: by.AccountID, CreatedAt: t.now, ACL: account.DefaultACL()}, t.now)
+	token, err := p.Apply(account.Authtoken{ID: account.NewID(account.PrefixCredential, t.now), AccountID: by.AccountID,
+		CreatedAt: t.now, ACL: account.DefaultACL()}, t.now)
 	if err != nil {
 		return nil, err
 	}
@@ -60,13 +64,16 @@ func (t *tx) createAuthtoken(by account.Caller, p account.AuthtokenPatch, secret
 		return nil, fmt.Errorf("encoding ACL: %w", err)
 	}
 	t.audit(by, account.AuditCredentialCreated, token.ID, map[string]string{"description": token.Description})
-	return &token, t.exec(`INSERT INTO authtokens (id, account_id, description, metadata, acl, secret_hash, created_at, expires_at)
+	return &token,
+		t.exec(`INSERT INTO authtokens (id, account_id, description, metadata, acl, secret_hash, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		token.ID, by.AccountID, token.Description, token.Metadata, string(acl), account.HashSecret(secret), micros(t.now), microsOf(token.ExpiresAt))
+			token.ID, by.AccountID, token.Description, token.Metadata, string(acl), account.HashSecret(secret), micros(t.now),
+			microsOf(token.ExpiresAt))
 }
 
 func (t *tx) authtoken(accountID, id string) (*account.Authtoken, error) {
-	token, err := scanAuthtoken(t.row(`SELECT `+authtokenColumns+` FROM authtokens WHERE account_id = $1 AND id = $2`, accountID, id))
+	token, err := scanAuthtoken(t.row(`SELECT `+authtokenColumns+` FROM authtokens WHERE account_id = $1 AND id = $2`,
+		accountID, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("authtoken", id)
 	}
@@ -87,7 +94,9 @@ func (s *Store) Authtoken(ctx context.Context, accountID, id string) (*account.A
 }
 
 // PageOfAuthtokens implements account.Authtokens.
-func (s *Store) PageOfAuthtokens(ctx context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
+func (s *Store) PageOfAuthtokens(
+	ctx context.Context, accountID string, p account.Page,
+) (*account.AuthtokenPage, error) {
 	var page account.AuthtokenPage
 	err := s.read(ctx, "listing authtokens", func(t *tx) (err error) {
 		page.Authtokens, page.More, err = pageOf(t, accountID, p, authtokenColumns, "authtokens", scanAuthtoken)
@@ -99,7 +108,8 @@ func (s *Store) PageOfAuthtokens(ctx context.Context, accountID string, p accoun
 	return &page, nil
 }
 
-// ListAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown account.
+// ListAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
+// account.
 func (s *Store) ListAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
 	var all []account.Authtoken
 	err := s.read(ctx, "listing authtokens", func(t *tx) error {
@@ -116,7 +126,9 @@ func (s *Store) ListAuthtokens(ctx context.Context, accountID string) ([]account
 }
 
 // PatchAuthtoken implements account.Authtokens.
-func (s *Store) PatchAuthtoken(ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch) (*account.Authtoken, error) {
+func (s *Store) PatchAuthtoken(
+	ctx context.Context, by account.Caller, id string, p account.AuthtokenPatch,
+) (*account.Authtoken, error) {
 	var patched account.Authtoken
 	err := s.write(ctx, "changing an authtoken", func(t *tx) error {
 		existing, err := t.authtoken(by.AccountID, id)
@@ -134,7 +146,8 @@ func (s *Store) PatchAuthtoken(ctx context.Context, by account.Caller, id string
 			return fmt.Errorf("encoding ACL: %w", err)
 		}
 		t.audit(by, account.AuditCredentialUpdated, id, map[string]string{"description": patched.Description})
-		return t.exec(`UPDATE authtokens SET description = $1, metadata = $2, acl = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
+		return t.exec(
+			`UPDATE authtokens SET description = $1, metadata = $2, acl = $3, expires_at = $4 WHERE account_id = $5 AND id = $6`,
 			patched.Description, patched.Metadata, string(acl), microsOf(patched.ExpiresAt), by.AccountID, id)
 	})
 	if err != nil {

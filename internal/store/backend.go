@@ -56,7 +56,8 @@ func (t *tx) saveBackend(b account.Backend) error {
 	}
 	err = t.exec(`INSERT INTO backends (`+backendColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (id) DO UPDATE SET description = excluded.description, metadata = excluded.metadata, config = excluded.config, updated_at = excluded.updated_at`,
-		b.ID, b.AccountID, string(b.Kind), b.Description, b.Metadata, string(config), micros(b.CreatedAt), micros(b.UpdatedAt))
+		b.ID, b.AccountID, string(b.Kind), b.Description, b.Metadata, string(config), micros(b.CreatedAt),
+		micros(b.UpdatedAt))
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func (t *tx) saveBackend(b account.Backend) error {
 		return err
 	}
 	for i, child := range childrenOf(b) {
-		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`, b.ID, i, child, b.Weights[child])
+		err := t.exec(`INSERT INTO backend_children (parent_id, position, child_id, weight) VALUES ($1, $2, $3, $4)`, b.ID, i,
+			child, b.Weights[child])
 		if err != nil {
 			return err
 		}
@@ -99,7 +101,8 @@ func (t *tx) addChildren(backends map[string]*account.Backend, condition string,
 			b.Children = append(b.Children, child)
 		}
 		return nil
-	}, `SELECT parent_id, child_id, weight FROM backend_children WHERE `+condition+` ORDER BY parent_id, position`, args...)
+	}, `SELECT parent_id, child_id, weight FROM backend_children WHERE `+condition+` ORDER BY parent_id, position`,
+		args...)
 }
 
 // CreateBackend implements account.Backends.
@@ -129,8 +132,8 @@ func (s *Store) CreateBackend(ctx context.Context, by account.Caller, b account.
 	return &b, nil
 }
 
-// lockAccount makes other changes of the account's backends and their users wait until this one is done. Those who wait for changes of the
-// account are woken after it.
+// lockAccount makes other changes of the account's backends and their users wait until this one is
+// done. Those who wait for changes of the account are woken after it.
 func (t *tx) lockAccount(accountID string) error {
 	var id string
 	err := t.row(`UPDATE accounts SET seq = seq WHERE id = $1 RETURNING id`, accountID).Scan(&id)
@@ -144,7 +147,8 @@ func (t *tx) lockAccount(accountID string) error {
 }
 
 func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
-	b, err := scanBackend(t.row(`SELECT `+backendColumns+` FROM backends WHERE account_id = $1 AND kind = $2 AND id = $3`, accountID, string(kind), id))
+	b, err := scanBackend(t.row(`SELECT `+backendColumns+` FROM backends WHERE account_id = $1 AND kind = $2 AND id = $3`,
+		accountID, string(kind), id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound(strings.ReplaceAll(string(kind), "_", " ")+" backend", id)
 	}
@@ -155,7 +159,9 @@ func (t *tx) backend(accountID string, kind account.BackendKind, id string) (*ac
 }
 
 // Backend implements account.Backends.
-func (s *Store) Backend(ctx context.Context, accountID string, kind account.BackendKind, id string) (*account.Backend, error) {
+func (s *Store) Backend(
+	ctx context.Context, accountID string, kind account.BackendKind, id string,
+) (*account.Backend, error) {
 	var b *account.Backend
 	err := s.read(ctx, "reading a backend", func(t *tx) (err error) {
 		b, err = t.backend(accountID, kind, id)
@@ -168,7 +174,9 @@ func (s *Store) Backend(ctx context.Context, accountID string, kind account.Back
 }
 
 // ListBackends implements account.Backends.
-func (s *Store) ListBackends(ctx context.Context, accountID string, kind account.BackendKind, p account.Page) (*account.BackendPage, error) {
+func (s *Store) ListBackends(
+	ctx context.Context, accountID string, kind account.BackendKind, p account.Page,
+) (*account.BackendPage, error) {
 	limit := pageLimit(p)
 	page := &account.BackendPage{}
 	err := s.read(ctx, "listing backends", func(t *tx) error {
@@ -179,7 +187,8 @@ func (s *Store) ListBackends(ctx context.Context, accountID string, kind account
 			b, err := scanBackend(from)
 			page.Backends = append(page.Backends, b)
 			return err
-		}, `SELECT `+backendColumns+` FROM backends WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		}, `SELECT `+backendColumns+` FROM backends WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1),
+			q.args...)
 		if err != nil || len(page.Backends) == 0 {
 			return err
 		}
@@ -200,7 +209,9 @@ func (s *Store) ListBackends(ctx context.Context, accountID string, kind account
 }
 
 // PatchBackend implements account.Backends.
-func (s *Store) PatchBackend(ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch) (*account.Backend, error) {
+func (s *Store) PatchBackend(
+	ctx context.Context, by account.Caller, kind account.BackendKind, id string, p account.BackendPatch,
+) (*account.Backend, error) {
 	var patched account.Backend
 	err := s.write(ctx, "changing a backend", func(t *tx) error {
 		existing, err := t.backend(by.AccountID, kind, id)
@@ -257,7 +268,9 @@ func (t *tx) refuseUsed(id string) error {
 		err := from.Scan(&user, &what)
 		users, ids = append(users, strings.ReplaceAll(what, "_", " ")+" "+user), append(ids, user)
 		return err
-	}, fmt.Sprintf(`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
+	},
+		fmt.Sprintf(
+			`SELECT b.id, b.kind FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE c.child_id = $1 ORDER BY b.id LIMIT %d`, maxUsers+1), id)
 	if err != nil {
 		return err
 	}
@@ -266,7 +279,9 @@ func (t *tx) refuseUsed(id string) error {
 		err := from.Scan(&user, &url)
 		users, ids = append(users, "endpoint "+user+" ("+url+")"), append(ids, user)
 		return err
-	}, fmt.Sprintf(`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
+	},
+		fmt.Sprintf(
+			`SELECT e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE r.backend_id = $1 ORDER BY e.id LIMIT %d`, maxUsers+1), id)
 	if err != nil || len(users) == 0 {
 		return err
 	}
@@ -274,5 +289,6 @@ func (t *tx) refuseUsed(id string) error {
 		users, ids = append(users[:maxUsers], "others"), ids[:maxUsers]
 	}
 	return &account.Error{Code: account.CodeInUse, Details: map[string]string{"used_by": strings.Join(ids, ",")},
-		Msg: fmt.Sprintf("backend %s is used by %s; take it out there first, or delete those first", id, strings.Join(users, ", "))}
+		Msg: fmt.Sprintf("backend %s is used by %s; take it out there first, or delete those first", id,
+			strings.Join(users, ", "))}
 }

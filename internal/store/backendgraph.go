@@ -20,7 +20,8 @@ type backendGraph struct {
 
 // backendGraph reads the backends of an account. Who changes what they refer to holds lockAccount.
 func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
-	g := &backendGraph{kinds: map[string]account.BackendKind{}, children: map[string][]string{}, parents: map[string][]string{}}
+	g := &backendGraph{kinds: map[string]account.BackendKind{}, children: map[string][]string{},
+		parents: map[string][]string{}}
 	err := t.each(func(from scanner) error {
 		var id, kind string
 		err := from.Scan(&id, &kind)
@@ -36,7 +37,8 @@ func (t *tx) backendGraph(accountID string) (*backendGraph, error) {
 		g.children[parent] = append(g.children[parent], child)
 		g.parents[child] = append(g.parents[child], parent)
 		return err
-	}, `SELECT c.parent_id, c.child_id FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE b.account_id = $1 ORDER BY c.parent_id, c.position`, accountID)
+	},
+		`SELECT c.parent_id, c.child_id FROM backend_children c JOIN backends b ON b.id = c.parent_id WHERE b.account_id = $1 ORDER BY c.parent_id, c.position`, accountID)
 }
 
 // put gives a backend these children.
@@ -100,11 +102,12 @@ func (g *backendGraph) answers(id string) bool {
 
 const (
 	ruleUnknownBackend = "names no backend of this account"
-	ruleTCPAnswer      = "a tcp endpoint cannot forward to an http_response backend, at any depth; leave it out there, or use an http endpoint"
+	ruleTCPAnswer      = "a tcp endpoint cannot forward to an http_response backend, at any depth; leave it out there, " +
+		"or use an http endpoint"
 )
 
-// checkChildren holds what must be true of a backend's place among the others: its children exist, none leads back to it, nothing is nested too
-// deep, and no tcp endpoint comes to an http_response.
+// checkChildren holds what must be true of a backend's place among the others: its children exist,
+// none leads back to it, nothing is nested too deep, and no tcp endpoint comes to an http_response.
 func (t *tx) checkChildren(b account.Backend) error {
 	children := childrenOf(b)
 	if len(children) == 0 {
@@ -118,22 +121,27 @@ func (t *tx) checkChildren(b account.Backend) error {
 	for _, child := range children {
 		switch _, known := g.kinds[child]; {
 		case !known:
-			broken = append(broken, account.FieldError{Field: "backends", Value: account.Shorten(child), Rule: ruleUnknownBackend})
+			broken = append(broken, account.FieldError{Field: "backends", Value: account.Shorten(child),
+				Rule: ruleUnknownBackend})
 		case reach(g.children, child)[b.ID]:
-			broken = append(broken, account.FieldError{Field: "backends", Value: child, Rule: "leads back to " + b.ID + ", which cannot contain itself"})
+			broken = append(broken, account.FieldError{Field: "backends", Value: child,
+				Rule: "leads back to " + b.ID + ", which cannot contain itself"})
 		}
 	}
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)
 	}
 	g.put(b)
-	if n := depth(g.children, b.ID, map[string]int{}) + depth(g.parents, b.ID, map[string]int{}) - 1; n > account.MaxBackendDepth {
-		return account.Invalid("backends", strings.Join(children, ","), fmt.Sprintf("would nest backends %d deep; at most %d are allowed", n, account.MaxBackendDepth))
+	if n := depth(g.children, b.ID, map[string]int{}) + depth(g.parents, b.ID,
+		map[string]int{}) - 1; n > account.MaxBackendDepth {
+		return account.Invalid("backends", strings.Join(children, ","),
+			fmt.Sprintf("would nest backends %d deep; at most %d are allowed", n, account.MaxBackendDepth))
 	}
 	return t.refuseAnswersUnderTCP(g, b)
 }
 
-// refuseAnswersUnderTCP looks for tcp endpoints that come to an http_response by the changed backend.
+// refuseAnswersUnderTCP looks for tcp endpoints that come to an http_response by the changed
+// backend.
 func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 	if !g.answers(b.ID) {
 		return nil
@@ -144,8 +152,10 @@ func (t *tx) refuseAnswersUnderTCP(g *backendGraph, b account.Backend) error {
 		if err := from.Scan(&used, &endpoint, &url); err != nil || !above[used] {
 			return err
 		}
-		return account.Invalid("backends", strings.Join(childrenOf(b), ","), ruleTCPAnswer+": endpoint "+endpoint+" ("+url+") uses "+used)
-	}, `SELECT r.backend_id, e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE e.account_id = $1 AND e.scheme = 'tcp'
+		return account.Invalid("backends", strings.Join(childrenOf(b), ","),
+			ruleTCPAnswer+": endpoint "+endpoint+" ("+url+") uses "+used)
+	},
+		`SELECT r.backend_id, e.id, e.url FROM endpoint_backends r JOIN endpoints e ON e.id = r.endpoint_id WHERE e.account_id = $1 AND e.scheme = 'tcp'
 		ORDER BY e.id`, b.AccountID)
 }
 

@@ -13,8 +13,9 @@ import (
 	"path/filepath"
 )
 
-// Backup writes a copy of the SQLite store in dataDir, of one moment, to a new file. A server may run meanwhile, and goes on writing. The file
-// has hashes of secrets and is readable for its owner only. Its errors are sentences.
+// Backup writes a copy of the SQLite store in dataDir, of one moment, to a new file. A server may
+// run meanwhile, and goes on writing. The file has hashes of secrets and is readable for its owner
+// only. Its errors are sentences.
 func Backup(ctx context.Context, dataDir, file string) (err error) {
 	path := filepath.Join(dataDir, databaseFile)
 	if _, err := os.Stat(path); err != nil {
@@ -48,7 +49,8 @@ func Backup(ctx context.Context, dataDir, file string) (err error) {
 	return out.Sync()
 }
 
-// checkOurs says what keeps the file from being a store that this program can read; explain words it.
+// checkOurs says what keeps the file from being a store that this program can read; explain words
+// it.
 func checkOurs(ctx context.Context, path string, explain func(error) error) (err error) {
 	db, err := openDB(path, "mode=rw")
 	if err != nil {
@@ -56,7 +58,8 @@ func checkOurs(ctx context.Context, path string, explain func(error) error) (err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var app, version int
-	err = errors.Join(db.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&app), db.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version))
+	err = errors.Join(db.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&app),
+		db.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version))
 	switch {
 	case err != nil:
 		return explain(err)
@@ -93,7 +96,9 @@ func copyFile(from, to string) (err error) {
 	}
 	defer func() { _ = in.Close() }()
 	if info, err := os.Stat(from + "-wal"); err == nil && info.Size() > 0 {
-		return fmt.Errorf("%s is a database in use, or its bare copy: there is %s-wal beside it; give a file that `fairlead-server backup` wrote", from, from)
+		return fmt.Errorf(
+			"%s is a database in use, or its bare copy: there is %s-wal beside it; give a file that `fairlead-server "+
+				"backup` wrote", from, from)
 	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -106,7 +111,8 @@ func copyFile(from, to string) (err error) {
 	return nil
 }
 
-// readCredentials reads the credentials of a database file that is not opened as a store: it may be old or damaged.
+// readCredentials reads the credentials of a database file that is not opened as a store: it may be
+// old or damaged.
 func readCredentials(ctx context.Context, path string) (all []Credential, epoch int64, err error) {
 	s := &Store{engine: sqliteEngine{}}
 	s.opt.setDefaults()

@@ -74,9 +74,11 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 	return result, nil
 }
 
-// liveSession returns region and instance id of a live session. A session that has ended cannot bind: nobody would ever lose its endpoint.
+// liveSession returns region and instance id of a live session. A session that has ended cannot
+// bind: nobody would ever lose its endpoint.
 func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string, err error) {
-	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).Scan(&region, &instanceID)
+	err = t.row(`SELECT region, instance_id FROM tunnel_sessions WHERE id = $1 AND account_id = $2`, sessionID, accountID).
+		Scan(&region, &instanceID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", "", account.Errorf(account.CodeNotFound, "tunnel session %s has ended", sessionID)
 	}
@@ -86,7 +88,8 @@ func (t *tx) liveSession(accountID, sessionID string) (region, instanceID string
 // refuseOtherScheme holds the rule that one host and port has one scheme in an account.
 func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 	var id, url string
-	err := t.row(`SELECT id, url FROM endpoints WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
+	err := t.row(
+		`SELECT id, url FROM endpoints WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND scheme <> $5 LIMIT 1`,
 		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, r.URL.Scheme).Scan(&id, &url)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -95,18 +98,21 @@ func (t *tx) refuseOtherScheme(r account.BindRequest) error {
 		return err
 	}
 	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": url},
-		Msg: fmt.Sprintf("%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
-			"choose another port, or end that endpoint", r.URL, url, id)}
+		Msg: fmt.Sprintf(
+			"%s cannot be bound: host and port belong to %s (endpoint %s), and one host and port has one scheme; "+
+				"choose another port, or end that endpoint", r.URL, url, id)}
 }
 
-// newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot and its hostname.
+// newEndpoint makes the row of a slot that has none, with the ids that are reserved for the slot
+// and its hostname.
 func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, error) {
 	var count int
 	if err := t.row(`SELECT endpoints FROM accounts WHERE id = $1`, r.AccountID).Scan(&count); err != nil {
 		return nil, err
 	}
 	if count >= t.s.opt.MaxEndpoints {
-		return nil, account.Errorf(account.CodeLimit, "the account has %d endpoints, which is its limit; end some of them first", count)
+		return nil, account.Errorf(account.CodeLimit,
+			"the account has %d endpoints, which is its limit; end some of them first", count)
 	}
 	id, err := t.slotID(r, slot)
 	if err != nil {
@@ -117,8 +123,10 @@ func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, erro
 		return nil, err
 	}
 	return &endpointRow{e: account.Endpoint{
-		ID: id, AccountID: r.AccountID, URL: r.URL.String(), PublicURL: r.URL.String(), Proto: r.URL.Scheme, Scheme: r.URL.Scheme,
-		HostPort: r.URL.HostPort(), Host: r.URL.Host, Port: r.URL.Port, Type: account.TypeAgent, Bindings: []string{r.Binding},
+		ID: id, AccountID: r.AccountID, URL: r.URL.String(), PublicURL: r.URL.String(), Proto: r.URL.Scheme,
+		Scheme:   r.URL.Scheme,
+		HostPort: r.URL.HostPort(), Host: r.URL.Host, Port: r.URL.Port, Type: account.TypeAgent,
+		Bindings:     []string{r.Binding},
 		ProjectionID: projection, CreatedAt: t.now, UpdatedAt: t.now,
 	}}, nil
 }
@@ -127,7 +135,8 @@ func (t *tx) newEndpoint(r account.BindRequest, slot string) (*endpointRow, erro
 func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
 	var id string
 	var expires int64
-	err := t.row(`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
+	err := t.row(
+		`DELETE FROM slot_reservations WHERE account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND slot = $5
 		RETURNING endpoint_id, expires_at`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot).Scan(&id, &expires)
 	if err == nil && expires > micros(t.now) {
 		return id, nil
@@ -138,7 +147,8 @@ func (t *tx) slotID(r account.BindRequest, slot string) (string, error) {
 	return "", err
 }
 
-// projectionID returns the id that the hostname is projected by: that of its first endpoint. The hostname is in use from now on.
+// projectionID returns the id that the hostname is projected by: that of its first endpoint. The
+// hostname is in use from now on.
 func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, error) {
 	var projection string
 	err := t.row(`INSERT INTO hostnames (account_id, binding, host, projection_id, expires_at) VALUES ($1, $2, $3, $4, 0)
@@ -148,7 +158,8 @@ func (t *tx) projectionID(r account.BindRequest, endpointID string) (string, err
 	return projection, err
 }
 
-// mayHold says whether the session of the bind may hold the existing row, and from which live session it takes it.
+// mayHold says whether the session of the bind may hold the existing row, and from which live
+// session it takes it.
 func (t *tx) mayHold(row *endpointRow, r account.BindRequest) (tookFrom string, err error) {
 	if !row.online() {
 		return "", nil
@@ -174,8 +185,9 @@ func (t *tx) urlTaken(row *endpointRow, holder string, pooling bool) error {
 	}
 	since := row.onlineSince.Format(time.RFC3339)
 	return &account.Error{
-		Code:    account.CodeURLTaken,
-		Msg:     fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; %s", row.e.URL, holder, ip, since, remedy(row.e.PoolingEnabled, pooling)),
+		Code: account.CodeURLTaken,
+		Msg: fmt.Sprintf("%s is taken by tunnel session %s from %s since %s; %s", row.e.URL, holder, ip, since,
+			remedy(row.e.PoolingEnabled, pooling)),
 		Details: map[string]string{"endpoint_id": row.e.ID, "session_id": holder, "ip": ip, "since": since},
 	}
 }
@@ -189,7 +201,8 @@ func (row *endpointRow) hold(r account.BindRequest, region, resumeSecret string,
 	e.Name, e.Description, e.Metadata = r.Name, r.Description, r.Metadata
 	e.PoolingEnabled = r.PoolingEnabled
 	e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region = r.UpstreamURL, r.UpstreamProtocol, r.HostMode, region
-	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID), refTo(r.CredentialID)
+	e.Status, e.OfflineSince, e.TunnelSession, e.Principal = account.StatusOnline, nil, refTo(r.SessionID),
+		refTo(r.CredentialID)
 	row.graceFrom, row.resumeHash = time.Time{}, account.HashSecret(resumeSecret)
 }
 
@@ -223,7 +236,8 @@ func (s *Store) Lose(ctx context.Context, accountID, sessionID string, end accou
 	})
 }
 
-// deleteEndpoint deletes the row and reserves its id for the slot, and the hostname's projection id when it was the last.
+// deleteEndpoint deletes the row and reserves its id for the slot, and the hostname's projection id
+// when it was the last.
 func (t *tx) deleteEndpoint(row *endpointRow) error {
 	e := &row.e
 	if err := t.exec(`DELETE FROM endpoints WHERE id = $1`, e.ID); err != nil {
@@ -238,7 +252,8 @@ func (t *tx) deleteEndpoint(row *endpointRow) error {
 		return err
 	}
 	err = t.exec(`UPDATE hostnames SET expires_at = $1 WHERE account_id = $2 AND binding = $3 AND host = $4
-		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires, e.AccountID, e.Bindings[0], e.Host)
+		AND NOT EXISTS (SELECT 1 FROM endpoints WHERE account_id = $2 AND binding = $3 AND host = $4)`, expires, e.AccountID,
+		e.Bindings[0], e.Host)
 	if err != nil {
 		return err
 	}

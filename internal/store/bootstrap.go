@@ -18,8 +18,8 @@ type Bootstrapped struct {
 	AuthtokenSecret string // all rights
 }
 
-// Bootstrap gives an empty store one account with one admin API key and one authtoken with all rights. created is false, and the
-// result nil, when the store has an account already.
+// Bootstrap gives an empty store one account with one admin API key and one authtoken with all
+// rights. created is false, and the result nil, when the store has an account already.
 func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool, err error) {
 	err = s.write(ctx, "setting up the first account", func(t *tx) error {
 		first, err := t.firstAccount()
@@ -30,11 +30,14 @@ func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool
 		if err != nil {
 			return err
 		}
-		made = &Bootstrapped{Account: *a, APIKeySecret: account.NewSecret(account.APIKeyPrefix), AuthtokenSecret: account.NewSecret(account.AuthtokenPrefix)}
-		if _, err := t.createAPIKey(account.Caller{AccountID: a.ID}, account.APIKeyPatch{Description: new("first start")}, made.APIKeySecret); err != nil {
+		made = &Bootstrapped{Account: *a, APIKeySecret: account.NewSecret(account.APIKeyPrefix),
+			AuthtokenSecret: account.NewSecret(account.AuthtokenPrefix)}
+		if _, err := t.createAPIKey(account.Caller{AccountID: a.ID}, account.APIKeyPatch{Description: new("first start")},
+			made.APIKeySecret); err != nil {
 			return err
 		}
-		_, err = t.createAuthtoken(account.Caller{AccountID: a.ID}, account.AuthtokenPatch{Description: new("first start"), ACL: new(allRules())}, made.AuthtokenSecret)
+		_, err = t.createAuthtoken(account.Caller{AccountID: a.ID},
+			account.AuthtokenPatch{Description: new("first start"), ACL: new(allRules())}, made.AuthtokenSecret)
 		return err
 	})
 	if err != nil {
@@ -43,15 +46,17 @@ func (s *Store) Bootstrap(ctx context.Context) (made *Bootstrapped, created bool
 	return made, made != nil, nil
 }
 
-// EnsureAPIKey makes sure that the secret, which the administrator chose and keeps in a bootstrap file, is a key: if no key has it, the oldest account (made
-// when there is none) gets an admin key with it. created says whether it did. A secret of the wrong form is CodeInvalid.
+// EnsureAPIKey makes sure that the secret, which the administrator chose and keeps in a bootstrap
+// file, is a key: if no key has it, the oldest account (made when there is none) gets an admin key
+// with it. created says whether it did. A secret of the wrong form is CodeInvalid.
 func (s *Store) EnsureAPIKey(ctx context.Context, secret string) (created bool, err error) {
 	if err := account.ValidateSecret("bootstrap API key", account.APIKeyPrefix, secret); err != nil {
 		return false, err
 	}
 	err = s.ensure(ctx, `SELECT id FROM api_keys WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
 		created = true
-		_, err := t.createAPIKey(account.Caller{AccountID: accountID}, account.APIKeyPatch{Description: new("bootstrap file")}, secret)
+		_, err := t.createAPIKey(account.Caller{AccountID: accountID},
+			account.APIKeyPatch{Description: new("bootstrap file")}, secret)
 		return err
 	})
 	return created && err == nil, err
@@ -64,7 +69,8 @@ func (s *Store) EnsureAuthtoken(ctx context.Context, secret string) (created boo
 	}
 	err = s.ensure(ctx, `SELECT id FROM authtokens WHERE secret_hash = $1`, secret, func(t *tx, accountID string) error {
 		created = true
-		_, err := t.createAuthtoken(account.Caller{AccountID: accountID}, account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
+		_, err := t.createAuthtoken(account.Caller{AccountID: accountID},
+			account.AuthtokenPatch{Description: new("bootstrap file"), ACL: new(allRules())}, secret)
 		return err
 	})
 	return created && err == nil, err

@@ -11,7 +11,9 @@ import (
 )
 
 // CreateEndpoint implements account.CloudEndpoints.
-func (s *Store) CreateEndpoint(ctx context.Context, e account.Endpoint, facts account.PolicyFacts) (*account.Endpoint, error) {
+func (s *Store) CreateEndpoint(
+	ctx context.Context, e account.Endpoint, facts account.PolicyFacts,
+) (*account.Endpoint, error) {
 	if err := checkCloud(&e, e.TrafficPolicy, facts); err != nil {
 		return nil, err
 	}
@@ -20,7 +22,8 @@ func (s *Store) CreateEndpoint(ctx context.Context, e account.Endpoint, facts ac
 		if err := t.lockAccount(e.AccountID); err != nil {
 			return err
 		}
-		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0], URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
+		r := account.BindRequest{AccountID: e.AccountID, Binding: e.Bindings[0],
+			URL: account.EndpointURL{Scheme: e.Scheme, Host: e.Host, Port: e.Port}, Name: e.Name}
 		if err := t.mayHaveHost(r.AccountID, r.Binding, r.URL); err != nil {
 			return err
 		}
@@ -82,8 +85,11 @@ func (t *tx) refuseAgents(r account.BindRequest) error {
 	if row.e.OfflineSince != nil {
 		state = "is offline since " + row.e.OfflineSince.Format("2006-01-02T15:04:05Z07:00")
 	}
-	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
-		Msg: fmt.Sprintf("%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is lost keeps its URL for %s", r.URL, row.e.ID, state, t.s.opt.Grace)}
+	return &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": row.e.ID, "url": row.e.URL},
+		Msg: fmt.Sprintf(
+			"%s is an agent's (endpoint %s, which %s); stop that agent, or choose another URL. An agent that is lost keeps "+
+				"its URL for %s", r.URL, row.e.ID, state, t.s.opt.Grace)}
 }
 
 // refuseCloud refuses an agent's bind of a URL that endpoints of type cloud have.
@@ -94,17 +100,21 @@ func (t *tx) refuseCloud(r account.BindRequest) error {
 	}
 	id := rows[0].e.ID
 	return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": id, "url": rows[0].e.URL},
-		Msg: fmt.Sprintf("%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api endpoints delete %s", r.URL, id, id)}
+		Msg: fmt.Sprintf(
+			"%s is a cloud endpoint (%s), which no agent shares; choose another URL, or delete it: fairlead api endpoints "+
+				"delete %s", r.URL, id, id)}
 }
 
 // rowsOf returns at most two endpoints of the URL of a bind that the condition selects.
 func (t *tx) rowsOf(r account.BindRequest, condition string, arg any) ([]*endpointRow, error) {
-	return t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+condition+` ORDER BY id LIMIT 2`,
+	return t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND `+condition+
+		` ORDER BY id LIMIT 2`,
 		r.AccountID, r.Binding, r.URL.Host, r.URL.Port, arg)
 }
 
-// joinCloud gives a row of type cloud its slot beside those that have the URL already: it is shared by all or by nobody, and all that share it
-// have one policy, and each its backend, or none has one.
+// joinCloud gives a row of type cloud its slot beside those that have the URL already: it is shared
+// by all or by nobody, and all that share it have one policy, and each its backend, or none has
+// one.
 func (t *tx) joinCloud(row *endpointRow) error {
 	e := &row.e
 	row.slot = ""
@@ -122,11 +132,14 @@ func (t *tx) joinCloud(row *endpointRow) error {
 		differs = ` AND (pooling_enabled = 0 OR slot = $6 OR policy_digest <> $7` + served + `)`
 		args = append(args, row.slot, row.digest)
 	}
-	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5`+differs+` ORDER BY id LIMIT 1`, args...)
+	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5`+differs+
+		` ORDER BY id LIMIT 1`, args...)
 	if err != nil || len(others) == 0 {
 		return err
 	}
-	other, why := others[0], "the members of a pool have the same traffic_policy, and all of them a backend_id or none; delete the others before you change one, or give the new one theirs"
+	other, why := others[0],
+		"the members of a pool have the same traffic_policy, and all of them a backend_id or none; delete the others "+
+			"before you change one, or give the new one theirs"
 	switch {
 	case !other.e.PoolingEnabled || !e.PoolingEnabled:
 		why = "only endpoints that all have pooling_enabled share a URL; change that one, or choose another URL"
@@ -138,7 +151,9 @@ func (t *tx) joinCloud(row *endpointRow) error {
 }
 
 // PatchEndpoint implements account.CloudEndpoints.
-func (s *Store) PatchEndpoint(ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts) (*account.Endpoint, error) {
+func (s *Store) PatchEndpoint(
+	ctx context.Context, by account.Caller, id string, p account.EndpointPatch, facts account.PolicyFacts,
+) (*account.Endpoint, error) {
 	var row *endpointRow
 	var now policy
 	err := s.write(ctx, "changing an endpoint", func(t *tx) (err error) {
@@ -152,7 +167,8 @@ func (s *Store) PatchEndpoint(ctx context.Context, by account.Caller, id string,
 		}
 		if p.PolicySeen != nil {
 			if now, err = t.policyOf(row); err == nil && now.text != *p.PolicySeen {
-				err = account.Errorf(account.CodeChanged, "the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
+				err = account.Errorf(account.CodeChanged,
+					"the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
 			}
 			if err != nil {
 				return err
@@ -176,7 +192,8 @@ func (s *Store) PatchEndpoint(ctx context.Context, by account.Caller, id string,
 		}
 		row.e.UpdatedAt = t.now
 		t.changed(account.Modified, row)
-		t.audit(by, account.AuditEndpointUpdated, id, map[string]string{"url": row.e.URL, "type": row.e.Type, "binding": row.e.Bindings[0]})
+		t.audit(by, account.AuditEndpointUpdated, id,
+			map[string]string{"url": row.e.URL, "type": row.e.Type, "binding": row.e.Bindings[0]})
 		return nil
 	})
 	if err != nil {
@@ -207,8 +224,9 @@ func (t *tx) cloudEndpoint(accountID, id string) (*endpointRow, error) {
 	case row == nil:
 		return nil, notFound("endpoint", id)
 	case row.e.Type != account.TypeCloud:
-		return nil, account.Invalid("type", row.e.Type, "endpoint "+id+" is an agent's, which its agent makes, changes by its flags and ends: "+
-			"start the agent with other flags, or end it with Ctrl-C or by /tunnel_sessions/{id}/stop")
+		return nil, account.Invalid("type", row.e.Type,
+			"endpoint "+id+" is an agent's, which its agent makes, changes by its flags and ends: "+
+				"start the agent with other flags, or end it with Ctrl-C or by /tunnel_sessions/{id}/stop")
 	}
 	return row, nil
 }

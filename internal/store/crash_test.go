@@ -32,7 +32,8 @@ const (
 // kills is how often a test kills a process that writes.
 const kills = 12
 
-// writeUntilKilled is a server that binds and unbinds, and says which changes it has acknowledged: "A id version" and "D id".
+// writeUntilKilled is a server that binds and unbinds, and says which changes it has acknowledged:
+// "A id version" and "D id".
 func writeUntilKilled(opt store.Options) {
 	ctx := context.Background()
 	fail := func(err error) {
@@ -60,7 +61,8 @@ func writeUntilKilled(opt store.Options) {
 			for {
 				u, err := account.ParseEndpointURL(fmt.Sprintf("http://e%d.demo", rand.Uint64()))
 				fail(err)
-				got, err := s.Bind(ctx, account.BindRequest{AccountID: accounts[0].ID, SessionID: session, Binding: account.BindingKubernetes, URL: u})
+				got, err := s.Bind(ctx, account.BindRequest{AccountID: accounts[0].ID, SessionID: session,
+					Binding: account.BindingKubernetes, URL: u})
 				fail(err)
 				fmt.Println("A", got.Endpoint.ID, got.Endpoint.ResourceVersion)
 				if rand.N(2) == 0 {
@@ -129,7 +131,8 @@ func (a *acknowledged) check(opt store.Options) {
 	s, err := store.Open(a.t.Context(), opt)
 	storetest.Must(a.t, err)
 	defer func() { storetest.Must(a.t, s.Close()) }()
-	page, err := s.ListEndpoints(a.t.Context(), a.accountID, account.EndpointFilter{}, account.Page{Limit: account.MaxPageLimit})
+	page, err := s.ListEndpoints(a.t.Context(), a.accountID, account.EndpointFilter{},
+		account.Page{Limit: account.MaxPageLimit})
 	storetest.Must(a.t, err)
 	storetest.Equal(a.t, "more than a page", page.More, false)
 	log := readLog(a.t, s, a.accountID, page.Version)
@@ -146,7 +149,8 @@ func (a *acknowledged) check(opt store.Options) {
 		}
 	}
 	storetest.Must(a.t, s.ServerStart(a.t.Context()))
-	page, err = s.ListEndpoints(a.t.Context(), a.accountID, account.EndpointFilter{}, account.Page{Limit: account.MaxPageLimit})
+	page, err = s.ListEndpoints(a.t.Context(), a.accountID, account.EndpointFilter{},
+		account.Page{Limit: account.MaxPageLimit})
 	storetest.Must(a.t, err)
 	for _, e := range page.Endpoints {
 		storetest.Equal(a.t, "status", e.Status, account.StatusOffline)
@@ -170,7 +174,8 @@ func readLog(t *testing.T, s *store.Store, accountID string, upTo account.Resour
 	return log
 }
 
-// sameAsFolded fails unless what the log's events leave is what is listed: an event without its row, or a row without its event, is a half.
+// sameAsFolded fails unless what the log's events leave is what is listed: an event without its
+// row, or a row without its event, is a half.
 func sameAsFolded(t *testing.T, log []account.EndpointEvent, listed []account.Endpoint) {
 	t.Helper()
 	left := map[string]*account.Endpoint{}
@@ -198,7 +203,8 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	opt := store.Options{DataDir: t.TempDir()}
 	for i := range kills {
 		a.round(opt, 1+rand.N(40), func(p *os.Process) {
-			if _, err := store.LockServer(t.Context(), opt); i == 0 && (err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server")) {
+			if _, err := store.LockServer(t.Context(), opt); i == 0 &&
+				(err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server")) {
 				t.Errorf("locking beside a live server: %v", err)
 			}
 			storetest.Must(t, p.Kill())

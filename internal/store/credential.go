@@ -49,17 +49,20 @@ func scanAuthtoken(from scanner) (account.Authtoken, error) {
 	return a, nil
 }
 
-// APIKeyBySecret implements account.Authenticator. There is no cache: a deleted key is unknown at once.
+// APIKeyBySecret implements account.Authenticator. There is no cache: a deleted key is unknown at
+// once.
 func (s *Store) APIKeyBySecret(ctx context.Context, secret string) (*account.APIKey, error) {
 	switch {
 	case secret == "":
 		return nil, account.Errorf(account.CodeNoCredential, "an API key is required")
 	case strings.HasPrefix(secret, account.AuthtokenPrefix):
-		return nil, account.Errorf(account.CodeWrongKind, "this is an authtoken (%s…); an API key (%s…) is required here", account.AuthtokenPrefix, account.APIKeyPrefix)
+		return nil, account.Errorf(account.CodeWrongKind, "this is an authtoken (%s…); an API key (%s…) is required here",
+			account.AuthtokenPrefix, account.APIKeyPrefix)
 	}
 	var key account.APIKey
 	err := s.read(ctx, "looking for an API key", func(t *tx) (err error) {
-		key, err = scanAPIKey(t.row(`SELECT `+apiKeyColumns+` FROM api_keys WHERE secret_hash = $1`, account.HashSecret(secret)))
+		key, err = scanAPIKey(t.row(`SELECT `+apiKeyColumns+` FROM api_keys WHERE secret_hash = $1`,
+			account.HashSecret(secret)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return account.Errorf(account.CodeUnknownCredential, "the API key is not known; it may have been deleted")
@@ -81,11 +84,13 @@ func (s *Store) AuthtokenBySecret(ctx context.Context, secret string) (*account.
 	case secret == "":
 		return nil, account.Errorf(account.CodeNoCredential, "an authtoken is required")
 	case strings.HasPrefix(secret, account.APIKeyPrefix):
-		return nil, account.Errorf(account.CodeWrongKind, "this is an API key (%s…); an authtoken (%s…) is required here", account.APIKeyPrefix, account.AuthtokenPrefix)
+		return nil, account.Errorf(account.CodeWrongKind, "this is an API key (%s…); an authtoken (%s…) is required here",
+			account.APIKeyPrefix, account.AuthtokenPrefix)
 	}
 	var token account.Authtoken
 	err := s.read(ctx, "looking for an authtoken", func(t *tx) (err error) {
-		token, err = scanAuthtoken(t.row(`SELECT `+authtokenColumns+` FROM authtokens WHERE secret_hash = $1`, account.HashSecret(secret)))
+		token, err = scanAuthtoken(t.row(`SELECT `+authtokenColumns+` FROM authtokens WHERE secret_hash = $1`,
+			account.HashSecret(secret)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return account.Errorf(account.CodeUnknownCredential, "the authtoken is not known; it may have been deleted")
@@ -164,7 +169,9 @@ func inList(ids []string, first any) (in string, args []any) {
 }
 
 // pageOf reads a page of a table's rows of the account, newest first.
-func pageOf[T any](t *tx, accountID string, p account.Page, columns, table string, scan func(scanner) (T, error)) (found []T, more bool, err error) {
+func pageOf[T any](
+	t *tx, accountID string, p account.Page, columns, table string, scan func(scanner) (T, error),
+) (found []T, more bool, err error) {
 	limit := pageLimit(p)
 	q := query{args: []any{accountID}, text: `account_id = $1`}
 	q.andIf(p.BeforeID != "", `id < `, p.BeforeID)
@@ -187,7 +194,8 @@ func (t *tx) limit(table, what, accountID string, most int) error {
 		return err
 	}
 	if count >= most {
-		return account.Errorf(account.CodeLimit, "the account has %d %s, which is its limit; delete those that nobody uses", count, what)
+		return account.Errorf(account.CodeLimit, "the account has %d %s, which is its limit; delete those that nobody uses",
+			count, what)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byt
 			return err
 		}
 		session.Key, session.ExpiresAt = *now, t.now.Add(account.DashboardLife)
-		return t.exec(`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
+		return t.exec(
+			`INSERT INTO dashboard_sessions (token_hash, account_id, api_key_id, expires_at) VALUES ($1, $2, $3, $4)`,
 			notNil(tokenHash), now.AccountID, now.ID, micros(session.ExpiresAt))
 	})
 	if err != nil {
@@ -38,7 +39,8 @@ func (s *Store) SignedIn(ctx context.Context, tokenHash []byte) (*account.Dashbo
 	err := s.read(ctx, "looking for a dashboard session", func(t *tx) error {
 		var accountID, keyID string
 		var expires int64
-		err := t.row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`, notNil(tokenHash)).Scan(&accountID, &keyID, &expires)
+		err := t.row(`SELECT account_id, api_key_id, expires_at FROM dashboard_sessions WHERE token_hash = $1`,
+			notNil(tokenHash)).Scan(&accountID, &keyID, &expires)
 		if errors.Is(err, sql.ErrNoRows) || err == nil && expires <= micros(t.now) {
 			return errSignedOut()
 		}
@@ -70,5 +72,6 @@ func (s *Store) SignOut(ctx context.Context, tokenHash []byte) error {
 }
 
 func errSignedOut() error {
-	return account.Errorf(account.CodeUnknownCredential, "this sign-in is over, or its API key is deleted or expired; sign in again")
+	return account.Errorf(account.CodeUnknownCredential,
+		"this sign-in is over, or its API key is deleted or expired; sign in again")
 }

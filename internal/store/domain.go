@@ -26,7 +26,8 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		if err := t.accountExists(accountID); err != nil {
 			return err
 		}
-		if err := t.exec(`UPDATE store SET epoch = epoch`); err != nil { // one grant at a time: two that overlap must see each other
+		// one grant at a time: two that overlap must see each other
+		if err := t.exec(`UPDATE store SET epoch = epoch`); err != nil {
 			return err
 		}
 		var made int64
@@ -41,7 +42,8 @@ func (s *Store) GrantDomain(ctx context.Context, accountID, raw string) (*accoun
 		if err := t.refuseOverlap(accountID, pattern); err != nil {
 			return err
 		}
-		err = t.exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID, micros(t.now))
+		err = t.exec(`INSERT INTO domains (pattern, account_id, created_at) VALUES ($1, $2, $3)`, pattern, accountID,
+			micros(t.now))
 		if err != nil {
 			return err
 		}
@@ -63,7 +65,8 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 		overlaps += fmt.Sprintf(` OR pattern LIKE $%d`, len(q.args))
 	}
 	var taken, owner string
-	err := t.row(`SELECT pattern, (SELECT name FROM accounts WHERE accounts.id = domains.account_id) FROM domains WHERE `+q.text+` AND (`+overlaps+`)
+	err := t.row(`SELECT pattern, (SELECT name FROM accounts WHERE accounts.id = domains.account_id) FROM domains WHERE `+
+		q.text+` AND (`+overlaps+`)
 		ORDER BY pattern LIMIT 1`, q.args...).Scan(&taken, &owner)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -71,7 +74,9 @@ func (t *tx) refuseOverlap(accountID, pattern string) error {
 	if err != nil {
 		return err
 	}
-	return account.Errorf(account.CodeInUse, "%s overlaps %s, which is granted to account %s; a host belongs to one account: revoke that grant first", pattern, taken, owner)
+	return account.Errorf(account.CodeInUse,
+		"%s overlaps %s, which is granted to account %s; a host belongs to one account: revoke that grant first", pattern,
+		taken, owner)
 }
 
 // in returns the condition that a column has one of the values.
@@ -92,7 +97,8 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 	}
 	return s.write(ctx, "revoking a domain", func(t *tx) error {
 		var found string
-		err := t.row(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`, accountID, pattern).Scan(&found)
+		err := t.row(`DELETE FROM domains WHERE account_id = $1 AND pattern = $2 RETURNING pattern`, accountID, pattern).
+			Scan(&found)
 		if errors.Is(err, sql.ErrNoRows) {
 			return account.Errorf(account.CodeNotFound, "%s is not granted to this account", pattern)
 		}
@@ -104,8 +110,9 @@ func (s *Store) RevokeDomain(ctx context.Context, accountID, raw string) error {
 	})
 }
 
-// followGrants makes the account's public endpoints what its grants say: those without one are offline; endpoints of type cloud, which have no
-// agent to bring them back, are online again when theirs is back.
+// followGrants makes the account's public endpoints what its grants say: those without one are
+// offline; endpoints of type cloud, which have no agent to bring them back, are online again when
+// theirs is back.
 func (t *tx) followGrants(accountID string) error {
 	granted, err := t.grantsOf(accountID)
 	if err != nil {
@@ -140,7 +147,9 @@ func (t *tx) grantsOf(accountID string) (func(host string) bool, error) {
 		return err
 	}, `SELECT pattern FROM domains WHERE account_id = $1 ORDER BY pattern`, accountID)
 	return func(host string) bool {
-		return !t.s.reserved(host) && slices.ContainsFunc(account.DomainPatterns(host), func(p string) bool { return patterns[p] })
+		return !t.s.reserved(host) && slices.ContainsFunc(account.DomainPatterns(host), func(p string) bool {
+			return patterns[p]
+		})
 	}, err
 }
 
@@ -164,10 +173,11 @@ func (s *Store) ListDomains(ctx context.Context, accountID string) ([]account.Do
 }
 
 // ruleUngranted is all that an account learns of a host that it may not have, whoever has it.
-const ruleUngranted = "the host is not under a domain that is granted to this account; ask whoever runs the server (fairlead-server domain grant)"
+const ruleUngranted = "the host is not under a domain that is granted to this account; ask whoever runs the server " +
+	"(fairlead-server domain grant)"
 
-// mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether somebody has it makes no difference, and is not
-// looked up. Other bindings have no grants.
+// mayHaveHost refuses a URL of the public binding whose host the account may not have. Whether
+// somebody has it makes no difference, and is not looked up. Other bindings have no grants.
 func (t *tx) mayHaveHost(accountID, binding string, u account.EndpointURL) error {
 	if binding != account.BindingPublic {
 		return nil
@@ -185,7 +195,8 @@ func (t *tx) ownerOf(host string) (accountID string, err error) {
 		return "", nil
 	}
 	var q query
-	err = t.row(`SELECT account_id FROM domains WHERE `+q.in(`pattern`, account.DomainPatterns(host))+` ORDER BY pattern LIMIT 1`, q.args...).Scan(&accountID)
+	err = t.row(`SELECT account_id FROM domains WHERE `+q.in(`pattern`, account.DomainPatterns(host))+
+		` ORDER BY pattern LIMIT 1`, q.args...).Scan(&accountID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -216,7 +227,8 @@ func (s *Store) PublicEndpoint(ctx context.Context, host string, port int) (*acc
 		if err != nil {
 			return err
 		}
-		row, err := t.endpointWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
+		row, err := t.endpointWhere(
+			`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 ORDER BY online DESC, id LIMIT 1`,
 			owner, account.BindingPublic, host, port)
 		if err != nil {
 			return err

@@ -39,8 +39,10 @@ func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
 		onlineSince, offlineSince, grace, made, upd int64
 		seq                                         int64
 	)
-	err := from.Scan(&e.ID, &e.AccountID, &binding, &e.Host, &e.Port, &r.slot, &e.Scheme, &e.URL, &e.Type, &e.Name, &e.Description,
-		&e.Metadata, &e.PoolingEnabled, &e.UpstreamURL, &e.UpstreamProtocol, &e.HostMode, &e.Region, &online, &session, &credential,
+	err := from.Scan(&e.ID, &e.AccountID, &binding, &e.Host, &e.Port, &r.slot, &e.Scheme, &e.URL, &e.Type, &e.Name,
+		&e.Description,
+		&e.Metadata, &e.PoolingEnabled, &e.UpstreamURL, &e.UpstreamProtocol, &e.HostMode, &e.Region, &online, &session,
+		&credential,
 		&r.resumeHash, &onlineSince, &offlineSince, &grace, &e.ProjectionID, &made, &upd, &seq, &r.digest, &e.BackendID)
 	if err != nil {
 		return nil, err
@@ -60,7 +62,8 @@ func (s *Store) scanEndpoint(from scanner) (*endpointRow, error) {
 // saveEndpoint writes the row, new or not.
 func (t *tx) saveEndpoint(r *endpointRow) error {
 	e := &r.e
-	err := t.exec(`INSERT INTO endpoints (`+endpointColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+	err := t.exec(`INSERT INTO endpoints (`+endpointColumns+
+		`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
 		$16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30)
 		ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name, description = excluded.description, metadata = excluded.metadata,
 		pooling_enabled = excluded.pooling_enabled, upstream_url = excluded.upstream_url, upstream_protocol = excluded.upstream_protocol,
@@ -68,9 +71,12 @@ func (t *tx) saveEndpoint(r *endpointRow) error {
 		credential_id = excluded.credential_id, resume_hash = excluded.resume_hash, online_since = excluded.online_since,
 		offline_since = excluded.offline_since, grace_from = excluded.grace_from, updated_at = excluded.updated_at, seq = excluded.seq,
 		policy_digest = excluded.policy_digest, backend_id = excluded.backend_id`,
-		e.ID, e.AccountID, e.Bindings[0], e.Host, e.Port, r.slot, e.Scheme, e.URL, e.Type, e.Name, e.Description, e.Metadata, e.PoolingEnabled,
-		e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region, r.online(), idOf(e.TunnelSession), idOf(e.Principal), notNil(r.resumeHash),
-		micros(r.onlineSince), microsOf(e.OfflineSince), micros(r.graceFrom), e.ProjectionID, micros(e.CreatedAt), micros(e.UpdatedAt),
+		e.ID, e.AccountID, e.Bindings[0], e.Host, e.Port, r.slot, e.Scheme, e.URL, e.Type, e.Name, e.Description, e.Metadata,
+		e.PoolingEnabled,
+		e.UpstreamURL, e.UpstreamProtocol, e.HostMode, e.Region, r.online(), idOf(e.TunnelSession), idOf(e.Principal),
+		notNil(r.resumeHash),
+		micros(r.onlineSince), microsOf(e.OfflineSince), micros(r.graceFrom), e.ProjectionID, micros(e.CreatedAt),
+		micros(e.UpdatedAt),
 		e.ResourceVersion.Seq, r.digest, e.BackendID)
 	if err != nil {
 		return err
@@ -134,7 +140,8 @@ func (s *Store) Endpoint(ctx context.Context, accountID, id string) (*account.En
 func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (reserved bool, err error) {
 	err = s.read(ctx, "looking for a reservation", func(t *tx) error {
 		var n int
-		err := t.row(`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`, accountID, id, micros(t.now)).Scan(&n)
+		err := t.row(`SELECT COUNT(*) FROM slot_reservations WHERE account_id = $1 AND endpoint_id = $2 AND expires_at > $3`,
+			accountID, id, micros(t.now)).Scan(&n)
 		reserved = n > 0
 		return err
 	})
@@ -142,7 +149,9 @@ func (s *Store) EndpointReserved(ctx context.Context, accountID, id string) (res
 }
 
 // ListEndpoints implements account.Endpoints.
-func (s *Store) ListEndpoints(ctx context.Context, accountID string, f account.EndpointFilter, p account.Page) (*account.EndpointPage, error) {
+func (s *Store) ListEndpoints(
+	ctx context.Context, accountID string, f account.EndpointFilter, p account.Page,
+) (*account.EndpointPage, error) {
 	limit := pageLimit(p)
 	page := &account.EndpointPage{StoreID: s.storeID}
 	err := s.read(ctx, "listing endpoints", func(t *tx) error {
@@ -202,7 +211,8 @@ func pageLimit(p account.Page) int {
 }
 
 func notFound(what, id string) error {
-	return account.Errorf(account.CodeNotFound, "there is no %s %q in this account", what, account.Shorten(strings.ToValidUTF8(id, "?")))
+	return account.Errorf(account.CodeNotFound, "there is no %s %q in this account", what,
+		account.Shorten(strings.ToValidUTF8(id, "?")))
 }
 
 func refTo(id string) *account.Ref {

@@ -15,7 +15,8 @@ import (
 const maxEvents = 1000
 
 // EndpointEvents implements account.EventLog.
-func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.ResourceVersion, f account.EndpointFilter, limit int) (
+func (s *Store) EndpointEvents(ctx context.Context, accountID string, v account.ResourceVersion,
+	f account.EndpointFilter, limit int) (
 	[]account.EndpointEvent, account.ResourceVersion, error) {
 	if limit <= 0 || limit > maxEvents {
 		limit = maxEvents

@@ -15,7 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// TestFullDisk: writes are unavailable and leave no half, reads go on, and all is well when there is room again.
+// TestFullDisk: writes are unavailable and leave no half, reads go on, and all is well when there
+// is room again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

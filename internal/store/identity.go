@@ -17,18 +17,21 @@ import (
 const userColumns = `id, provider_name, provider_url, provider_user_id, username, email, name, created_at, last_active, last_login`
 
 // withSessions adds how many sessions of the user live; $1 is the time.
-const withSessions = userColumns + `, (SELECT COUNT(*) FROM app_sessions AS s WHERE s.user_id = app_users.id AND s.expires_at > $1)`
+const withSessions = userColumns +
+	`, (SELECT COUNT(*) FROM app_sessions AS s WHERE s.user_id = app_users.id AND s.expires_at > $1)`
 
 func scanUser(from scanner) (account.User, error) {
 	var u account.User
 	var made, active, login int64
-	err := from.Scan(&u.ID, &u.Provider.Name, &u.Provider.URL, &u.ProviderUserID, &u.Username, &u.Email, &u.Name, &made, &active, &login, &u.Sessions)
+	err := from.Scan(&u.ID, &u.Provider.Name, &u.Provider.URL, &u.ProviderUserID, &u.Username, &u.Email, &u.Name, &made,
+		&active, &login, &u.Sessions)
 	u.CreatedAt, u.LastActive, u.LastLogin = fromMicros(made), fromMicros(active), fromMicros(login)
 	return u, err
 }
 
 func (t *tx) user(accountID, id string) (*account.User, error) {
-	u, err := scanUser(t.row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now), accountID, id))
+	u, err := scanUser(t.row(`SELECT `+withSessions+` FROM app_users WHERE account_id = $2 AND id = $3`, micros(t.now),
+		accountID, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("application user", id)
 	}
@@ -49,7 +52,9 @@ func (s *Store) User(ctx context.Context, accountID, id string) (*account.User, 
 }
 
 // Users implements account.Identities.
-func (s *Store) Users(ctx context.Context, accountID string, f account.UserFilter, p account.Page) (users []account.User, more bool, err error) {
+func (s *Store) Users(
+	ctx context.Context, accountID string, f account.UserFilter, p account.Page,
+) (users []account.User, more bool, err error) {
 	limit := pageLimit(p)
 	users = []account.User{}
 	err = s.read(ctx, "listing application users", func(t *tx) error {
@@ -100,7 +105,8 @@ func (s *Store) Accessed(ctx context.Context, accountID, userID string) ([]accou
 			a.Endpoint, a.First, a.Last = refTo(endpoint), fromMicros(first), fromMicros(last)
 			all = append(all, a)
 			return err
-		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`, userID)
+		}, `SELECT url, endpoint_id, first_at, last_at FROM app_accesses WHERE user_id = $1 ORDER BY last_at DESC, url`,
+			userID)
 	})
 	if err != nil {
 		return nil, err
@@ -117,7 +123,8 @@ func (s *Store) IdentityProviders(ctx context.Context, accountID string) ([]acco
 			err := from.Scan(&p.Name, &p.URL)
 			all = append(all, p)
 			return err
-		}, `SELECT DISTINCT provider_name, provider_url FROM app_users WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
+		},
+			`SELECT DISTINCT provider_name, provider_url FROM app_users WHERE account_id = $1 ORDER BY provider_name, provider_url`, accountID)
 	})
 	if err != nil {
 		return nil, err

@@ -19,14 +19,16 @@ import (
 
 var errReadOnlyFilesystem = syscall.EROFS
 
-// ServerLock makes its holder the one active server of a store. A nil *ServerLock is that of a command: it holds nothing and forbids nothing.
+// ServerLock makes its holder the one active server of a store. A nil *ServerLock is that of a
+// command: it holds nothing and forbids nothing.
 type ServerLock struct {
 	file     *flock.Flock
 	postgres *postgresLock // nil with SQLite
 }
 
-// LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL, until Release is called or the process
-// ends. A second server gets an error that says why. Commands that administer the store while a server runs need no lock.
+// LockServer makes the caller the one active server of the data directory, and of opt.DatabaseURL,
+// until Release is called or the process ends. A second server gets an error that says why.
+// Commands that administer the store while a server runs need no lock.
 func LockServer(ctx context.Context, opt Options) (*ServerLock, error) {
 	file, err := lockDataDir(opt.DataDir)
 	if err != nil {
@@ -50,20 +52,25 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	lock := flock.New(path, flock.SetPermissions(0o600))
 	held, err := lock.TryLock()
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
-		return nil, fmt.Errorf("data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
-			dataDir, os.Getuid(), err)
+		return nil,
+			fmt.Errorf(
+				"data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
+				dataDir, os.Getuid(), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("locking data directory %s: %w", dataDir, err)
 	}
 	if !held {
-		return nil, fmt.Errorf("data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir", dataDir)
+		return nil,
+			fmt.Errorf("data directory %s is in use by another fairlead-server; stop that one, or choose another --data-dir",
+				dataDir)
 	}
 	return lock, nil
 }
 
-// Keep keeps the lock until ctx is done, which is no error. A database's lock is lost with its connection: writes are then refused as
-// CodeUnavailable until it is held again; note hears of both. It gives up, with a sentence, when another server has had the store meanwhile.
+// Keep keeps the lock until ctx is done, which is no error. A database's lock is lost with its
+// connection: writes are then refused as CodeUnavailable until it is held again; note hears of
+// both. It gives up, with a sentence, when another server has had the store meanwhile.
 func (l *ServerLock) Keep(ctx context.Context, note func(held bool, why error)) error {
 	if l.postgres == nil {
 		<-ctx.Done()
@@ -86,10 +93,12 @@ func (l *ServerLock) check() error {
 	if l == nil || l.postgres == nil || l.postgres.held.Load() {
 		return nil
 	}
-	return account.Errorf(account.CodeUnavailable, "the store is not available: the server's lock of the database is lost; try again")
+	return account.Errorf(account.CodeUnavailable,
+		"the store is not available: the server's lock of the database is lost; try again")
 }
 
-// checkTerm refuses when another server has started on the store since this one did. The caller's transaction holds the row with the term.
+// checkTerm refuses when another server has started on the store since this one did. The caller's
+// transaction holds the row with the term.
 func (l *ServerLock) checkTerm(term int64) error {
 	if l == nil || l.postgres == nil {
 		return nil

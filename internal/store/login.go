@@ -66,12 +66,17 @@ func (t *tx) saveUser(accountID string, l account.NewLogin) (id string, err erro
 			return "", err
 		}
 		id = account.NewID(account.PrefixUser, t.now)
-		err = t.exec(`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email, name, search, provider_search,
-			created_at, last_active, last_login) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`, id, accountID, key, name, url, providerID,
-			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now))
+		err = t.exec(
+			`INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email, name, search, provider_search,
+			created_at, last_active, last_login) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, $12)`, id,
+			accountID, key, name, url, providerID,
+			username, email, fullName, userSearch(id, name, providerID, username, email, fullName), searchable(name),
+			micros(t.now))
 	case err == nil:
-		err = t.exec(`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5, name = $6, search = $7,
-			provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`, name, url, providerID, username, email, fullName,
+		err = t.exec(
+			`UPDATE app_users SET provider_name = $1, provider_url = $2, provider_user_id = $3, username = $4, email = $5, name = $6, search = $7,
+			provider_search = $8, last_active = $9, last_login = $9 WHERE id = $10`, name, url, providerID, username, email,
+			fullName,
 			userSearch(id, name, providerID, username, email, fullName), searchable(name), micros(t.now), id)
 	}
 	return id, err
@@ -84,30 +89,39 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 		return nil, fmt.Errorf("encoding an identity: %w", err)
 	}
 	if len(said) > account.MaxIdentity {
-		return nil, account.Errorf(account.CodeLoginFailed, "the identity provider says %d bytes of this person and may say %d; let it send fewer groups or attributes",
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"the identity provider says %d bytes of this person and may say %d; let it send fewer groups or attributes",
 			len(said), account.MaxIdentity)
 	}
 	life := lifetime{lastActive: micros(t.now), endsAt: micros(endOf(l, t.now)), idle: l.Idle.Microseconds()}
 	if life.expires() <= micros(t.now) {
-		return nil, account.Errorf(account.CodeLoginFailed, "what the identity provider confirmed is over already; sign in again")
+		return nil, account.Errorf(account.CodeLoginFailed,
+			"what the identity provider confirmed is over already; sign in again")
 	}
-	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID, AccountID: accountID, Bound: l.Bound,
+	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
+		AccountID: accountID, Bound: l.Bound,
 		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires())}
 	if err := t.endLeastUsed(accountID, l); err != nil {
 		return nil, err
 	}
 	issuer, subject, providerSession := audience(l.Issuer, l.Client), l.Subject, l.SessionID
-	err = t.exec(`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
+	err = t.exec(
+		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
 		created_at, last_active, idle, ends_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, live.UserID, l.TokenHash, l.Bound, l.EndpointID, l.URL, issuer, subject, providerSession, t.s.opt.Key.Seal(string(said), live.ID), device,
+		live.ID, accountID, live.UserID, l.TokenHash, l.Bound, l.EndpointID, l.URL, issuer, subject, providerSession,
+		t.s.opt.Key.Seal(string(said), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
 	if err != nil {
 		return nil, err
 	}
-	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID, map[string]string{
-		"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name), "provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
-	return &live, t.exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`, live.UserID, l.URL, l.EndpointID, micros(t.now))
+	t.audit(account.Caller{AccountID: accountID, PrincipalID: live.UserID}, account.AuditAppSessionCreated, live.ID,
+		map[string]string{
+			"user_id": live.UserID, "url": l.URL, "provider": providerText(l.Provider.Name),
+			"provider_user_id": providerText(l.Identity.ProviderUserID), "ip": l.Device.IPAddress})
+	return &live,
+		t.exec(`INSERT INTO app_accesses (user_id, url, endpoint_id, first_at, last_at) VALUES ($1, $2, $3, $4, $4)
+		ON CONFLICT (user_id, url) DO UPDATE SET endpoint_id = excluded.endpoint_id, last_at = excluded.last_at`, live.UserID,
+			l.URL, l.EndpointID, micros(t.now))
 }
 
 // endOf is when the session's life ends whether it is used or not.
@@ -139,7 +153,8 @@ func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err e
 	return done.SessionIDs[0], nil
 }
 
-// endLeastUsed makes room for one more session of the user, and tells of each that ends for it. l.Identity.ID is the user's.
+// endLeastUsed makes room for one more session of the user, and tells of each that ends for it.
+// l.Identity.ID is the user's.
 func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 	userID, most := l.Identity.ID, t.s.opt.MaxUserSessions
 	urls := map[string]string{} // of those that end, by id
@@ -148,15 +163,18 @@ func (t *tx) endLeastUsed(accountID string, l account.NewLogin) error {
 		err := from.Scan(&id, &url)
 		urls[id] = url
 		return err
-	}, `DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
+	},
+		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE user_id = $1 ORDER BY last_active DESC, id DESC LIMIT $2 OFFSET $3) RETURNING id, url`,
 		userID, 10*most, most-1)
 	if err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(urls)) {
-		t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionRevoked, id, map[string]string{
-			"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": urls[id], "provider": providerText(l.Provider.Name),
-			"provider_user_id": providerText(l.Identity.ProviderUserID)})
+		t.audit(account.Caller{AccountID: accountID, PrincipalID: userID}, account.AuditAppSessionRevoked, id,
+			map[string]string{
+				"reason": account.RevokedByLimit, "sessions": "1", "user_id": userID, "url": urls[id],
+				"provider":         providerText(l.Provider.Name),
+				"provider_user_id": providerText(l.Identity.ProviderUserID)})
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ func (s *Store) TakeTicket(ctx context.Context, accountID string, hash []byte) (
 	var data []byte
 	err := s.write(ctx, "taking a login", func(t *tx) error {
 		var sealed []byte
-		err := t.row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`, notNil(hash), accountID, micros(t.now)).Scan(&sealed)
+		err := t.row(`DELETE FROM login_tickets WHERE hash = $1 AND account_id = $2 AND until > $3 RETURNING data`,
+			notNil(hash), accountID, micros(t.now)).Scan(&sealed)
 		if errors.Is(err, sql.ErrNoRows) {
 			return account.Errorf(account.CodeNotFound, "this login is finished already, or took too long; begin it again")
 		}
@@ -80,21 +81,24 @@ func ticketOwner(accountID string, hash []byte) string {
 	return "ticket " + accountID + " " + hex.EncodeToString(hash)
 }
 
-// sweepSessions writes when sessions were used, and drops what is over. Nothing reads a session that is over; its row stays a minute longer, for uses
-// that are still to be written.
+// sweepSessions writes when sessions were used, and drops what is over. Nothing reads a session
+// that is over; its row stays a minute longer, for uses that are still to be written.
 func (s *Store) sweepSessions(ctx context.Context) error {
 	if err := s.flushUses(ctx, false); err != nil {
 		return err
 	}
 	for {
 		now := micros(s.now())
-		some, err := s.exists(ctx, `SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1) OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
+		some, err := s.exists(ctx,
+			`SELECT 1 WHERE EXISTS (SELECT 1 FROM app_sessions WHERE expires_at <= $1) OR EXISTS (SELECT 1 FROM login_tombstones WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM login_once WHERE until <= $2) OR EXISTS (SELECT 1 FROM login_tickets WHERE until <= $2)
 			OR EXISTS (SELECT 1 FROM dashboard_sessions WHERE expires_at <= $2)`, now-activeEvery.Microseconds(), now)
 		if err != nil || !some {
 			return err
 		}
-		if err := s.write(ctx, "dropping sessions that are over", func(t *tx) error { return t.dropLogins(now) }); err != nil {
+		if err := s.write(ctx, "dropping sessions that are over", func(t *tx) error {
+			return t.dropLogins(now)
+		}); err != nil {
 			return err
 		}
 	}
@@ -102,12 +106,14 @@ func (s *Store) sweepSessions(ctx context.Context) error {
 
 // dropLogins deletes a batch of what was over at the time.
 func (t *tx) dropLogins(now int64) error {
-	if err := t.exec(`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
+	if err := t.exec(
+		`DELETE FROM app_sessions WHERE id IN (SELECT id FROM app_sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)`,
 		now-activeEvery.Microseconds(), 5*sweepBatch); err != nil {
 		return err
 	}
 	for _, statement := range []string{
-		`DELETE FROM login_tombstones WHERE until <= $1`, `DELETE FROM login_once WHERE until <= $1`, `DELETE FROM login_tickets WHERE until <= $1`,
+		`DELETE FROM login_tombstones WHERE until <= $1`, `DELETE FROM login_once WHERE until <= $1`,
+		`DELETE FROM login_tickets WHERE until <= $1`,
 		`DELETE FROM dashboard_sessions WHERE expires_at <= $1`,
 	} {
 		if err := t.exec(statement, now); err != nil {
@@ -117,15 +123,17 @@ func (t *tx) dropLogins(now int64) error {
 	return nil
 }
 
-// endLogins is what a restore does: whose sessions were revoked since the backup is not known, so all are over, and every user that there is has to be
-// confirmed by the identity provider anew.
+// endLogins is what a restore does: whose sessions were revoked since the backup is not known, so
+// all are over, and every user that there is has to be confirmed by the identity provider anew.
 func (t *tx) endLogins() error {
-	for _, statement := range []string{`DELETE FROM app_sessions`, `DELETE FROM login_tickets`, `DELETE FROM dashboard_sessions`} {
+	for _, statement := range []string{`DELETE FROM app_sessions`, `DELETE FROM login_tickets`,
+		`DELETE FROM dashboard_sessions`} {
 		if err := t.exec(statement); err != nil {
 			return err
 		}
 	}
-	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
+	return t.exec(
+		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
 		micros(t.now), micros(t.now.Add(account.LongestSession)))
 }

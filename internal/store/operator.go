@@ -22,8 +22,10 @@ func scanOperator(from scanner) (account.Operator, error) {
 	var o account.Operator
 	var features, binding, credential string
 	var made, updated, seen int64
-	err := from.Scan(&o.ID, &o.AccountID, &o.ClusterUID, &o.Deployment.Namespace, &o.Deployment.Name, &o.Deployment.Version,
-		&o.Deployment.ClusterName, &o.Description, &o.Metadata, &features, &o.Region, &binding, &credential, &made, &updated, &seen)
+	err := from.Scan(&o.ID, &o.AccountID, &o.ClusterUID, &o.Deployment.Namespace, &o.Deployment.Name,
+		&o.Deployment.Version,
+		&o.Deployment.ClusterName, &o.Description, &o.Metadata, &features, &o.Region, &binding, &credential, &made, &updated,
+		&seen)
 	if err != nil {
 		return o, err
 	}
@@ -53,8 +55,10 @@ func (t *tx) saveOperator(o account.Operator) error {
 		cluster_name = excluded.cluster_name, description = excluded.description, metadata = excluded.metadata,
 		enabled_features = excluded.enabled_features, region = excluded.region, binding = excluded.binding,
 		credential_id = excluded.credential_id, updated_at = excluded.updated_at, last_seen_at = excluded.last_seen_at`,
-		o.ID, o.AccountID, o.ClusterUID, o.Deployment.Namespace, o.Deployment.Name, o.Deployment.Version, o.Deployment.ClusterName,
-		o.Description, o.Metadata, string(features), o.Region, string(binding), idOf(o.Principal), micros(o.CreatedAt), micros(o.UpdatedAt),
+		o.ID, o.AccountID, o.ClusterUID, o.Deployment.Namespace, o.Deployment.Name, o.Deployment.Version,
+		o.Deployment.ClusterName,
+		o.Description, o.Metadata, string(features), o.Region, string(binding), idOf(o.Principal), micros(o.CreatedAt),
+		micros(o.UpdatedAt),
 		micros(o.LastSeenAt))
 }
 
@@ -107,7 +111,8 @@ func (s *Store) UpsertOperator(ctx context.Context, o account.Operator) (*accoun
 	return &o, created, nil
 }
 
-// unchangedOperator says whether o is registered as it is, fills in what the store knows of it and notes that it was seen. It does not write.
+// unchangedOperator says whether o is registered as it is, fills in what the store knows of it and
+// notes that it was seen. It does not write.
 func (s *Store) unchangedOperator(ctx context.Context, o *account.Operator) (same bool, err error) {
 	err = s.read(ctx, "reading operator", func(t *tx) error {
 		existing, err := t.operatorAtPlaceOf(*o)
@@ -115,7 +120,8 @@ func (s *Store) unchangedOperator(ctx context.Context, o *account.Operator) (sam
 			return err
 		}
 		wanted := *o
-		wanted.ID, wanted.CreatedAt, wanted.UpdatedAt, wanted.LastSeenAt = existing.ID, existing.CreatedAt, existing.UpdatedAt, existing.LastSeenAt
+		wanted.ID, wanted.CreatedAt, wanted.UpdatedAt, wanted.LastSeenAt = existing.ID, existing.CreatedAt,
+			existing.UpdatedAt, existing.LastSeenAt
 		if same = reflect.DeepEqual(wanted, *existing); same {
 			*o = wanted
 			o.LastSeenAt = t.now
@@ -148,13 +154,15 @@ func (t *tx) limitOperators(accountID string) error {
 		return err
 	}
 	if count >= t.s.opt.MaxOperators {
-		return account.Errorf(account.CodeLimit, "the account has %d operators, which is its limit; delete those that are gone", count)
+		return account.Errorf(account.CodeLimit,
+			"the account has %d operators, which is its limit; delete those that are gone", count)
 	}
 	return nil
 }
 
 func (t *tx) operator(accountID, id string) (*account.Operator, error) {
-	found, err := scanOperator(t.row(`SELECT `+operatorColumns+` FROM operators WHERE account_id = $1 AND id = $2`, accountID, id))
+	found, err := scanOperator(t.row(`SELECT `+operatorColumns+` FROM operators WHERE account_id = $1 AND id = $2`,
+		accountID, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound("operator", id)
 	}
@@ -185,7 +193,8 @@ func (s *Store) ListOperators(ctx context.Context, accountID string, p account.P
 			found, err := scanOperator(from)
 			page.Operators = append(page.Operators, found)
 			return err
-		}, `SELECT `+operatorColumns+` FROM operators WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		}, `SELECT `+operatorColumns+` FROM operators WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1),
+			q.args...)
 	})
 	if err != nil {
 		return nil, err
@@ -197,11 +206,14 @@ func (s *Store) ListOperators(ctx context.Context, accountID string, p account.P
 }
 
 func operatorDetails(o account.Operator) map[string]string {
-	return map[string]string{"namespace": o.Deployment.Namespace, "name": o.Deployment.Name, "cluster_name": o.Deployment.ClusterName}
+	return map[string]string{"namespace": o.Deployment.Namespace, "name": o.Deployment.Name,
+		"cluster_name": o.Deployment.ClusterName}
 }
 
 // PatchOperator implements account.Operators.
-func (s *Store) PatchOperator(ctx context.Context, by account.Caller, id string, p account.OperatorPatch) (*account.Operator, error) {
+func (s *Store) PatchOperator(
+	ctx context.Context, by account.Caller, id string, p account.OperatorPatch,
+) (*account.Operator, error) {
 	var patched account.Operator
 	err := s.write(ctx, "changing an operator", func(t *tx) error {
 		existing, err := t.operator(by.AccountID, id)
@@ -237,12 +249,14 @@ func (s *Store) DeleteOperator(ctx context.Context, by account.Caller, id string
 	})
 }
 
-// OperatorSeen notes that an operator is in use, though its manager may not have registered for long.
+// OperatorSeen notes that an operator is in use, though its manager may not have registered for
+// long.
 func (s *Store) OperatorSeen(id string) { s.touch(touchOperator, id) }
 
-// sweepOperators deletes the operators that were not seen for longer than they are kept: their installations are gone.
-// One without a cluster uid registers only once, so nothing tells whether it is. After a server's start operators have
-// operatorSweep to come back, so that an outage of any length deletes none.
+// sweepOperators deletes the operators that were not seen for longer than they are kept: their
+// installations are gone. One without a cluster uid registers only once, so nothing tells whether
+// it is. After a server's start operators have operatorSweep to come back, so that an outage of any
+// length deletes none.
 func (s *Store) sweepOperators(ctx context.Context) error {
 	const vanished = `cluster_uid <> '' AND last_seen_at <= $1`
 	now := s.now()

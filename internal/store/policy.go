@@ -11,9 +11,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Policies lie in the database sealed, and only reads of one endpoint open them: lists, events and snapshots never hold one.
+// Policies lie in the database sealed, and only reads of one endpoint open them: lists, events and
+// snapshots never hold one.
 
-// policyChange is what has to be written of an endpoint's policy and of the backends that it refers to.
+// policyChange is what has to be written of an endpoint's policy and of the backends that it refers
+// to.
 type policyChange struct {
 	sealed []byte
 	refs   []string
@@ -21,8 +23,9 @@ type policyChange struct {
 
 var errNoKey = errors.New("the store was opened without a secret key")
 
-// CheckKey says whether Options.Key is the one that the policies and identities of this store are sealed with. The error is a sentence for whoever
-// started the program. A store without them takes any key.
+// CheckKey says whether Options.Key is the one that the policies and identities of this store are
+// sealed with. The error is a sentence for whoever started the program. A store without them takes
+// any key.
 func (s *Store) CheckKey(ctx context.Context) error {
 	return s.read(ctx, "checking the secret key", func(t *tx) error {
 		for what, query := range map[string]string{
@@ -99,11 +102,12 @@ func (t *tx) policyOf(row *endpointRow) (policy, error) {
 		err := from.Scan(&id)
 		p.backends = append(p.backends, id)
 		return err
-	}, `SELECT backend_id FROM endpoint_backends WHERE endpoint_id = $1 AND backend_id <> $2 ORDER BY backend_id`, row.e.ID, row.e.BackendID)
+	}, `SELECT backend_id FROM endpoint_backends WHERE endpoint_id = $1 AND backend_id <> $2 ORDER BY backend_id`,
+		row.e.ID, row.e.BackendID)
 }
 
-// setPolicy gives the row a policy and a backend of its own; they are written with the row. changed says whether either is another one than
-// before.
+// setPolicy gives the row a policy and a backend of its own; they are written with the row. changed
+// says whether either is another one than before.
 func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bool, err error) {
 	if p.digest == row.digest && backendID == row.e.BackendID {
 		if p.digest == "" {
@@ -130,7 +134,8 @@ func (t *tx) setPolicy(row *endpointRow, p policy, backendID string) (changed bo
 // mayForward says whether the endpoint may refer to the backends, of its policy and of its own.
 func (t *tx) mayForward(row *endpointRow, ofPolicy []string, own string) error {
 	if own != "" && len(ofPolicy) > 0 {
-		return account.Invalid("backend_id", own, "the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of the two")
+		return account.Invalid("backend_id", own,
+			"the traffic_policy has a forward-backend action, of which backend_id is the short form; give one of the two")
 	}
 	if own == "" && len(ofPolicy) == 0 {
 		return nil
@@ -168,14 +173,16 @@ func (t *tx) savePolicy(row *endpointRow) error {
 	if row.change == nil {
 		return nil
 	}
-	if err := t.exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(row.change.sealed), row.e.ID); err != nil {
+	if err := t.exec(`UPDATE endpoints SET traffic_policy = $1 WHERE id = $2`, notNil(row.change.sealed),
+		row.e.ID); err != nil {
 		return err
 	}
 	if err := t.exec(`DELETE FROM endpoint_backends WHERE endpoint_id = $1`, row.e.ID); err != nil {
 		return err
 	}
 	for _, id := range row.change.refs {
-		if err := t.exec(`INSERT INTO endpoint_backends (endpoint_id, backend_id) VALUES ($1, $2)`, row.e.ID, id); err != nil {
+		if err := t.exec(`INSERT INTO endpoint_backends (endpoint_id, backend_id) VALUES ($1, $2)`, row.e.ID,
+			id); err != nil {
 			return err
 		}
 	}
@@ -194,17 +201,22 @@ func (t *tx) bindPolicy(row *endpointRow, r account.BindRequest) (changed bool, 
 	return changed, t.agreePolicy(row, p, r.ReplacePoolPolicy)
 }
 
-// agreePolicy holds the rule that all members of a pool have one policy. With replace the others get that of the row, in the same transaction.
+// agreePolicy holds the rule that all members of a pool have one policy. With replace the others
+// get that of the row, in the same transaction.
 func (t *tx) agreePolicy(row *endpointRow, p policy, replace bool) error {
 	e := &row.e
-	others, err := t.endpointsWhere(`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
+	others, err := t.endpointsWhere(
+		`account_id = $1 AND binding = $2 AND host = $3 AND port = $4 AND id <> $5 AND policy_digest <> $6 ORDER BY id`,
 		e.AccountID, e.Bindings[0], e.Host, e.Port, e.ID, row.digest)
 	if err != nil || len(others) == 0 {
 		return err
 	}
 	if !replace {
-		return &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": others[0].e.ID, "url": e.URL},
-			Msg: fmt.Sprintf("%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, or replace theirs by --replace-pool-policy",
+		return &account.Error{Code: account.CodeURLTaken,
+			Details: map[string]string{"endpoint_id": others[0].e.ID, "url": e.URL},
+			Msg: fmt.Sprintf(
+				"%s is shared by a pool whose members have another traffic policy (endpoint %s); give the same one, or replace "+
+					"theirs by --replace-pool-policy",
 				e.URL, others[0].e.ID)}
 	}
 	for _, other := range others {

@@ -9,9 +9,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// The rows of a URL are either one, in the slot "", or those of a pool's members, each in a slot of its own.
+// The rows of a URL are either one, in the slot "", or those of a pool's members, each in a slot of
+// its own.
 
-// memberSlot is the slot of a pool's member: that of its name, else of its agent's instance id. Without both there is none.
+// memberSlot is the slot of a pool's member: that of its name, else of its agent's instance id.
+// Without both there is none.
 func memberSlot(name, instanceID string) string {
 	switch {
 	case name != "":
@@ -29,13 +31,15 @@ func slotOf(r account.BindRequest, instanceID string) (string, error) {
 	}
 	slot := memberSlot(r.Name, instanceID)
 	if slot == "" {
-		return "", account.Invalid("name", "", "an endpoint of a pool needs a name, or an agent that tells its instance id: the members are told apart by it")
+		return "", account.Invalid("name", "",
+			"an endpoint of a pool needs a name, or an agent that tells its instance id: the members are told apart by it")
 	}
 	return slot, nil
 }
 
-// rowFor returns the row that the bind is about, whoever holds it; nil when a row is to be made. member is the slot that the agent has, or would
-// have, in a pool: whoever stops pooling takes its row along when no other is left, and whoever begins to pool takes the one that was alone.
+// rowFor returns the row that the bind is about, whoever holds it; nil when a row is to be made.
+// member is the slot that the agent has, or would have, in a pool: whoever stops pooling takes its
+// row along when no other is left, and whoever begins to pool takes the one that was alone.
 func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, error) {
 	const ofURL = `account_id = $1 AND binding = $2 AND host = $3 AND port = $4`
 	rows, err := t.endpointsWhere(ofURL+` AND slot IN ('', $5)`, r.AccountID, r.Binding, r.URL.Host, r.URL.Port, slot)
@@ -56,12 +60,16 @@ func (t *tx) rowFor(r account.BindRequest, slot, member string) (*endpointRow, e
 		return rows[0], nil
 	}
 	var members, online int
-	err = t.row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Binding, r.URL.Host, r.URL.Port).Scan(&members, &online)
+	err = t.row(`SELECT COUNT(*), SUM(online) FROM endpoints WHERE `+ofURL, r.AccountID, r.Binding, r.URL.Host,
+		r.URL.Port).Scan(&members, &online)
 	if err != nil {
 		return nil, err
 	}
-	return nil, &account.Error{Code: account.CodeURLTaken, Details: map[string]string{"endpoint_id": rows[0].e.ID, "url": rows[0].e.URL},
-		Msg: fmt.Sprintf("%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL", r.URL, members, online)}
+	return nil, &account.Error{Code: account.CodeURLTaken,
+		Details: map[string]string{"endpoint_id": rows[0].e.ID, "url": rows[0].e.URL},
+		Msg: fmt.Sprintf(
+			"%s is shared by a pool (endpoints: %d, online: %d); join it with --pooling-enabled, or choose another URL", r.URL,
+			members, online)}
 }
 
 // remedy says what helps against a row that another session holds.

@@ -29,8 +29,8 @@ const (
 	postgresLifetime    = 30 * time.Minute
 )
 
-// postgresEngine is a schema of a PostgreSQL database. Its table fairlead_schema, which the other engine lacks, has one row: the
-// version of the schema, and the term of the server that may write.
+// postgresEngine is a schema of a PostgreSQL database. Its table fairlead_schema, which the other
+// engine lacks, has one row: the version of the schema, and the term of the server that may write.
 type postgresEngine struct{}
 
 func (postgresEngine) open(ctx context.Context, s *Store) error {
@@ -59,7 +59,8 @@ func openPostgres(config *pgx.ConnConfig, most, idle int) *sql.DB {
 	return db
 }
 
-// CheckDatabaseURL says what is wrong with the URL of a PostgreSQL database, as CodeInvalid; its error does not hold the URL.
+// CheckDatabaseURL says what is wrong with the URL of a PostgreSQL database, as CodeInvalid; its
+// error does not hold the URL.
 func CheckDatabaseURL(raw string) error {
 	_, _, err := parseDatabaseURL(raw)
 	return err
@@ -69,15 +70,18 @@ func CheckDatabaseURL(raw string) error {
 func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err error) {
 	const field, form = "--database-url", "postgres://USER@HOST:PORT/DATABASE?sslmode=verify-full"
 	if !strings.HasPrefix(raw, "postgres://") && !strings.HasPrefix(raw, "postgresql://") {
-		return nil, "", account.Invalid(field, "(not shown)", "must begin with postgres://, for example "+form+"; leave it out for SQLite in --data-dir")
+		return nil, "", account.Invalid(field, "(not shown)", "must begin with postgres://, for example "+form+
+			"; leave it out for SQLite in --data-dir")
 	}
 	config, err = pgx.ParseConfig(raw)
 	if err != nil { // what the parser says may hold the password
 		return nil, "", account.Invalid(field, "(not shown)", "cannot be read: it must look like "+form+
-			", with special characters of user and password percent-encoded, a known sslmode, and certificate files that can be read")
+			", with special characters of user and password percent-encoded, a known sslmode, and certificate files that can "+
+			"be read")
 	}
 	for parameter, value := range map[string]string{
-		"application_name": "fairlead-server", "statement_timeout": "25s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "60s",
+		"application_name": "fairlead-server", "statement_timeout": "25s", "lock_timeout": "10s",
+		"idle_in_transaction_session_timeout": "60s",
 		// A server that is cut off gives its lock up after half a minute.
 		"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {
@@ -95,7 +99,8 @@ func parseDatabaseURL(raw string) (config *pgx.ConnConfig, name string, err erro
 	return config, fmt.Sprintf("postgres://%s@%s/%s", config.User, where, config.Database), nil
 }
 
-// advisoryKey is the first half of the keys of advisory locks; the second is the schema's name, so that schemas of one database are stores of their own.
+// advisoryKey is the first half of the keys of advisory locks; the second is the schema's name, so
+// that schemas of one database are stores of their own.
 const advisoryKey = 0x464c4431
 
 const (
@@ -108,7 +113,8 @@ func (postgresEngine) version(t *tx) (int, error) {
 		return 0, err
 	}
 	var ours, others bool
-	err := t.row(`SELECT to_regclass('fairlead_schema') IS NOT NULL, to_regclass('store') IS NOT NULL OR to_regclass('accounts') IS NOT NULL`).Scan(&ours, &others)
+	err := t.row(
+		`SELECT to_regclass('fairlead_schema') IS NOT NULL, to_regclass('store') IS NOT NULL OR to_regclass('accounts') IS NOT NULL`).Scan(&ours, &others)
 	switch {
 	case err != nil:
 		return 0, err
@@ -127,7 +133,8 @@ func (postgresEngine) setVersion(t *tx, version int) error {
 	return t.exec(`UPDATE fairlead_schema SET version = $1`, version)
 }
 
-// turn locks the one row, until the transaction's end. The statements after it see everything that was committed before.
+// turn locks the one row, until the transaction's end. The statements after it see everything that
+// was committed before.
 func (postgresEngine) turn(t *tx) error {
 	var term int64
 	if err := t.row(`SELECT server_term FROM fairlead_schema FOR UPDATE`).Scan(&term); err != nil {
@@ -155,7 +162,8 @@ func (postgresEngine) readTx() *sql.TxOptions {
 	return &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 }
 
-// args makes booleans integers, and texts storable. Texts that are kept have been checked; an id that somebody asks for may hold anything, and is unknown.
+// args makes booleans integers, and texts storable. Texts that are kept have been checked; an id
+// that somebody asks for may hold anything, and is unknown.
 func (postgresEngine) args(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {
@@ -186,14 +194,16 @@ func (postgresEngine) verdict(err error) (unavailable, known bool) {
 	}
 	var connecting *pgconn.ConnectError
 	var network net.Error
-	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) {
 		return true, true
 	}
 	return false, false
 }
 
-// postgresUnavailable says whether an SQLSTATE means that the database cannot be used now, not that the statement is wrong.
+// postgresUnavailable says whether an SQLSTATE means that the database cannot be used now, not that
+// the statement is wrong.
 func postgresUnavailable(state string) bool {
 	switch state {
 	case "25006", // read only: it has become a standby
@@ -201,7 +211,8 @@ func postgresUnavailable(state string) bool {
 		"55P03", "57014": // waited too long
 		return true
 	}
-	for _, class := range []string{"08", "28", "3D", "53", "57P", "58", "XX"} { // connection, login, database, resources, shutdown, system, damage
+	// connection, login, database, resources, shutdown, system, damage
+	for _, class := range []string{"08", "28", "3D", "53", "57P", "58", "XX"} {
 		if strings.HasPrefix(state, class) {
 			return true
 		}

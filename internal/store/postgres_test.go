@@ -55,7 +55,8 @@ func columns(t *testing.T, driver, name, query string) string {
 	return all.String()
 }
 
-// TestEnginesHaveTheSameTables holds that a migration that one engine got was not forgotten in the other.
+// TestEnginesHaveTheSameTables holds that a migration that one engine got was not forgotten in the
+// other.
 func TestEnginesHaveTheSameTables(t *testing.T) {
 	t.Parallel()
 	databaseURL := postgres.Server(t).URL(t)
@@ -68,7 +69,8 @@ func TestEnginesHaveTheSameTables(t *testing.T) {
 	kinds := strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA")
 	lite := kinds.Replace(columns(t, "sqlite", filepath.Join(dir, "fairlead.db"),
 		`SELECT m.name, c.name, upper(c.type) FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c WHERE m.type = 'table' ORDER BY 1, 2`))
-	post := columns(t, "pgx", databaseURL, `SELECT table_name, column_name, replace(upper(data_type), '''''', '') FROM information_schema.columns
+	post := columns(t, "pgx", databaseURL,
+		`SELECT table_name, column_name, replace(upper(data_type), '''''', '') FROM information_schema.columns
 		WHERE table_schema = current_schema() AND table_name <> 'fairlead_schema' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	storetest.Equal(t, "columns", post, lite)
 	if !strings.Contains(lite, "endpoints.traffic_policy BYTEA\n") {
@@ -76,9 +78,11 @@ func TestEnginesHaveTheSameTables(t *testing.T) {
 	}
 	count := func(driver, name, query string) string { return columns(t, driver, name, query) }
 	storetest.Equal(t, "indices",
-		count("pgx", databaseURL, `SELECT tablename, indexname, '' FROM pg_indexes WHERE schemaname = current_schema() AND indexname NOT LIKE '%_key' AND indexname NOT LIKE '%_pkey'
+		count("pgx", databaseURL,
+			`SELECT tablename, indexname, '' FROM pg_indexes WHERE schemaname = current_schema() AND indexname NOT LIKE '%_key' AND indexname NOT LIKE '%_pkey'
 			ORDER BY 1, 2`),
-		count("sqlite", filepath.Join(dir, "fairlead.db"), `SELECT tbl_name, name, '' FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%' ORDER BY 1, 2`))
+		count("sqlite", filepath.Join(dir, "fairlead.db"),
+			`SELECT tbl_name, name, '' FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%' ORDER BY 1, 2`))
 }
 
 func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
@@ -102,23 +106,31 @@ func TestPostgresThatCannotBeOpenedSaysWhy(t *testing.T) {
 		url   string
 		parts []string
 	}{
-		"newer schema":      {changed(`UPDATE fairlead_schema SET version = 99`), []string{"schema version 99", "newer fairlead-server", "--database-url"}},
+		"newer schema": {changed(`UPDATE fairlead_schema SET version = 99`),
+			[]string{"schema version 99", "newer fairlead-server", "--database-url"}},
 		"another program's": {foreign, []string{"not a database of fairlead-server"}},
-		"no rights":         {strings.Replace(guest, "fairlead@", "guest:hunter2@", 1), []string{"postgres://guest@", "owner of the database"}},
-		"no such database":  {strings.Replace(foreign, "/postgres?", "/none?", 1), []string{"/none", "does not exist"}},
-		"nobody there":      {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2", []string{"postgres://fairlead@127.0.0.1:1/db", "connection refused; is PostgreSQL running there?"}},
-		"no such name":      {"postgres://fairlead:hunter2@none.invalid/db", []string{"postgres://fairlead@none.invalid:5432/db", "cannot be reached"}},
-		"no such socket":    {"postgres://fairlead:hunter2@/db?host=/none", []string{"/none/db", "there is no socket"}},
-		"a wrong password":  {strings.Replace(protected, "fairlead@", "locked:hunter2@", 1), []string{"postgres://locked@", "not permitted to log in", "FAIRLEAD_DATABASE_URL"}},
-		"no URL":            {"host=localhost password=hunter2", []string{"--database-url", "postgres://"}},
-		"broken URL":        {"postgres://fairlead:hunter2 %@localhost/db", []string{"--database-url", "percent-encoded"}},
-		"bad port":          {"postgres://fairlead:x@localhost:hunter2/db", []string{"--database-url"}},
-		"bad sslmode":       {"postgres://fairlead:hunter2@localhost/db?sslmode=maybe", []string{"--database-url", "sslmode"}},
-		"no TLS there":      {"postgres://fairlead:hunter2@127.0.0.1:1/db?sslmode=require&sslrootcert=/none/x", []string{"--database-url", "certificate files"}},
+		"no rights": {strings.Replace(guest, "fairlead@", "guest:hunter2@", 1),
+			[]string{"postgres://guest@", "owner of the database"}},
+		"no such database": {strings.Replace(foreign, "/postgres?", "/none?", 1), []string{"/none", "does not exist"}},
+		"nobody there": {"postgres://fairlead:hunter2@127.0.0.1:1/db?password=hunter2",
+			[]string{"postgres://fairlead@127.0.0.1:1/db", "connection refused; is PostgreSQL running there?"}},
+		"no such name": {"postgres://fairlead:hunter2@none.invalid/db",
+			[]string{"postgres://fairlead@none.invalid:5432/db", "cannot be reached"}},
+		"no such socket": {"postgres://fairlead:hunter2@/db?host=/none", []string{"/none/db", "there is no socket"}},
+		"a wrong password": {strings.Replace(protected, "fairlead@", "locked:hunter2@", 1),
+			[]string{"postgres://locked@", "not permitted to log in", "FAIRLEAD_DATABASE_URL"}},
+		"no URL":     {"host=localhost password=hunter2", []string{"--database-url", "postgres://"}},
+		"broken URL": {"postgres://fairlead:hunter2 %@localhost/db", []string{"--database-url", "percent-encoded"}},
+		"bad port":   {"postgres://fairlead:x@localhost:hunter2/db", []string{"--database-url"}},
+		"bad sslmode": {"postgres://fairlead:hunter2@localhost/db?sslmode=maybe",
+			[]string{"--database-url", "sslmode"}},
+		"no TLS there": {"postgres://fairlead:hunter2@127.0.0.1:1/db?sslmode=require&sslrootcert=/none/x",
+			[]string{"--database-url", "certificate files"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for what, err := range map[string]error{"opening": openAndClose(t.Context(), c.url), "locking": lockAndRelease(t, c.url)} {
+			for what, err := range map[string]error{"opening": openAndClose(t.Context(), c.url),
+				"locking": lockAndRelease(t, c.url)} {
 				if err == nil && what == "locking" && strings.Contains(c.url, "search_path") {
 					continue // whoever may connect may lock
 				}
@@ -157,7 +169,8 @@ func lockAndRelease(t *testing.T, databaseURL string) error {
 	return lock.Release()
 }
 
-// TestPasswordOfAURLIsNowhere holds that the store names itself without it, and that the database does ask for it.
+// TestPasswordOfAURLIsNowhere holds that the store names itself without it, and that the database
+// does ask for it.
 func TestPasswordOfAURLIsNowhere(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)

@@ -19,12 +19,14 @@ import (
 const (
 	// regainEvery is how often a lost lock is asked for again.
 	regainEvery = time.Second
-	// lockPatience is how long a database may take to notice that the process that held the lock was killed.
+	// lockPatience is how long a database may take to notice that the process that held the lock was
+	// killed.
 	lockPatience = 2 * time.Second
 )
 
-// postgresLock is an advisory lock on a connection of its own, so that it ends with the process. The server's term fences it: ServerStart takes a new
-// term, and a write of a server whose term has passed is refused in its transaction, however late that server notices that its lock is gone.
+// postgresLock is an advisory lock on a connection of its own, so that it ends with the process.
+// The server's term fences it: ServerStart takes a new term, and a write of a server whose term has
+// passed is refused in its transaction, however late that server notices that its lock is gone.
 type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
@@ -44,7 +46,8 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 	}
 	l := &postgresLock{config: config, name: name, passed: make(chan struct{})}
 	err = l.acquire(ctx)
-	for deadline := time.Now().Add(lockPatience); errors.Is(err, errLockedElsewhere) && time.Now().Before(deadline); err = l.acquire(ctx) {
+	for deadline := time.Now().Add(lockPatience); errors.Is(err, errLockedElsewhere) && time.Now().
+		Before(deadline); err = l.acquire(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -52,7 +55,10 @@ func lockPostgres(ctx context.Context, databaseURL string) (*postgresLock, error
 		}
 	}
 	if errors.Is(err, errLockedElsewhere) {
-		return nil, fmt.Errorf("database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose another --database-url", name, err)
+		return nil,
+			fmt.Errorf(
+				"database %s: %w; stop that one (a server that was cut off holds on for half a minute), or choose another "+
+					"--database-url", name, err)
 	}
 	if err != nil {
 		return nil, postgresSentence(name, err)
@@ -116,15 +122,17 @@ func (l *postgresLock) untilLost(ctx context.Context) error {
 		}
 	}()
 	for {
-		if _, err := l.conn.WaitForNotification(ctx); err != nil { // there is no notification: it waits for the connection's end
+		// there is no notification: it waits for the connection's end
+		if _, err := l.conn.WaitForNotification(ctx); err != nil {
 			_ = l.conn.Close(ctx)
 			return err
 		}
 	}
 }
 
-// regain takes the lock again. It gives up only when the term has passed: without that, whoever holds the lock is our own connection, which the
-// database has not missed yet, or a server that has not started.
+// regain takes the lock again. It gives up only when the term has passed: without that, whoever
+// holds the lock is our own connection, which the database has not missed yet, or a server that has
+// not started.
 func (l *postgresLock) regain(ctx context.Context) error {
 	tick := time.NewTicker(regainEvery)
 	defer tick.Stop()
@@ -143,7 +151,8 @@ func (l *postgresLock) regain(ctx context.Context) error {
 }
 
 func (l *postgresLock) passedError() error {
-	return fmt.Errorf("another fairlead-server has started on database %s while this one had lost it; this one stops", l.name)
+	return fmt.Errorf("another fairlead-server has started on database %s while this one had lost it; this one stops",
+		l.name)
 }
 
 // checkTerm says whether the term of the store is still that of this server.

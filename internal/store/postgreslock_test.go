@@ -35,7 +35,8 @@ type lockedStore struct {
 
 func newLockedStore(t *testing.T, databaseURL string) *lockedStore {
 	t.Helper()
-	l := &lockedStore{opt: store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}, notes: make(chan bool, 100), ended: make(chan error, 1)}
+	l := &lockedStore{opt: store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}, notes: make(chan bool, 100),
+		ended: make(chan error, 1)}
 	lock, err := store.LockServer(t.Context(), l.opt)
 	storetest.Must(t, err)
 	l.Fixture = storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -68,7 +69,8 @@ func TestOneServerForADatabase(t *testing.T) {
 	databaseURL := server.URL(t)
 	l := newLockedStore(t, databaseURL)
 	_, err := store.LockServer(t.Context(), store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL})
-	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") || !strings.Contains(err.Error(), "postgres://fairlead@") {
+	if err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") ||
+		!strings.Contains(err.Error(), "postgres://fairlead@") {
 		t.Errorf("locking beside a live server: %v", err)
 	}
 	other, err := store.LockServer(t.Context(), store.Options{DataDir: t.TempDir(), DatabaseURL: server.URL(t)})
@@ -108,7 +110,8 @@ func TestTakenOverServerStops(t *testing.T) {
 		storetest.Must(t, l.Store.Ping(t.Context()))
 		probe, err := pgx.Connect(t.Context(), databaseURL)
 		storetest.Must(t, err)
-		storetest.Must(t, probe.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND objid = hashtext('server of ' || current_schema())::oid)`).Scan(&locked))
+		storetest.Must(t, probe.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND objid = hashtext('server of ' || current_schema())::oid)`).Scan(&locked))
 		storetest.Must(t, probe.Close(t.Context()))
 	}
 	storetest.Must(t, server.Exec(t.Context(), databaseURL, endHolder))
@@ -128,7 +131,8 @@ func TestTakenOverServerStops(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(l.List().Endpoints), 0)
 }
 
-// TestServerThatMissedItsEndCannotWrite: the term has passed, and the connection of the lock looks alive.
+// TestServerThatMissedItsEndCannotWrite: the term has passed, and the connection of the lock looks
+// alive.
 func TestServerThatMissedItsEndCannotWrite(t *testing.T) {
 	t.Parallel()
 	server := postgres.Server(t)
@@ -144,7 +148,8 @@ func TestServerThatMissedItsEndCannotWrite(t *testing.T) {
 	storetest.Equal(t, "endpoints", len(l.List().Endpoints), 0)
 }
 
-// TestLostDatabaseComesBack: while it is away everything is unavailable, and then it works without a restart.
+// TestLostDatabaseComesBack: while it is away everything is unavailable, and then it works without
+// a restart.
 func TestLostDatabaseComesBack(t *testing.T) {
 	t.Parallel()
 	server, err := postgrestest.Start("fsync=off")
@@ -172,7 +177,8 @@ func TestLostDatabaseComesBack(t *testing.T) {
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		_, err = l.Store.Login(t.Context(), l.AccountID, l.NewLogin("alice", "while "+name))
 		storetest.MustCode(t, err, account.CodeUnavailable)
-		_, err = l.Store.Revoke(t.Context(), account.Caller{AccountID: l.AccountID}, account.RevokeSelector{SessionID: live.ID}, account.RevokedByAdmin)
+		_, err = l.Store.Revoke(t.Context(), account.Caller{AccountID: l.AccountID},
+			account.RevokeSelector{SessionID: live.ID}, account.RevokedByAdmin)
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		_, err = l.Store.SignedIn(t.Context(), storetest.TokenHash("s1"))
 		storetest.MustCode(t, err, account.CodeUnavailable)

@@ -33,11 +33,14 @@ func postgresSentence(name string, err error) error {
 	var connecting *pgconn.ConnectError
 	switch {
 	case errors.As(err, &newer):
-		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url", name, newer)
+		return fmt.Errorf("database %s cannot be used: %w; run that version or a newer one, or choose another --database-url",
+			name, newer)
 	case errors.Is(err, errForeignDatabase):
 		return fmt.Errorf("database %s cannot be used: %w; choose another --database-url", name, errForeignDatabase)
 	case errors.As(err, &said) && (said.Code == "42501" || said.Code == "3F000"):
-		return fmt.Errorf("database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name, said.Message)
+		return fmt.Errorf(
+			"database %s cannot be used: %s; make its user the owner of the database, or of a schema in its search_path", name,
+			said.Message)
 	case errors.As(err, &said) && errors.As(err, &connecting):
 		return &openError{fmt.Sprintf("database %s cannot be used: %s%s", name, said.Message, loginRemedy(said.Code)), err}
 	case errors.As(err, &connecting):
@@ -50,7 +53,8 @@ func postgresSentence(name string, err error) error {
 func loginRemedy(state string) string {
 	switch {
 	case strings.HasPrefix(state, "28"):
-		return "; give its password in the file of --database-url-file, in FAIRLEAD_DATABASE_URL or in the file of PGPASSFILE, and see that its pg_hba.conf admits the user"
+		return "; give its password in the file of --database-url-file, in FAIRLEAD_DATABASE_URL or in the file of " +
+			"PGPASSFILE, and see that its pg_hba.conf admits the user"
 	case state == "3D000":
 		return "; create it, or correct --database-url"
 	case state == "57P03":
@@ -61,7 +65,8 @@ func loginRemedy(state string) string {
 	return " (SQLSTATE " + state + ")"
 }
 
-// connectCause words why there is no connection. What the driver says has every attempt in it, with the same address again and again.
+// connectCause words why there is no connection. What the driver says has every attempt in it, with
+// the same address again and again.
 func connectCause(err error) string {
 	var dns *net.DNSError
 	var network net.Error

@@ -37,8 +37,9 @@ type Restored struct {
 	Gone     []Credential // unknown: made since the backup
 }
 
-// Restore puts a file that Backup wrote in the place of the SQLite store in opt.DataDir, as NewEpoch leaves it. It refuses while a server runs
-// there. The store that it replaces is kept beside it. Until the last step, a rename, nothing has changed.
+// Restore puts a file that Backup wrote in the place of the SQLite store in opt.DataDir, as
+// NewEpoch leaves it. It refuses while a server runs there. The store that it replaces is kept
+// beside it. Until the last step, a rename, nothing has changed.
 func Restore(ctx context.Context, opt Options, file string) (restored *Restored, err error) {
 	lock, err := LockServer(ctx, opt)
 	if err != nil {
@@ -80,8 +81,9 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 	return restored, err
 }
 
-// NewEpoch makes the store another one for its watchers, which list again, and ends what sessions it remembers: what a store needs whose
-// database was put back by other means, such as pg_restore. It refuses while a server runs. The result has every valid credential.
+// NewEpoch makes the store another one for its watchers, which list again, and ends what sessions
+// it remembers: what a store needs whose database was put back by other means, such as pg_restore.
+// It refuses while a server runs. The result has every valid credential.
 func NewEpoch(ctx context.Context, opt Options) (restored *Restored, err error) {
 	if opt.Lock, err = LockServer(ctx, opt); err != nil {
 		return nil, err
@@ -170,7 +172,8 @@ func (r *Restored) compare(old []Credential) {
 	}
 }
 
-// putInPlace renames the restored file to path and keeps what was there, with its journal, under the name that it returns.
+// putInPlace renames the restored file to path and keeps what was there, with its journal, under
+// the name that it returns.
 func putInPlace(fresh, path string, now time.Time) (replaced string, err error) {
 	if _, err := os.Stat(path); err == nil {
 		replaced = path + ".replaced-" + now.UTC().Format("20060102T150405.000Z")

@@ -26,7 +26,8 @@ func described(all []store.Credential) string {
 	return strings.Join(texts, ",")
 }
 
-// TestBackupAndRestore follows watchers, tokens, sessions and endpoints through a backup of a live store and its restore.
+// TestBackupAndRestore follows watchers, tokens, sessions and endpoints through a backup of a live
+// store and its restore.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -37,7 +38,8 @@ func TestBackupAndRestore(t *testing.T) {
 	})
 	ctx := t.Context()
 	token := func(description string) *account.Authtoken {
-		made, err := f.Store.MakeAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{Description: &description})
+		made, err := f.Store.MakeAuthtoken(ctx, account.Caller{AccountID: f.AccountID},
+			account.AuthtokenPatch{Description: &description})
 		storetest.Must(t, err)
 		return made
 	}
@@ -47,7 +49,8 @@ func TestBackupAndRestore(t *testing.T) {
 	before := f.List()
 
 	storetest.Must(t, f.Store.DeleteAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, revoked.ID))
-	_, err := f.Store.PatchAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, changed.ID, account.AuthtokenPatch{ACL: &[]string{"bind:http://only.demo"}})
+	_, err := f.Store.PatchAuthtoken(ctx, account.Caller{AccountID: f.AccountID}, changed.ID,
+		account.AuthtokenPatch{ACL: &[]string{"bind:http://only.demo"}})
 	storetest.Must(t, err)
 	made := token("made since")
 	f.Bind(f.Session(), "http://late.demo")
@@ -57,7 +60,8 @@ func TestBackupAndRestore(t *testing.T) {
 
 	restored, err := store.Restore(ctx, store.Options{DataDir: dir, Clock: f.Clock.Now}, file)
 	storetest.Must(t, err)
-	storetest.Equal(t, "credentials", fmt.Sprintf("%v %s|%s|%s", restored.Compared, described(restored.Again), described(restored.Changed), described(restored.Gone)),
+	storetest.Equal(t, "credentials", fmt.Sprintf("%v %s|%s|%s", restored.Compared, described(restored.Again),
+		described(restored.Changed), described(restored.Gone)),
 		"true revoked|changed|made since")
 	storetest.Equal(t, "valid", len(restored.Valid), 3)
 	f.Store, err = store.Open(ctx, store.Options{DataDir: dir, Clock: f.Clock.Now})
@@ -70,7 +74,8 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 	}
 	page := f.List()
-	storetest.Equal(t, "endpoints", fmt.Sprint(len(page.Endpoints), page.Endpoints[0].ID, page.Endpoints[0].Status), fmt.Sprint(1, kept.ID, account.StatusOffline))
+	storetest.Equal(t, "endpoints", fmt.Sprint(len(page.Endpoints), page.Endpoints[0].ID, page.Endpoints[0].Status),
+		fmt.Sprint(1, kept.ID, account.StatusOffline))
 	sessions, err := f.Store.ListTunnelSessions(ctx, f.AccountID, account.Page{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "sessions", len(sessions.Sessions), 0)
@@ -87,7 +92,8 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// onlyOwners fails when others may read a file of the directory, or something temporary is left in it.
+// onlyOwners fails when others may read a file of the directory, or something temporary is left in
+// it.
 func onlyOwners(t *testing.T, dir string, more ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -130,9 +136,11 @@ func TestRestoreThatIsRefusedChangesNothing(t *testing.T) {
 	live := open(elsewhere)
 	defer func() { storetest.Must(t, live.Close()) }()
 	for name, c := range map[string]struct{ file, part string }{
-		"missing":         {filepath.Join(elsewhere, "none"), "no such file"},
-		"rubbish":         {file("rubbish", []byte(strings.Repeat("rubbish ", 1000))), "no SQLite file or damaged; take another backup"},
-		"empty":           {file("empty", nil), "not a database of fairlead-server; give a file that `fairlead-server backup` wrote"},
+		"missing": {filepath.Join(elsewhere, "none"), "no such file"},
+		"rubbish": {file("rubbish", []byte(strings.Repeat("rubbish ", 1000))),
+			"no SQLite file or damaged; take another backup"},
+		"empty": {file("empty", nil),
+			"not a database of fairlead-server; give a file that `fairlead-server backup` wrote"},
 		"cut":             {file("cut", whole[:len(whole)/2]), "damaged"},
 		"newer":           {filepath.Join(newer, "fairlead.db"), "newer fairlead-server"},
 		"a live database": {filepath.Join(elsewhere, "fairlead.db"), "fairlead-server backup"},
@@ -144,7 +152,8 @@ func TestRestoreThatIsRefusedChangesNothing(t *testing.T) {
 	}
 	lock, err := store.LockServer(t.Context(), store.Options{DataDir: dir})
 	storetest.Must(t, err)
-	if _, err := store.Restore(t.Context(), store.Options{DataDir: dir}, good); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+	if _, err := store.Restore(t.Context(), store.Options{DataDir: dir}, good); err == nil ||
+		!strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("restoring beside a server: %v", err)
 	}
 	storetest.Must(t, lock.Release())
@@ -172,7 +181,8 @@ func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
 	storetest.Must(t, store.Backup(t.Context(), dir, file))
 	restored, err := store.Restore(t.Context(), store.Options{DataDir: fresh}, file)
 	storetest.Must(t, err)
-	storetest.Equal(t, "restored", fmt.Sprint(restored.Compared, len(restored.Valid), restored.Replaced == ""), "false 2 true")
+	storetest.Equal(t, "restored", fmt.Sprint(restored.Compared, len(restored.Valid), restored.Replaced == ""),
+		"false 2 true")
 	there, err := store.Open(t.Context(), store.Options{DataDir: fresh})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, there.Close()) }()
@@ -188,7 +198,8 @@ func TestNewEpochOfAPostgresStore(t *testing.T) {
 	l := newLockedStore(t, databaseURL)
 	l.Bind(l.Session(), "http://api.demo")
 	before := l.List().Version
-	if _, err := store.NewEpoch(t.Context(), opt); err == nil || !strings.Contains(err.Error(), "in use by another fairlead-server") {
+	if _, err := store.NewEpoch(t.Context(), opt); err == nil ||
+		!strings.Contains(err.Error(), "in use by another fairlead-server") {
 		t.Errorf("beside a server: %v", err)
 	}
 	l.stop()
@@ -208,7 +219,8 @@ func TestNewEpochOfAPostgresStore(t *testing.T) {
 	storetest.Equal(t, "endpoint", page.Endpoints[0].Status, account.StatusOffline)
 }
 
-// TestARestoreBringsNoSessionBack: who was revoked since the backup is not known, so nobody is logged in, and every user is asked again.
+// TestARestoreBringsNoSessionBack: who was revoked since the backup is not known, so nobody is
+// logged in, and every user is asked again.
 func TestARestoreBringsNoSessionBack(t *testing.T) {
 	t.Parallel()
 	dir, databaseURL := t.TempDir(), postgres.Server(t).URL(t)
@@ -217,8 +229,11 @@ func TestARestoreBringsNoSessionBack(t *testing.T) {
 		opt     store.Options
 		restore func(opt store.Options) (*store.Restored, error)
 	}{
-		"sqlite":   {store.Options{DataDir: dir}, func(opt store.Options) (*store.Restored, error) { return store.Restore(t.Context(), opt, file) }},
-		"postgres": {store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL}, func(opt store.Options) (*store.Restored, error) { return store.NewEpoch(t.Context(), opt) }},
+		"sqlite": {store.Options{DataDir: dir}, func(opt store.Options) (*store.Restored, error) {
+			return store.Restore(t.Context(), opt, file)
+		}},
+		"postgres": {store.Options{DataDir: t.TempDir(), DatabaseURL: databaseURL},
+			func(opt store.Options) (*store.Restored, error) { return store.NewEpoch(t.Context(), opt) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := storetest.NewFixture(t, func(opt store.Options) (*store.Store, error) {
@@ -230,7 +245,8 @@ func TestARestoreBringsNoSessionBack(t *testing.T) {
 			storetest.Must(t, err)
 			_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("dashboard"))
 			storetest.Must(t, err)
-			storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("x"), f.Clock.Now().Add(time.Hour)))
+			storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("x"),
+				f.Clock.Now().Add(time.Hour)))
 			if c.opt.DatabaseURL == "" {
 				storetest.Must(t, store.Backup(t.Context(), dir, file))
 			}

@@ -45,14 +45,17 @@ func newCloudFixture(t *testing.T, opt store.Options) *cloudFixture {
 	two := f.Cloud("http://by-policy.demo")
 	two.TrafficPolicy = "hush-hush"
 	f.byPolicy = f.MakeCloud(two).ID
-	three, u := f.Cloud("http://placeholder.demo"), account.EndpointURL{Scheme: "https", Host: "shop.example.com", Port: 443}
-	three.URL, three.Scheme, three.Host, three.Port, three.Bindings = u.String(), u.Scheme, u.Host, u.Port, []string{account.BindingPublic}
+	three, u := f.Cloud("http://placeholder.demo"), account.EndpointURL{Scheme: "https", Host: "shop.example.com",
+		Port: 443}
+	three.URL, three.Scheme, three.Host, three.Port, three.Bindings = u.String(), u.Scheme, u.Host, u.Port,
+		[]string{account.BindingPublic}
 	three.TrafficPolicy = "hush-hush"
 	f.MakeCloud(three)
 	return f
 }
 
-// state reads everything. When and by which version it was read is left out: a restore begins a new epoch.
+// state reads everything. When and by which version it was read is left out: a restore begins a new
+// epoch.
 func (f *cloudFixture) state() (s cloudState) {
 	f.T.Helper()
 	ctx := f.T.Context()
@@ -74,15 +77,18 @@ func (f *cloudFixture) state() (s cloudState) {
 func (f *cloudFixture) spoil() {
 	f.T.Helper()
 	ctx, by := f.T.Context(), account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
-	_, err := f.Store.PatchEndpoint(ctx, by, f.byPolicy, account.EndpointPatch{TrafficPolicy: new("another")}, storetest.FactsOf("another"))
+	_, err := f.Store.PatchEndpoint(ctx, by, f.byPolicy, account.EndpointPatch{TrafficPolicy: new("another")},
+		storetest.FactsOf("another"))
 	storetest.Must(f.T, err)
 	storetest.Must(f.T, f.Store.DeleteEndpoint(ctx, by, f.byBackend))
-	_, err = f.Store.PatchBackend(ctx, by, account.BackendFailover, f.order, account.BackendPatch{Children: &[]string{f.HTTPResponse().ID}})
+	_, err = f.Store.PatchBackend(ctx, by, account.BackendFailover, f.order,
+		account.BackendPatch{Children: &[]string{f.HTTPResponse().ID}})
 	storetest.Must(f.T, err)
 	storetest.Must(f.T, f.Store.RevokeDomain(ctx, f.AccountID, "*.example.com"))
 }
 
-// TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup: they are, on both engines, with their policies, which neither copy shows.
+// TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup: they are, on both engines, with their
+// policies, which neither copy shows.
 func TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup(t *testing.T) {
 	t.Parallel()
 	bring := func(t *testing.T, opt store.Options, backup func() []byte, restore func(f *cloudFixture)) {
@@ -126,7 +132,8 @@ func TestDomainsBackendsAndCloudEndpointsAreAsAtTheBackup(t *testing.T) {
 			return dump
 		}, func(f *cloudFixture) {
 			server.Restore(t, opt.DatabaseURL, dump)
-			_, err := store.NewEpoch(t.Context(), store.Options{DataDir: opt.DataDir, DatabaseURL: opt.DatabaseURL, Clock: f.Clock.Now})
+			_, err := store.NewEpoch(t.Context(), store.Options{DataDir: opt.DataDir, DatabaseURL: opt.DatabaseURL,
+				Clock: f.Clock.Now})
 			storetest.Must(t, err)
 		})
 	})

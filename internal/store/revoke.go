@@ -36,19 +36,23 @@ func (s *Store) logoutKeys(accountID, issuer, providerSession, subject string) [
 	var keys []string
 	for _, named := range [][2]string{{"sid", providerSession}, {"sub", subject}} {
 		if issuer != "" && named[1] != "" {
-			keys = append(keys, s.opt.Key.Digest(strings.Join([]string{"logout", accountID, named[0], issuer, named[1]}, "\x00")))
+			keys = append(keys,
+				s.opt.Key.Digest(strings.Join([]string{"logout", accountID, named[0], issuer, named[1]}, "\x00")))
 		}
 	}
 	return keys
 }
 
-// mayLogIn holds a login against the tombstones, in the transaction that makes the session: of a login and a revocation one is first, and either the
-// revocation ends the session or the login sees the tombstone. A login is refused when it began before the revocation was stored. After a
-// revocation of the person, or of one of their sessions, the provider must have asked them since, too: it was told to (Fresh), or says that it did,
-// by more than its clock may be ahead of ours. One that says nothing is asked again. A provider that ended its own session, by a
-// back-channel logout, asks of its own accord.
+// mayLogIn holds a login against the tombstones, in the transaction that makes the session: of a
+// login and a revocation one is first, and either the revocation ends the session or the login sees
+// the tombstone. A login is refused when it began before the revocation was stored. After a
+// revocation of the person, or of one of their sessions, the provider must have asked them since,
+// too: it was told to (Fresh), or says that it did, by more than its clock may be ahead of ours.
+// One that says nothing is asked again. A provider that ended its own session, by a back-channel
+// logout, asks of its own accord.
 func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
-	again := account.Errorf(account.CodeLoginAgain, "sessions of this person were revoked; the identity provider has to ask again")
+	again := account.Errorf(account.CodeLoginAgain,
+		"sessions of this person were revoked; the identity provider has to ask again")
 	revoked, err := t.tombstone(accountID, t.s.identityKey(accountID, l.Key))
 	if err != nil {
 		return err
@@ -70,7 +74,8 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 // tombstone returns when what the key stands for was revoked; zero = never, or long ago.
 func (t *tx) tombstone(accountID, key string) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT revoked_at FROM login_tombstones WHERE account_id = $1 AND identity_key = $2 AND until > $3`, accountID, key, micros(t.now)).Scan(&at)
+	err := t.row(`SELECT revoked_at FROM login_tombstones WHERE account_id = $1 AND identity_key = $2 AND until > $3`,
+		accountID, key, micros(t.now)).Scan(&at)
 	if errors.Is(err, sql.ErrNoRows) {
 		return time.Time{}, nil
 	}
@@ -90,7 +95,9 @@ func (s *Store) RevokedSince(ctx context.Context, accountID, key string) (at tim
 }
 
 // Revoke implements account.Revoker: what is stored. Nothing that was served is cut.
-func (s *Store) Revoke(ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string) (*account.Revocation, error) {
+func (s *Store) Revoke(
+	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
+) (*account.Revocation, error) {
 	var done *account.Revocation
 	err := s.write(ctx, "revoking sessions", func(t *tx) error {
 		done = &account.Revocation{}
@@ -113,7 +120,8 @@ func (s *Store) Revoke(ctx context.Context, by account.Caller, sel account.Revok
 	return done, nil
 }
 
-// bury writes a tombstone, as the last thing of the transaction, so that its time is not before anything that the transaction has waited for.
+// bury writes a tombstone, as the last thing of the transaction, so that its time is not before
+// anything that the transaction has waited for.
 func (t *tx) bury(accountID, key string) error {
 	now := t.s.now()
 	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
@@ -130,13 +138,18 @@ func (t *tx) revokeUser(done *account.Revocation, by account.Caller, userID, rea
 	return t.bury(by.AccountID, key)
 }
 
-// deleteUser deletes the user, their sessions and where they have been, and returns what they are known by.
-func (t *tx) deleteUser(done *account.Revocation, by account.Caller, userID, reason string) (identityKey string, err error) {
+// deleteUser deletes the user, their sessions and where they have been, and returns what they are
+// known by.
+func (t *tx) deleteUser(
+	done *account.Revocation, by account.Caller, userID, reason string,
+) (identityKey string, err error) {
 	if err := t.endAppSessions(done, `account_id = $1 AND user_id = $2`, by.AccountID, userID); err != nil {
 		return "", err
 	}
 	var provider, providerID string
-	err = t.row(`DELETE FROM app_users WHERE account_id = $1 AND id = $2 RETURNING identity_key, provider_name, provider_user_id`, by.AccountID, userID).
+	err = t.row(
+		`DELETE FROM app_users WHERE account_id = $1 AND id = $2 RETURNING identity_key, provider_name, provider_user_id`,
+		by.AccountID, userID).
 		Scan(&identityKey, &provider, &providerID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", notFound("application user", userID)
@@ -146,7 +159,8 @@ func (t *tx) deleteUser(done *account.Revocation, by account.Caller, userID, rea
 	}
 	done.UserIDs = append(done.UserIDs, userID)
 	t.audit(by, account.AuditAppUserRevoked, userID, map[string]string{
-		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "provider": provider, "provider_user_id": providerID})
+		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "provider": provider,
+		"provider_user_id": providerID})
 	return identityKey, nil
 }
 
@@ -172,7 +186,8 @@ func (t *tx) revokeSessionsOf(done *account.Revocation, by account.Caller, userI
 
 func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reason string) error {
 	var key string
-	err := t.row(`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
+	err := t.row(
+		`SELECT u.identity_key FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE s.account_id = $1 AND s.id = $2`, by.AccountID, id).Scan(&key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return notFound("application session", id)
 	}
@@ -188,9 +203,11 @@ func (t *tx) revokeSession(done *account.Revocation, by account.Caller, id, reas
 	return t.bury(by.AccountID, key)
 }
 
-// revokeOfProvider ends what a provider's logout names: one of its sessions, else all of its subject. The tombstones are there without a session, too: a
-// login may be under way.
-func (t *tx) revokeOfProvider(done *account.Revocation, by account.Caller, sel account.RevokeSelector, reason string) error {
+// revokeOfProvider ends what a provider's logout names: one of its sessions, else all of its
+// subject. The tombstones are there without a session, too: a login may be under way.
+func (t *tx) revokeOfProvider(
+	done *account.Revocation, by account.Caller, sel account.RevokeSelector, reason string,
+) error {
 	if t.s.opt.Key == nil {
 		return errNoKey
 	}
@@ -209,9 +226,11 @@ func (t *tx) revokeOfProvider(done *account.Revocation, by account.Caller, sel a
 	q.andIf(sel.Subject != "", `subject = `, sel.Subject)
 	if sel.ProviderSession != "" { // or the subject's whose session the provider did not name
 		q.args = append(q.args, sel.ProviderSession, sel.Subject)
-		q.text += fmt.Sprintf(` AND (provider_session = $%d OR provider_session = '' AND subject = $%d AND subject <> '')`, len(q.args)-1, len(q.args))
+		q.text += fmt.Sprintf(` AND (provider_session = $%d OR provider_session = '' AND subject = $%d AND subject <> '')`,
+			len(q.args)-1, len(q.args))
 	}
-	if err := t.auditSessions(by, reason, `s.id IN (SELECT id FROM app_sessions WHERE `+q.text+`)`, q.args...); err != nil {
+	if err := t.auditSessions(by, reason, `s.id IN (SELECT id FROM app_sessions WHERE `+q.text+`)`,
+		q.args...); err != nil {
 		return err
 	}
 	if err := t.endAppSessions(done, q.text, q.args...); err != nil {
@@ -231,9 +250,11 @@ func (t *tx) auditSessions(by account.Caller, reason, condition string, args ...
 		var id, userID, url, provider, providerID string
 		err := from.Scan(&id, &userID, &url, &provider, &providerID)
 		t.audit(by, account.AuditAppSessionRevoked, id, map[string]string{
-			"reason": reason, "sessions": "1", "user_id": userID, "url": url, "provider": provider, "provider_user_id": providerID})
+			"reason": reason, "sessions": "1", "user_id": userID, "url": url, "provider": provider,
+			"provider_user_id": providerID})
 		return err
-	}, `SELECT s.id, s.user_id, s.url, u.provider_name, u.provider_user_id FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+condition+` ORDER BY s.id`, args...)
+	},
+		`SELECT s.id, s.user_id, s.url, u.provider_name, u.provider_user_id FROM app_sessions AS s JOIN app_users AS u ON u.id = s.user_id WHERE `+condition+` ORDER BY s.id`, args...)
 }
 
 // endAppSessions deletes the sessions that the condition selects.
@@ -246,7 +267,8 @@ func (t *tx) endAppSessions(done *account.Revocation, condition string, args ...
 	}, `DELETE FROM app_sessions WHERE `+condition+` RETURNING id`, args...)
 }
 
-// sweepUsers deletes the users that were not there for longer than they are kept. Nobody has to be asked again for that.
+// sweepUsers deletes the users that were not there for longer than they are kept. Nobody has to be
+// asked again for that.
 func (s *Store) sweepUsers(ctx context.Context) error {
 	if s.opt.KeepUsers <= 0 {
 		return nil
@@ -257,7 +279,9 @@ func (s *Store) sweepUsers(ctx context.Context) error {
 		if err != nil || !some {
 			return err
 		}
-		err = s.write(ctx, "deleting application users that were away for long", func(t *tx) error { return t.deleteUsersBefore(before) })
+		err = s.write(ctx, "deleting application users that were away for long", func(t *tx) error {
+			return t.deleteUsersBefore(before)
+		})
 		if err != nil {
 			return err
 		}
@@ -272,12 +296,14 @@ func (t *tx) deleteUsersBefore(before int64) error {
 		err := from.Scan(&w.accountID, &w.id)
 		gone = append(gone, w)
 		return err
-	}, `SELECT account_id, id FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before, sweepBatch)
+	}, `SELECT account_id, id FROM app_users WHERE last_active <= $1 ORDER BY last_active, id LIMIT $2`, before,
+		sweepBatch)
 	if err != nil {
 		return err
 	}
 	for _, w := range gone {
-		if _, err := t.deleteUser(&account.Revocation{}, account.Caller{AccountID: w.accountID}, w.id, account.RevokedByRetention); err != nil {
+		if _, err := t.deleteUser(&account.Revocation{}, account.Caller{AccountID: w.accountID}, w.id,
+			account.RevokedByRetention); err != nil {
 			return fmt.Errorf("deleting application user %s: %w", w.id, err)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// What lies on the disk shows nothing of a policy, not even a digest that a guess could be compared with.
+// What lies on the disk shows nothing of a policy, not even a digest that a guess could be compared
+// with.
 func TestPoliciesAreSealedOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -32,7 +33,8 @@ func TestPoliciesAreSealedOnDisk(t *testing.T) {
 	notOnDisk(t, dir, "not-hidden", "hush-hush", "guessable-digest")
 }
 
-// What lies on the disk of a login is what lists show: not by what the person is known, not their groups, not the browser's secret.
+// What lies on the disk of a login is what lists show: not by what the person is known, not their
+// groups, not the browser's secret.
 func TestIdentitiesAreSealedOnDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -45,13 +47,16 @@ func TestIdentitiesAreSealedOnDisk(t *testing.T) {
 		l.Identity.Groups, l.Identity.Attributes = []string{"secret-group"}, map[string][]string{"secret-attribute": {"x"}}
 	})
 	f.Clock.Step(time.Second)
-	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"), f.Clock.Now().Add(time.Hour)))
+	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"),
+		f.Clock.Now().Add(time.Hour)))
 	_, err := f.Store.Once(t.Context(), f.AccountID, "secret-assertion", f.Clock.Now().Add(time.Hour))
 	storetest.Must(t, err)
 	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
-		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"}, account.RevokedByBackChannel)
+		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"},
+		account.RevokedByBackChannel)
 	storetest.Must(t, err)
-	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute", "secret-ticket", "secret-assertion", "secret-sid")
+	notOnDisk(t, dir, "not-hidden", "browser-secret", "identity-key", "secret-group", "secret-attribute", "secret-ticket",
+		"secret-assertion", "secret-sid")
 }
 
 func TestAnotherKeyIsNoticed(t *testing.T) {
@@ -75,7 +80,8 @@ func TestAnotherKeyIsNoticed(t *testing.T) {
 	storetest.MustCode(t, err, account.CodeInternal)
 }
 
-// notOnDisk fails when a file of the directory holds one of the secrets; one of them holds what is shown.
+// notOnDisk fails when a file of the directory holds one of the secrets; one of them holds what is
+// shown.
 func notOnDisk(t *testing.T, dir, shown string, secrets ...string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))

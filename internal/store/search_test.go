@@ -12,8 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store/storetest"
 )
 
-// olderUsers makes of a new store one as version 4 of the schema kept it, with users: their texts in
-// lower case, without the provider.
+// olderUsers makes of a new store one as version 4 of the schema kept it, with users: their texts
+// in lower case, without the provider.
 const olderUsers = `WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < %[1]d)
 	INSERT INTO app_users (id, account_id, identity_key, provider_name, provider_url, provider_user_id, username, email,
 		name, search, provider_search, created_at, last_active, last_login)

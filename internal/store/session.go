@@ -18,7 +18,8 @@ const sessionColumns = `id, account_id, credential_id, agent_version, ip, metada
 func scanSession(from scanner) (account.TunnelSession, error) {
 	var s account.TunnelSession
 	var started int64
-	err := from.Scan(&s.ID, &s.AccountID, &s.Credential.ID, &s.AgentVersion, &s.IP, &s.Metadata, &s.OS, &s.Region, &s.Transport,
+	err := from.Scan(&s.ID, &s.AccountID, &s.Credential.ID, &s.AgentVersion, &s.IP, &s.Metadata, &s.OS, &s.Region,
+		&s.Transport,
 		&s.InstanceID, &s.ServerID, &started)
 	s.StartedAt = fromMicros(started)
 	return s, err
@@ -34,8 +35,10 @@ func (s *Store) StartSession(ctx context.Context, session account.TunnelSession)
 		if started.IsZero() {
 			started = t.now
 		}
-		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionStarted, session.ID, sessionDetails(session))
-		return t.exec(`INSERT INTO tunnel_sessions (`+sessionColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: session.Credential.ID}, account.AuditSessionStarted,
+			session.ID, sessionDetails(session))
+		return t.exec(`INSERT INTO tunnel_sessions (`+sessionColumns+
+			`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 			session.ID, session.AccountID, session.Credential.ID, session.AgentVersion, session.IP, session.Metadata, session.OS,
 			session.Region, session.Transport, session.InstanceID, session.ServerID, micros(started))
 	})
@@ -74,7 +77,8 @@ func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID stri
 		return end.PrincipalID, nil
 	}
 	err = t.row(`SELECT principal_id FROM audit_events WHERE account_id = $1 AND object_id = $2
-		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.Because).Scan(&principalID)
+		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.Because).
+		Scan(&principalID)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -89,7 +93,8 @@ func sessionDetails(s account.TunnelSession) map[string]string {
 func (s *Store) TunnelSession(ctx context.Context, accountID, id string) (*account.TunnelSession, error) {
 	var found account.TunnelSession
 	err := s.read(ctx, "reading a tunnel session", func(t *tx) (err error) {
-		found, err = scanSession(t.row(`SELECT `+sessionColumns+` FROM tunnel_sessions WHERE account_id = $1 AND id = $2`, accountID, id))
+		found, err = scanSession(t.row(`SELECT `+sessionColumns+` FROM tunnel_sessions WHERE account_id = $1 AND id = $2`,
+			accountID, id))
 		if errors.Is(err, sql.ErrNoRows) {
 			return notFound("tunnel session", id)
 		}
@@ -102,7 +107,9 @@ func (s *Store) TunnelSession(ctx context.Context, accountID, id string) (*accou
 }
 
 // ListTunnelSessions implements account.TunnelSessions.
-func (s *Store) ListTunnelSessions(ctx context.Context, accountID string, p account.Page) (*account.TunnelSessionPage, error) {
+func (s *Store) ListTunnelSessions(
+	ctx context.Context, accountID string, p account.Page,
+) (*account.TunnelSessionPage, error) {
 	limit := pageLimit(p)
 	page := &account.TunnelSessionPage{Sessions: []account.TunnelSession{}}
 	err := s.read(ctx, "listing tunnel sessions", func(t *tx) error {
@@ -112,7 +119,8 @@ func (s *Store) ListTunnelSessions(ctx context.Context, accountID string, p acco
 			found, err := scanSession(from)
 			page.Sessions = append(page.Sessions, found)
 			return err
-		}, `SELECT `+sessionColumns+` FROM tunnel_sessions WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1), q.args...)
+		}, `SELECT `+sessionColumns+` FROM tunnel_sessions WHERE `+q.text+fmt.Sprintf(` ORDER BY id DESC LIMIT %d`, limit+1),
+			q.args...)
 	})
 	if err != nil {
 		return nil, err

@@ -23,7 +23,8 @@ const (
 	applicationID = 0x464c4431 // "FLD1" in the file's header
 )
 
-// sqliteEngine is a file in the data directory. One connection writes, and its transactions begin IMMEDIATE.
+// sqliteEngine is a file in the data directory. One connection writes, and its transactions begin
+// IMMEDIATE.
 type sqliteEngine struct{}
 
 func (sqliteEngine) open(ctx context.Context, s *Store) error {
@@ -39,7 +40,8 @@ func (sqliteEngine) open(ctx context.Context, s *Store) error {
 	}
 	s.place = path
 	// The writer comes first: it turns the journal to WAL, which stays in the file.
-	if s.writer, err = openDB(path, "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"); err != nil {
+	if s.writer, err = openDB(path,
+		"_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"); err != nil {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
@@ -81,11 +83,13 @@ func prepareDataDir(dir string) error {
 	return nil
 }
 
-// preparePrivateFile makes the file before SQLite does, so that it and its companions are readable for their owner only.
+// preparePrivateFile makes the file before SQLite does, so that it and its companions are readable
+// for their owner only.
 func preparePrivateFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFilesystem) {
-		return fmt.Errorf("data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
+		return fmt.Errorf(
+			"data directory %s is not writable for user %d: %w; give it to that user, or choose another with --data-dir",
 			filepath.Dir(path), os.Getuid(), err)
 	}
 	if err != nil {
@@ -139,10 +143,12 @@ func (sqliteEngine) verdict(err error) (unavailable, known bool) {
 
 // sentence explains an error of opening to whoever started the program.
 func sentence(path string, err error) error {
-	return sentenceAbout("database "+path, "choose another --data-dir", "restore it from a backup, or choose another --data-dir", err)
+	return sentenceAbout("database "+path, "choose another --data-dir",
+		"restore it from a backup, or choose another --data-dir", err)
 }
 
-// sentenceAbout explains an error of a file; other and mend say what to do about one that is not ours, and one that is damaged.
+// sentenceAbout explains an error of a file; other and mend say what to do about one that is not
+// ours, and one that is damaged.
 func sentenceAbout(what, other, mend string, err error) error {
 	var newer newerSchemaError
 	var driver *sqlite.Error
@@ -151,17 +157,21 @@ func sentenceAbout(what, other, mend string, err error) error {
 		return fmt.Errorf("%s cannot be used: %w; run that version or a newer one, or %s", what, newer, other)
 	case errors.Is(err, errForeignDatabase):
 		return fmt.Errorf("%s cannot be used: %w; %s", what, errForeignDatabase, other)
-	case errors.As(err, &driver) && (driver.Code()&0xff == sqlite3.SQLITE_NOTADB || driver.Code()&0xff == sqlite3.SQLITE_CORRUPT):
+	case errors.As(err, &driver) &&
+		(driver.Code()&0xff == sqlite3.SQLITE_NOTADB || driver.Code()&0xff == sqlite3.SQLITE_CORRUPT):
 		return fmt.Errorf("%s cannot be used: it is no SQLite file or damaged; %s", what, mend)
 	}
 	return fmt.Errorf("opening %s: %w", what, err)
 }
 
-// sqliteUnavailable says whether the code means that the database cannot be used now, not that the statement is wrong.
+// sqliteUnavailable says whether the code means that the database cannot be used now, not that the
+// statement is wrong.
 func sqliteUnavailable(code int) bool {
 	switch code & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
-		sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_PROTOCOL:
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+		sqlite3.SQLITE_READONLY,
+		sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
+		sqlite3.SQLITE_PROTOCOL:
 		return true
 	}
 	return false

@@ -109,7 +109,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	defer func() { storetest.Must(t, s.Close()) }()
 	_, _, err = s.Bootstrap(t.Context())
 	storetest.Must(t, err)
-	want := map[string]os.FileMode{".": 0o700, "fairlead.db": 0o600, "fairlead.db-wal": 0o600, "fairlead.db-shm": 0o600, "server.lock": 0o600}
+	want := map[string]os.FileMode{".": 0o700, "fairlead.db": 0o600, "fairlead.db-wal": 0o600, "fairlead.db-shm": 0o600,
+		"server.lock": 0o600}
 	for name, mode := range want {
 		info, err := os.Stat(filepath.Join(dir, name))
 		storetest.Must(t, err)
@@ -142,7 +143,9 @@ func TestStoresThatCannotBeOpenedSayWhy(t *testing.T) {
 			return dir
 		},
 			[]string{"not a database of fairlead-server"}},
-		"another application's": {func(t *testing.T) string { return fresh(t, `PRAGMA application_id = 7`) }, []string{"not a database of fairlead-server"}},
+		"another application's": {func(t *testing.T) string {
+			return fresh(t, `PRAGMA application_id = 7`)
+		}, []string{"not a database of fairlead-server"}},
 		"no database": {func(t *testing.T) string {
 			dir := t.TempDir()
 			storetest.Must(t, os.WriteFile(filepath.Join(dir, "fairlead.db"), []byte(strings.Repeat("rubbish ", 1000)), 0o600))
@@ -203,13 +206,15 @@ func TestDirectoryThatIsNotWritable(t *testing.T) {
 		errs <- err
 	}()
 	for range 2 {
-		if err := <-errs; err == nil || !strings.Contains(err.Error(), "not writable for user") || !strings.Contains(err.Error(), dir) {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "not writable for user") ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("error %v", err)
 		}
 	}
 }
 
-// TestCommandsBesideARunningServer holds that what a command writes in its process is seen by the server's at once.
+// TestCommandsBesideARunningServer holds that what a command writes in its process is seen by the
+// server's at once.
 func TestCommandsBesideARunningServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -253,7 +258,8 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 	storetest.Must(t, err)
 	_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("x"))
 	storetest.Must(t, err)
-	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{Issuer: "i", Subject: "s"}, account.RevokedByBackChannel)
+	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+		account.RevokeSelector{Issuer: "i", Subject: "s"}, account.RevokedByBackChannel)
 	storetest.Must(t, err)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "fairlead.db"))
 	storetest.Must(t, err)
@@ -261,15 +267,18 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 	rows := func() string {
 		t.Helper()
 		var counts [5]int
-		storetest.Must(t, db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM app_sessions), (SELECT COUNT(*) FROM login_once), (SELECT COUNT(*) FROM login_tickets),
-			(SELECT COUNT(*) FROM dashboard_sessions), (SELECT COUNT(*) FROM login_tombstones)`).Scan(&counts[0], &counts[1], &counts[2], &counts[3], &counts[4]))
+		storetest.Must(t, db.QueryRowContext(t.Context(),
+			`SELECT (SELECT COUNT(*) FROM app_sessions), (SELECT COUNT(*) FROM login_once), (SELECT COUNT(*) FROM login_tickets),
+			(SELECT COUNT(*) FROM dashboard_sessions), (SELECT COUNT(*) FROM login_tombstones)`).Scan(&counts[0], &counts[1],
+			&counts[2], &counts[3], &counts[4]))
 		return fmt.Sprint(counts)
 	}
 	for _, step := range []struct {
 		after time.Duration
 		want  string
 	}{
-		{time.Minute - 1, "[4 1 1 1 1]"}, {1, "[4 0 0 1 1]"}, {time.Minute, "[0 0 0 1 1]"}, // a minute for uses that are still to be written
+		// a minute for uses that are still to be written
+		{time.Minute - 1, "[4 1 1 1 1]"}, {1, "[4 0 0 1 1]"}, {time.Minute, "[0 0 0 1 1]"},
 		{account.DashboardLife, "[0 0 0 0 1]"}, {account.LongestSession, "[0 0 0 0 0]"},
 	} {
 		f.Clock.Step(step.after)
@@ -278,7 +287,8 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 	}
 }
 
-// TestAStoreOfTheFirstVersionIsMigrated holds that keys and tokens of an older server's store work on.
+// TestAStoreOfTheFirstVersionIsMigrated holds that keys and tokens of an older server's store work
+// on.
 func TestAStoreOfTheFirstVersionIsMigrated(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -299,5 +309,6 @@ func TestAStoreOfTheFirstVersionIsMigrated(t *testing.T) {
 	storetest.Must(t, err)
 	gotToken, err := s.AuthtokenBySecret(t.Context(), token)
 	storetest.Must(t, err)
-	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotToken.ID, gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil>cr-1<nil>")
+	storetest.Equal(t, "credentials", fmt.Sprint(gotKey.ID, gotKey.Metadata, gotKey.ExpiresAt, gotToken.ID,
+		gotToken.Metadata, gotToken.ExpiresAt), "ak-1<nil>cr-1<nil>")
 }

@@ -1,20 +1,25 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store owns the service's data: accounts, API keys, authtokens, tunnel sessions, endpoints and the reservations of their
-// identities, operators, and the sequenced log of changes that watches read.
+// Package store owns the service's data: accounts, API keys, authtokens, tunnel sessions, endpoints
+// and the reservations of their identities, operators, and the sequenced log of changes that
+// watches read.
 //
-// What comes in: calls of the interfaces of internal/account by internal/tunnelserver, internal/apiserver, internal/login and internal/edge, and the
-// administration by the commands of fairlead-server, which may run in another process at the same time. Whom it hands over to: a
-// SQLite database in the data directory, or PostgreSQL. One method is one transaction; the event of a change is written in the transaction
-// of the change, and those who wait are woken after its commit. Driver errors leave as *account.Error.
+// What comes in: calls of the interfaces of internal/account by internal/tunnelserver,
+// internal/apiserver, internal/login and internal/edge, and the administration by the commands of
+// fairlead-server, which may run in another process at the same time. Whom it hands over to: a
+// SQLite database in the data directory, or PostgreSQL. One method is one transaction; the event of
+// a change is written in the transaction of the change, and those who wait are woken after its
+// commit. Driver errors leave as *account.Error.
 //
-// One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are an engine's own. So a statement has
-// $1, $2, … and each has one type wherever it stands; times and booleans are integers (online = 1, never online alone); ids are compared
-// and sorted as bytes; rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are there, and whatever
-// one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions, arrays, = ANY, now()). An order by id over a few rows of an account
-// wants an index that ends in id: SQLite would rather walk all ids of the account than sort. Write transactions run one after the other, so what one
-// has read stays so until its end.
+// One SQL text serves both engines; only opening, migrations, locking and the meaning of errors are
+// an engine's own. So a statement has $1, $2, … and each has one type wherever it stands; times and
+// booleans are integers (online = 1, never online alone); ids are compared and sorted as bytes;
+// rows have an order only by ORDER BY; ON CONFLICT … DO UPDATE, RETURNING, COALESCE and CASE are
+// there, and whatever one engine has alone is not (INSERT OR, IFNULL, GLOB, rowid, json functions,
+// arrays, = ANY, now()). An order by id over a few rows of an account wants an index that ends in
+// id: SQLite would rather walk all ids of the account than sort. Write transactions run one after
+// the other, so what one has read stays so until its end.
 package store
 
 import (
@@ -39,33 +44,37 @@ const (
 	DefaultMaxAuditEvents = 100_000
 	DefaultKeepOperators  = 30 * 24 * time.Hour
 
-	// operatorSweep is how often vanished operators are looked for, and so how long operators may take to register again
-	// after a server's start.
+	// operatorSweep is how often vanished operators are looked for, and so how long operators may take
+	// to register again after a server's start.
 	operatorSweep = time.Hour
 )
 
 // Options open a Store. Zero values mean the defaults.
 type Options struct {
-	DataDir         string           // created with mode 0700 when missing; its files get 0600
-	DatabaseURL     string           // of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
-	Lock            *ServerLock      // of the server: writes are refused while it is lost; nil for commands, which need none
-	Clock           func() time.Time // default time.Now
-	Grace           time.Duration    // how long the row of a lost endpoint is kept
-	Reserve         time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
-	EventRetention  time.Duration    // how long events are kept
-	AuditRetention  time.Duration    // how long audit events are kept
-	MaxAuditEvents  int              // per account; the oldest go first
-	MaxEndpoints    int              // per account
-	MaxOperators    int              // per account
-	MaxAPIKeys      int              // per account
-	MaxAuthtokens   int              // per account
-	OwnHosts        []string         // hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
-	MaxBackends     int              // per account
-	MaxUsers        int              // application users per account
-	MaxUserSessions int              // per user
-	KeepUsers       time.Duration    // how long application users are kept after they were last active; 0 = for ever
-	KeepOperators   time.Duration    // how long operators are kept after they were last seen; 0 = for ever
-	Key             *seal.Key        // seals traffic policies and identities; nil for commands that have nothing to do with them
+	DataDir string // created with mode 0700 when missing; its files get 0600
+	// of a PostgreSQL database; "" = SQLite in DataDir. It may hold a password: never log it
+	DatabaseURL string
+	// of the server: writes are refused while it is lost; nil for commands, which need none
+	Lock           *ServerLock
+	Clock          func() time.Time // default time.Now
+	Grace          time.Duration    // how long the row of a lost endpoint is kept
+	Reserve        time.Duration    // how long the ids of a deleted endpoint and of its hostname are kept
+	EventRetention time.Duration    // how long events are kept
+	AuditRetention time.Duration    // how long audit events are kept
+	MaxAuditEvents int              // per account; the oldest go first
+	MaxEndpoints   int              // per account
+	MaxOperators   int              // per account
+	MaxAPIKeys     int              // per account
+	MaxAuthtokens  int              // per account
+	// hosts of the service's own URLs, in lower case: no endpoint with the public binding has them
+	OwnHosts        []string
+	MaxBackends     int           // per account
+	MaxUsers        int           // application users per account
+	MaxUserSessions int           // per user
+	KeepUsers       time.Duration // how long application users are kept after they were last active; 0 = for ever
+	KeepOperators   time.Duration // how long operators are kept after they were last seen; 0 = for ever
+	// seals traffic policies and identities; nil for commands that have nothing to do with them
+	Key *seal.Key
 }
 
 func (o *Options) setDefaults() {
@@ -93,7 +102,8 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Store implements the interfaces of internal/account on a database. Its methods may be called from many goroutines.
+// Store implements the interfaces of internal/account on a database. Its methods may be called from
+// many goroutines.
 type Store struct {
 	opt     Options
 	engine  engine
@@ -135,9 +145,10 @@ var (
 	_ account.DashboardSessions = (*Store)(nil)
 )
 
-// Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is none. Its errors are sentences for
-// whoever started the program: the place cannot be used, the database is of a newer version, it is no database of ours. Any number of
-// processes may have a store open; LockServer keeps a second server away.
+// Open opens the store at opt.DatabaseURL, or in opt.DataDir, and makes an empty one when there is
+// none. Its errors are sentences for whoever started the program: the place cannot be used, the
+// database is of a newer version, it is no database of ours. Any number of processes may have a
+// store open; LockServer keeps a second server away.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt.setDefaults()
 	s := &Store{opt: opt, engine: sqliteEngine{}}
@@ -167,10 +178,12 @@ func (s *Store) closeDatabases() error {
 	return errors.Join(errs...)
 }
 
-// Place says where the store lies, for people: a file, or the URL of a database without its password.
+// Place says where the store lies, for people: a file, or the URL of a database without its
+// password.
 func (s *Store) Place() string { return s.place }
 
-// StoreID returns the identifier that the store got when it was made. Operators freeze removals when it changes.
+// StoreID returns the identifier that the store got when it was made. Operators freeze removals
+// when it changes.
 func (s *Store) StoreID() string { return s.storeID }
 
 func (s *Store) now() time.Time { return s.opt.Clock().UTC().Truncate(time.Microsecond) }

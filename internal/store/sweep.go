@@ -13,9 +13,10 @@ import (
 // sweepBatch bounds how long one transaction of Sweep keeps the writer.
 const sweepBatch = 100
 
-// ServerStart is called once by the server that holds Options.Lock, before it accepts anything: no session of an earlier process lives on, so
-// their endpoints go offline, and the grace of every offline endpoint begins anew. An outage of any length deletes nothing. From here on a
-// server that had the store before and does not know that it lost its lock cannot write.
+// ServerStart is called once by the server that holds Options.Lock, before it accepts anything: no
+// session of an earlier process lives on, so their endpoints go offline, and the grace of every
+// offline endpoint begins anew. An outage of any length deletes nothing. From here on a server that
+// had the store before and does not know that it lost its lock cannot write.
 func (s *Store) ServerStart(ctx context.Context) error {
 	if err := s.engine.begin(ctx, s); err != nil {
 		return err
@@ -46,10 +47,12 @@ func (s *Store) ServerStart(ctx context.Context) error {
 	})
 }
 
-// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted, expired reservations and sessions dropped, last-used
-// times written. The server calls it every second or so; without anything to do it only reads.
+// Sweep does what time brings: endpoints whose grace has ended are deleted, old events compacted,
+// expired reservations and sessions dropped, last-used times written. The server calls it every
+// second or so; without anything to do it only reads.
 func (s *Store) Sweep(ctx context.Context) error {
-	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx), s.flushTouchedIfDue(ctx),
+	return errors.Join(s.sweepGrace(ctx), s.sweepEvents(ctx), s.sweepAudit(ctx), s.sweepReservations(ctx),
+		s.flushTouchedIfDue(ctx),
 		s.sweepSessions(ctx), s.sweepUsers(ctx), s.sweepOperators(ctx))
 }
 
@@ -94,11 +97,13 @@ func (s *Store) sweepEvents(ctx context.Context) error {
 	}
 }
 
-// compact removes a batch of one account's oldest events. What stays is a whole tail of the log, whatever the clock did.
+// compact removes a batch of one account's oldest events. What stays is a whole tail of the log,
+// whatever the clock did.
 func (t *tx) compact(before int64) error {
 	var accountID string
 	var last, first int64
-	err := t.row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).Scan(&accountID, &last)
+	err := t.row(`SELECT account_id, MAX(seq) FROM events WHERE at <= $1 GROUP BY account_id LIMIT 1`, before).
+		Scan(&accountID, &last)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 // touchEvery is how often last-used and last-seen times are written, in one transaction.
 const touchEvery = 10 * time.Second
 
-// touched collects when credentials were used and operators seen, until they are written in a batch, without events.
+// touched collects when credentials were used and operators seen, until they are written in a
+// batch, without events.
 type touched struct {
 	mu      sync.Mutex
 	pending map[touchKey]time.Time
@@ -51,7 +52,8 @@ func (s *Store) flushTouchedIfDue(ctx context.Context) error {
 	return s.flushTouched(ctx)
 }
 
-// flushTouched writes what is pending. After an error it is lost, which costs nothing but the freshness of a time.
+// flushTouched writes what is pending. After an error it is lost, which costs nothing but the
+// freshness of a time.
 func (s *Store) flushTouched(ctx context.Context) error {
 	s.touched.mu.Lock()
 	pending := s.touched.pending

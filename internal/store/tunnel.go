@@ -19,7 +19,8 @@ func scanTunnel(from scanner) (account.LabelledTunnel, error) {
 	var t account.LabelledTunnel
 	var labels string
 	var started int64
-	err := from.Scan(&t.ID, &t.AccountID, &t.TunnelSession.ID, &labels, &t.Metadata, &t.ForwardsTo, &t.UpstreamProtocol, &t.Region, &started)
+	err := from.Scan(&t.ID, &t.AccountID, &t.TunnelSession.ID, &labels, &t.Metadata, &t.ForwardsTo, &t.UpstreamProtocol,
+		&t.Region, &started)
 	if err != nil {
 		return t, err
 	}
@@ -49,11 +50,13 @@ func (s *Store) StartTunnel(ctx context.Context, started account.LabelledTunnel)
 			return err
 		}
 		if count >= t.s.opt.MaxEndpoints {
-			return account.Errorf(account.CodeLimit, "the account has %d labelled tunnels, which is its limit; end some of them first", count)
+			return account.Errorf(account.CodeLimit,
+				"the account has %d labelled tunnels, which is its limit; end some of them first", count)
 		}
 		started.ID, started.Region, started.StartedAt = account.NewID(account.PrefixTunnel, t.now), region, t.now
 		return t.exec(`INSERT INTO tunnels (`+tunnelColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-			started.ID, started.AccountID, started.TunnelSession.ID, string(labels), started.Metadata, started.ForwardsTo, started.UpstreamProtocol,
+			started.ID, started.AccountID, started.TunnelSession.ID, string(labels), started.Metadata, started.ForwardsTo,
+			started.UpstreamProtocol,
 			started.Region, micros(started.StartedAt))
 	})
 	if err != nil {
@@ -73,7 +76,8 @@ func (s *Store) EndTunnel(ctx context.Context, accountID, id, sessionID string) 
 func (s *Store) LabelledTunnel(ctx context.Context, accountID, id string) (*account.LabelledTunnel, error) {
 	var found account.LabelledTunnel
 	err := s.read(ctx, "reading a labelled tunnel", func(t *tx) (err error) {
-		found, err = scanTunnel(t.row(`SELECT `+tunnelColumns+` FROM tunnels WHERE account_id = $1 AND id = $2`, accountID, id))
+		found, err = scanTunnel(t.row(`SELECT `+tunnelColumns+` FROM tunnels WHERE account_id = $1 AND id = $2`, accountID,
+			id))
 		if errors.Is(err, sql.ErrNoRows) {
 			return notFound("labelled tunnel", id)
 		}
@@ -85,8 +89,11 @@ func (s *Store) LabelledTunnel(ctx context.Context, accountID, id string) (*acco
 	return &found, nil
 }
 
-// ListLabelledTunnels implements account.LabelledTunnels. Labels are compared here, not in SQL: they are one JSON text in the row.
-func (s *Store) ListLabelledTunnels(ctx context.Context, accountID string, labels map[string]string, p account.Page) (*account.LabelledTunnelPage, error) {
+// ListLabelledTunnels implements account.LabelledTunnels. Labels are compared here, not in SQL:
+// they are one JSON text in the row.
+func (s *Store) ListLabelledTunnels(
+	ctx context.Context, accountID string, labels map[string]string, p account.Page,
+) (*account.LabelledTunnelPage, error) {
 	limit := pageLimit(p)
 	page := &account.LabelledTunnelPage{Tunnels: []account.LabelledTunnel{}}
 	err := s.read(ctx, "listing labelled tunnels", func(t *tx) error {

@@ -35,8 +35,8 @@ type change struct {
 // retries bounds how often a write is tried again that the database ended in favour of another.
 const retries = 4
 
-// write runs fn in one transaction, while no other writes, then numbers and logs its changes, commits and wakes those who wait for them. fn
-// may run again from its start.
+// write runs fn in one transaction, while no other writes, then numbers and logs its changes,
+// commits and wakes those who wait for them. fn may run again from its start.
 func (s *Store) write(ctx context.Context, doing string, fn func(*tx) error) error {
 	if err := s.opt.Lock.check(); err != nil {
 		return err
@@ -130,21 +130,23 @@ func (t *tx) each(scan func(scanner) error, query string, args ...any) error {
 // scanner is a *sql.Row or *sql.Rows.
 type scanner interface{ Scan(dest ...any) error }
 
-// changed notes that the row has to be written (or, for Deleted, was deleted) and that watchers hear of it.
+// changed notes that the row has to be written (or, for Deleted, was deleted) and that watchers
+// hear of it.
 func (t *tx) changed(kind account.EventType, row *endpointRow) {
 	e := &row.e
 	t.changes[e.AccountID] = append(t.changes[e.AccountID], change{kind: kind, row: row})
 	details := map[string]string{"url": e.URL, "type": e.Type, "binding": e.Bindings[0]}
 	switch kind {
 	case account.Added:
-		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: idOf(e.Principal)}, account.AuditEndpointCreated, e.ID, details)
+		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: idOf(e.Principal)}, account.AuditEndpointCreated, e.ID,
+			details)
 	case account.Deleted:
 		t.audit(account.Caller{AccountID: e.AccountID, PrincipalID: t.by}, account.AuditEndpointDeleted, e.ID, details)
 	}
 }
 
-// logChanges takes the numbers from each account's counter row, last in the transaction, and writes rows and events with them. It counts
-// the account's endpoints, too.
+// logChanges takes the numbers from each account's counter row, last in the transaction, and writes
+// rows and events with them. It counts the account's endpoints, too.
 func (t *tx) logChanges() error {
 	for _, accountID := range slices.Sorted(maps.Keys(t.changes)) {
 		changes := t.changes[accountID]
@@ -189,6 +191,7 @@ func (t *tx) logChange(c change) error {
 	if err != nil {
 		return fmt.Errorf("encoding event: %w", err)
 	}
-	return t.exec(`INSERT INTO events (account_id, seq, at, type, binding, url, snapshot) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+	return t.exec(
+		`INSERT INTO events (account_id, seq, at, type, binding, url, snapshot) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		e.AccountID, e.ResourceVersion.Seq, micros(t.now), string(c.kind), e.Bindings[0], e.URL, string(snapshot))
 }

@@ -45,7 +45,8 @@ func (m *controllerManager) start(program string, kubeconfig []byte, names []str
 		return err
 	}
 	defer func() { _ = log.Close() }() // the program has its own
-	m.cmd = exec.CommandContext(context.Background(), program, "--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
+	m.cmd = exec.CommandContext(context.Background(), program, "--kubeconfig="+config, "--leader-elect=false",
+		"--secure-port=0",
 		"--controllers="+strings.Join(names, ","))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
@@ -58,13 +59,15 @@ func (m *controllerManager) start(program string, kubeconfig []byte, names []str
 	return nil
 }
 
-// stop ends the program. That it had ended before is an error, as the tests did not have what they asked for.
+// stop ends the program. That it had ended before is an error, as the tests did not have what they
+// asked for.
 func (m *controllerManager) stop() error {
 	defer func() { _ = os.RemoveAll(m.dir) }()
 	select {
 	case <-m.ended:
 		log, _ := os.ReadFile(filepath.Join(m.dir, "log"))
-		return fmt.Errorf("the controller manager ended by itself (%s); its log ends with: %s", m.cmd.ProcessState, log[max(0, len(log)-2000):])
+		return fmt.Errorf("the controller manager ended by itself (%s); its log ends with: %s", m.cmd.ProcessState,
+			log[max(0, len(log)-2000):])
 	default:
 	}
 	_ = m.cmd.Process.Signal(syscall.SIGTERM) // it may end at this moment

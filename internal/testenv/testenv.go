@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testenv starts a real API server with etcd, and if asked some of Kubernetes's own controllers, for the length of
-// a test. Tests come in; a rest.Config of an administrator goes out, with this project's CRDs installed. It needs no root.
-// The programs are those that `make envtest-assets` builds; where they are absent a test fails, it is never skipped.
+// Package testenv starts a real API server with etcd, and if asked some of Kubernetes's own
+// controllers, for the length of a test. Tests come in; a rest.Config of an administrator goes out,
+// with this project's CRDs installed. It needs no root. The programs are those that `make
+// envtest-assets` builds; where they are absent a test fails, it is never skipped.
 package testenv
 
 import (
@@ -19,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// startTimeout bounds the start of etcd and of the API server, each. They need two seconds on an idle machine.
+// startTimeout bounds the start of etcd and of the API server, each. They need two seconds on an
+// idle machine.
 const startTimeout = 2 * time.Minute
 
 // assetsVariable names the folder of the programs. An empty value is as none.
@@ -34,14 +36,15 @@ type options struct {
 	serviceRange string
 }
 
-// WithControllers also runs Kubernetes's controller manager with the named controllers, such as "namespace",
-// "garbagecollector" and "endpointslice". Without it nothing deletes dependents, ends namespaces or fills EndpointSlices.
+// WithControllers also runs Kubernetes's controller manager with the named controllers, such as
+// "namespace", "garbagecollector" and "endpointslice". Without it nothing deletes dependents, ends
+// namespaces or fills EndpointSlices.
 func WithControllers(names ...string) Option {
 	return func(o *options) { o.controllers = append(o.controllers, names...) }
 }
 
-// WithServiceRange gives Services their ClusterIPs from a range such as "10.0.0.0/16", or of both families: "10.0.0.0/16,fd00::/112". The default holds
-// about 250.
+// WithServiceRange gives Services their ClusterIPs from a range such as "10.0.0.0/16", or of both
+// families: "10.0.0.0/16,fd00::/112". The default holds about 250.
 func WithServiceRange(cidr string) Option { return func(o *options) { o.serviceRange = cidr } }
 
 // WithoutCRDs leaves this project's CRDs out.
@@ -49,7 +52,8 @@ func WithoutCRDs() Option { return func(o *options) { o.crds = false } }
 
 // Env is a running control plane.
 type Env struct {
-	// Config is an administrator's, without client-side rate limits that a test would notice. Copy it before changing it.
+	// Config is an administrator's, without client-side rate limits that a test would notice. Copy it
+	// before changing it.
 	Config *rest.Config
 	// Kubeconfig is the same as a kubeconfig's text, for programs of their own.
 	Kubeconfig []byte
@@ -58,8 +62,9 @@ type Env struct {
 	controllers *controllerManager
 }
 
-// Start runs a control plane until the test and its subtests have ended. In a ginkgo suite give it ginkgo.GinkgoTB() in
-// BeforeSuite. A start takes about four seconds: share one among the tests of a package, apart by namespace.
+// Start runs a control plane until the test and its subtests have ended. In a ginkgo suite give it
+// ginkgo.GinkgoTB() in BeforeSuite. A start takes about four seconds: share one among the tests of
+// a package, apart by namespace.
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	e, err := New(opts...)
@@ -74,7 +79,8 @@ func Start(t testing.TB, opts ...Option) *rest.Config {
 	return e.Config
 }
 
-// New runs a control plane until Stop, for a TestMain. What it started is stopped when it returns an error.
+// New runs a control plane until Stop, for a TestMain. What it started is stopped when it returns
+// an error.
 func New(opts ...Option) (*Env, error) {
 	o := options{crds: true}
 	for _, opt := range opts {
@@ -138,7 +144,8 @@ func assetsDir() (string, error) {
 	}
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
 		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
-			return "", fmt.Errorf("no %s in %s: run `make envtest-assets`, which builds it once (4 minutes), or set %s", program, dir, assetsVariable)
+			return "", fmt.Errorf("no %s in %s: run `make envtest-assets`, which builds it once (4 minutes), or set %s", program,
+				dir, assetsVariable)
 		}
 	}
 	return dir, nil
@@ -156,7 +163,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(d, "fairlead"), nil
 }
 
-// crdDir finds the CRDs of the checkout that the test runs in: tests run in the folder of their package.
+// crdDir finds the CRDs of the checkout that the test runs in: tests run in the folder of their
+// package.
 func crdDir() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -44,7 +44,8 @@ func (a *restrictIPs) provision(c *config) {
 	a.allow = networks(c, c.items("allow", maxNetworks))
 	a.deny = networks(c, c.items("deny", maxNetworks))
 	if len(a.allow) == 0 && c.values["allow"] == nil {
-		c.missing("allow", "only callers in it are admitted; to admit all that deny does not name, write allow: [0.0.0.0/0, \"::/0\"]")
+		c.missing("allow",
+			"only callers in it are admitted; to admit all that deny does not name, write allow: [0.0.0.0/0, \"::/0\"]")
 	}
 }
 
@@ -90,7 +91,8 @@ func (a *restrictIPs) admits(x *exchange) bool {
 	return allowed
 }
 
-// contains says whether one of the networks has the address, and whether all of them that are not fixed could be made out.
+// contains says whether one of the networks has the address, and whether all of them that are not
+// fixed could be made out.
 func contains(x *exchange, list []network, ip netip.Addr) (in, certain bool) {
 	certain = true
 	for _, n := range list {

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// basicAuth asks for a user name and a password. It keeps hashes; the document that it came from is the store's to protect.
+// basicAuth asks for a user name and a password. It keeps hashes; the document that it came from is
+// the store's to protect.
 type basicAuth struct {
 	hashes  [][sha256.Size]byte
 	realm   string
@@ -30,8 +31,11 @@ const (
 func (a *basicAuth) provision(c *config) {
 	a.enforce = c.flag("enforce", true)
 	a.realm = c.str("realm", "fairlead")
-	if len(a.realm) > maxRealm || strings.ContainsFunc(a.realm, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
-		c.c.problem(c.values["realm"], "", "realm has at most %d printable ASCII characters, without quotes and backslashes", maxRealm)
+	if len(a.realm) > maxRealm || strings.ContainsFunc(a.realm, func(r rune) bool {
+		return r < ' ' || r > '~' || r == '"' || r == '\\'
+	}) {
+		c.c.problem(c.values["realm"], "", "realm has at most %d printable ASCII characters, without quotes and backslashes",
+			maxRealm)
 	}
 	items := c.items("credentials", maxCredentials)
 	for _, item := range items {

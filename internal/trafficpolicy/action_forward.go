@@ -20,7 +20,8 @@ type forwardInternal struct {
 func (a *forwardInternal) provision(c *config) {
 	a.tcp = c.c.options.Scheme == "tcp"
 	a.url = c.template("url", nil)
-	c.oneOf("on_error", "halt", map[string]string{"halt": "", "continue": "traffic that cannot be forwarded is answered with an error"})
+	c.oneOf("on_error", "halt", map[string]string{"halt": "",
+		"continue": "traffic that cannot be forwarded is answered with an error"})
 	if a.url == nil {
 		if !c.has("url") {
 			c.missing("url", "such as http://api.internal")
@@ -71,7 +72,8 @@ func internalURL(raw string, tcp bool) (string, error) {
 	return u.String(), nil
 }
 
-// forwardBackend sends traffic to a backend of the same account. That it exists is the store's to check, by the policy's facts.
+// forwardBackend sends traffic to a backend of the same account. That it exists is the store's to
+// check, by the policy's facts.
 type forwardBackend struct{ id string }
 
 func (a *forwardBackend) provision(c *config) {
@@ -85,7 +87,8 @@ func (a *forwardBackend) provision(c *config) {
 			return
 		}
 	}
-	c.c.problem(c.values["backend_id"], a.id, "%q is no id of a backend; those are such as bkdfo-…, bkdtg-… and come from the API", shorten(a.id))
+	c.c.problem(c.values["backend_id"], a.id,
+		"%q is no id of a backend; those are such as bkdfo-…, bkdtg-… and come from the API", shorten(a.id))
 }
 
 func (a *forwardBackend) serve(x *exchange) { x.pass(Target{BackendID: a.id}) }

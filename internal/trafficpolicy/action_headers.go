@@ -21,9 +21,11 @@ type header struct {
 	value *template
 }
 
-// framing are headers that say how a message travels, not what it is: hop-by-hop ones and the length.
+// framing are headers that say how a message travels, not what it is: hop-by-hop ones and the
+// length.
 var framing = []string{
-	"Connection", "Content-Length", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Content-Length", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade",
 }
 
 // headerName returns the canonical form of a name that a policy may set or remove.

@@ -18,13 +18,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// reservedPath begins the paths that login actions keep for themselves on the hosts of their endpoints.
+// reservedPath begins the paths that login actions keep for themselves on the hosts of their
+// endpoints.
 const reservedPath = "/_fairlead/"
 
 // LoginPath returns what the action's own paths begin with: /_fairlead/{auth_id}/.
 func LoginPath(authID string) string { return reservedPath + authID + "/" }
 
-// ClientPath is the path and query of a request as the client has sent them, whatever a policy has made of the URL since.
+// ClientPath is the path and query of a request as the client has sent them, whatever a policy has
+// made of the URL since.
 func ClientPath(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return r.RequestURI
@@ -54,7 +56,8 @@ func (a *login) provision(c *config) {
 	a.config.IdleSession = c.duration("idle_session_timeout", 0, true)
 	if idle := c.duration("idle_session_duration", 0, true); idle > 0 { // another spelling
 		if c.has("idle_session_timeout") {
-			c.c.problem(c.keys["idle_session_duration"], "idle_session_duration", "idle_session_duration is idle_session_timeout in another spelling: give one of them")
+			c.c.problem(c.keys["idle_session_duration"], "idle_session_duration",
+				"idle_session_duration is idle_session_timeout in another spelling: give one of them")
 		}
 		a.config.IdleSession = idle
 	}
@@ -83,12 +86,14 @@ func (a *login) provision(c *config) {
 	a.config.Digest = hex.EncodeToString(sum[:])
 }
 
-// checkLogin says where there can be a login: once in a document, and only where a browser keeps the cookies.
+// checkLogin says where there can be a login: once in a document, and only where a browser keeps
+// the cookies.
 func (c *compiler) checkLogin(a *config) {
 	o := c.options
 	switch {
 	case o.Binding != "" && o.Binding != account.BindingPublic:
-		c.problem(a.node, "", "%s is for endpoints that browsers reach: those with the public binding, not with %s", a.kind.name, o.Binding)
+		c.problem(a.node, "", "%s is for endpoints that browsers reach: those with the public binding, not with %s",
+			a.kind.name, o.Binding)
 	case o.Binding != "" && o.Scheme != "https":
 		c.problem(a.node, "", "%s needs an endpoint with TLS: browsers keep its cookies only for https:// URLs", a.kind.name)
 	}
@@ -106,7 +111,8 @@ type finding struct {
 	line, column int
 }
 
-// noteFindings keeps what a checked expression reads of logins. Its text begins at the character offset of n's value.
+// noteFindings keeps what a checked expression reads of logins. Its text begins at the character
+// offset of n's value.
 func (c *compiler) noteFindings(n *yaml.Node, offset int, text string, a *celast.AST) {
 	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		read, ok := a.ReferenceMap()[e.ID()]
@@ -135,7 +141,8 @@ func (c *compiler) checkFindings() {
 		case c.family != "":
 			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.login.Line, c.family)
 		}
-		c.problems = append(c.problems, Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})
+		c.problems = append(c.problems,
+			Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})
 	}
 }
 
@@ -193,7 +200,8 @@ func (a *login) note(x *exchange, found LoginResult) {
 		return
 	}
 	of := a.family + ".identity."
-	for name, text := range map[string]string{"id": id.ID, "email": id.Email, "name": id.Name, "provider_user_id": id.ProviderUserID} {
+	for name, text := range map[string]string{"id": id.ID, "email": id.Email, "name": id.Name,
+		"provider_user_id": id.ProviderUserID} {
 		if text != "" {
 			x.note(of+name, text)
 		}
@@ -209,7 +217,8 @@ func (a *login) note(x *exchange, found LoginResult) {
 	x.note(of+"attributes", attributes)
 }
 
-// owns says whether the request is for one of the action's own paths. They are served also where the expressions of its rule do not hold.
+// owns says whether the request is for one of the action's own paths. They are served also where
+// the expressions of its rule do not hold.
 func (a *login) owns(r *http.Request) bool {
 	return strings.HasPrefix(ClientPath(r), LoginPath(a.config.AuthID))
 }
@@ -227,17 +236,20 @@ func (r *rule) ownLogin(x *exchange) *login {
 	return nil
 }
 
-// LoginCookies begins the names of the cookies of login actions. They are between the browser and the edge: upstreams neither see nor set them.
+// LoginCookies begins the names of the cookies of login actions. They are between the browser and
+// the edge: upstreams neither see nor set them.
 const LoginCookies = "__Host-fl-"
 
-// IsLoginCookie says whether a NAME=VALUE, with or without attributes, is or may become a cookie of a login action: browsers compare the prefix in any
-// case, and send a cookie without a name as its value alone.
+// IsLoginCookie says whether a NAME=VALUE, with or without attributes, is or may become a cookie of
+// a login action: browsers compare the prefix in any case, and send a cookie without a name as its
+// value alone.
 func IsLoginCookie(pair string) bool {
 	pair = strings.TrimLeft(pair, "= \t")
 	return len(pair) >= len(LoginCookies) && strings.EqualFold(pair[:len(LoginCookies)], LoginCookies)
 }
 
-// DropLoginCookies removes the cookies of login actions from what goes upstream, and leaves all others as they came.
+// DropLoginCookies removes the cookies of login actions from what goes upstream, and leaves all
+// others as they came.
 func DropLoginCookies(h http.Header) {
 	lines, there := h["Cookie"]
 	if !there {

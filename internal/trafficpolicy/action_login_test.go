@@ -18,7 +18,9 @@ import (
 // doorman is Logins that know one person, whose requests have a header.
 type doorman struct{ asked []LoginRequest }
 
-func (d *doorman) ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next func(http.ResponseWriter, *http.Request, LoginResult)) {
+func (d *doorman) ServeLogin(
+	w http.ResponseWriter, r *http.Request, l LoginRequest, next func(http.ResponseWriter, *http.Request, LoginResult),
+) {
 	d.asked = append(d.asked, l)
 	switch {
 	case strings.HasPrefix(ClientPath(r), LoginPath(l.Config.AuthID)):
@@ -30,7 +32,8 @@ func (d *doorman) ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequ
 	default:
 		r = r.Clone(r.Context())
 		r.Header.Del("Person")
-		next(w, r, LoginResult{Identity: account.LoginIdentity{ID: "au-1", Name: r.Header.Get("Name"), Groups: []string{"staff"}, Attributes: map[string][]string{"team": {"a", "b"}}}})
+		next(w, r, LoginResult{Identity: account.LoginIdentity{ID: "au-1", Name: r.Header.Get("Name"),
+			Groups: []string{"staff"}, Attributes: map[string][]string{"team": {"a", "b"}}}})
 	}
 }
 
@@ -74,11 +77,13 @@ on_http_request:
 			r.Header.Set("Person", c.person)
 		}
 		res := ask(t, p, fullConn(), r)
-		if got := body(t, res); res.StatusCode != c.status || !strings.Contains(got, c.want) || strings.Contains(got, "Person") {
+		if got := body(t, res); res.StatusCode != c.status || !strings.Contains(got, c.want) ||
+			strings.Contains(got, "Person") {
 			t.Errorf("%s: %d %q, want %d %q", name, res.StatusCode, got, c.status, c.want)
 		}
 	}
-	if l := d.asked[0]; l.Endpoint.ID != "ep-1" || l.Conn == nil || l.Config.IssuerURL != "https://idp.example.com" || l.Config.AuthID != "oidc" || l.Config.MaxSession != account.DefaultMaxSession {
+	if l := d.asked[0]; l.Endpoint.ID != "ep-1" || l.Conn == nil || l.Config.IssuerURL != "https://idp.example.com" ||
+		l.Config.AuthID != "oidc" || l.Config.MaxSession != account.DefaultMaxSession {
 		t.Errorf("asked with %+v", l)
 	}
 	alone := compile(t, fmt.Sprintf(doc, oidcAction))
@@ -91,10 +96,12 @@ func TestWhereALoginCanBe(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ scheme, binding, want string }{
 		{"https", "public", ""}, {"http", "", ""}, {"https", "", ""}, {"", "", ""},
-		{"http", "public", "needs an endpoint with TLS"}, {"http", "kubernetes", "public binding"}, {"http", "internal", "public binding"}, {"https", "kubernetes", "public binding"},
+		{"http", "public", "needs an endpoint with TLS"}, {"http", "kubernetes", "public binding"},
+		{"http", "internal", "public binding"}, {"https", "kubernetes", "public binding"},
 	} {
 		_, problems := Check(onRequest("", oidcAction), Options{Scheme: c.scheme, Binding: c.binding})
-		if (len(problems) == 0) != (c.want == "") || len(problems) > 0 && (!strings.Contains(problems[0].Msg, c.want) || problems[0].Line == 0) {
+		if (len(problems) == 0) != (c.want == "") || len(problems) > 0 &&
+			(!strings.Contains(problems[0].Msg, c.want) || problems[0].Line == 0) {
 			t.Errorf("%s, %s: %v, want %q", c.scheme, c.binding, problems, c.want)
 		}
 	}
@@ -105,12 +112,15 @@ func TestLoginConfig(t *testing.T) {
 	config := func(action string) *LoginConfig {
 		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*login).config
 	}
-	a := config(`{type: oauth, config: {provider: google, client_id: a, client_secret: b, max_session_duration: 90000000000, idle_session_duration: 15m}}`)
+	a := config(
+		`{type: oauth, config: {provider: google, client_id: a, client_secret: b, max_session_duration: 90000000000, idle_session_duration: 15m}}`)
 	if a.MaxSession != 90*time.Second || a.IdleSession != 15*time.Minute || a.AuthID != "oauth" || a.Kind != LoginOAuth {
 		t.Errorf("got %+v", a)
 	}
-	same := config(`{"type": "oauth", "config": {"idle_session_timeout": "900s", "max_session_duration": "90s", "client_secret": "b", "client_id": "a", "provider": "google"}}`)
-	other := config(`{type: oauth, config: {provider: google, client_id: a, client_secret: c, max_session_duration: 90s, idle_session_duration: 15m}}`)
+	same := config(
+		`{"type": "oauth", "config": {"idle_session_timeout": "900s", "max_session_duration": "90s", "client_secret": "b", "client_id": "a", "provider": "google"}}`)
+	other := config(
+		`{type: oauth, config: {provider: google, client_id: a, client_secret: c, max_session_duration: 90s, idle_session_duration: 15m}}`)
 	if a.Digest == "" || a.Digest != same.Digest || a.Digest == other.Digest {
 		t.Errorf("digests %s, %s of the same, %s of another", a.Digest, same.Digest, other.Digest)
 	}
@@ -137,7 +147,8 @@ func TestLoginConfig(t *testing.T) {
 	}
 }
 
-// TestCheckLogin: what those say who know the protocol is told at the field's place, unless the config is wrong anyhow.
+// TestCheckLogin: what those say who know the protocol is told at the field's place, unless the
+// config is wrong anyhow.
 func TestCheckLogin(t *testing.T) {
 	t.Parallel()
 	o := Options{CheckLogin: func(c *LoginConfig) error {
@@ -156,7 +167,8 @@ func TestCheckLogin(t *testing.T) {
 		for _, p := range problems {
 			got += fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Msg)
 		}
-		if (want == "") != (got == "") || !strings.Contains(got, want) || want == "max_session_duration" && strings.Contains(got, "certificate") {
+		if (want == "") != (got == "") || !strings.Contains(got, want) || want == "max_session_duration" &&
+			strings.Contains(got, "certificate") {
 			t.Errorf("%s: got %q, want %q", config, got, want)
 		}
 	}
@@ -166,12 +178,17 @@ func TestCheckLogin(t *testing.T) {
 func TestMistakesInLoginConfigs(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
-		`issuer_uri: x`: `has no key "issuer_uri"; did you mean issuer_url?`, `clientId: x`: "did you mean client_id?", `client_secrt: x`: "did you mean client_secret?",
-		`max_session_duratoin: 1h`: "did you mean max_session_duration?", `colour: red`: `has no key "colour"; it has auth_id`, `id: x`: `has no key "id"; it has auth_id`,
+		`issuer_uri: x`: `has no key "issuer_uri"; did you mean issuer_url?`, `clientId: x`: "did you mean client_id?",
+		`client_secrt: x`:          "did you mean client_secret?",
+		`max_session_duratoin: 1h`: "did you mean max_session_duration?",
+		`colour: red`:              `has no key "colour"; it has auth_id`, `id: x`: `has no key "id"; it has auth_id`,
 		`issuer_url: https://idp.example.com/.well-known/openid-configuration`: "issuer_url ends before /.well-known/openid-configuration",
-		`client_id: " a"`: "client_id begins or ends with white space", `client_secret: "hush\n"`: "client_secret begins or ends with white space", `max_session_duration: 30d`: "there is no unit for days",
+		`client_id: " a"`:           "client_id begins or ends with white space",
+		`client_secret: "hush\n"`:   "client_secret begins or ends with white space",
+		`max_session_duration: 30d`: "there is no unit for days",
 	} {
-		_, problems := Check("on_http_request: [{actions: [{type: openid-connect, config: {"+config+"}}]}]", Options{Scheme: "https", Binding: "public"})
+		_, problems := Check("on_http_request: [{actions: [{type: openid-connect, config: {"+config+"}}]}]",
+			Options{Scheme: "https", Binding: "public"})
 		var got string
 		for _, p := range problems {
 			got += p.Msg + "\n"
@@ -181,7 +198,8 @@ func TestMistakesInLoginConfigs(t *testing.T) {
 		}
 	}
 	_, err := Compile("on_http_request: [{actions: [{type: oauth, config: {provider: okta}}]}]", Options{})
-	if err == nil || !strings.Contains(err.Error(), `not "okta"; the action openid-connect takes any`) || strings.Contains(err.Error(), account.NotShown) {
+	if err == nil || !strings.Contains(err.Error(), `not "okta"; the action openid-connect takes any`) ||
+		strings.Contains(err.Error(), account.NotShown) {
 		t.Errorf("okta: %v", err)
 	}
 }
@@ -189,9 +207,13 @@ func TestMistakesInLoginConfigs(t *testing.T) {
 func TestURLsOfProviders(t *testing.T) {
 	t.Parallel()
 	for url, ok := range map[string]bool{
-		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true, "http://dex.localhost:1": true, "http://127.0.0.1:1": true, "http://[::1]:1": true,
-		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://x": false, "idp.example.com": false, "https://": false, "https://a:b@c": false,
-		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false, "https://a b": false, "https://a/.well-known/openid-configuration": false, "https://a/b/.well-known/openid-configuration/": false, "https://" + strings.Repeat("a", 4096): false,
+		"https://idp.example.com": true, "https://idp.example.com/realms/a/": true, "http://localhost:5556/dex": true,
+		"http://dex.localhost:1": true, "http://127.0.0.1:1": true, "http://[::1]:1": true,
+		"http://idp.example.com": false, "http://localhost.example.com": false, "http://10.0.0.1": false, "ftp://x": false,
+		"idp.example.com": false, "https://": false, "https://a:b@c": false,
+		"https://a/#b": false, "https://a/?b": false, "javascript:alert(1)": false, "https:idp": false, "": false,
+		"https://a b": false, "https://a/.well-known/openid-configuration": false,
+		"https://a/b/.well-known/openid-configuration/": false, "https://" + strings.Repeat("a", 4096): false,
 	} {
 		if err := checkProviderURL("issuer_url", url); (err == nil) != ok {
 			t.Errorf("%.80q: %v", url, err)
@@ -205,8 +227,10 @@ func TestURLsOfProviders(t *testing.T) {
 func TestCookiesOfLoginsStayHere(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "", "__Host-fl-staff-12345678=x;a=b": "a=b",
-		"=__Host-fl-staff=x; a=b": "a=b", "__hOST-Fl-staff=x;a": "a", "__Host-fleet=x": "__Host-fleet=x", "a=__Host-fl-staff": "a=__Host-fl-staff",
+		"a=b": "a=b", "a=b;c=d": "a=b;c=d", "a=b; __Host-fl-staff=x; c=\"d e\"": "a=b; c=\"d e\"", "__Host-fl-staff=x": "",
+		"__Host-fl-staff-12345678=x;a=b": "a=b",
+		"=__Host-fl-staff=x; a=b":        "a=b", "__hOST-Fl-staff=x;a": "a", "__Host-fleet=x": "__Host-fleet=x",
+		"a=__Host-fl-staff": "a=__Host-fl-staff",
 	} {
 		h := http.Header{"Cookie": {given}}
 		if DropLoginCookies(h); h.Get("Cookie") != want || len(h["Cookie"]) > 1 || want == "" && h["Cookie"] != nil {
@@ -215,7 +239,8 @@ func TestCookiesOfLoginsStayHere(t *testing.T) {
 	}
 }
 
-// A rule before the login may rewrite every path; those of the login stay where the provider sends people, and a login ends where they wanted to go.
+// A rule before the login may rewrite every path; those of the login stay where the provider sends
+// people, and a login ends where they wanted to go.
 func TestALoginAfterARewrite(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `

@@ -89,7 +89,8 @@ func (a *rateLimit) serve(x *exchange) {
 		return
 	}
 	x.w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	x.refuse(http.StatusTooManyRequests, account.CodeRateLimited, "This endpoint admits fewer requests than it gets. Wait as long as Retry-After says.")
+	x.refuse(http.StatusTooManyRequests, account.CodeRateLimited,
+		"This endpoint admits fewer requests than it gets. Wait as long as Retry-After says.")
 }
 
 // bucket hashes the values of the keys. Requests for which one has none share it.

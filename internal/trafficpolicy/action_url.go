@@ -18,7 +18,8 @@ import (
 // maxURL is the most bytes of a URL that patterns are tried on.
 const maxURL = 16 << 10
 
-// rewriting is what redirect and url-rewrite have in common: a pattern on the whole URL of a request, and what its matches become.
+// rewriting is what redirect and url-rewrite have in common: a pattern on the whole URL of a
+// request, and what its matches become.
 type rewriting struct {
 	pattern *pattern // nil with a dynamic one, and with none
 	from    *template
@@ -43,7 +44,8 @@ func (a *rewriting) provision(c *config) {
 	}
 }
 
-// checkGroups reports references such as $2 in to for which from has no group: they would become nothing.
+// checkGroups reports references such as $2 in to for which from has no group: they would become
+// nothing.
 func (a *rewriting) checkGroups(c *config) {
 	pattern := a.probe(c)
 	if pattern == nil {
@@ -86,8 +88,8 @@ func (a *rewriting) probe(c *config) *syntax.Regexp {
 
 var groupName = regexp.MustCompile(`^[\pL\pN_]+`)
 
-// reference reads what begins with the $ of a text: its length in bytes, and the group that it names, which is ""
-// for $$, ${expressions} and a $ alone.
+// reference reads what begins with the $ of a text: its length in bytes, and the group that it
+// names, which is "" for $$, ${expressions} and a $ alone.
 func reference(text string) (length int, name string) {
 	rest := text[1:]
 	switch {
@@ -125,7 +127,8 @@ func noGroup(pattern *syntax.Regexp, name string) string {
 	return fmt.Sprintf("the pattern of from has no group %q; write $$ for the character $", name)
 }
 
-// apply returns what becomes of the URL of the request. changed is false when the pattern does not match, or changes nothing.
+// apply returns what becomes of the URL of the request. changed is false when the pattern does not
+// match, or changes nothing.
 func (a *rewriting) apply(x *exchange) (result string, changed bool, err error) {
 	before := x.scheme() + "://" + x.r.Host + requestURI(x.r.URL)
 	if len(before) > maxURL {
@@ -212,7 +215,8 @@ func (a *urlRewrite) serve(x *exchange) {
 			u.Path, u.RawPath = "/", ""
 		}
 		r := x.edit()
-		r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery, r.URL.Opaque = u.Path, u.RawPath, u.RawQuery, u.ForceQuery, ""
+		r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery, r.URL.Opaque = u.Path, u.RawPath, u.RawQuery,
+			u.ForceQuery, ""
 	}
 	x.next()
 }

@@ -14,11 +14,15 @@ import (
 func TestRewriting_ChecksGroups(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, want string }{
-		{"/a/(.*)", "/b/$2", `[line 3, column 59: the pattern of from has no group 2: it has 1; write $$ for the character $]`},
+		{"/a/(.*)", "/b/$2",
+			`[line 3, column 59: the pattern of from has no group 2: it has 1; write $$ for the character $]`},
 		{"/a/.*", "/é/$1", `[line 3, column 57: the pattern of from has no group 1: it has 0; write $$ for the character $]`},
-		{"/a/(.*)", "/b/$1x", `[line 3, column 59: the pattern of from has no group "1x"; for group 1 with x after it write $${1}x]`},
-		{"/a/(?P<rest>.*)", "/$rest/$tail", `[line 3, column 71: the pattern of from has no group "tail"; write $$ for the character $]`},
-		{"/${req.method}/(.*)", "/$2", `[line 3, column 69: the pattern of from has no group 2: it has 1; write $$ for the character $]`},
+		{"/a/(.*)", "/b/$1x",
+			`[line 3, column 59: the pattern of from has no group "1x"; for group 1 with x after it write $${1}x]`},
+		{"/a/(?P<rest>.*)", "/$rest/$tail",
+			`[line 3, column 71: the pattern of from has no group "tail"; write $$ for the character $]`},
+		{"/${req.method}/(.*)", "/$2",
+			`[line 3, column 69: the pattern of from has no group 2: it has 1; write $$ for the character $]`},
 		{"/a/(.*)", "/$0/$1/$${1}x/$$2/${req.method + '$9'}/$/$", "[]"},
 		{"/a/(?P<rest>.*)", "/$rest/$${rest}x", "[]"},
 		{"/[z-${req.method}]/(.*)", "/$7", "[]"}, // what the class will be is not known

@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// action does what a rule says. The instance is made when the policy is compiled and serves every connection and request, at the same time.
+// action does what a rule says. The instance is made when the policy is compiled and serves every
+// connection and request, at the same time.
 type action interface {
 	// provision reads and checks the config; mistakes are reported to it.
 	provision(c *config)
-	// serve runs the action. It answers (x.refuse, x.respond, x.forwardTo), which ends the phase, or calls x.next once, after which the rest of
-	// the phase and, for a request, the whole answer are done.
+	// serve runs the action. It answers (x.refuse, x.respond, x.forwardTo), which ends the phase, or
+	// calls x.next once, after which the rest of the phase and, for a request, the whole answer are
+	// done.
 	serve(x *exchange)
 }
 

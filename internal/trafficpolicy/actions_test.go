@@ -27,48 +27,90 @@ type actionCase struct {
 
 func actionCases() map[string]actionCase {
 	return map[string]actionCase{
-		"deny":                        {"{type: deny}", "/", nil, 403, "does not admit", map[string]string{account.CodeHeader: "ERR_FL_3010", "Upstream": ""}},
-		"deny with a status":          {"{type: deny, config: {status_code: 404}}", "/", nil, 404, "", nil},
-		"deny with an empty config":   {"{type: deny, config: }", "/", nil, 403, "", nil},
-		"restrict-ips admits":         {"{type: restrict-ips, config: {allow: ['192.0.2.0/24', '::/0']}}", "/", nil, 200, "", nil},
-		"restrict-ips denies":         {"{type: restrict-ips, config: {allow: ['192.0.2.0/24'], deny: [192.0.2.7]}}", "/", nil, 403, "", nil},
-		"restrict-ips by expression":  {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}", "/", nil, 200, "", nil},
-		"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}", "/", nil, 403, "", nil},
-		"restrict-ips, unknown deny":  {"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}", "/", nil, 403, "", nil},
-		"restrict-ips as a trial":     {"{type: restrict-ips, config: {allow: [10.0.0.1], enforce: false}}", "/", nil, 200, "", nil},
-		"custom-response": {"{type: custom-response, config: {status_code: 418, body: 'I am ${conn.pod.name}', headers: {x-a: '${req.method}', X-No: '${conn.geo.city}'}}}",
-			"/", nil, 418, "I am cart-1", map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8", "Content-Length": "11", "Upstream": ""}},
-		"custom-response of JSON":         {`{type: custom-response, config: {body: '{"a": "$${x} ${"}" + string(1 + 1)}"}'}}`, "/", nil, 200, `{"a": "${x} }2"}`, map[string]string{"Content-Type": "application/json"}},
-		"custom-response of HTML":         {"{type: custom-response, config: {body: '<html>'}}", "/", nil, 200, "<html>", map[string]string{"Content-Type": "text/html; charset=utf-8"}},
-		"custom-response, no body":        {"{type: custom-response, config: {status_code: 204}}", "/", nil, 204, "", map[string]string{"Content-Length": ""}},
-		"custom-response, unknown":        {"{type: custom-response, config: {body: '${conn.geo.city}'}}", "/", nil, 500, "could not be carried out", map[string]string{account.CodeHeader: "ERR_FL_3013"}},
-		"redirect all":                    {"{type: redirect, config: {to: 'https://new.example${req.url.uri}'}}", "/p?q=1", nil, 302, "", map[string]string{"Location": "https://new.example/p?q=1"}},
-		"redirect matches":                {"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', status_code: 301, headers: {x-a: b}}}", "/old/x?y", nil, 301, "", map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
-		"redirect does not match":         {"{type: redirect, config: {from: /old/, to: /new/}}", "/x", nil, 200, "GET /x", nil},
-		"redirect changes nothing":        {"{type: redirect, config: {from: /x, to: /x}}", "/x", nil, 200, "GET /x", nil},
-		"a client's $1 is a text":         {"{type: redirect, config: {from: '^.*/(x)$', to: '/${req.url.query}/$1'}}", "/x?$1", nil, 200, "", nil},
-		"a client's $1 in a result":       {"{type: redirect, config: {from: '^.*/(x).*$', to: '/${req.url.query}/$1'}}", "/x?$1", nil, 302, "", map[string]string{"Location": "/$1/x"}},
-		"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}", "/x", nil, 302, "", map[string]string{"Location": "http://c.d/y"}},
-		"redirect with a line break":      {"{type: redirect, config: {to: 'http://x/${req.url.path}'}}", "/%0d%0aSet-Cookie:a", nil, 500, "", map[string]string{"Set-Cookie": ""}},
-		"redirect of a long URL":          {"{type: redirect, config: {from: a, to: b}}", "/" + strings.Repeat("a", maxURL), nil, 500, "", nil},
-		"url-rewrite":                     {"{type: url-rewrite, config: {from: '/api/(\\w+)', to: '/v2/$1'}}", "/api/users?a=%2F", nil, 200, "GET /v2/users?a=%2F host=a.b", nil},
-		"url-rewrite keeps the host":      {"{type: url-rewrite, config: {from: '^http://[^/]+/', to: 'http://evil/x/'}}", "/y%2Fz", nil, 200, "GET /x/y%2Fz host=a.b", nil},
-		"url-rewrite to no path":          {"{type: url-rewrite, config: {from: '^http://a.b', to: ''}}", "/x", nil, 200, "GET /x host=a.b", nil},
-		"url-rewrite to nonsense":         {"{type: url-rewrite, config: {to: 'mailto:a'}}", "/x", nil, 500, "", nil},
-		"add-headers": {"{type: add-headers, config: {headers: {x-pod: '${conn.pod.name}', x-a: new, x-geo: '${conn.geo.city}', host: c.d}}}",
+		"deny": {"{type: deny}", "/", nil, 403, "does not admit",
+			map[string]string{account.CodeHeader: "ERR_FL_3010", "Upstream": ""}},
+		"deny with a status":        {"{type: deny, config: {status_code: 404}}", "/", nil, 404, "", nil},
+		"deny with an empty config": {"{type: deny, config: }", "/", nil, 403, "", nil},
+		"restrict-ips admits": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24', '::/0']}}", "/", nil, 200, "",
+			nil},
+		"restrict-ips denies": {"{type: restrict-ips, config: {allow: ['192.0.2.0/24'], deny: [192.0.2.7]}}", "/",
+			nil, 403, "", nil},
+		"restrict-ips by expression": {"{type: restrict-ips, config: {allow: ['${conn.client_ip}']}}", "/", nil, 200, "",
+			nil},
+		"restrict-ips, unknown allow": {"{type: restrict-ips, config: {allow: ['${conn.geo.city}']}}", "/", nil, 403, "",
+			nil},
+		"restrict-ips, unknown deny": {"{type: restrict-ips, config: {allow: ['0.0.0.0/0'], deny: ['${conn.geo.city}']}}",
+			"/", nil, 403, "", nil},
+		"restrict-ips as a trial": {"{type: restrict-ips, config: {allow: [10.0.0.1], enforce: false}}", "/", nil, 200,
+			"", nil},
+		"custom-response": {
+			"{type: custom-response, config: {status_code: 418, body: 'I am ${conn.pod.name}', headers: {x-a: " +
+				"'${req.method}', X-No: '${conn.geo.city}'}}}",
+			"/", nil, 418, "I am cart-1",
+			map[string]string{"X-A": "GET", "X-No": "", "Content-Type": "text/plain; charset=utf-8", "Content-Length": "11",
+				"Upstream": ""}},
+		"custom-response of JSON": {
+			`{type: custom-response, config: {body: '{"a": "$${x} ${"}" + string(1 + 1)}"}'}}`, "/", nil, 200,
+			`{"a": "${x} }2"}`, map[string]string{"Content-Type": "application/json"}},
+		"custom-response of HTML": {"{type: custom-response, config: {body: '<html>'}}", "/", nil, 200, "<html>",
+			map[string]string{"Content-Type": "text/html; charset=utf-8"}},
+		"custom-response, no body": {"{type: custom-response, config: {status_code: 204}}", "/", nil, 204, "",
+			map[string]string{"Content-Length": ""}},
+		"custom-response, unknown": {"{type: custom-response, config: {body: '${conn.geo.city}'}}", "/", nil, 500,
+			"could not be carried out", map[string]string{account.CodeHeader: "ERR_FL_3013"}},
+		"redirect all": {"{type: redirect, config: {to: 'https://new.example${req.url.uri}'}}", "/p?q=1",
+			nil, 302, "", map[string]string{"Location": "https://new.example/p?q=1"}},
+		"redirect matches": {
+			"{type: redirect, config: {from: '^http://([^/]+)/old/(.*)$', to: 'http://$1/new/$2', status_code: 301, headers: " +
+				"{x-a: b}}}", "/old/x?y", nil, 301, "", map[string]string{"Location": "http://a.b/new/x?y", "X-A": "b"}},
+		"redirect does not match": {"{type: redirect, config: {from: /old/, to: /new/}}", "/x", nil, 200, "GET /x",
+			nil},
+		"redirect changes nothing": {"{type: redirect, config: {from: /x, to: /x}}", "/x", nil, 200, "GET /x", nil},
+		"a client's $1 is a text": {"{type: redirect, config: {from: '^.*/(x)$', to: '/${req.url.query}/$1'}}",
+			"/x?$1", nil, 200, "", nil},
+		"a client's $1 in a result": {"{type: redirect, config: {from: '^.*/(x).*$', to: '/${req.url.query}/$1'}}",
+			"/x?$1", nil, 302, "", map[string]string{"Location": "/$1/x"}},
+		"an expression in from is a text": {"{type: redirect, config: {from: '${req.host}/x', to: 'c.d/y'}}", "/x", nil, 302,
+			"", map[string]string{"Location": "http://c.d/y"}},
+		"redirect with a line break": {"{type: redirect, config: {to: 'http://x/${req.url.path}'}}",
+			"/%0d%0aSet-Cookie:a", nil, 500, "", map[string]string{"Set-Cookie": ""}},
+		"redirect of a long URL": {"{type: redirect, config: {from: a, to: b}}", "/" + strings.Repeat("a", maxURL),
+			nil, 500, "", nil},
+		"url-rewrite": {"{type: url-rewrite, config: {from: '/api/(\\w+)', to: '/v2/$1'}}",
+			"/api/users?a=%2F", nil, 200, "GET /v2/users?a=%2F host=a.b", nil},
+		"url-rewrite keeps the host": {"{type: url-rewrite, config: {from: '^http://[^/]+/', to: 'http://evil/x/'}}",
+			"/y%2Fz", nil, 200, "GET /x/y%2Fz host=a.b", nil},
+		"url-rewrite to no path": {"{type: url-rewrite, config: {from: '^http://a.b', to: ''}}", "/x", nil, 200,
+			"GET /x host=a.b", nil},
+		"url-rewrite to nonsense": {"{type: url-rewrite, config: {to: 'mailto:a'}}", "/x", nil, 500, "", nil},
+		"add-headers": {
+			"{type: add-headers, config: {headers: {x-pod: '${conn.pod.name}', x-a: new, x-geo: '${conn.geo.city}', " +
+				"host: c.d}}}",
 			"/", http.Header{"X-A": {"old"}}, 200, "host=c.d to= X-A=old,new X-Pod=cart-1", nil},
-		"add-headers with a line break": {"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}", "/%0d%0ax", nil, 200, "host=a.b to= X-Q=q", nil},
-		"remove-headers":                {"{type: remove-headers, config: {headers: [x-a, X_B, authorization]}}", "/", http.Header{"X-A": {"1", "2"}, "X_b": {"1"}, "X-C": {"c"}}, 200, "to= X-C=c", nil},
-		"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}", "/", nil, 401, "",
+		"add-headers with a line break": {
+			"{type: add-headers, config: {headers: {x-p: '${req.url.path}', x-q: q, host: '${req.url.path}'}}}", "/%0d%0ax", nil,
+			200, "host=a.b to= X-Q=q", nil},
+		"remove-headers": {"{type: remove-headers, config: {headers: [x-a, X_B, authorization]}}", "/",
+			http.Header{"X-A": {"1", "2"}, "X_b": {"1"}, "X-C": {"c"}}, 200, "to= X-C=c", nil},
+		"basic-auth asks": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word'], realm: here}}", "/", nil,
+			401, "",
 			map[string]string{"Www-Authenticate": `Basic realm="here", charset="UTF-8"`, account.CodeHeader: "ERR_FL_3011"}},
-		"basic-auth admits":         {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word']}}", "/", http.Header{"Authorization": {"Basic djpwYXNzOndvcmQ="}}, 200, "", nil},
-		"basic-auth refuses":        {"{type: basic-auth, config: {credentials: ['u:password']}}", "/", http.Header{"Authorization": {"Basic dTp3cm9uZ3dyb25n"}}, 401, "", nil},
-		"basic-auth as a trial":     {"{type: basic-auth, config: {credentials: ['u:password'], enforce: false}}", "/", nil, 200, "", nil},
-		"forward-internal":          {"{type: forward-internal, config: {url: 'http://X.Internal/', on_error: halt}}", "/", nil, 200, "to=http://x.internal", nil},
-		"forward-internal, chosen":  {"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}", "/", nil, 200, "to=http://shop.internal:8080", nil},
-		"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}", "/", nil, 500, "", nil},
-		"forward-internal, wrong":   {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}", "/?a/b", nil, 500, "", nil},
-		"forward-backend":           {"{type: forward-backend, config: {backend_id: bkdst-0123456789abcdefghijklmnop}}", "/", nil, 200, "to=bkdst-", nil},
+		"basic-auth admits": {"{type: basic-auth, config: {credentials: ['u:password', 'v:pass:word']}}", "/",
+			http.Header{"Authorization": {"Basic djpwYXNzOndvcmQ="}}, 200, "", nil},
+		"basic-auth refuses": {"{type: basic-auth, config: {credentials: ['u:password']}}", "/",
+			http.Header{"Authorization": {"Basic dTp3cm9uZ3dyb25n"}}, 401, "", nil},
+		"basic-auth as a trial": {"{type: basic-auth, config: {credentials: ['u:password'], enforce: false}}", "/", nil,
+			200, "", nil},
+		"forward-internal": {"{type: forward-internal, config: {url: 'http://X.Internal/', on_error: halt}}", "/",
+			nil, 200, "to=http://x.internal", nil},
+		"forward-internal, chosen": {"{type: forward-internal, config: {url: 'http://${conn.pod.namespace}.internal:8080'}}",
+			"/", nil, 200, "to=http://shop.internal:8080", nil},
+		"forward-internal, unknown": {"{type: forward-internal, config: {url: 'http://${conn.geo.city}.internal'}}", "/", nil,
+			500, "", nil},
+		"forward-internal, wrong": {"{type: forward-internal, config: {url: 'http://${req.url.query}.internal'}}", "/?a/b",
+			nil, 500, "", nil},
+		"forward-backend": {"{type: forward-backend, config: {backend_id: bkdst-0123456789abcdefghijklmnop}}", "/",
+			nil, 200, "to=bkdst-", nil},
 	}
 }
 
@@ -120,7 +162,8 @@ on_http_request:
 - actions: [{type: deny}]
 `)
 	res := ask(t, p, fullConn(), httptest.NewRequest("GET", "/a", nil))
-	if got := body(t, res); res.StatusCode != 200 || !strings.Contains(got, "GET /b") || !strings.Contains(got, "X-Step=one,two") || !strings.Contains(got, "to=http://x.internal") {
+	if got := body(t, res); res.StatusCode != 200 || !strings.Contains(got, "GET /b") ||
+		!strings.Contains(got, "X-Step=one,two") || !strings.Contains(got, "to=http://x.internal") {
 		t.Errorf("got %d %q", res.StatusCode, got)
 	}
 }
@@ -138,7 +181,10 @@ func (c *clock) step(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now 
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	c := &clock{now: at}
-	p := compile(t, onRequest("", "{type: rate-limit, config: {name: a, algorithm: sliding_window, capacity: 10, rate: 60s, bucket_key: ['req.host', \"getReqHeader('x-key')\"]}}"), Options{Clock: c.Now})
+	p := compile(t,
+		onRequest("",
+			"{type: rate-limit, config: {name: a, algorithm: sliding_window, capacity: 10, rate: 60s, bucket_key: "+
+				"['req.host', \"getReqHeader('x-key')\"]}}"), Options{Clock: c.Now})
 	send := func(key string) *http.Response {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("X-Key", key)
@@ -156,7 +202,8 @@ func TestRateLimit(t *testing.T) {
 		t.Errorf("%d of 20 admitted at once, want 10", n)
 	}
 	res := send("a")
-	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "60" || res.Header.Get(account.CodeHeader) != string(account.CodeRateLimited) {
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "60" ||
+		res.Header.Get(account.CodeHeader) != string(account.CodeRateLimited) {
 		t.Errorf("got %d, Retry-After %s", res.StatusCode, res.Header.Get("Retry-After"))
 	}
 	if n := admitted("b", 3); n != 3 {
@@ -190,7 +237,8 @@ func TestRateLimit(t *testing.T) {
 
 func TestRateLimitsMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	p := compile(t, onRequest("", "{type: rate-limit, config: {name: a, capacity: 5, rate: 60s, bucket_key: [req.url.query]}}"))
+	p := compile(t,
+		onRequest("", "{type: rate-limit, config: {name: a, capacity: 5, rate: 60s, bucket_key: [req.url.query]}}"))
 	limiter := p.rules[onHTTPRequest][0].actions[0].action.(*rateLimit).window
 	for i := range maxKeys + 100 {
 		limiter.take(uint64(i)+1, at)
@@ -212,9 +260,11 @@ func TestRateLimitsMemoryIsBounded(t *testing.T) {
 // Names and values that would break a message in two, or that are the edge's, cannot be set.
 func TestHeadersThatAPolicyCannotSet(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Connection", "transfer-encoding", "Content-Length", "TE", "upgrade", "Keep-Alive", "Trailer", "Proxy-Connection",
+	for _, name := range []string{"Connection", "transfer-encoding", "Content-Length", "TE", "upgrade", "Keep-Alive",
+		"Trailer", "Proxy-Connection",
 		"fairlead-user", "Fairlead_User", "a b", "a\\r\\nb", "", "ä"} {
-		for _, action := range []string{"{type: add-headers, config: {headers: {%q: x}}}", "{type: remove-headers, config: {headers: [%q]}}",
+		for _, action := range []string{"{type: add-headers, config: {headers: {%q: x}}}",
+			"{type: remove-headers, config: {headers: [%q]}}",
 			"{type: custom-response, config: {headers: {%q: x}}}", "{type: redirect, config: {to: /, headers: {%q: x}}}"} {
 			doc := onRequest("", strings.ReplaceAll(fmt.Sprintf(action, name), `\\`, `\`))
 			if _, problems := Check(doc, Options{}); len(problems) != 1 {
@@ -234,7 +284,8 @@ func TestHeadersThatAPolicyCannotSet(t *testing.T) {
 	}
 }
 
-// A trial (enforce: false) lets everything through; what it found is there for later rules, those of the response among them.
+// A trial (enforce: false) lets everything through; what it found is there for later rules, those
+// of the response among them.
 func TestWhatActionsFoundOut(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `
@@ -255,7 +306,8 @@ on_http_response:
 		}
 		return ask(t, p, fullConn(), r)
 	}
-	if h := send("").Header; h.Get("X-Ip") != "deny" || h.Get("X-Auth") != "false" || h.Get("X-Sent") != "false" || h["X-User"] != nil {
+	if h := send("").Header; h.Get("X-Ip") != "deny" || h.Get("X-Auth") != "false" || h.Get("X-Sent") != "false" ||
+		h["X-User"] != nil {
 		t.Errorf("nothing was sent: %v", h)
 	}
 	if h := send("password").Header; h.Get("X-Auth") != "true" || h.Get("X-Sent") != "true" || h.Get("X-User") != "ann" {

@@ -42,7 +42,10 @@ func BenchmarkFiveRules(b *testing.B) {
 
 // BenchmarkCompileLargest is what setting the largest document costs.
 func BenchmarkCompileLargest(b *testing.B) {
-	text := "on_http_request:\n" + strings.Repeat("- expressions: [\"req.url.path.startsWith('/a')\", \"req.method == 'GET'\", \"req.host == 'a'\", \"conn.client_ip != 'x'\"]\n  actions: [{type: deny}]\n", maxRules)
+	text := "on_http_request:\n" +
+		strings.Repeat(
+			"- expressions: [\"req.url.path.startsWith('/a')\", \"req.method == 'GET'\", \"req.host == 'a'\", "+
+				"\"conn.client_ip != 'x'\"]\n  actions: [{type: deny}]\n", maxRules)
 	for b.Loop() {
 		if _, err := Compile(text, Options{}); err != nil {
 			b.Fatal(err)

@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is a mapping of the document that is read key by key. What nobody has taken in the end is unknown.
+// object is a mapping of the document that is read key by key. What nobody has taken in the end is
+// unknown.
 type object struct {
 	c      *compiler
 	node   *yaml.Node
@@ -87,7 +88,8 @@ func (o *object) meant(key string) string {
 	return best
 }
 
-// distance is how many letters have to be put in, left out or changed to make a word of the other (Levenshtein).
+// distance is how many letters have to be put in, left out or changed to make a word of the other
+// (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -144,7 +146,8 @@ func describe(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	names := map[string]string{"!!str": "a text", "!!int": "a number", "!!float": "a number with a point", "!!bool": "true or false", "!!null": "nothing"}
+	names := map[string]string{"!!str": "a text", "!!int": "a number", "!!float": "a number with a point",
+		"!!bool": "true or false", "!!null": "nothing"}
 	if name := names[n.Tag]; name != "" {
 		return name
 	}
@@ -239,7 +242,8 @@ func (c *config) template(key string, escape func(string) string) *template {
 	return c.c.template(n, escape)
 }
 
-// headers reads a mapping of header names to texts that may hold ${expressions}, in the order of the document.
+// headers reads a mapping of header names to texts that may hold ${expressions}, in the order of
+// the document.
 func (c *config) headers(key string, allowHost bool) []header {
 	if !c.has(key) {
 		return nil

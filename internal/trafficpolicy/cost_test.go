@@ -16,7 +16,8 @@ import (
 
 // repeated is a document with the same rule many times.
 func repeated(times int, expression, action string) string {
-	return "on_http_request:\n" + strings.Repeat(strings.TrimPrefix(onRequest(expression, action), "on_http_request:\n"), times)
+	return "on_http_request:\n" + strings.Repeat(strings.TrimPrefix(onRequest(expression, action), "on_http_request:\n"),
+		times)
 }
 
 const addHeader = "{type: add-headers, config: {headers: {a: b}}}"
@@ -49,9 +50,12 @@ func costlyPolicies() map[string]struct{ doc, path, query string } {
 		"loops":        {repeated(60, product+".all(a, "+product+".all(b, "+product+".all(c, true)))", addHeader), "/", ""},
 		"shared lists": {repeated(20, dag+" == "+dag, addHeader), "/", ""},
 		"long match":   {onRequest("", "{type: redirect, config: {from: '.*z|a', to: b}}"), words[:16_000], ""},
-		"no match":     {repeated(120, "", "{type: url-rewrite, config: {from: '(.*.*.*.*.*)z', to: b}}"), words[:16_000], ""},
-		"made pattern": {repeated(10, "", `{type: url-rewrite, config: {from: '`+strings.Repeat(`\pL`, 300)+`${req.method}', to: b}}`), "/", ""},
-		"list as key": {repeated(16, "", "{type: rate-limit, config: {name: a, capacity: 9, rate: 1s, bucket_key: [\"req.url.query_params['a']\"]}}"),
+		"no match": {repeated(120, "", "{type: url-rewrite, config: {from: '(.*.*.*.*.*)z', to: b}}"), words[:16_000],
+			""},
+		"made pattern": {repeated(10, "", `{type: url-rewrite, config: {from: '`+strings.Repeat(`\pL`, 300)+
+			`${req.method}', to: b}}`), "/", ""},
+		"list as key": {repeated(16, "",
+			"{type: rate-limit, config: {name: a, capacity: 9, rate: 1s, bucket_key: [\"req.url.query_params['a']\"]}}"),
 			"/", strings.Repeat("a&", 9000)},
 		"made header": {repeated(120, "", `{type: add-headers, config: {headers: {a: "${req.url.path}"}}}`), words, ""},
 		"made again":  {repeated(120, "!('x' in req.url.query_params)", addHeader), "/", strings.Repeat("a&", 9000)},
@@ -70,7 +74,8 @@ func TestCost_BoundsRequest(t *testing.T) {
 			r.URL.Path, r.URL.RawQuery = c.path, c.query
 			began := time.Now()
 			res := ask(t, p, fullConn(), r)
-			if took := time.Since(began); took > 3*time.Second { // it takes 10 ms on a machine that does nothing else, without -race
+			// it takes 10 ms on a machine that does nothing else, without -race
+			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("took %v", took)
 			}
 			if code := res.Header.Get(account.CodeHeader); res.StatusCode != 500 || code != string(account.CodePolicyCost) {
@@ -101,7 +106,8 @@ on_http_request:
 	for i := range 40 {
 		r.Header.Set(fmt.Sprintf("H-%d", i), strings.Repeat("x", 50))
 	}
-	r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36")
+	r.Header.Set("User-Agent",
+		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36")
 	if res := ask(t, p, fullConn(), r); res.StatusCode != 200 {
 		t.Errorf("status %d: %s", res.StatusCode, body(t, res))
 	}
@@ -118,7 +124,8 @@ func longRequest() *http.Request {
 // A request that is too costly is not let through with the rules that it has not paid for left out.
 func TestCost_SkipsNoRule(t *testing.T) {
 	t.Parallel()
-	for _, action := range []string{"{type: deny}", addHeader, "{type: forward-internal, config: {url: 'http://a.internal'}}"} {
+	for _, action := range []string{"{type: deny}", addHeader,
+		"{type: forward-internal, config: {url: 'http://a.internal'}}"} {
 		p := compile(t, onRequest(slowPattern, action))
 		called := false
 		w := httptest.NewRecorder()
@@ -127,7 +134,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 			t.Errorf("%s: status %d, forwarded %v", action, w.Code, called)
 		}
 	}
-	p := compile(t, onRequest("req.method == 'GET'", "{type: deny}")+strings.TrimPrefix(onRequest(slowPattern, addHeader), "on_http_request:\n"))
+	p := compile(t, onRequest("req.method == 'GET'", "{type: deny}")+strings.TrimPrefix(onRequest(slowPattern, addHeader),
+		"on_http_request:\n"))
 	if res := ask(t, p, fullConn(), longRequest()); res.StatusCode != 403 {
 		t.Errorf("a rule before the costly one: status %d", res.StatusCode)
 	}
@@ -137,7 +145,8 @@ func TestCost_SkipsNoRule(t *testing.T) {
 // suffice.
 func TestCost_CountsResponse(t *testing.T) {
 	t.Parallel()
-	const half = "size(req.url.path) + size(req.url.raw_path) > 0" // takes about 0.6 million steps with making the variables
+	// takes about 0.6 million steps with making the variables
+	const half = "size(req.url.path) + size(req.url.raw_path) > 0"
 	request := "on_http_request:\n- expressions: [\"" + half + "\"]\n  actions: [" + addHeader + "]\n"
 	response := "on_http_response:\n- expressions: [\"" + half + "\"]\n  actions: [" + addHeader + "]\n"
 	for doc, want := range map[string]int{request: 200, response: 200, request + response: 500} {
@@ -154,7 +163,8 @@ func TestCost_CountsResponse(t *testing.T) {
 
 func TestCost_DeniesConnection(t *testing.T) {
 	t.Parallel()
-	doc := "on_tcp_connect:\n- expressions: [\"conn.pod.name.matches('(.*a.*b.*c.*d.*e.*f){8}z')\"]\n  actions: [{type: forward-internal, config: {url: 'tcp://a.internal:1'}}]\n"
+	doc := "on_tcp_connect:\n- expressions: [\"conn.pod.name.matches('(.*a.*b.*c.*d.*e.*f){8}z')\"]\n  actions: [{type: " +
+		"forward-internal, config: {url: 'tcp://a.internal:1'}}]\n"
 	c := fullConn()
 	c.Pod.Name = strings.Repeat("abcdef", 2000)
 	if v := compile(t, doc, Options{Scheme: "tcp"}).Connect(t.Context(), c); !v.Deny || v.Rule != "on_tcp_connect[0]" {
@@ -167,7 +177,8 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	now := at
 	var rules []string
 	o := Options{Clock: func() time.Time { return now }, CostExceeded: func(rule string) { rules = append(rules, rule) }}
-	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader), "on_http_request:\n"), o)
+	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader),
+		"on_http_request:\n"), o)
 	for range 3 {
 		ask(t, p, fullConn(), longRequest())
 		ask(t, p, fullConn(), longRequest())
@@ -181,8 +192,9 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 func TestPattern_RereadsLongMatchesOnly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		"_": false, "/+": false, "/users/([0-9]+)": false, "a|b*": false, "(abc)+?": false, "x{2,5}y": false, "^https://a/.*": false,
-		".*z|a": true, "(a*b)*": true, "a*b": true, "^https?://[^/]+/(.*)$": true, "x{2,}y": true,
+		"_": false, "/+": false, "/users/([0-9]+)": false, "a|b*": false, "(abc)+?": false, "x{2,5}y": false,
+		"^https://a/.*": false,
+		".*z|a":         true, "(a*b)*": true, "a*b": true, "^https?://[^/]+/(.*)$": true, "x{2,}y": true,
 	} {
 		if p, err := compilePattern(text); err != nil || p.rereads != want {
 			t.Errorf("%s: %v, %v", text, p, err)
@@ -190,7 +202,8 @@ func TestPattern_RereadsLongMatchesOnly(t *testing.T) {
 	}
 }
 
-// Setting a document costs a bounded time, whatever patterns its aliases repeat: the rest of them is not compiled.
+// Setting a document costs a bounded time, whatever patterns its aliases repeat: the rest of them
+// is not compiled.
 func TestCost_BoundsPatternsOfDocument(t *testing.T) {
 	t.Parallel()
 	classes := strings.Repeat(`\pL`, 100)
@@ -198,8 +211,10 @@ func TestCost_BoundsPatternsOfDocument(t *testing.T) {
 		strings.Repeat("- actions: ["+strings.Repeat("*a, ", 15)+"*a]\n", 20)
 	for name, doc := range map[string]string{
 		"fixed": fmt.Sprintf(rewrite, ""),
-		"expressions": "on_http_request:\n- expressions: [&a \"req.url.path.matches('" + strings.ReplaceAll(classes, `\`, `\\\\`) +
-			"')\"]\n  actions: [{type: deny}]\n" + strings.Repeat("- expressions: [*a, *a, *a, *a]\n  actions: [{type: deny}]\n", 100),
+		"expressions": "on_http_request:\n- expressions: [&a \"req.url.path.matches('" + strings.ReplaceAll(classes, `\`,
+			`\\\\`) +
+			"')\"]\n  actions: [{type: deny}]\n" + strings.Repeat("- expressions: [*a, *a, *a, *a]\n  actions: [{type: deny}]\n",
+			100),
 	} {
 		_, problems := Check(doc, Options{})
 		if len(problems) != 1 || !strings.Contains(problems[0].Msg, "too much together") {

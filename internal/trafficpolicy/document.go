@@ -42,8 +42,9 @@ func (p phase) String() string {
 
 // former are names of phases and fields in older documents.
 var former = map[string]string{
-	"inbound": "its name is on_http_request (on_tcp_connect for a tcp endpoint)", "outbound": "its name is on_http_response",
-	"enabled": "a policy that is set is in force: leave the key out",
+	"inbound":  "its name is on_http_request (on_tcp_connect for a tcp endpoint)",
+	"outbound": "its name is on_http_response",
+	"enabled":  "a policy that is set is in force: leave the key out",
 }
 
 // compiler turns one document into a policy and collects what is wrong with it.
@@ -64,7 +65,8 @@ type compiler struct {
 }
 
 func (c *compiler) problem(n *yaml.Node, value, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: shorten(value), Msg: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: shorten(value),
+		Msg: fmt.Sprintf(format, args...)})
 }
 
 func shorten(s string) string {
@@ -77,12 +79,15 @@ func shorten(s string) string {
 
 func (c *compiler) document(text string) *Problem {
 	if len(text) > MaxBytes {
-		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text), MaxBytes)}
+		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text),
+			MaxBytes)}
 	}
 	text = fromJSON(text)
 	c.lines = lineBreak.Split(text, -1)
-	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) || !slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
-		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
+	if o := c.options; !slices.Contains([]string{"", "http", "https", "tcp"}, o.Scheme) ||
+		!slices.Contains([]string{"", "kubernetes", "internal", "public"}, o.Binding) {
+		return &Problem{Line: 1, Column: 1,
+			Msg: fmt.Sprintf("there is no traffic policy for an endpoint of scheme %q and binding %q", o.Scheme, o.Binding)}
 	}
 	root, problem := parse(text)
 	if problem != nil {
@@ -109,7 +114,8 @@ func (c *compiler) document(text string) *Problem {
 // lineBreak is what ends a line in YAML.
 var lineBreak = regexp.MustCompile("\r\n|[\n\r\u0085\u2028\u2029]")
 
-// fromJSON writes the escapes of JSON that YAML does not have in YAML's way: \/ and pairs of surrogates.
+// fromJSON writes the escapes of JSON that YAML does not have in YAML's way: \/ and pairs of
+// surrogates.
 func fromJSON(text string) string {
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") || !strings.Contains(text, `\`) || !json.Valid([]byte(text)) {
 		return text
@@ -127,7 +133,8 @@ func fromJSON(text string) string {
 	})
 }
 
-// jsonEscape matches every escape, so that a backslash after a backslash is not taken for the beginning of one.
+// jsonEscape matches every escape, so that a backslash after a backslash is not taken for the
+// beginning of one.
 var jsonEscape = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
@@ -158,19 +165,21 @@ func syntaxProblem(err error) *Problem {
 		line, _ = strconv.Atoi(m[1])
 		msg = msg[len(m[0]):]
 	}
-	if strings.HasPrefix(msg, "did not find expected") { // the parser's lines, unlike the scanner's, count from 0, and are those of a beginning
+	// the parser's lines, unlike the scanner's, count from 0, and are those of a beginning
+	if strings.HasPrefix(msg, "did not find expected") {
 		line++
 		msg += ", in the list or mapping that begins here"
 	}
 	return &Problem{Line: max(line, 1), Column: 1, Msg: "this is neither YAML nor JSON: " + msg}
 }
 
-// resolve copies a tree with its aliases followed, and bounds it: a few lines of YAML can stand for billions of nodes, or for a tree that
-// contains itself.
+// resolve copies a tree with its aliases followed, and bounds it: a few lines of YAML can stand for
+// billions of nodes, or for a tree that contains itself.
 func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
 	if c.nodes++; c.nodes > maxNodes || depth > maxDepth {
 		return nil, &Problem{Line: n.Line, Column: n.Column,
-			Msg: fmt.Sprintf("the document has more than %d values with its aliases followed, or goes deeper than %d levels", maxNodes, maxDepth)}
+			Msg: fmt.Sprintf("the document has more than %d values with its aliases followed, or goes deeper than %d levels",
+				maxNodes, maxDepth)}
 	}
 	if n.Kind == yaml.AliasNode {
 		return c.resolve(n.Alias, depth+1)
@@ -198,7 +207,8 @@ func (c *compiler) root(n *yaml.Node) {
 			continue
 		}
 		if c.options.Scheme == "tcp" && p != onTCPConnect {
-			c.problem(o.keys[p.String()], p.String(), "a tcp endpoint is never parsed as HTTP, so %s cannot run; use on_tcp_connect", p)
+			c.problem(o.keys[p.String()], p.String(),
+				"a tcp endpoint is never parsed as HTTP, so %s cannot run; use on_tcp_connect", p)
 			continue
 		}
 		c.phase = p
@@ -222,7 +232,8 @@ func (c *compiler) rules(n *yaml.Node) {
 	}
 }
 
-// describe fills in what others want to know of the document. Its own order is that of meaning: keys sorted, what is empty left out.
+// describe fills in what others want to know of the document. Its own order is that of meaning:
+// keys sorted, what is empty left out.
 func (c *compiler) describe(root *yaml.Node) {
 	p := c.policy
 	seen := map[string]bool{}
@@ -251,7 +262,8 @@ func (c *compiler) describe(root *yaml.Node) {
 	}
 }
 
-// canonical appends a tree in a form that is equal for equal meanings, and different for different ones.
+// canonical appends a tree in a form that is equal for equal meanings, and different for different
+// ones.
 func canonical(b []byte, n *yaml.Node) []byte {
 	switch n.Kind {
 	case yaml.MappingNode:

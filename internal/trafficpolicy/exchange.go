@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Target is where a connection or request goes on. The zero Target is the endpoint's own agent, pool or backend_id.
+// Target is where a connection or request goes on. The zero Target is the endpoint's own agent,
+// pool or backend_id.
 type Target struct {
 	InternalURL string // of an endpoint with the internal binding, in normal form
 	BackendID   string
@@ -27,7 +28,8 @@ type Verdict struct {
 	Rule   string // the name of the rule that denied or chose the target, else its place: on_tcp_connect[0]
 }
 
-// exchange is one run of one phase: of a connection, a request or a response. It is what expressions read and actions act on.
+// exchange is one run of one phase: of a connection, a request or a response. It is what
+// expressions read and actions act on.
 type exchange struct {
 	policy *Policy
 	conn   *Conn
@@ -119,7 +121,8 @@ func (x *exchange) refuse(status int, code account.Code, msg string) {
 	x.page(x.w, x.r, status, code, msg)
 }
 
-// broken ends the phase because an action that decides what happens cannot be carried out: nothing gets past it.
+// broken ends the phase because an action that decides what happens cannot be carried out: nothing
+// gets past it.
 func (x *exchange) broken() {
 	if x.exhausted() {
 		x.policy.tooCostly(x.rule)
@@ -129,10 +132,12 @@ func (x *exchange) broken() {
 		return
 	}
 	x.refuse(account.CodePolicyFailed.Status(), account.CodePolicyFailed,
-		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no value, or an unusable one.")
+		"The traffic policy of this endpoint could not be carried out for this request: an expression in it has no value, "+
+			"or an unusable one.")
 }
 
-// edit makes the request the exchange's own before it is changed: whoever gave it still sees it as it came.
+// edit makes the request the exchange's own before it is changed: whoever gave it still sees it as
+// it came.
 func (x *exchange) edit() *http.Request {
 	if !x.own {
 		r := x.r.WithContext(x.r.Context())
@@ -145,8 +150,8 @@ func (x *exchange) edit() *http.Request {
 	return x.r
 }
 
-// once keeps a value for the rest of the phase, or until the request is changed: an expression may read it many times.
-// It is made of so many bytes.
+// once keeps a value for the rest of the phase, or until the request is changed: an expression may
+// read it many times. It is made of so many bytes.
 func (x *exchange) once(key string, bytes int, get func() any) any {
 	if v, ok := x.cache[key]; ok {
 		return v
@@ -186,9 +191,12 @@ func (p *Policy) Connect(_ context.Context, c *Conn) Verdict {
 	return x.verdict
 }
 
-// ServeHTTP runs the rules of on_http_request for one request: it answers, or calls forward once with the request as changed. The writer that
-// forward gets runs the rules of on_http_response before the header of a response goes out.
-func (p *Policy) ServeHTTP(w http.ResponseWriter, r *http.Request, c *Conn, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
+// ServeHTTP runs the rules of on_http_request for one request: it answers, or calls forward once
+// with the request as changed. The writer that forward gets runs the rules of on_http_response
+// before the header of a response goes out.
+func (p *Policy) ServeHTTP(
+	w http.ResponseWriter, r *http.Request, c *Conn, forward func(w http.ResponseWriter, r *http.Request, t Target),
+) {
 	if len(p.rules[onHTTPRequest]) == 0 && len(p.rules[onHTTPResponse]) == 0 {
 		forward(w, r, Target{})
 		return

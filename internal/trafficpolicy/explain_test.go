@@ -59,7 +59,8 @@ func TestExplain_FindsTabs(t *testing.T) {
 			t.Errorf("%q: %v\nwant %s", doc, problems, want)
 		}
 	}
-	if _, problems := Check("{\n\t\"on_http_request\": [\n\t\t{\"actions\": [{\"type\": \"deny\"}]}\n\t]\n}\n", Options{}); len(problems) > 0 {
+	if _, problems := Check("{\n\t\"on_http_request\": [\n\t\t{\"actions\": [{\"type\": \"deny\"}]}\n\t]\n}\n",
+		Options{}); len(problems) > 0 {
 		t.Errorf("JSON with tabs: %v", problems)
 	}
 }

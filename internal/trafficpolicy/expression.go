@@ -16,7 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of expressions. Cost is estimated in CEL's units: about one for an operation and for ten bytes of text that are looked at.
+// Limits of expressions. Cost is estimated in CEL's units: about one for an operation and for ten
+// bytes of text that are looked at.
 const (
 	maxExpression   = 4096 // bytes
 	costLimit       = 100_000
@@ -31,7 +32,8 @@ type expression struct {
 	steps   int // of an evaluation, beside those that depend on the request
 }
 
-// holds evaluates a condition. ok is false when it has no value: it depends on something absent, or failed otherwise.
+// holds evaluates a condition. ok is false when it has no value: it depends on something absent, or
+// failed otherwise.
 func (e *expression) holds(x *exchange) (value, ok bool) {
 	out, err := e.eval(x)
 	if err != nil {
@@ -56,16 +58,19 @@ func (e *expression) eval(x *exchange) (ref.Val, error) {
 func (c *compiler) condition(n *yaml.Node) *expression {
 	e := c.expression(n, 0, n.Value)
 	if e != nil && e.result.String() != cel.BoolType.String() {
-		c.problem(n, n.Value, "the expression yields %s; it must yield a bool, such as conn.client_ip == '192.0.2.1'", e.result)
+		c.problem(n, n.Value, "the expression yields %s; it must yield a bool, such as conn.client_ip == '192.0.2.1'",
+			e.result)
 	}
 	return e
 }
 
-// expression compiles text, which begins at the character offset of n's value. nil means that it has mistakes, which are reported.
+// expression compiles text, which begins at the character offset of n's value. nil means that it
+// has mistakes, which are reported.
 func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression {
 	at := func(location, format string, position int, args ...any) {
 		line, column := c.place(n, offset+position)
-		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(location), Msg: fmt.Sprintf(format, args...)})
+		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(location),
+			Msg: fmt.Sprintf(format, args...)})
 	}
 	switch c.expressions++; {
 	case c.expressions > maxExpressions:
@@ -103,7 +108,8 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 	c.noteFindings(n, offset, text, ast.NativeRep())
 	estimate, err := env.EstimateCost(ast, usual)
 	if err != nil || estimate.Max > costLimit {
-		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max, costLimit)
+		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max,
+			costLimit)
 		return nil
 	}
 	if c.cost += estimate.Max; c.cost > documentCost {
@@ -121,7 +127,8 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 
 type location struct{ line, column int }
 
-// checkNesting looks at what is in each other before types are checked, which takes long where much is.
+// checkNesting looks at what is in each other before types are checked, which takes long where much
+// is.
 func checkNesting(a *cel.Ast) (location, error) {
 	for _, limit := range []struct {
 		kinds []celast.ExprKind
@@ -141,14 +148,16 @@ func checkNesting(a *cel.Ast) (location, error) {
 			}
 			if depth > limit.most {
 				start := a.NativeRep().SourceInfo().GetStartLocation(e.ID())
-				return location{start.Line(), start.Column()}, fmt.Errorf("%s are nested in each other more than %d times", limit.what, limit.most)
+				return location{start.Line(), start.Column()}, fmt.Errorf("%s are nested in each other more than %d times",
+					limit.what, limit.most)
 			}
 		}
 	}
 	return location{}, nil
 }
 
-// checkPatterns looks at the regular expressions: they have to be literals, so that their cost is known now.
+// checkPatterns looks at the regular expressions: they have to be literals, so that their cost is
+// known now.
 func checkPatterns(a *cel.Ast) (location, error) {
 	native := a.NativeRep()
 	var (
@@ -174,7 +183,8 @@ func checkPatterns(a *cel.Ast) (location, error) {
 	return where, err
 }
 
-// runeOffset turns CEL's line (from 1) and column (from 0) into a number of characters from the beginning.
+// runeOffset turns CEL's line (from 1) and column (from 0) into a number of characters from the
+// beginning.
 func runeOffset(text string, line, column int) int {
 	offset := 0
 	for ; line > 1; line-- {

@@ -36,7 +36,9 @@ func functions() []cel.EnvOption {
 			return types.DefaultTypeAdapter.NativeToValue(parts)
 		}),
 		member("join", []*cel.Type{texts, text}, text, func(a []ref.Val) ref.Val { return join(a[0], str(a[1])) }),
-		member("replace", []*cel.Type{text, text, text}, text, func(a []ref.Val) ref.Val { return replace(str(a[0]), str(a[1]), str(a[2])) }),
+		member("replace", []*cel.Type{text, text, text}, text, func(a []ref.Val) ref.Val {
+			return replace(str(a[0]), str(a[1]), str(a[2]))
+		}),
 		member("indexOf", []*cel.Type{text, text}, cel.IntType, func(a []ref.Val) ref.Val {
 			before, _, found := strings.Cut(str(a[0]), str(a[1]))
 			if !found {
@@ -50,7 +52,9 @@ func functions() []cel.EnvOption {
 		member("substring", []*cel.Type{text, cel.IntType, cel.IntType}, text, func(a []ref.Val) ref.Val {
 			return substring(str(a[0]), a[1].(types.Int), a[2].(types.Int))
 		}),
-		global("inCidrRange", []*cel.Type{text, text}, cel.BoolType, func(a []ref.Val) ref.Val { return inRange(str(a[0]), str(a[1])) }),
+		global("inCidrRange", []*cel.Type{text, text}, cel.BoolType, func(a []ref.Val) ref.Val {
+			return inRange(str(a[0]), str(a[1]))
+		}),
 		global("inCidrRange", []*cel.Type{text, texts}, cel.BoolType, inAnyRange),
 		global("inCidrRanges", []*cel.Type{text, texts}, cel.BoolType, inAnyRange),
 		global("rand.double", nil, cel.DoubleType, func([]ref.Val) ref.Val { return types.Double(rand.Float64()) }),
@@ -77,15 +81,19 @@ func overload(name string, args []*cel.Type) string {
 }
 
 func member(name string, args []*cel.Type, result *cel.Type, f func([]ref.Val) ref.Val) cel.EnvOption {
-	return cel.Function(name, cel.MemberOverload(overload(name, args), args, result, cel.FunctionBinding(func(a ...ref.Val) ref.Val { return f(a) })))
+	return cel.Function(name, cel.MemberOverload(overload(name, args), args, result,
+		cel.FunctionBinding(func(a ...ref.Val) ref.Val { return f(a) })))
 }
 
 func global(name string, args []*cel.Type, result *cel.Type, f func([]ref.Val) ref.Val) cel.EnvOption {
-	return cel.Function(name, cel.Overload(overload(name, args), args, result, cel.FunctionBinding(func(a ...ref.Val) ref.Val { return f(a) })))
+	return cel.Function(name, cel.Overload(overload(name, args), args, result,
+		cel.FunctionBinding(func(a ...ref.Val) ref.Val { return f(a) })))
 }
 
 func onText(name string, f func(string) string) cel.EnvOption {
-	return member(name, []*cel.Type{cel.StringType}, cel.StringType, func(a []ref.Val) ref.Val { return types.String(f(str(a[0]))) })
+	return member(name, []*cel.Type{cel.StringType}, cel.StringType, func(a []ref.Val) ref.Val {
+		return types.String(f(str(a[0])))
+	})
 }
 
 func join(list ref.Val, separator string) ref.Val {

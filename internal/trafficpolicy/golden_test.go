@@ -60,7 +60,8 @@ func report(text string) string {
 	}
 	if p != nil {
 		s := p.Summary()
-		fmt.Fprintf(&b, "phases %s\nrules %d\nactions %s\nbackends %s\ndigest %s\n", strings.Join(s.Phases, " "), s.Rules, strings.Join(s.Actions, " "),
+		fmt.Fprintf(&b, "phases %s\nrules %d\nactions %s\nbackends %s\ndigest %s\n", strings.Join(s.Phases, " "), s.Rules,
+			strings.Join(s.Actions, " "),
 			strings.Join(p.Facts().Backends, " "), p.Facts().Digest)
 	}
 	return b.String()

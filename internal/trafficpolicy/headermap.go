@@ -14,8 +14,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// headerMap shows headers to CEL as a map from lower-case names to lists of values. Names are looked up whatever their case, without a copy
-// of the headers. With a host it has that one, too, which net/http keeps elsewhere.
+// headerMap shows headers to CEL as a map from lower-case names to lists of values. Names are
+// looked up whatever their case, without a copy of the headers. With a host it has that one, too,
+// which net/http keeps elsewhere.
 type headerMap struct {
 	h    http.Header
 	host string

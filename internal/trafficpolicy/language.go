@@ -56,44 +56,53 @@ var languages = sync.OnceValue(func() (l environments) {
 	return l
 })
 
-// Bounds of nesting: CEL's type checker takes minutes for a hundred lists, maps or loops in each other.
+// Bounds of nesting: CEL's type checker takes minutes for a hundred lists, maps or loops in each
+// other.
 const (
 	maxNesting = 32 // levels of any kind; a chain of + counts, too
 	maxLoops   = 4  // exists, all, map, filter in each other
 	maxLists   = 8  // lists and maps in each other
 )
 
-// presence, before a variable's name, is the name of the variable that has(…) reads; nobody can write it in an expression.
+// presence, before a variable's name, is the name of the variable that has(…) reads; nobody can
+// write it in an expression.
 const presence = "@has:"
 
-// macros are has(), which also takes a variable or a group of them, and the accessors of headers, query parameters and cookies.
+// macros are has(), which also takes a variable or a group of them, and the accessors of headers,
+// query parameters and cookies.
 func macros() []cel.Macro {
 	all := []cel.Macro{cel.GlobalMacro("has", 1, expandHas)}
 	for _, a := range []struct{ suffix, variable string }{
 		{"ReqHeader", "req.headers"}, {"ResHeader", "res.headers"}, {"QueryParam", "req.url.query_params"},
 	} {
 		all = append(all,
-			cel.GlobalMacro("has"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-				return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
-			}),
-			cel.GlobalMacro("get"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-				return f.NewCall(operators.Conditional, f.NewCall(operators.In, args[0], f.NewIdent(a.variable)),
-					f.NewCall(operators.Index, f.NewIdent(a.variable), f.Copy(args[0])), f.NewList()), nil
-			}))
+			cel.GlobalMacro("has"+a.suffix, 1,
+				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+					return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
+				}),
+			cel.GlobalMacro("get"+a.suffix, 1,
+				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+					return f.NewCall(operators.Conditional, f.NewCall(operators.In, args[0], f.NewIdent(a.variable)),
+						f.NewCall(operators.Index, f.NewIdent(a.variable), f.Copy(args[0])), f.NewList()), nil
+				}))
 	}
 	for _, a := range []struct{ suffix, variable string }{{"ReqCookie", "req.cookies"}, {"ResCookie", "res.cookies"}} {
 		all = append(all,
-			cel.GlobalMacro("has"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-				return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
-			}),
-			cel.GlobalMacro("get"+a.suffix, 1, func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
-				return f.NewCall(operators.Index, f.NewCall(operators.Index, f.NewIdent(a.variable), args[0]), f.NewLiteral(types.Int(0))), nil
-			}))
+			cel.GlobalMacro("has"+a.suffix, 1,
+				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+					return f.NewCall(operators.In, args[0], f.NewIdent(a.variable)), nil
+				}),
+			cel.GlobalMacro("get"+a.suffix, 1,
+				func(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
+					return f.NewCall(operators.Index, f.NewCall(operators.Index, f.NewIdent(a.variable), args[0]),
+						f.NewLiteral(types.Int(0))), nil
+				}))
 	}
 	return all
 }
 
-// expandHas makes has(conn.pod.name) and has(conn.pod) look at what is known; anything else is CEL's own has().
+// expandHas makes has(conn.pod.name) and has(conn.pod) look at what is known; anything else is
+// CEL's own has().
 func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celast.Expr, *cel.Error) {
 	if args[0].Kind() != celast.SelectKind {
 		return nil, f.NewError(args[0].ID(), "has() takes a variable, such as has(conn.pod.name), or a key of a map")
@@ -142,5 +151,6 @@ func (s sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []c
 	case !strings.HasPrefix(overload, ours):
 		return nil
 	}
-	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: uint64(len(args)+2) * (1 + s.text/10 + s.list)}}
+	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1,
+		Max: uint64(len(args)+2) * (1 + s.text/10 + s.list)}}
 }

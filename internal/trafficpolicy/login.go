@@ -22,10 +22,12 @@ const (
 	LoginSAML  LoginKind = "saml"
 )
 
-// LoginConfig is the config of a login action, checked as far as can be without asking anybody. It holds secrets: it is never logged.
+// LoginConfig is the config of a login action, checked as far as can be without asking anybody. It
+// holds secrets: it is never logged.
 type LoginConfig struct {
-	Kind               LoginKind
-	AuthID             string // tells the login actions of one host apart, in cookies and paths: 1-64 of a-z, 0-9, "-" and "_"
+	Kind LoginKind
+	// tells the login actions of one host apart, in cookies and paths: 1-64 of a-z, 0-9, "-" and "_"
+	AuthID             string
 	MaxSession         time.Duration
 	IdleSession        time.Duration // 0 = none
 	AllowCORSPreflight bool          // OPTIONS requests of CORS pass without a login
@@ -75,8 +77,11 @@ type LoginResult struct {
 	Provider account.IdentityProvider
 }
 
-// Logins carries login actions out: it answers a request itself (a redirect, a page, one of the action's own paths), or calls next once, with the
-// request, a copy, whose context ends with the session, without the action's cookies, and with a writer through which nothing goes out any more then.
+// Logins carries login actions out: it answers a request itself (a redirect, a page, one of the
+// action's own paths), or calls next once, with the request, a copy, whose context ends with the
+// session, without the action's cookies, and with a writer through which nothing goes out any more
+// then.
 type Logins interface {
-	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest, next func(w http.ResponseWriter, r *http.Request, found LoginResult))
+	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest,
+		next func(w http.ResponseWriter, r *http.Request, found LoginResult))
 }

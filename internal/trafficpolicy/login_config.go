@@ -25,7 +25,8 @@ const (
 // oauthProviders are those of oauth, and for the best known others the way to them.
 var oauthProviders = map[string]string{
 	"github": "", "gitlab": "", "google": "", "microsoft": "",
-	"amazon": useOIDC, "facebook": useOIDC, "linkedin": useOIDC, "twitch": useOIDC, "okta": useOIDC, "auth0": useOIDC, "keycloak": useOIDC, "apple": useOIDC,
+	"amazon": useOIDC, "facebook": useOIDC, "linkedin": useOIDC, "twitch": useOIDC, "okta": useOIDC, "auth0": useOIDC,
+	"keycloak": useOIDC, "apple": useOIDC,
 }
 
 const useOIDC = "the action openid-connect takes any provider that speaks OpenID Connect, by its issuer_url"
@@ -35,12 +36,14 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 		if l.Provider = c.str("provider", ""); !c.has("provider") {
 			c.missing("provider", "github, gitlab, google or microsoft; for any other there is the action openid-connect")
 		} else if hint, known := oauthProviders[l.Provider]; !known || hint != "" {
-			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft, not %q; %s", shorten(l.Provider), useOIDC)
+			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft, not %q; %s",
+				shorten(l.Provider), useOIDC)
 		}
 		l.IssuerURL = c.providerURL("provider_url")
 	} else {
 		if l.IssuerURL = c.providerURL("issuer_url"); !c.has("issuer_url") {
-			c.missing("issuer_url", "the provider's URL, such as https://login.example.com; its /.well-known/openid-configuration says the rest")
+			c.missing("issuer_url",
+				"the provider's URL, such as https://login.example.com; its /.well-known/openid-configuration says the rest")
 		}
 	}
 	l.ClientID, l.ClientSecret = c.secret("client_id"), c.secret("client_secret")
@@ -52,7 +55,9 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 		}
 	}
 	for _, item := range c.items("scopes", maxScopes) {
-		if item.Value == "" || strings.ContainsFunc(item.Value, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
+		if item.Value == "" || strings.ContainsFunc(item.Value, func(r rune) bool {
+			return r <= ' ' || r > '~' || r == '"' || r == '\\'
+		}) {
 			c.c.problem(item, item.Value, "a scope is one word of printable ASCII")
 		}
 		l.Scopes = append(l.Scopes, item.Value)
@@ -62,7 +67,8 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 
 // ownParams are the parameters of a request to a provider that are not a policy's to set.
 var ownParams = []string{
-	"client_id", "client_secret", "code_challenge", "code_challenge_method", "nonce", "redirect_uri", "request", "request_uri", "response_mode", "response_type", "scope", "state",
+	"client_id", "client_secret", "code_challenge", "code_challenge_method", "nonce", "redirect_uri", "request",
+	"request_uri", "response_mode", "response_type", "scope", "state",
 }
 
 func (l *LoginConfig) provisionParams(c *config) {
@@ -102,15 +108,18 @@ func (l *LoginConfig) provisionSAML(c *config) {
 	case !inline && !from:
 		c.missing("idp_metadata_url", "the URL of the provider's metadata; or idp_metadata, the metadata itself")
 	case inline && !strings.Contains(l.IdPMetadata, "EntityDescriptor"):
-		c.c.problem(c.values["idp_metadata"], "", "idp_metadata is the XML document that the provider offers for download: an EntityDescriptor")
+		c.c.problem(c.values["idp_metadata"], "",
+			"idp_metadata is the XML document that the provider offers for download: an EntityDescriptor")
 	}
 	l.ForceAuthn, l.AllowIdPInitiated = c.flag("force_authn", false), c.flag("allow_idp_initiated", false)
 	for _, item := range c.items("authorized_groups", maxLoginGroups) {
 		l.AuthorizedGroups = append(l.AuthorizedGroups, item.Value)
 	}
 	const nameIDs = "urn:oasis:names:tc:SAML:"
-	if l.NameIDFormat = c.str("nameid_format", nameIDs+"2.0:nameid-format:persistent"); !strings.HasPrefix(l.NameIDFormat, nameIDs) || len(l.NameIDFormat) > 128 {
-		c.c.problem(c.values["nameid_format"], l.NameIDFormat, "nameid_format is a URN such as %s2.0:nameid-format:persistent", nameIDs)
+	if l.NameIDFormat = c.str("nameid_format", nameIDs+"2.0:nameid-format:persistent"); !strings.HasPrefix(l.NameIDFormat,
+		nameIDs) || len(l.NameIDFormat) > 128 {
+		c.c.problem(c.values["nameid_format"], l.NameIDFormat,
+			"nameid_format is a URN such as %s2.0:nameid-format:persistent", nameIDs)
 	}
 }
 
@@ -119,11 +128,13 @@ func (c *config) secret(key string) string {
 	text := c.str(key, "")
 	switch {
 	case text == "" && (!c.has(key) || c.values[key].Value == ""):
-		c.missing(key, "what the provider gave when the application was registered there; there is no application of the service's own")
+		c.missing(key,
+			"what the provider gave when the application was registered there; there is no application of the service's own")
 	case len(text) > maxLoginText:
 		c.c.problem(c.values[key], "", "%s has at most %d bytes", key, maxLoginText)
 	case strings.TrimSpace(text) != text:
-		c.c.problem(c.values[key], "", "%s begins or ends with white space: remove it; a text that begins with | ends with a line break in YAML", key)
+		c.c.problem(c.values[key], "",
+			"%s begins or ends with white space: remove it; a text that begins with | ends with a line break in YAML", key)
 	case strings.Contains(text, "${"):
 		c.c.problem(c.values[key], "", "expressions in %s are not offered by this version", key)
 	}
@@ -145,7 +156,8 @@ func (c *config) providerURL(key string) string {
 // wellKnown is where a provider's description is, below its issuer.
 const wellKnown = "/.well-known/openid-configuration"
 
-// checkProviderURL checks what can be without asking anybody. Where the service really connects to is judged when it does.
+// checkProviderURL checks what can be without asking anybody. Where the service really connects to
+// is judged when it does.
 func checkProviderURL(key, text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -188,7 +200,9 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 		err = fmt.Errorf("not a duration")
 	}
 	if err != nil || d > account.LongestSession || d < time.Second && (d != 0 || !none) {
-		c.c.problem(n, scalar(n), "%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key, account.LongestSession.Hours())
+		c.c.problem(n, scalar(n),
+			"%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key,
+			account.LongestSession.Hours())
 		return def
 	}
 	return d

@@ -20,8 +20,8 @@ const (
 	maxProgram = 2000 // instructions
 )
 
-// patternCost is what compiling a byte of a pattern costs when the document is set, in units of the document's
-// cost: a class such as \pL takes long.
+// patternCost is what compiling a byte of a pattern costs when the document is set, in units of the
+// document's cost: a class such as \pL takes long.
 const patternCost = 25
 
 // compileSteps is what compiling a byte of a pattern costs that a request makes.

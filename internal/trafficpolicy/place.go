@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// place finds the character of a scalar's value in the document. Where that cannot be told, it is where the scalar begins.
+// place finds the character of a scalar's value in the document. Where that cannot be told, it is
+// where the scalar begins.
 func (c *compiler) place(n *yaml.Node, offset int) (line, column int) {
 	if n.Line < 1 || n.Line > len(c.lines) {
 		return max(n.Line, 1), max(n.Column, 1)

@@ -28,23 +28,24 @@ type Options struct {
 	Scheme  string           // the endpoint's: tcp, http or https; "" is http
 	Binding string           // kubernetes, internal or public; "" is not known
 	Clock   func() time.Time // nil is time.Now
-	// Stored tells that the document is in force: mistakes that an earlier version accepted, and that do no
-	// harm, are not looked for.
+	// Stored tells that the document is in force: mistakes that an earlier version accepted, and that
+	// do no harm, are not looked for.
 	Stored bool
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
-	// CostExceeded is told of a rule at which a request used up the work that the policy may take, at most once
-	// a minute. It may be nil.
+	// CostExceeded is told of a rule at which a request used up the work that the policy may take, at
+	// most once a minute. It may be nil.
 	CostExceeded func(rule string)
-	// Logins carry login actions out; nil where the policy is only checked: nothing would get past one.
+	// Logins carry login actions out; nil where the policy is only checked: nothing would get past
+	// one.
 	Logins Logins
-	// CheckLogin says what is wrong with the config of a login action, where that takes knowing the provider's protocol: an *account.Error that
-	// names fields. nil where nobody knows.
+	// CheckLogin says what is wrong with the config of a login action, where that takes knowing the
+	// provider's protocol: an *account.Error that names fields. nil where nobody knows.
 	CheckLogin func(*LoginConfig) error
 }
 
-// Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits live in it, so whoever uses it keeps one per
-// endpoint and text.
+// Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits
+// live in it, so whoever uses it keeps one per endpoint and text.
 type Policy struct {
 	rules   [phases][]rule
 	facts   account.PolicyFacts
@@ -64,8 +65,8 @@ type Summary struct {
 	Actions []string // types, sorted, without repetitions
 }
 
-// Problem is one mistake in a document. Line and Column count from 1, in characters. Value is the text at fault where there is one; it is
-// never a secret.
+// Problem is one mistake in a document. Line and Column count from 1, in characters. Value is the
+// text at fault where there is one; it is never a secret.
 type Problem struct {
 	Line, Column int
 	Value, Msg   string
@@ -76,8 +77,9 @@ func (p Problem) String() string {
 	return fmt.Sprintf("line %d, column %d: %s", p.Line, p.Column, p.Msg)
 }
 
-// Compile parses, type-checks and provisions a document in YAML or JSON. Errors are *account.Error CodeInvalid with one field error for every
-// mistake: the field is "traffic_policy", the rule begins with line and column. A text without rules is a policy that does nothing.
+// Compile parses, type-checks and provisions a document in YAML or JSON. Errors are *account.Error
+// CodeInvalid with one field error for every mistake: the field is "traffic_policy", the rule
+// begins with line and column. A text without rules is a policy that does nothing.
 func Compile(text string, o Options) (*Policy, error) {
 	p, problems := Check(text, o)
 	if len(problems) == 0 {
@@ -107,7 +109,8 @@ func FactsOf(text, scheme, binding string) (account.PolicyFacts, error) {
 
 var _ account.PolicyChecker = FactsOf
 
-// Check is Compile for those who show mistakes in their own form: it returns them in the order of the document.
+// Check is Compile for those who show mistakes in their own form: it returns them in the order of
+// the document.
 func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -126,7 +129,8 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	return c.policy, nil
 }
 
-// inOrder sorts mistakes by place. The same one at the same place, which an alias repeats, is said once.
+// inOrder sorts mistakes by place. The same one at the same place, which an alias repeats, is said
+// once.
 func inOrder(all []Problem) []Problem {
 	slices.SortStableFunc(all, func(a, b Problem) int {
 		if a.Line != b.Line {
@@ -142,8 +146,8 @@ func inOrder(all []Problem) []Problem {
 	return all
 }
 
-// Facts returns what the store keeps of the policy. The digest depends on what the document means: not on comments, order of keys, quotes or
-// the choice of YAML or JSON.
+// Facts returns what the store keeps of the policy. The digest depends on what the document means:
+// not on comments, order of keys, quotes or the choice of YAML or JSON.
 func (p *Policy) Facts() account.PolicyFacts {
 	return account.PolicyFacts{Digest: p.facts.Digest, Backends: slices.Clone(p.facts.Backends)}
 }

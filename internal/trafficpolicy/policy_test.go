@@ -37,13 +37,16 @@ func compile(t *testing.T, text string, o ...Options) *Policy {
 func fullConn() *Conn {
 	return &Conn{
 		ClientIP: netip.MustParseAddr("192.0.2.7"), ClientPort: 4711, OperatorID: "op-1", Cluster: "prod",
-		Pod:      &Pod{Namespace: "shop", Name: "cart-1", ServiceAccount: "cart", Annotations: map[string]string{"team": "a"}},
-		Endpoint: &account.Endpoint{ID: "ep-1", URL: "http://api.shop", Scheme: "http", HostPort: "api.shop:80", Host: "api.shop", Port: 80},
-		TLS:      true, ServerName: "api.example.com", Started: at.Add(-time.Minute),
+		Pod: &Pod{Namespace: "shop", Name: "cart-1", ServiceAccount: "cart",
+			Annotations: map[string]string{"team": "a"}},
+		Endpoint: &account.Endpoint{ID: "ep-1", URL: "http://api.shop", Scheme: "http", HostPort: "api.shop:80",
+			Host: "api.shop", Port: 80},
+		TLS: true, ServerName: "api.example.com", Started: at.Add(-time.Minute),
 	}
 }
 
-// ask sends one request through the policy. The upstream answers 200 with what it got, unless upstream is given.
+// ask sends one request through the policy. The upstream answers 200 with what it got, unless
+// upstream is given.
 func ask(t *testing.T, p *Policy, c *Conn, r *http.Request, upstream ...http.HandlerFunc) *http.Response {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -89,7 +92,8 @@ func onRequest(expression, action string) string {
 	return doc + "actions:\n  - " + action + "\n"
 }
 
-// loginOf is a rule with the login action that finds out what the variable is about; "" for a variable of something else.
+// loginOf is a rule with the login action that finds out what the variable is about; "" for a
+// variable of something else.
 func loginOf(variable string) string {
 	config := ", client_id: a, client_secret: b}}\n"
 	switch rest := strings.TrimPrefix(strings.TrimPrefix(variable, "actions."), "ngrok."); {
@@ -103,40 +107,54 @@ func loginOf(variable string) string {
 	return ""
 }
 
-// Every variable has the value it should have when it is known, and is not there at all when it is not.
+// Every variable has the value it should have when it is known, and is not there at all when it is
+// not.
 func TestVariablesAreReallyAbsent(t *testing.T) {
 	t.Parallel()
 	known := map[string]string{
 		"conn.client_ip": "192.0.2.7", "conn.client_port": "4711", "conn.operator.id": "op-1", "conn.cluster": "prod",
-		"conn.pod.namespace": "shop", "conn.pod.name": "cart-1", "conn.pod.service_account": "cart", "conn.pod.annotations['team']": "a",
-		"conn.k8s.pod.metadata.namespace": "shop", "conn.k8s.pod.metadata.name": "cart-1", "conn.k8s.pod.metadata.annotations.team": "a",
-		"conn.server_name": "api.example.com", "conn.tls.sni": "api.example.com", "conn.ts.start": "2026-11-20T11:59:00Z",
-		"conn.geo.city": "San Francisco", "conn.geo.country": "United States", "conn.geo.country_code": "US", "conn.geo.latitude": "37.77", "conn.geo.longitude": "-122.42",
+		"conn.pod.namespace": "shop", "conn.pod.name": "cart-1", "conn.pod.service_account": "cart",
+		"conn.pod.annotations['team']":    "a",
+		"conn.k8s.pod.metadata.namespace": "shop", "conn.k8s.pod.metadata.name": "cart-1",
+		"conn.k8s.pod.metadata.annotations.team": "a",
+		"conn.server_name":                       "api.example.com", "conn.tls.sni": "api.example.com",
+		"conn.ts.start": "2026-11-20T11:59:00Z",
+		"conn.geo.city": "San Francisco", "conn.geo.country": "United States", "conn.geo.country_code": "US",
+		"conn.geo.latitude": "37.77", "conn.geo.longitude": "-122.42",
 		"conn.geo.radius": "5", "conn.geo.subdivision": "California",
 		"endpoint.id": "ep-1", "endpoint.url": "http://api.shop", "endpoint.protocol": "http", "endpoint.addr": "api.shop:80",
 		"endpoint.host": "api.shop", "endpoint.port": "80", "time.now": "2026-11-20T12:00:00Z",
 		"req.method": "POST", "req.host": "API.shop:8080", "req.path": "/a/b", "req.url": "https://api.shop:8080/a/b?q=1&q=2",
-		"req.url.raw": "https://API.shop:8080/a/./%62?q=1&q=2", "req.url.scheme": "https", "req.url.authority": "API.shop:8080",
-		"req.url.host": "API.shop", "req.url.port": "8080", "req.url.path": "/a/b", "req.url.raw_path": "/a/./%62", "req.url.uri": "/a/./%62?q=1&q=2",
-		"req.url.query": "q=1&q=2", "req.url.query_params['q'][1]": "2", "req.query_params.q[0]": "1", "req.headers['x-a'][0]": "1", "req.headers['X-A'][0]": "1",
-		"req.headers['host'][0]": "API.shop:8080", "req.cookies['s'][0].value": "v", "req.user_agent": "curl", "req.version": "HTTP/1.1", "req.content_length": "2",
-		"actions.restrict_ips.action": "", "actions.basic_auth.credentials.presented": "", "actions.basic_auth.credentials.username": "",
-		"actions.basic_auth.credentials.authorized": "", "actions.rate_limit.limited": "", "actions.ngrok.restrict_ips.action": "",
+		"req.url.raw": "https://API.shop:8080/a/./%62?q=1&q=2", "req.url.scheme": "https",
+		"req.url.authority": "API.shop:8080",
+		"req.url.host":      "API.shop", "req.url.port": "8080", "req.url.path": "/a/b", "req.url.raw_path": "/a/./%62",
+		"req.url.uri":   "/a/./%62?q=1&q=2",
+		"req.url.query": "q=1&q=2", "req.url.query_params['q'][1]": "2", "req.query_params.q[0]": "1",
+		"req.headers['x-a'][0]": "1", "req.headers['X-A'][0]": "1",
+		"req.headers['host'][0]": "API.shop:8080", "req.cookies['s'][0].value": "v", "req.user_agent": "curl",
+		"req.version": "HTTP/1.1", "req.content_length": "2",
+		"actions.restrict_ips.action": "", "actions.basic_auth.credentials.presented": "",
+		"actions.basic_auth.credentials.username":   "",
+		"actions.basic_auth.credentials.authorized": "", "actions.rate_limit.limited": "",
+		"actions.ngrok.restrict_ips.action":              "",
 		"actions.ngrok.basic_auth.credentials.presented": "", "actions.ngrok.basic_auth.credentials.username": "",
 		"actions.ngrok.basic_auth.credentials.authorized": "", "actions.ngrok.rate_limit.limited": "",
-		"req.ts.header_received": "2026-11-20T12:00:00Z", "req.content_type": "text/plain", "req.content_type.raw": "text/plain; charset=utf-8",
+		"req.ts.header_received": "2026-11-20T12:00:00Z", "req.content_type": "text/plain",
+		"req.content_type.raw":                   "text/plain; charset=utf-8",
 		"req.content_type.parameters['charset']": "utf-8", "req.content_encoding[0]": "gzip",
 	}
 	for _, family := range []string{"oauth", "oidc", "saml", "ngrok.oauth", "ngrok.oidc", "ngrok.saml"} {
 		for _, finding := range []string{
-			"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "identity.groups[0]", "identity.attributes['a'][0]", "error.code", "session_timed_out",
+			"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "identity.groups[0]",
+			"identity.attributes['a'][0]", "error.code", "session_timed_out",
 		} {
 			known["actions."+family+"."+finding] = ""
 		}
 	}
 	full := httptest.NewRequest("POST", "/a/./%62?q=1&q=2", strings.NewReader("{}"))
 	full.Host = "API.shop:8080"
-	full.Header = http.Header{"X-A": {"1"}, "Cookie": {"s=v"}, "User-Agent": {"curl"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Encoding": {"gzip"}}
+	full.Header = http.Header{"X-A": {"1"}, "Cookie": {"s=v"}, "User-Agent": {"curl"},
+		"Content-Type": {"text/plain; charset=utf-8"}, "Content-Encoding": {"gzip"}}
 	bare := httptest.NewRequest("GET", "/", nil)
 	bare.Host, bare.ContentLength = "a.b", -1
 	alwaysThere := []string{"time.now", "req.method", "req.host", "req.path", "req.version", "req.ts.header_received"}
@@ -153,7 +171,8 @@ func TestVariablesAreReallyAbsent(t *testing.T) {
 			t.Errorf("%s = %q, want %q", name, got, want)
 		}
 		res = ask(t, p, &Conn{}, bare)
-		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") && !strings.Contains(name, "[") && name != "req.url.port"
+		there := slices.Contains(alwaysThere, name) || strings.HasPrefix(name, "req.url") && !strings.Contains(name, "[") &&
+			name != "req.url.port"
 		if there != (res.StatusCode == 200) && name != "req.headers['host'][0]" {
 			t.Errorf("%s: status %d for a connection of which nothing is known", name, res.StatusCode)
 		}
@@ -180,25 +199,29 @@ func TestAbsenceProtects(t *testing.T) {
 		expressions, action string
 		status              int
 	}{
-		"deny applies":                           {unknown, "{type: deny}", 403},
-		"deny applies to the negation, too":      {"!(" + unknown + ")", "{type: deny}", 403},
-		"restrict-ips applies":                   {unknown, "{type: restrict-ips, config: {allow: [10.0.0.0/8]}}", 403},
-		"restrict-ips applies and admits":        {unknown, "{type: restrict-ips, config: {allow: [192.0.2.0/24]}}", 200},
-		"a login applies":                        {unknown, "{type: basic-auth, config: {credentials: ['u:password']}}", 401},
-		"an answer is skipped":                   {unknown, "{type: custom-response, config: {status_code: 418}}", 200},
-		"a redirect is skipped":                  {unknown, "{type: redirect, config: {to: 'http://x/'}}", 200},
-		"a limit is skipped":                     {unknown, "{type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [conn.client_ip]}}", 200},
-		"false decides":                          {unknown + " && req.method == 'POST'", "{type: deny}", 200},
-		"true decides":                           {unknown + " || req.method == 'GET'", "{type: custom-response, config: {status_code: 418}}", 418},
-		"has() asks without failing":             {"has(conn.pod)", "{type: deny}", 200},
-		"has() of a member":                      {"!has(conn.pod.namespace)", "{type: deny}", 403},
-		"a missing header is absent":             {"req.headers['x-none'][0] == 'a'", "{type: deny}", 403},
-		"getReqHeader is empty instead":          {"getReqHeader('x-none') == ['a']", "{type: deny}", 200},
-		"an index out of range fails":            {"getReqHeader('x-none')[0] == 'a'", "{type: deny}", 403},
-		"an expression that divides by 0 fails":  {"1 / (size(req.url.query)) == 1", "{type: deny}", 403},
-		"geography is unknown":                   {"conn.geo.country_code == 'DE'", "{type: deny}", 403},
-		"an over-expensive one ends the request": {"req.headers.exists(a, req.headers.exists(b, a == 'z' || b == 'z'))", "{type: deny}", 500},
-		"the last action of a rule still guards": {unknown, "{type: custom-response, config: {status_code: 418}}\n  - {type: deny}", 403},
+		"deny applies":                      {unknown, "{type: deny}", 403},
+		"deny applies to the negation, too": {"!(" + unknown + ")", "{type: deny}", 403},
+		"restrict-ips applies":              {unknown, "{type: restrict-ips, config: {allow: [10.0.0.0/8]}}", 403},
+		"restrict-ips applies and admits":   {unknown, "{type: restrict-ips, config: {allow: [192.0.2.0/24]}}", 200},
+		"a login applies":                   {unknown, "{type: basic-auth, config: {credentials: ['u:password']}}", 401},
+		"an answer is skipped":              {unknown, "{type: custom-response, config: {status_code: 418}}", 200},
+		"a redirect is skipped":             {unknown, "{type: redirect, config: {to: 'http://x/'}}", 200},
+		"a limit is skipped": {unknown,
+			"{type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [conn.client_ip]}}", 200},
+		"false decides": {unknown + " && req.method == 'POST'", "{type: deny}", 200},
+		"true decides": {unknown + " || req.method == 'GET'",
+			"{type: custom-response, config: {status_code: 418}}", 418},
+		"has() asks without failing":            {"has(conn.pod)", "{type: deny}", 200},
+		"has() of a member":                     {"!has(conn.pod.namespace)", "{type: deny}", 403},
+		"a missing header is absent":            {"req.headers['x-none'][0] == 'a'", "{type: deny}", 403},
+		"getReqHeader is empty instead":         {"getReqHeader('x-none') == ['a']", "{type: deny}", 200},
+		"an index out of range fails":           {"getReqHeader('x-none')[0] == 'a'", "{type: deny}", 403},
+		"an expression that divides by 0 fails": {"1 / (size(req.url.query)) == 1", "{type: deny}", 403},
+		"geography is unknown":                  {"conn.geo.country_code == 'DE'", "{type: deny}", 403},
+		"an over-expensive one ends the request": {"req.headers.exists(a, req.headers.exists(b, a == 'z' || b == 'z'))",
+			"{type: deny}", 500},
+		"the last action of a rule still guards": {unknown,
+			"{type: custom-response, config: {status_code: 418}}\n  - {type: deny}", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +238,8 @@ func TestAbsenceProtects(t *testing.T) {
 		})
 	}
 	// Several expressions are one with && between them.
-	p := compile(t, "on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: deny}]\n")
+	p := compile(t,
+		"on_http_request:\n- expressions: [\"conn.pod.name == 'a'\", \"req.method == 'POST'\"]\n  actions: [{type: deny}]\n")
 	if res := ask(t, p, &Conn{}, httptest.NewRequest("GET", "/", nil)); res.StatusCode != 200 {
 		t.Errorf("a rule that cannot match denied: %d", res.StatusCode)
 	}
@@ -268,19 +292,22 @@ on_tcp_connect:
 
 func TestErrorsAreFieldErrorsOfTheAPI(t *testing.T) {
 	t.Parallel()
-	_, err := Compile("on_http_request:\n- actions: [{type: nope}, {type: deny, config: {x: 1}}]\n  color: red\n", Options{})
+	_, err := Compile("on_http_request:\n- actions: [{type: nope}, {type: deny, config: {x: 1}}]\n  color: red\n",
+		Options{})
 	var e *account.Error
 	if !errors.As(err, &e) || e.Code != account.CodeInvalid || len(e.Fields) != 3 {
 		t.Fatalf("got %v", err)
 	}
-	for i, want := range []string{"line 2, column 20: there is no action \"nope\"", "line 2, column 49: the config of deny has no key \"x\"", "line 3, column 3: a rule has no key \"color\""} {
+	for i, want := range []string{"line 2, column 20: there is no action \"nope\"",
+		"line 2, column 49: the config of deny has no key \"x\"", "line 3, column 3: a rule has no key \"color\""} {
 		if f := e.Fields[i]; f.Field != "traffic_policy" || !strings.HasPrefix(f.Rule, want) {
 			t.Errorf("field error %+v, want %q", f, want)
 		}
 	}
 }
 
-// What would take CEL minutes to check, or a request seconds to evaluate, is refused before it is looked at closely.
+// What would take CEL minutes to check, or a request seconds to evaluate, is refused before it is
+// looked at closely.
 func TestBombsAreRefused(t *testing.T) {
 	t.Parallel()
 	nest := func(open, end string, n int) string { return strings.Repeat(open, n) + "true" + strings.Repeat(end, n) }
@@ -295,22 +322,34 @@ func TestBombsAreRefused(t *testing.T) {
 		"repetitions": {"req.host.matches('((x{30}){30}){1,1}y{999}')", "the regular expression is"},
 		"length":      {"req.host == '" + strings.Repeat("x", maxExpression) + "'", "at most 4096 bytes"},
 	} {
-		if _, problems := Check(onRequest(c.expression, "{type: deny}"), Options{}); len(problems) != 1 || !strings.Contains(problems[0].Msg, c.want) {
+		if _, problems := Check(onRequest(c.expression, "{type: deny}"), Options{}); len(problems) != 1 ||
+			!strings.Contains(problems[0].Msg, c.want) {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
 	// Texts cannot grow without bound when they are made, either.
 	grow := "req.host" + strings.Repeat(".replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')", 20) + " == 'x'"
-	if res := ask(t, compile(t, onRequest(grow, "{type: deny}")), &Conn{}, httptest.NewRequest("GET", "http://a/", nil)); res.StatusCode != 403 {
+	if res := ask(t, compile(t, onRequest(grow, "{type: deny}")), &Conn{},
+		httptest.NewRequest("GET", "http://a/", nil)); res.StatusCode != 403 {
 		t.Errorf("an expression that makes terabytes: status %d", res.StatusCode)
 	}
 	one := "- expressions: [\"req.host == 'a'\"]\n  actions: [{type: deny}]\n"
 	for name, c := range map[string]struct{ text, want string }{
-		"rules":  {"on_http_request:\n" + strings.Repeat(one, maxRules+1), "at most 128 rules"},
-		"cost":   {"on_http_request:\n" + strings.Repeat("- expressions: [\"req.headers.all(a, req.headers.exists(b, b == 'x'))\"]\n  actions: [{type: deny}]\n", 120), "together"},
-		"limits": {onRequest("", strings.TrimPrefix(strings.Repeat("\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}", 16), "\n  - ")) + "- actions:\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}\n", "at most 16 rate limits"},
-		"texts":  {onRequest("", "{type: custom-response, config: {body: \""+strings.Repeat("${1}", maxExpressions+1)+"\"}}"), "at most 512 expressions"},
-		"size":   {strings.Repeat("#", MaxBytes+1), "at most 65536"},
+		"rules": {"on_http_request:\n" + strings.Repeat(one, maxRules+1), "at most 128 rules"},
+		"cost": {"on_http_request:\n" +
+			strings.Repeat(
+				"- expressions: [\"req.headers.all(a, req.headers.exists(b, b == 'x'))\"]\n  actions: [{type: deny}]\n", 120),
+			"together"},
+		"limits": {
+			onRequest("",
+				strings.TrimPrefix(
+					strings.Repeat("\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}", 16),
+					"\n  - ")) +
+				"- actions:\n  - {type: rate-limit, config: {name: a, capacity: 1, rate: 1s, bucket_key: [req.host]}}\n",
+			"at most 16 rate limits"},
+		"texts": {onRequest("", "{type: custom-response, config: {body: \""+strings.Repeat("${1}", maxExpressions+1)+"\"}}"),
+			"at most 512 expressions"},
+		"size": {strings.Repeat("#", MaxBytes+1), "at most 65536"},
 	} {
 		if _, problems := Check(c.text, Options{}); len(problems) == 0 || !strings.Contains(problems[0].Msg, c.want) {
 			t.Errorf("%s: %v", name, problems)
@@ -321,7 +360,8 @@ func TestBombsAreRefused(t *testing.T) {
 func TestOnlySoManyMistakesAreTold(t *testing.T) {
 	t.Parallel()
 	_, problems := Check("on_http_request:\n"+strings.Repeat("- {}\n", maxRules), Options{})
-	if len(problems) != maxProblems || problems[0].Line != 2 || problems[maxProblems-1].Msg != "79 more mistakes from here on" {
+	if len(problems) != maxProblems || problems[0].Line != 2 ||
+		problems[maxProblems-1].Msg != "79 more mistakes from here on" {
 		t.Errorf("%d mistakes told, the last is %+v", len(problems), problems[len(problems)-1])
 	}
 }

@@ -14,8 +14,9 @@ func (r *rule) protects() bool {
 	return slices.ContainsFunc(r.actions, func(s step) bool { return s.kind.protects })
 }
 
-// otherwise says whether the rule may hold for a request for which it does not, because the upstream may read its path in another way than we do: then
-// what protects applies. Where nobody tries such a thing, there is one reading only.
+// otherwise says whether the rule may hold for a request for which it does not, because the
+// upstream may read its path in another way than we do: then what protects applies. Where nobody
+// tries such a thing, there is one reading only.
 func (r *rule) otherwise(x *exchange) bool {
 	if x.r == nil || x.status != 0 || len(r.expressions) == 0 || !r.protects() {
 		return false
@@ -60,8 +61,9 @@ func (x *exchange) ambiguous() any {
 	return strings.ContainsAny(x.r.URL.Path, `;\%`) || x.path() != x.r.URL.Path
 }
 
-// readings are what servers make of a decoded path, but for the one that rules see: as it is, with "\" for "/", decoded once more, and without what
-// follows a ";" in each part. Of "/open/..;/admin", a servlet container makes "/admin".
+// readings are what servers make of a decoded path, but for the one that rules see: as it is, with
+// "\" for "/", decoded once more, and without what follows a ";" in each part. Of
+// "/open/..;/admin", a servlet container makes "/admin".
 func readings(given string) []string {
 	seen, all := cleanPath(given), []string{given}
 	add := func(change func(string) string) {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// What protects a path protects it in every spelling that an upstream may take for it, whether the rule names what is closed or what is open.
+// What protects a path protects it in every spelling that an upstream may take for it, whether the
+// rule names what is closed or what is open.
 func TestAProtectedPathInEverySpelling(t *testing.T) {
 	t.Parallel()
 	const doc = `
@@ -21,11 +22,15 @@ on_http_request:
 	closed := compile(t, fmt.Sprintf(doc, "req.url.path.startsWith('/admin/')"))
 	open := compile(t, fmt.Sprintf(doc, "!(req.url.path.startsWith('/open/') || req.url.path == '/é')"))
 	for _, path := range []string{
-		"/admin/x", "//admin/x", "/./admin/x", "/%2e%2e/admin/x", "/open/../admin/x", "/open/%2e%2e/admin/x", "/open%2f..%2fadmin/x", "/admin%2fx", "/%61dmin/x",
-		"/admin;a=b/x", "/;/admin/x", "/open/..;/admin/x", "/open/..;a=b/admin/x", "/open/%2e%2e;/admin/x", "/open/..%3b/admin/x", `/open/..%5cadmin/x`, `/%5cadmin%5cx`,
-		"/open/%252e%252e/admin/x", "/open/%252e%252e%252fadmin/x", "/%2561dmin/x", "/open/%252e%252e%253b/admin/x", "/admin/../open/x", "/admin/%2e%2e/open/x", "/admin//../../open/x",
+		"/admin/x", "//admin/x", "/./admin/x", "/%2e%2e/admin/x", "/open/../admin/x", "/open/%2e%2e/admin/x",
+		"/open%2f..%2fadmin/x", "/admin%2fx", "/%61dmin/x",
+		"/admin;a=b/x", "/;/admin/x", "/open/..;/admin/x", "/open/..;a=b/admin/x", "/open/%2e%2e;/admin/x",
+		"/open/..%3b/admin/x", `/open/..%5cadmin/x`, `/%5cadmin%5cx`,
+		"/open/%252e%252e/admin/x", "/open/%252e%252e%252fadmin/x", "/%2561dmin/x", "/open/%252e%252e%253b/admin/x",
+		"/admin/../open/x", "/admin/%2e%2e/open/x", "/admin//../../open/x",
 	} {
-		for name, p := range map[string]*Policy{"a rule for what is closed": closed, "a rule for all but what is open": open} {
+		for name, p := range map[string]*Policy{"a rule for what is closed": closed,
+			"a rule for all but what is open": open} {
 			if res := ask(t, p, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != 403 {
 				t.Errorf("%s: %s passes", name, path)
 			}
@@ -37,8 +42,10 @@ on_http_request:
 			t.Errorf("a long path: %d, want %d", res.StatusCode, status)
 		}
 	}
-	for _, path := range []string{"/open/x", "/open/a%20b", "/open//x", "/open/a/../b", "/open/a;b=c", "/open/a%2Fb", "/open/100%25", "/open/%E4%BD%A0", "/open/a%5Cb", "/open/..x", "/%C3%A9"} {
-		for name, p := range map[string]*Policy{"a rule for what is closed": closed, "a rule for all but what is open": open} {
+	for _, path := range []string{"/open/x", "/open/a%20b", "/open//x", "/open/a/../b", "/open/a;b=c", "/open/a%2Fb",
+		"/open/100%25", "/open/%E4%BD%A0", "/open/a%5Cb", "/open/..x", "/%C3%A9"} {
+		for name, p := range map[string]*Policy{"a rule for what is closed": closed,
+			"a rule for all but what is open": open} {
 			res := ask(t, p, fullConn(), httptest.NewRequest("GET", path, nil))
 			if res.StatusCode != 200 || res.Header.Get("Ruled") != "" {
 				t.Errorf("%s: %s does not pass: %d", name, path, res.StatusCode)
@@ -47,7 +54,8 @@ on_http_request:
 	}
 }
 
-// Where only the path is ambiguous, nothing but what protects applies, and later rules see the path as always.
+// Where only the path is ambiguous, nothing but what protects applies, and later rules see the path
+// as always.
 func TestOtherReadingsChangeNothingElse(t *testing.T) {
 	t.Parallel()
 	p := compile(t, `

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// response runs the rules of on_http_response when the header of a response is written, and hands everything else on. Interim responses and
-// the switch to another protocol pass untouched.
+// response runs the rules of on_http_response when the header of a response is written, and hands
+// everything else on. Interim responses and the switch to another protocol pass untouched.
 type response struct {
 	http.ResponseWriter
 	request  *exchange   // that has come to its end
@@ -25,9 +25,12 @@ type response struct {
 	end      context.CancelFunc
 }
 
-// serveResponse lets forward answer through w. When the policy answers instead, the upstream is told to stop, and forward may end in the panic with
-// which handlers abort a response: the client has a whole one.
-func serveResponse(w *response, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target)) {
+// serveResponse lets forward answer through w. When the policy answers instead, the upstream is
+// told to stop, and forward may end in the panic with which handlers abort a response: the client
+// has a whole one.
+func serveResponse(
+	w *response, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target),
+) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	w.end = cancel
@@ -122,7 +125,8 @@ func (w *response) FlushError() error {
 // Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// Unwrap lets http.ResponseController reach what the connection can do: hijack, deadlines, full duplex.
+// Unwrap lets http.ResponseController reach what the connection can do: hijack, deadlines, full
+// duplex.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack hands the connection over, as it is.

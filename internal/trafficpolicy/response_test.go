@@ -78,12 +78,14 @@ func TestResponsePhase(t *testing.T) {
 				}
 			})
 			res := get(t, s, "/ok")
-			if b := body(t, res); res.StatusCode != 200 || b != "ok" || res.Header.Get("X-All") != "seen" || res.Header.Get("X-Secret") != "" || res.Header.Get("X-Pod") != "cart-1" ||
+			if b := body(t, res); res.StatusCode != 200 || b != "ok" || res.Header.Get("X-All") != "seen" ||
+				res.Header.Get("X-Secret") != "" || res.Header.Get("X-Pod") != "cart-1" ||
 				res.Header.Get("X-Status") != "200" || res.Header["X-Geo"] != nil || (res.ProtoMajor == 2) != h2 {
 				t.Errorf("got %q %+v", b, res)
 			}
 			res = get(t, s, "/broken")
-			if b := body(t, res); res.StatusCode != 503 || b != `{"was": 502}` || res.Header.Get("Content-Type") != "application/json" || res.Header.Get("X-Kind") != "" ||
+			if b := body(t, res); res.StatusCode != 503 || b != `{"was": 502}` ||
+				res.Header.Get("Content-Type") != "application/json" || res.Header.Get("X-Kind") != "" ||
 				res.Header.Get("Retry-After") != "5" || len(res.Trailer) != 0 {
 				t.Errorf("got %q %+v", b, res)
 			}
@@ -123,10 +125,11 @@ func TestResponsesStreamThroughThePolicy(t *testing.T) {
 				w.Header().Set("X-Sum", "2")
 			})
 			hints := make(chan http.Header, 1)
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-				hints <- http.Header(h)
-				return nil
-			}})
+			ctx := httptrace.WithClientTrace(t.Context(),
+				&httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+					hints <- http.Header(h)
+					return nil
+				}})
 			req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -146,14 +149,16 @@ func TestResponsesStreamThroughThePolicy(t *testing.T) {
 				}
 				got <- want
 			}
-			if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != 0 || res.Trailer.Get("X-Sum") != "2" || res.Header.Get("X-Pod") != "cart-1" {
+			if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != 0 || res.Trailer.Get("X-Sum") != "2" ||
+				res.Header.Get("X-Pod") != "cart-1" {
 				t.Errorf("rest %q, %v, trailer %v, header %v", rest, err, res.Trailer, res.Header)
 			}
 		})
 	}
 }
 
-// An answer of the policy instead of an endless response reaches the client whole, and the upstream is told to stop.
+// An answer of the policy instead of an endless response reaches the client whole, and the upstream
+// is told to stop.
 func TestAnEndlessResponseIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := compile(t, "on_http_response:\n- actions: [{type: custom-response, config: {body: instead}}]\n")

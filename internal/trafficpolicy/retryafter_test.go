@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Who waits as long as Retry-After says is admitted, unless others came first; and a second less would not have done.
+// Who waits as long as Retry-After says is admitted, unless others came first; and a second less
+// would not have done.
 func TestRetryAfterIsRight(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 7))

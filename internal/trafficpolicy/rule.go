@@ -32,7 +32,8 @@ const (
 	uncertain         // one could not be evaluated, and none is false: only what protects applies
 )
 
-// match evaluates the expressions like one with && between them: a false one decides, whatever the others are.
+// match evaluates the expressions like one with && between them: a false one decides, whatever the
+// others are.
 func (r *rule) match(x *exchange) outcome {
 	result := matched
 	for _, e := range r.expressions {
@@ -59,7 +60,8 @@ func (c *compiler) rule(n *yaml.Node) (rule, bool) {
 			c.problem(name, s, "a name has at most 256 bytes")
 		}
 	}
-	if list := o.take("expressions"); list != nil && list.Tag != "!!null" && c.list(list, "expressions", "CEL expressions") {
+	if list := o.take("expressions"); list != nil && list.Tag != "!!null" &&
+		c.list(list, "expressions", "CEL expressions") {
 		if len(list.Content) > maxPerRule {
 			c.problem(list, "", "a rule has at most %d expressions", maxPerRule)
 		}

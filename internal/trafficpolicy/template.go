@@ -53,7 +53,8 @@ func (c *compiler) template(n *yaml.Node, escape func(string) string) *template 
 		end := expressionEnd(rest)
 		if end < 0 {
 			line, column := c.place(n, offset-2)
-			c.problems = append(c.problems, Problem{Line: line, Column: column, Msg: "${ is not closed by }; write $${ for the characters themselves"})
+			c.problems = append(c.problems,
+				Problem{Line: line, Column: column, Msg: "${ is not closed by }; write $${ for the characters themselves"})
 			return t
 		}
 		if e := c.expression(n, offset, rest[:end]); e != nil {
@@ -68,12 +69,14 @@ func (c *compiler) template(n *yaml.Node, escape func(string) string) *template 
 // checkResult admits what has one obvious form as text.
 func (c *compiler) checkResult(n *yaml.Node, offset int, text string, e *expression) {
 	switch e.result.Kind() {
-	case types.StringKind, types.IntKind, types.UintKind, types.DoubleKind, types.BoolKind, types.TimestampKind, types.DurationKind:
+	case types.StringKind, types.IntKind, types.UintKind, types.DoubleKind, types.BoolKind, types.TimestampKind,
+		types.DurationKind:
 		return
 	}
 	line, column := c.place(n, offset)
 	c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(text),
-		Msg: fmt.Sprintf("the expression yields %s, which has no obvious form as text; take one element, or join them", e.result)})
+		Msg: fmt.Sprintf("the expression yields %s, which has no obvious form as text; take one element, or join them",
+			e.result)})
 }
 
 // expressionEnd finds the } that closes an expression: not one in a literal text or of a map.

@@ -11,8 +11,8 @@ import (
 	"github.com/google/cel-go/cel"
 )
 
-// variable is one row of the table of what expressions can read. get says false when the value is absent: then it is not there at all, and
-// reading it is an error.
+// variable is one row of the table of what expressions can read. get says false when the value is
+// absent: then it is not there at all, and reading it is an error.
 type variable struct {
 	name   string
 	typ    *cel.Type
@@ -38,8 +38,8 @@ var variables = sync.OnceValue(func() []variable {
 	}})
 })
 
-// findings are what actions of the same request have found out, absent until one has run. Another product's documents have a further word in
-// their names.
+// findings are what actions of the same request have found out, absent until one has run. Another
+// product's documents have a further word in their names.
 func findings() []variable {
 	found := []variable{
 		{"restrict_ips.action", cel.StringType, always, nil},
@@ -49,7 +49,8 @@ func findings() []variable {
 		{"rate_limit.limited", cel.BoolType, withHTTP, nil},
 	}
 	for _, family := range loginFamilies {
-		for _, name := range []string{"identity.id", "identity.email", "identity.name", "identity.provider_user_id", "error.code"} {
+		for _, name := range []string{"identity.id", "identity.email", "identity.name", "identity.provider_user_id",
+			"error.code"} {
 			found = append(found, variable{family + "." + name, cel.StringType, withHTTP, nil})
 		}
 		found = append(found,

@@ -12,7 +12,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Conn is what is known of a connection. What is empty is unknown: an expression that reads it fails.
+// Conn is what is known of a connection. What is empty is unknown: an expression that reads it
+// fails.
 type Conn struct {
 	ClientIP   netip.Addr
 	ClientPort int
@@ -23,14 +24,18 @@ type Conn struct {
 	TLS        bool
 	ServerName string // of the TLS handshake
 	Started    time.Time
-	Geo        func() Geo // where the client is thought to be; nil = nobody knows. It is asked when an expression wants to know
-	// Sever closes the client's connection hard, with all that is queued for it; nil where it carries other requests too.
+	// where the client is thought to be; nil = nobody knows. It is asked when an expression wants to
+	// know
+	Geo func() Geo
+	// Sever closes the client's connection hard, with all that is queued for it; nil where it carries
+	// other requests too.
 	Sever func()
 
 	geo *Geo // that was asked for
 }
 
-// Geo is where an address is thought to be; what is empty is unknown. Numbers are decimal, the radius in kilometres.
+// Geo is where an address is thought to be; what is empty is unknown. Numbers are decimal, the
+// radius in kilometres.
 type Geo struct{ City, Country, CountryCode, Latitude, Longitude, Radius, Subdivision string }
 
 // where asks once.
@@ -95,12 +100,19 @@ func connVariables() []variable {
 		annotations("conn.k8s.pod.metadata.annotations"),
 		text("conn.server_name", serverName),
 		text("conn.tls.sni", serverName),
-		{"conn.ts.start", cel.TimestampType, always, func(x *exchange) (any, bool) { return x.conn.Started, !x.conn.Started.IsZero() }},
+		{"conn.ts.start", cel.TimestampType, always, func(x *exchange) (any, bool) {
+			return x.conn.Started, !x.conn.Started.IsZero()
+		}},
 	}
+	return append(all, geoVariables(text)...)
+}
+
+// geoVariables returns the variables of the caller's place, made by text.
+func geoVariables(text func(name string, get func(c *Conn) string) variable) []variable {
 	geo := func(name string, get func(g *Geo) string) variable {
 		return text("conn.geo."+name, func(c *Conn) string { return get(c.where()) })
 	}
-	return append(all,
+	return []variable{
 		geo("city", func(g *Geo) string { return g.City }),
 		geo("country", func(g *Geo) string { return g.Country }),
 		geo("country_code", func(g *Geo) string { return g.CountryCode }),
@@ -108,7 +120,7 @@ func connVariables() []variable {
 		geo("longitude", func(g *Geo) string { return g.Longitude }),
 		geo("radius", func(g *Geo) string { return g.Radius }),
 		geo("subdivision", func(g *Geo) string { return g.Subdivision }),
-	)
+	}
 }
 
 func endpointVariables() []variable {

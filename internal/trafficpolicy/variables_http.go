@@ -57,13 +57,17 @@ func requestVariables() []variable {
 		text("req.url.query", func(x *exchange) string { return x.r.URL.RawQuery }),
 		{"req.url.query_params", lists, withHTTP, query},
 		{"req.query_params", lists, withHTTP, query},
-		{"req.headers", lists, withHTTP, func(x *exchange) (any, bool) { return &headerMap{h: x.r.Header, host: x.r.Host}, true }},
+		{"req.headers", lists, withHTTP, func(x *exchange) (any, bool) {
+			return &headerMap{h: x.r.Header, host: x.r.Host}, true
+		}},
 		{"req.cookies", cookieType, withHTTP, func(x *exchange) (any, bool) {
 			return x.once("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
 		}},
 		optional("req.user_agent", func(x *exchange) string { return x.r.Header.Get("User-Agent") }),
 		text("req.version", func(x *exchange) string { return x.r.Proto }),
-		{"req.content_length", cel.IntType, withHTTP, func(x *exchange) (any, bool) { return x.r.ContentLength, x.r.ContentLength >= 0 }},
+		{"req.content_length", cel.IntType, withHTTP, func(x *exchange) (any, bool) {
+			return x.r.ContentLength, x.r.ContentLength >= 0
+		}},
 		{"req.ts.header_received", cel.TimestampType, withHTTP, func(x *exchange) (any, bool) { return x.began, true }},
 	}
 	return append(all, contentVariables("req", withHTTP, func(x *exchange) http.Header { return x.r.Header })...)
@@ -84,7 +88,9 @@ func responseVariables() []variable {
 			n, err := strconv.ParseInt(x.w.Header().Get("Content-Length"), 10, 64)
 			return n, err == nil
 		}},
-		{"res.location", cel.StringType, inResponse, func(x *exchange) (any, bool) { return textIf(x.w.Header().Get("Location")) }},
+		{"res.location", cel.StringType, inResponse, func(x *exchange) (any, bool) {
+			return textIf(x.w.Header().Get("Location"))
+		}},
 	}
 	return append(all, contentVariables("res", inResponse, func(x *exchange) http.Header { return x.w.Header() })...)
 }
@@ -99,8 +105,13 @@ func contentVariables(of string, when []phase, header func(x *exchange) http.Hea
 		return parsed.kind, parsed.params, parsed.ok
 	}
 	return []variable{
-		{of + ".content_type", cel.StringType, when, func(x *exchange) (any, bool) { kind, _, ok := media(x); return kind, ok }},
-		{of + ".content_type.raw", cel.StringType, when, func(x *exchange) (any, bool) { return textIf(header(x).Get("Content-Type")) }},
+		{of + ".content_type", cel.StringType, when, func(x *exchange) (any, bool) {
+			kind, _, ok := media(x)
+			return kind, ok
+		}},
+		{of + ".content_type.raw", cel.StringType, when, func(x *exchange) (any, bool) {
+			return textIf(header(x).Get("Content-Type"))
+		}},
 		{of + ".content_type.parameters", cel.MapType(cel.StringType, cel.StringType), when, func(x *exchange) (any, bool) {
 			_, params, ok := media(x)
 			return params, ok
@@ -141,7 +152,8 @@ var cookieType = cel.MapType(cel.StringType, cel.ListType(cel.MapType(cel.String
 func cookieMap(cookies []*http.Cookie) map[string][]map[string]string {
 	all := map[string][]map[string]string{}
 	for _, c := range cookies {
-		all[c.Name] = append(all[c.Name], map[string]string{"name": c.Name, "value": c.Value, "path": c.Path, "domain": c.Domain})
+		all[c.Name] = append(all[c.Name], map[string]string{"name": c.Name, "value": c.Value, "path": c.Path,
+			"domain": c.Domain})
 	}
 	return all
 }

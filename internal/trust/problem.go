@@ -9,8 +9,8 @@ import (
 	"errors"
 )
 
-// Problem is a reason why a server's identity could not be verified. None of them goes away by trying again soon: somebody has to
-// change a setting here or the certificate there.
+// Problem is a reason why a server's identity could not be verified. None of them goes away by
+// trying again soon: somebody has to change a setting here or the certificate there.
 type Problem string
 
 // The problems. NoProblem means that an error is about something else, e.g. the network.

@@ -13,10 +13,11 @@ const (
 	maxServers       = 64
 )
 
-// tickets is a tls.ClientSessionCache that keeps a few tickets of each server. crypto/tls throws a ticket away when the handshake that
-// used it fails, also when it fails because the connection was cut or the dial was cancelled: that happens to everybody at once when a
-// server restarts, and is no reason to come back with a full handshake. With a ticket that is really bad, each failure takes one away until
-// none is left.
+// tickets is a tls.ClientSessionCache that keeps a few tickets of each server. crypto/tls throws a
+// ticket away when the handshake that used it fails, also when it fails because the connection was
+// cut or the dial was cancelled: that happens to everybody at once when a server restarts, and is
+// no reason to come back with a full handshake. With a ticket that is really bad, each failure
+// takes one away until none is left.
 type tickets struct {
 	mu       sync.Mutex
 	byServer map[string][]*tls.ClientSessionState // oldest first

@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trust owns how a client of the service decides that a server is the right one: the system's roots, a CA file, or the
-// fingerprint of a CA's key. Flags and configuration come in; a *tls.Config goes out to internal/apiclient and internal/tunnel.
-// Chain and host name are verified in every case; there is no way to skip that.
+// Package trust owns how a client of the service decides that a server is the right one: the
+// system's roots, a CA file, or the fingerprint of a CA's key. Flags and configuration come in; a
+// *tls.Config goes out to internal/apiclient and internal/tunnel. Chain and host name are verified
+// in every case; there is no way to skip that.
 package trust
 
 import (
@@ -19,14 +20,16 @@ import (
 	"strings"
 )
 
-// Options say whom to trust. At most one of CAFile, CAPEM and CASHA256; none of them means the system's roots.
+// Options say whom to trust. At most one of CAFile, CAPEM and CASHA256; none of them means the
+// system's roots.
 type Options struct {
 	CAFile   string // path of a PEM file
 	CAPEM    []byte // the same as bytes
 	CASHA256 string // hex SHA-256 of the SubjectPublicKeyInfo of the CA; colons and case do not matter
 }
 
-// ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers set ServerName and NextProtos.
+// ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers
+// set ServerName and NextProtos.
 func (o Options) ClientConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: newTickets()}
 	switch byFile, byPEM := o.CAFile != "", len(o.CAPEM) > 0; {
@@ -43,7 +46,8 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 		if err != nil || len(want) != sha256.Size {
 			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start", o.CASHA256)
 		}
-		cfg.InsecureSkipVerify = true // replaced by VerifyConnection below, which verifies the chain to the pinned CA and the host name
+		// replaced by VerifyConnection below, which verifies the chain to the pinned CA and the host name
+		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPinned(cs, want) }
 	}
 	return cfg, nil
@@ -52,7 +56,8 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 // maxCAFile bounds what is read as a CA file; the bundles of operating systems have about 250 kB.
 const maxCAFile = 4 << 20
 
-// roots reads the authorities given as a file or as bytes. A file without any must not mean the system's roots.
+// roots reads the authorities given as a file or as bytes. A file without any must not mean the
+// system's roots.
 func (o Options) roots() (*x509.CertPool, error) {
 	pem, name := o.CAPEM, "the given CA bundle"
 	if o.CAFile != "" {
@@ -79,7 +84,8 @@ func (o Options) roots() (*x509.CertPool, error) {
 // ErrPin says that no authority in the server's chain has the pinned fingerprint.
 var ErrPin = errors.New("no certificate authority in its chain has the fingerprint given as ca-sha256")
 
-// verifyPinned verifies the presented chain up to the one presented certificate whose key has the pinned fingerprint, and the host name.
+// verifyPinned verifies the presented chain up to the one presented certificate whose key has the
+// pinned fingerprint, and the host name.
 func verifyPinned(cs tls.ConnectionState, want []byte) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("verifying server: it presented no certificate")
@@ -98,14 +104,16 @@ func verifyPinned(cs tls.ConnectionState, want []byte) error {
 	if !found {
 		return fmt.Errorf("verifying server: %w", ErrPin)
 	}
-	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots, Intermediates: intermediates})
+	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots,
+		Intermediates: intermediates})
 	if err != nil {
 		return fmt.Errorf("verifying server: %w", err)
 	}
 	return nil
 }
 
-// Fingerprint returns the hex SHA-256 of the certificate's SubjectPublicKeyInfo, the value of ca-sha256.
+// Fingerprint returns the hex SHA-256 of the certificate's SubjectPublicKeyInfo, the value of
+// ca-sha256.
 func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])

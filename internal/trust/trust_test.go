@@ -68,15 +68,18 @@ func newCA(t *testing.T, name string, by *authority, until time.Duration) *autho
 		NotAfter: time.Now().Add(until), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, by)
 }
 
-// leaf makes a server certificate; its validity begins at from and ends at until, both relative to now.
+// leaf makes a server certificate; its validity begins at from and ends at until, both relative to
+// now.
 func (a *authority) leaf(t *testing.T, name string, from, until time.Duration) tls.Certificate {
 	t.Helper()
-	l := sign(t, &x509.Certificate{DNSNames: []string{name}, NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until),
+	l := sign(t, &x509.Certificate{DNSNames: []string{name}, NotBefore: time.Now().Add(from),
+		NotAfter: time.Now().Add(until),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, a)
 	return tls.Certificate{Certificate: l.chain, PrivateKey: l.key}
 }
 
-// handshake connects a client with these options to a server that shows cert, n times, and returns the last state.
+// handshake connects a client with these options to a server that shows cert, n times, and returns
+// the last state.
 func handshake(t *testing.T, o trust.Options, cert tls.Certificate, n int) (tls.ConnectionState, error) {
 	t.Helper()
 	cfg, err := o.ClientConfig()
@@ -151,7 +154,8 @@ func TestOnlyTheTrustedServerIsAccepted(t *testing.T) {
 	expiredCA := newCA(t, "expired", nil, -day)
 	pin := func(a *authority) trust.Options { return trust.Options{CASHA256: trust.Fingerprint(a.cert)} }
 	good := root.leaf(t, host, -day, day)
-	// An impostor shows a leaf of its own authority and appends the pinned certificate, which is public.
+	// An impostor shows a leaf of its own authority and appends the pinned certificate, which is
+	// public.
 	impostor := other.leaf(t, host, -day, day)
 	impostor.Certificate = append(impostor.Certificate, root.cert.Raw)
 	withoutCA := tls.Certificate{Certificate: good.Certificate[:1], PrivateKey: good.PrivateKey}
@@ -174,11 +178,13 @@ func TestOnlyTheTrustedServerIsAccepted(t *testing.T) {
 		"CA file of another authority":      {trust.Options{CAFile: pemFile(t, other)}, good, trust.UnknownAuthority},
 		"system roots":                      {trust.Options{}, good, trust.UnknownAuthority},
 		"pin, wrong host":                   {pin(root), root.leaf(t, "other.test", -day, day), trust.WrongHost},
-		"CA file, wrong host":               {trust.Options{CAFile: pemFile(t, root)}, root.leaf(t, "other.test", -day, day), trust.WrongHost},
-		"pin, expired":                      {pin(root), root.leaf(t, host, -2*day, -day), trust.OutOfDate},
-		"CA file, expired":                  {trust.Options{CAFile: pemFile(t, root)}, root.leaf(t, host, -2*day, -day), trust.OutOfDate},
-		"pin, not valid yet":                {pin(root), root.leaf(t, host, day, 2*day), trust.OutOfDate},
-		"pin of an expired CA":              {pin(expiredCA), expiredCA.leaf(t, host, -day, day), trust.OutOfDate},
+		"CA file, wrong host": {trust.Options{CAFile: pemFile(t, root)}, root.leaf(t, "other.test", -day, day),
+			trust.WrongHost},
+		"pin, expired": {pin(root), root.leaf(t, host, -2*day, -day), trust.OutOfDate},
+		"CA file, expired": {trust.Options{CAFile: pemFile(t, root)}, root.leaf(t, host, -2*day, -day),
+			trust.OutOfDate},
+		"pin, not valid yet":   {pin(root), root.leaf(t, host, day, 2*day), trust.OutOfDate},
+		"pin of an expired CA": {pin(expiredCA), expiredCA.leaf(t, host, -day, day), trust.OutOfDate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +208,8 @@ func fingerprintOf(t *testing.T, c tls.Certificate) string {
 func TestReconnectsResumeTheTLSSession(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
-	for name, o := range map[string]trust.Options{"pin": {CASHA256: trust.Fingerprint(root.cert)}, "file": {CAFile: pemFile(t, root)}} {
+	for name, o := range map[string]trust.Options{"pin": {CASHA256: trust.Fingerprint(root.cert)},
+		"file": {CAFile: pemFile(t, root)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			state, err := handshake(t, o, root.leaf(t, host, -time.Hour, time.Hour), 2)
@@ -221,7 +228,8 @@ func TestAHandshakeThatIsCutDoesNotCostTheNextOneItsTicket(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.ServerName = host
-	server := &tls.Config{Certificates: []tls.Certificate{root.leaf(t, host, -time.Hour, time.Hour)}, MinVersion: tls.VersionTLS13}
+	server := &tls.Config{Certificates: []tls.Certificate{root.leaf(t, host, -time.Hour, time.Hour)},
+		MinVersion: tls.VersionTLS13}
 	for range 2 {
 		if _, err := once(t, client, server); err != nil {
 			t.Fatal(err)
@@ -270,7 +278,8 @@ func TestFingerprintsAreReadInEveryUsualSpelling(t *testing.T) {
 		pairs = append(pairs, fp[i:i+2])
 	}
 	for _, spelling := range []string{fp, strings.ToUpper(fp), strings.ToUpper(strings.Join(pairs, ":"))} {
-		if _, err := handshake(t, trust.Options{CASHA256: spelling}, root.leaf(t, host, -time.Hour, time.Hour), 1); err != nil {
+		if _, err := handshake(t, trust.Options{CASHA256: spelling}, root.leaf(t, host, -time.Hour, time.Hour),
+			1); err != nil {
 			t.Errorf("%s: %v", spelling, err)
 		}
 	}
@@ -290,8 +299,10 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		o    trust.Options
 		want string
 	}{
-		"file and pin":        {trust.Options{CAFile: pemFile(t, root), CASHA256: trust.Fingerprint(root.cert)}, "exclude each other"},
-		"empty file and pin":  {trust.Options{CAFile: write(""), CASHA256: trust.Fingerprint(root.cert)}, "exclude each other"},
+		"file and pin": {trust.Options{CAFile: pemFile(t, root), CASHA256: trust.Fingerprint(root.cert)},
+			"exclude each other"},
+		"empty file and pin": {trust.Options{CAFile: write(""), CASHA256: trust.Fingerprint(root.cert)},
+			"exclude each other"},
 		"no such file":        {trust.Options{CAFile: "/does/not/exist.pem"}, "reading CA file"},
 		"empty file":          {trust.Options{CAFile: write("")}, "holds no PEM certificate"},
 		"not PEM":             {trust.Options{CAFile: write("hello")}, "holds no PEM certificate"},

@@ -20,8 +20,8 @@ const (
 	annotationPrefix = 4 // the lengths of a key and its value
 )
 
-// appendAnnotations appends the field of the pod's annotations: pairs of key and value, in the order of the keys, each text behind its length
-// in two bytes.
+// appendAnnotations appends the field of the pod's annotations: pairs of key and value, in the
+// order of the keys, each text behind its length in two bytes.
 func appendAnnotations(b []byte, all map[string]string) []byte {
 	b = append(b, tagPodAnnotations)
 	b = binary.BigEndian.AppendUint16(b, uint16(annotationsSize(all)+len(all)*annotationPrefix))

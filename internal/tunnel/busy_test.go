@@ -48,7 +48,8 @@ func TestWhatCountsAsBulk(t *testing.T) {
 	}
 }
 
-// What comes slowly, because the connection carries no more, makes it busy for who reads, too: new streams avoid it, on both sides.
+// What comes slowly, because the connection carries no more, makes it busy for who reads, too: new
+// streams avoid it, on both sides.
 func TestNewStreamsAvoidASlowConnectionThatIsFull(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {

@@ -23,24 +23,30 @@ const (
 // ClientConfig is what a Client needs. Address, TLS and Hello are required.
 type ClientConfig struct {
 	Address string // host:port
-	// TLS is cloned. ServerName is taken from Address when empty; ALPN, version 1.3 and a cache of session tickets are set.
+	// TLS is cloned. ServerName is taken from Address when empty; ALPN, version 1.3 and a cache of
+	// session tickets are set.
 	TLS *tls.Config
 	// DialContext dials the server, within 10 s. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Hello makes the first message of every session, so that a token that was read again is used. SessionID and JoinSecret stay empty.
+	// Hello makes the first message of every session, so that a token that was read again is used.
+	// SessionID and JoinSecret stay empty.
 	Hello      func() Hello
 	MaxBackoff time.Duration // the longest wait between two attempts; default 10 s
-	// Connections is how many connections a session has, 1-16. 0: two, and up to eight while they carry bulk, or sixteen where packets are lost and
-	// there is no bbr. The number in the server's Welcome has precedence; the session does not grow either then.
+	// Connections is how many connections a session has, 1-16. 0: two, and up to eight while they
+	// carry bulk, or sixteen where packets are lost and there is no bbr. The number in the server's
+	// Welcome has precedence; the session does not grow either then.
 	Connections int
 
-	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error closes the session; the Client
-	// tries again later, unless it is an *Error whose Code is final. ctx ends with the session.
+	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error
+	// closes the session; the Client tries again later, unless it is an *Error whose Code is final.
+	// ctx ends with the session.
 	OnUp func(ctx context.Context, s *Session) error
-	// OnDown is called when a session has ended, when the server drains, and for each attempt that failed. The next one comes after retryIn.
+	// OnDown is called when a session has ended, when the server drains, and for each attempt that
+	// failed. The next one comes after retryIn.
 	OnDown func(err error, retryIn time.Duration)
-	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or Refuse, and the stream is ended when it
-	// returns. ctx ends with the stream's connection. Default: streams are refused.
+	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or
+	// Refuse, and the stream is ended when it returns. ctx ends with the stream's connection. Default:
+	// streams are refused.
 	OnStream func(ctx context.Context, s *Session, st *Stream)
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// must not block.
@@ -51,7 +57,8 @@ type ClientConfig struct {
 	Logger        *slog.Logger // default: none
 }
 
-// Client keeps one session with the server for ever. It is safe for concurrent use; Run is called once.
+// Client keeps one session with the server for ever. It is safe for concurrent use; Run is called
+// once.
 type Client struct {
 	cfg     ClientConfig
 	tls     *tls.Config
@@ -88,7 +95,8 @@ func (c *Client) Session() *Session {
 	return c.session
 }
 
-// Wait returns the session that is up, as soon as there is one; ctx's error, or Run's after Run returned.
+// Wait returns the session that is up, as soon as there is one; ctx's error, or Run's after Run
+// returned.
 func (c *Client) Wait(ctx context.Context) (*Session, error) {
 	for {
 		c.mu.Lock()
@@ -116,9 +124,10 @@ func (c *Client) publish(s *Session, ended error) {
 	c.changed = make(chan struct{})
 }
 
-// Run connects, and connects again with full jitter between 0.2 s and MaxBackoff, until ctx is done (nil) or the server says that it is
-// useless (*Error with a final code). When ctx ends, streams are cut, and what was already written gets a second to arrive. When Run returns,
-// every connection is closed and every OnStream has returned.
+// Run connects, and connects again with full jitter between 0.2 s and MaxBackoff, until ctx is done
+// (nil) or the server says that it is useless (*Error with a final code). When ctx ends, streams
+// are cut, and what was already written gets a second to arrive. When Run returns, every connection
+// is closed and every OnStream has returned.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	err := c.run(ctx)
@@ -158,7 +167,8 @@ func (c *Client) run(ctx context.Context) error {
 	}
 }
 
-// runSession keeps one session until it ends or the server drains it. It reports whether the session was up.
+// runSession keeps one session until it ends or the server drains it. It reports whether the
+// session was up.
 func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
 	s, err := c.connect(ctx, wasUp)
 	if err != nil {

@@ -5,8 +5,8 @@ package tunnel
 
 import "fmt"
 
-// Code says why the peer refused a message or ended a session, and with that whether to go on. Codes travel on the wire: they are
-// stable, and a code that a version does not know is not final.
+// Code says why the peer refused a message or ended a session, and with that whether to go on.
+// Codes travel on the wire: they are stable, and a code that a version does not know is not final.
 type Code string
 
 // The codes.
@@ -45,8 +45,8 @@ type Error struct {
 	Errors []FieldError `json:"errors,omitempty"`
 }
 
-// FieldError is one broken rule. Line and Column, from 1, are the place in a document such as a traffic
-// policy; 0 elsewhere.
+// FieldError is one broken rule. Line and Column, from 1, are the place in a document such as a
+// traffic policy; 0 elsewhere.
 type FieldError struct {
 	Field  string `json:"field"`
 	Value  string `json:"value"`
@@ -67,7 +67,8 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// RefuseCode says why a stream was refused or aborted. It is the low byte of the error code in the stream's reset.
+// RefuseCode says why a stream was refused or aborted. It is the low byte of the error code in the
+// stream's reset.
 type RefuseCode uint8
 
 // The refuse codes. They are part of the protocol: never renumber them.
@@ -103,7 +104,8 @@ func (c RefuseCode) String() string {
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// RefusedError says that the receiver refused the stream: it acted on none of the bytes sent, so they may be sent elsewhere.
+// RefusedError says that the receiver refused the stream: it acted on none of the bytes sent, so
+// they may be sent elsewhere.
 type RefusedError struct{ Code RefuseCode }
 
 // Error returns the reason as a sentence.

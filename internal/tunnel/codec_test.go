@@ -21,8 +21,9 @@ import (
 
 func fullHeader() OpenHeader {
 	return OpenHeader{
-		EndpointID: "ep_1", Scheme: "http", Host: "api.demo", Port: 8080, ClientAddr: "[fd00::7]:41234", TraceID: "t-1", Deadline: 5 * time.Second,
-		Pod: &PodIdentity{Namespace: "demo", Name: "curl", ServiceAccount: "default"},
+		EndpointID: "ep_1", Scheme: "http", Host: "api.demo", Port: 8080, ClientAddr: "[fd00::7]:41234", TraceID: "t-1",
+		Deadline: 5 * time.Second,
+		Pod:      &PodIdentity{Namespace: "demo", Name: "curl", ServiceAccount: "default"},
 	}
 }
 
@@ -97,7 +98,8 @@ func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := PodIdentity{Namespace: "demo", Name: strings.Repeat("p", 252), ServiceAccount: strings.Repeat("s", 253), Truncated: true}
+	want := PodIdentity{Namespace: "demo", Name: strings.Repeat("p", 252), ServiceAccount: strings.Repeat("s", 253),
+		Truncated: true}
 	if d := cmp.Diff(want, *got.Pod); d != "" {
 		t.Error(d)
 	}
@@ -152,8 +154,8 @@ func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	}
 }
 
-// The version before this one knows the tags up to 10 and flag 0, and skips the rest: it reads the same pod, without annotations. What it sends is read
-// as a pod whose annotations are unknown.
+// The version before this one knows the tags up to 10 and flag 0, and skips the rest: it reads the
+// same pod, without annotations. What it sends is read as a pod whose annotations are unknown.
 func TestHeaderWithTheVersionBefore(t *testing.T) {
 	t.Parallel()
 	const lastKnown = tagScheme
@@ -241,10 +243,15 @@ func TestHeaderRefusesBadBytes(t *testing.T) {
 		"odd port":        {whole(id + field(tagPort, "\x01")), "field 3 has 1 bytes"},
 		"odd deadline":    {whole(id + field(tagDeadline, "\x01")), "field 6 has 1 bytes"},
 		"control in host": {whole(id + field(tagHost, "a\nb")), "control character"},
-		"half a note":     {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00")), "annotations are cut off"},
-		"note cut off":    {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00\x05b")), "annotations are cut off"},
-		"key cut off":     {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x09a")), "annotations are cut off"},
-		"note twice":      {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, strings.Repeat("\x00\x01a\x00\x00", 2))), "appears twice"},
+		"half a note": {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00")),
+			"annotations are cut off"},
+		"note cut off": {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x01a\x00\x05b")),
+			"annotations are cut off"},
+		"key cut off": {whole(id + field(tagPodName, "p") + field(tagPodAnnotations, "\x00\x09a")),
+			"annotations are cut off"},
+		"note twice": {
+			whole(id + field(tagPodName, "p") + field(tagPodAnnotations, strings.Repeat("\x00\x01a\x00\x00", 2))),
+			"appears twice"},
 		"long notes": {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsField+1))),
 			"annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
@@ -335,7 +342,8 @@ func TestParseMessageWantsTheContentOfItsType(t *testing.T) {
 			t.Errorf("%s without content was taken", typ)
 		}
 	}
-	if m, err := parseMessage([]byte(`{"type":"of a later version","news":1}`)); err != nil || m.Type != "of a later version" {
+	if m, err := parseMessage([]byte(`{"type":"of a later version","news":1}`)); err != nil ||
+		m.Type != "of a later version" {
 		t.Errorf("an unknown type is an error: %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func TestWrongVersionIsRefusedWithASentence(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := parseMessage(b)
-	if err != nil || m.Type != typeError || m.Error.Code != CodeVersion || !strings.Contains(m.Error.Msg, "update the older one") {
+	if err != nil || m.Type != typeError || m.Error.Code != CodeVersion ||
+		!strings.Contains(m.Error.Msg, "update the older one") {
 		t.Fatalf("answer %s, %v", b, err)
 	}
 	if len(h.handler.tokens()) != 0 {
@@ -107,7 +108,8 @@ func TestUnknownMessagesAreSkipped(t *testing.T) {
 	}
 }
 
-// A server of the first release skips the fields it does not know: the endpoint would be bound without its policy.
+// A server of the first release skips the fields it does not know: the endpoint would be bound
+// without its policy.
 func TestAnOldServerIsToldApart(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
@@ -123,7 +125,8 @@ func TestAnOldServerIsToldApart(t *testing.T) {
 	for name, b := range map[string]Bind{"traffic policies": policy, "labelled tunnels": labels} {
 		var refused *Error
 		_, err := s.Bind(t.Context(), b)
-		if want := "the server (version 0.1.0) does not know " + name + ": update it"; !errors.As(err, &refused) || refused.Code != CodeInvalid || refused.Msg != want {
+		if want := "the server (version 0.1.0) does not know " + name + ": update it"; !errors.As(err, &refused) ||
+			refused.Code != CodeInvalid || refused.Msg != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
@@ -144,14 +147,16 @@ func TestAPolicyOfTheGreatestSizeFitsABind(t *testing.T) {
 	h := newHost(t, overTCP, handler)
 	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
 	for _, policy := range []string{strings.Repeat("<", 64<<10), strings.Repeat("\x01", 64<<10)} {
-		if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: policy, Metadata: strings.Repeat("&", 4096)}); err != nil {
+		if _, err := s.Bind(t.Context(),
+			Bind{URL: "http://a.b", TrafficPolicy: policy, Metadata: strings.Repeat("&", 4096)}); err != nil {
 			t.Fatal(err)
 		}
 		if got := take(t, "the policy", arrived); got != policy {
 			t.Errorf("%d bytes arrived, not as they were sent", len(got))
 		}
 	}
-	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: strings.Repeat("x", 600<<10)}); err == nil || !strings.Contains(err.Error(), "at most 524288 are allowed") {
+	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b", TrafficPolicy: strings.Repeat("x", 600<<10)}); err == nil ||
+		!strings.Contains(err.Error(), "at most 524288 are allowed") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := s.Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
@@ -174,8 +179,9 @@ func TestErrorsOnTheWire(t *testing.T) {
 	if s := fmt.Sprint(RefuseCode(77)); s != "code 77" {
 		t.Error(s)
 	}
-	for code, final := range map[Code]bool{CodeBadToken: true, CodeTokenRevoked: true, CodeVersion: true, CodeStop: true, CodeForbidden: true,
-		CodeURLTaken: false, CodeDraining: false, CodeUnavailable: false, CodeInternal: false, "OF_A_LATER_VERSION": false} {
+	for code, final := range map[Code]bool{CodeBadToken: true, CodeTokenRevoked: true, CodeVersion: true, CodeStop: true,
+		CodeForbidden: true,
+		CodeURLTaken:  false, CodeDraining: false, CodeUnavailable: false, CodeInternal: false, "OF_A_LATER_VERSION": false} {
 		if code.Final() != final {
 			t.Errorf("%s is final: %v", code, code.Final())
 		}

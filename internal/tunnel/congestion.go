@@ -18,6 +18,8 @@ func (n *congestionNote) take(log *slog.Logger, raw net.Conn) {
 		return
 	}
 	n.once.Do(func() {
-		log.Info("the kernel does not let connections use bbr, so lost packets slow them down; its sysctl net.ipv4.tcp_allowed_congestion_control can", "congestion_control", name)
+		log.Info(
+			"the kernel does not let connections use bbr, so lost packets slow them down; its sysctl "+
+				"net.ipv4.tcp_allowed_congestion_control can", "congestion_control", name)
 	})
 }

@@ -22,9 +22,10 @@ const (
 // flights pools the buffers of tunedConn, both ways.
 var flights = sync.Pool{New: func() any { return new([flightSize]byte) }}
 
-// TuneConn prepares a raw connection to sit under crypto/tls, on both hops and on both ends: it reads ahead, it lets a BatchConn above the TLS
-// write four records with one system call, and on TCP it sets TCP_NODELAY and, on Linux, TCP_USER_TIMEOUT (30 s). It costs no buffer while
-// the connection is idle.
+// TuneConn prepares a raw connection to sit under crypto/tls, on both hops and on both ends: it
+// reads ahead, it lets a BatchConn above the TLS write four records with one system call, and on
+// TCP it sets TCP_NODELAY and, on Linux, TCP_USER_TIMEOUT (30 s). It costs no buffer while the
+// connection is idle.
 func TuneConn(c net.Conn) net.Conn {
 	t := &tunedConn{Conn: c}
 	if tcp, ok := c.(*net.TCPConn); ok {
@@ -37,7 +38,8 @@ func TuneConn(c net.Conn) net.Conn {
 	return t
 }
 
-// tunedConn is what TuneConn makes. As crypto/tls does, it allows one reader and one writer at a time.
+// tunedConn is what TuneConn makes. As crypto/tls does, it allows one reader and one writer at a
+// time.
 type tunedConn struct {
 	net.Conn
 	raw  syscall.RawConn
@@ -144,7 +146,8 @@ func (c *tunedConn) flush() error {
 	return c.err
 }
 
-// BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames, with one system call, if a conn of TuneConn is below.
+// BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames,
+// with one system call, if a conn of TuneConn is below.
 type BatchConn struct {
 	*tls.Conn
 	below *tunedConn

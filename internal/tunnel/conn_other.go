@@ -5,7 +5,8 @@
 
 package tunnel
 
-// canPoll is false where a socket cannot be read without waiting: a connection then keeps its buffer while it is idle.
+// canPoll is false where a socket cannot be read without waiting: a connection then keeps its
+// buffer while it is idle.
 const canPoll = false
 
 func (c *tunedConn) pollRead(uintptr) bool { return true }

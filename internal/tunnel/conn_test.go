@@ -48,7 +48,8 @@ func tlsPair(t *testing.T) (*BatchConn, *countedConn, *tls.Conn) {
 		t.Fatal(err)
 	}
 	cert, _ := authority()
-	server := tls.Server(TuneConn(accepted), &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+	server := tls.Server(TuneConn(accepted),
+		&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
 	go func() { _ = server.HandshakeContext(t.Context()) }()
 	counted := &countedConn{TCPConn: raw.(*net.TCPConn)}
 	cfg := clientTrust()

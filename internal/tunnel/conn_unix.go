@@ -13,7 +13,8 @@ import (
 
 const canPoll = true
 
-// pollRead reads what is there. It takes a buffer only when there is something to read, and returns false to wait for it.
+// pollRead reads what is there. It takes a buffer only when there is something to read, and returns
+// false to wait for it.
 func (c *tunedConn) pollRead(fd uintptr) bool {
 	in := flights.Get().(*[flightSize]byte)
 	for {

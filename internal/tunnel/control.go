@@ -16,15 +16,17 @@ import (
 )
 
 const (
-	lengthSize     = 4
-	helloLimit     = 16 << 10         // bytes of a hello, as JSON
-	bindLimit      = 512 << 10        // bytes of a bind, as JSON: a traffic policy of 64 KiB fits, whatever JSON has to escape in it
+	lengthSize = 4
+	helloLimit = 16 << 10 // bytes of a hello, as JSON
+	// bytes of a bind, as JSON: a traffic policy of 64 KiB fits, whatever JSON has to escape in it
+	bindLimit      = 512 << 10
 	messageLimit   = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
 	keptBuffer     = 8 << 10          // bytes of a buffer for messages that is used again
 	controlTimeout = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
 )
 
-// control is the control stream of a connection: messages, each after its length (32 bits, big endian). They are JSON, but for those of request lines.
+// control is the control stream of a connection: messages, each after its length (32 bits, big
+// endian). They are JSON, but for those of request lines.
 type control struct {
 	st    *mux.Stream
 	in    []byte     // a buffer of receive's
@@ -39,7 +41,8 @@ func (c *control) send(m *message) error { return c.encode(m, false) }
 // sendLast is send; every later one returns errRetired.
 func (c *control) sendLast(m *message) error { return c.encode(m, true) }
 
-// sendLater is send for a message that is encoded, with its length, and that the peer does not wait for. It does not keep frame.
+// sendLater is send for a message that is encoded, with its length, and that the peer does not wait
+// for. It does not keep frame.
 func (c *control) sendLater(frame []byte) error { return c.write(frame, c.st.WriteLater, false) }
 
 func (c *control) encode(m *message, last bool) error {
@@ -55,14 +58,16 @@ func (c *control) encode(m *message, last bool) error {
 		limit = bindLimit
 	}
 	if len(b) > limit {
-		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten its texts", m.Type, len(b), limit)}
+		return &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the %s has %d bytes, at most %d are allowed: shorten its texts",
+			m.Type, len(b), limit)}
 	}
 	frame := make([]byte, lengthSize, lengthSize+len(b))
 	binary.BigEndian.PutUint32(frame, uint32(len(b)))
 	return c.write(append(frame, b...), c.st.Write, last)
 }
 
-// write takes as long as it takes: a connection that takes nothing for controlTimeout is ended by stuck.
+// write takes as long as it takes: a connection that takes nothing for controlTimeout is ended by
+// stuck.
 func (c *control) write(frame []byte, write func([]byte) (int, error), last bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +83,8 @@ func (c *control) write(frame []byte, write func([]byte) (int, error), last bool
 	return nil
 }
 
-// receive reads a message, which is good until the next call. It waits for ever for a message to begin, and controlTimeout for the rest of it.
+// receive reads a message, which is good until the next call. It waits for ever for a message to
+// begin, and controlTimeout for the rest of it.
 func (c *control) receive(limit int) ([]byte, error) {
 	waits := false
 	b, err := readFrame(c.st, c.in, limit, func(n int) error {
@@ -120,7 +126,8 @@ func readFrame(r io.Reader, buf []byte, limit int, begun func(n int) error) ([]b
 	return buf, nil
 }
 
-// watch calls late when a write has taken controlTimeout. Its timer is not set anew for each write: there is one with each request.
+// watch calls late when a write has taken controlTimeout. Its timer is not set anew for each write:
+// there is one with each request.
 type watch struct {
 	late func()
 
@@ -151,7 +158,8 @@ func (w *watch) end() {
 	w.began = time.Time{}
 }
 
-// look looks at the write that is under way, and again when that one will have taken too long. When there is none, the next begin sets the timer.
+// look looks at the write that is under way, and again when that one will have taken too long. When
+// there is none, the next begin sets the timer.
 func (w *watch) look() {
 	w.mu.Lock()
 	left := controlTimeout - time.Since(w.began)

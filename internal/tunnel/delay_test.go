@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// dialSlowly dials the host over a link with a delay, in each direction. Nothing bounds what is on its way.
+// dialSlowly dials the host over a link with a delay, in each direction. Nothing bounds what is on
+// its way.
 func (h *host) dialSlowly(delay time.Duration) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		near, err := h.dial(ctx, "", "")

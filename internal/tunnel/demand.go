@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// How a session's number of connections follows its traffic. A connection is busy for busyTime after it has moved bulkMark bytes in one direction
-// within bulkTime, or slowMark bytes of large frames in every slowTime for slowTime at least, or after a large frame took slowWrite to be written. The
-// second is how who reads knows a slow connection that is full. Nobody looks at connections that are not busy: what is idle costs no timer.
+// How a session's number of connections follows its traffic. A connection is busy for busyTime
+// after it has moved bulkMark bytes in one direction within bulkTime, or slowMark bytes of large
+// frames in every slowTime for slowTime at least, or after a large frame took slowWrite to be
+// written. The second is how who reads knows a slow connection that is full. Nobody looks at
+// connections that are not busy: what is idle costs no timer.
 const (
 	bulkMark  = 1 << 20
 	bulkTime  = 250 * time.Millisecond
@@ -27,8 +29,9 @@ const (
 	shrinkInterval   = 5 * time.Second  // how often a session that has grown looks for such a connection
 )
 
-// demand is the number of connections that a session with so many busy ones should have; 0 is no wish. Two more than are busy would do for the next
-// stream; there are some in reserve, because streams that begin together are placed before it shows which of them are bulk.
+// demand is the number of connections that a session with so many busy ones should have; 0 is no
+// wish. Two more than are busy would do for the next stream; there are some in reserve, because
+// streams that begin together are placed before it shows which of them are bulk.
 func demand(busy int, lossy bool) int {
 	switch {
 	case busy == 0:
@@ -50,7 +53,8 @@ type gauge struct {
 	lasting time.Time // since when that has taken no longer than slowTime each time
 }
 
-// add counts n bytes that came or went in one go, and reports whether the connection is busy with bulk.
+// add counts n bytes that came or went in one go, and reports whether the connection is busy with
+// bulk.
 func (g *gauge) add(n int) bool {
 	bulk := false
 	if g.bytes += n; g.bytes >= bulkMark {
@@ -75,7 +79,8 @@ func (g *gauge) add(n int) bool {
 // busyMark remembers until when a connection counts as busy.
 type busyMark struct{ until atomic.Int64 } // Unix nanoseconds
 
-// set marks the connection and reports whether that is news, which it is twice within busyTime at most.
+// set marks the connection and reports whether that is news, which it is twice within busyTime at
+// most.
 func (b *busyMark) set(now time.Time) bool {
 	if b.until.Load() > now.Add(busyTime/2).UnixNano() {
 		return false
@@ -93,7 +98,8 @@ type load struct {
 	queued, streams int64 // bytes; half streams
 }
 
-// load counts a connection that is busy without having a stream, because its last one has just ended, as more than an idle one and less than one with a stream.
+// load counts a connection that is busy without having a stream, because its last one has just
+// ended, as more than an idle one and less than one with a stream.
 func (l *link) load(now time.Time) load {
 	_, unresponsive := l.mux.Unresponsive()
 	busy, streams := l.conn.busy.at(now), l.streams.Load()
@@ -122,7 +128,8 @@ type wish struct {
 	at          time.Time
 }
 
-// renew takes a wish over that is not smaller than the one that holds. It reports whether that changes anything worth telling.
+// renew takes a wish over that is not smaller than the one that holds. It reports whether that
+// changes anything worth telling.
 func (w *wish) renew(connections int, now time.Time) bool {
 	age := now.Sub(w.at)
 	if connections < w.connections && age < wishTime || connections == 0 {
@@ -143,7 +150,8 @@ func (w *wish) now(now time.Time) int {
 	return w.connections
 }
 
-// becameBusy looks at the session's connections because one of them has become busy. It is called on the data path: it does not block.
+// becameBusy looks at the session's connections because one of them has become busy. It is called
+// on the data path: it does not block.
 func (s *Session) becameBusy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +173,8 @@ func (s *Session) becameBusy(now time.Time) {
 		s.nudge()
 		return
 	}
-	go func() { _ = s.tell(&message{Type: typeConnections, Connections: want}) }() // ends with the session, or within controlTimeout
+	// ends with the session, or within controlTimeout
+	go func() { _ = s.tell(&message{Type: typeConnections, Connections: want}) }()
 }
 
 // wished takes the server's wish.

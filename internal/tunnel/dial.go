@@ -39,7 +39,8 @@ func (c *Client) connect(ctx context.Context, wasUp bool) (*Session, error) {
 	hello := c.cfg.Hello()
 	l, welcome, err := c.dial(ctx, hello)
 	if err != nil {
-		if wasUp && errors.Is(err, errProtocol) { // a server that was right before, or something in front of it, comes to its senses
+		// a server that was right before, or something in front of it, comes to its senses
+		if wasUp && errors.Is(err, errProtocol) {
 			err = errors.New(err.Error())
 		}
 		return nil, err
@@ -103,7 +104,8 @@ func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
 	}
 	if conn.ConnectionState().NegotiatedProtocol != ALPN {
 		_ = conn.Close()
-		return nil, fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?", c.cfg.Address)
+		return nil, fmt.Errorf("%s does not speak the tunnel protocol: is it the address of a Fairlead server?",
+			c.cfg.Address)
 	}
 	return conn, nil
 }
@@ -113,7 +115,8 @@ var errProtocol = errors.New("no common protocol")
 // protocolError says that the server refused the ALPN.
 func protocolError(addr string) error {
 	return fmt.Errorf("%w: %w", errProtocol, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
-		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version", addr, ALPN)})
+		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version", addr,
+		ALPN)})
 }
 
 // greet says hello and awaits the welcome.

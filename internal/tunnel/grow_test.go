@@ -20,7 +20,8 @@ func TestDemand(t *testing.T) {
 		busy  int
 		lossy bool
 		want  int
-	}{{0, false, 0}, {0, true, 0}, {1, false, 4}, {2, false, 6}, {3, false, 8}, {8, false, 8}, {1, true, 16}, {16, true, 16}} {
+	}{{0, false, 0}, {0, true, 0}, {1, false, 4}, {2, false, 6}, {3, false, 8}, {8, false, 8}, {1, true, 16},
+		{16, true, 16}} {
 		if got := demand(c.busy, c.lossy); got != c.want {
 			t.Errorf("%d busy, lossy %v: %d connections, want %d", c.busy, c.lossy, got, c.want)
 		}
@@ -72,7 +73,8 @@ func TestTheChoiceOfAConnection(t *testing.T) {
 	}
 }
 
-// echoed moves n bytes, a multiple of 16, to the other side of a session and waits until they are back.
+// echoed moves n bytes, a multiple of 16, to the other side of a session and waits until they are
+// back.
 func echoed(t *testing.T, s *Session, n int) {
 	t.Helper()
 	st, err := s.Open(t.Context(), fullHeader())
@@ -95,7 +97,8 @@ func echoed(t *testing.T, s *Session, n int) {
 	}
 }
 
-// ends is a session as both sides see it; opener is the side that opens streams, whose echo comes back.
+// ends is a session as both sides see it; opener is the side that opens streams, whose echo comes
+// back.
 type ends struct{ client, server, opener *Session }
 
 // bothRoles runs a test with a forwarder's session and with an agent's, in a bubble of its own.
@@ -230,7 +233,8 @@ func TestAConnectionThatIsGivenUpByNobodyEndsIt(t *testing.T) {
 	})
 }
 
-// Connections are given up, again and again, while streams are opened on them, move bytes and end. None is cut.
+// Connections are given up, again and again, while streams are opened on them, move bytes and end.
+// None is cut.
 func TestGivingUpConnectionsCutsNoStream(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
@@ -299,7 +303,8 @@ func TestWindowsGrowToTheirBoundAndARefusalOnlyStopsThem(t *testing.T) {
 				}
 				h := newHost(t, overPipe, handler)
 				windows := NewWindows(c.limit)
-				s := h.connect(ClientConfig{Connections: 1, Windows: windows, DialContext: h.dialSlowly(40 * time.Millisecond)}).up(t)
+				s := h.connect(ClientConfig{Connections: 1, Windows: windows, DialContext: h.dialSlowly(40 * time.Millisecond)}).
+					up(t)
 				st := open(t, s)
 				n, most := int64(0), int64(0)
 				for buf := make([]byte, 64<<10); ; {

@@ -170,7 +170,8 @@ func newHost(t *testing.T, transport string, handler *testHandler) *host {
 	cert, _ := authority()
 	ctx, stop := context.WithCancel(context.Background())
 	h := &host{t: t, handler: handler, server: NewServer(ServerConfig{Handler: handler}), stop: stop,
-		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}}
+		tls: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{ALPN}, MinVersion: tls.VersionTLS13,
+			DynamicRecordSizingDisabled: true}}
 	t.Cleanup(func() {
 		stop()
 		h.serving.Wait()
@@ -354,7 +355,8 @@ func forwarderPair(t *testing.T, transport string, f func(*Stream)) *Session {
 func pairs(t *testing.T, test func(t *testing.T, pair func(f func(*Stream)) *Session)) {
 	t.Helper()
 	bothWays(t, func(t *testing.T, transport string) {
-		for name, pair := range map[string]func(*testing.T, string, func(*Stream)) *Session{"to agent": agentPair, "to server": forwarderPair} {
+		for name, pair := range map[string]func(*testing.T, string, func(*Stream)) *Session{"to agent": agentPair,
+			"to server": forwarderPair} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(t, func(f func(*Stream)) *Session { return pair(t, transport, f) })

@@ -24,19 +24,22 @@ type OpenHeader struct {
 	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = it does not say
 	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
 
-	// BytesFollow is not sent: the opener is about to write, and the header goes out together with that, or within 5 ms.
+	// BytesFollow is not sent: the opener is about to write, and the header goes out together with
+	// that, or within 5 ms.
 	BytesFollow bool
 }
 
-// PodIdentity is the calling pod as the forwarder sees it. Each of its names is cut at 253 bytes when it is sent.
+// PodIdentity is the calling pod as the forwarder sees it. Each of its names is cut at 253 bytes
+// when it is sent.
 type PodIdentity struct {
 	Namespace      string
 	Name           string
 	ServiceAccount string
 	Truncated      bool // a name was longer than the header allows, and is cut
 
-	// Annotations are those of the pod that the forwarder's operator wants policies to know; nil = unknown. They are not changed. Those of more than
-	// 2 KiB are not sent at all: with a part of them missing, the others would say something else.
+	// Annotations are those of the pod that the forwarder's operator wants policies to know; nil =
+	// unknown. They are not changed. Those of more than 2 KiB are not sent at all: with a part of them
+	// missing, the others would say something else.
 	Annotations map[string]string
 	// AnnotationsCut says that there are annotations, and that they were too long.
 	AnnotationsCut bool
@@ -71,7 +74,8 @@ const (
 )
 
 // texts are the tags of the string fields, in the order in which they are sent.
-var texts = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName, tagPodServiceAccount}
+var texts = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName,
+	tagPodServiceAccount}
 
 // textField is a string field of the header.
 type textField struct {
@@ -80,7 +84,8 @@ type textField struct {
 	value *string
 }
 
-// text returns the string field with the tag, of which the value is nil if it is another's, or the pod's and there is none.
+// text returns the string field with the tag, of which the value is nil if it is another's, or the
+// pod's and there is none.
 func (h *OpenHeader) text(tag byte) textField {
 	switch tag {
 	case tagEndpointID:
@@ -190,7 +195,8 @@ func cutText(v string, limit int) string {
 	return v[:end]
 }
 
-// readHeader reads a header, and not a byte beyond it. Before it reads, it says how many bytes it needs.
+// readHeader reads a header, and not a byte beyond it. Before it reads, it says how many bytes it
+// needs.
 func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 	var prefix [headerPrefix]byte
 	needs(len(prefix))
@@ -198,11 +204,14 @@ func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 		return OpenHeader{}, fmt.Errorf("reading a stream header: %w", err)
 	}
 	if prefix[0] != headerVersion {
-		return OpenHeader{}, fmt.Errorf("stream header: version %d is unknown, this side speaks version %d: update the older side", prefix[0], headerVersion)
+		return OpenHeader{},
+			fmt.Errorf("stream header: version %d is unknown, this side speaks version %d: update the older side", prefix[0],
+				headerVersion)
 	}
 	size := int(binary.BigEndian.Uint16(prefix[2:]))
 	if size > headerLimit-headerPrefix {
-		return OpenHeader{}, fmt.Errorf("stream header: %d bytes of fields, at most %d are allowed", size, headerLimit-headerPrefix)
+		return OpenHeader{}, fmt.Errorf("stream header: %d bytes of fields, at most %d are allowed", size,
+			headerLimit-headerPrefix)
 	}
 	fields := make([]byte, size)
 	needs(size)

@@ -207,7 +207,8 @@ func TestConnectionsWithoutWelcomeAreLimited(t *testing.T) {
 	r.up(t) // as soon as there is room
 }
 
-// Streams cost memory: a peer that has not said who it is has its control stream and a few that wait.
+// Streams cost memory: a peer that has not said who it is has its control stream and a few that
+// wait.
 func TestStreamsBeforeTheHelloAreFew(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// dialsAtOnce is how many further connections a session dials at a time. After one has failed it is one, until one is made.
+// dialsAtOnce is how many further connections a session dials at a time. After one has failed it is
+// one, until one is made.
 const dialsAtOnce = 4
 
 // keeper has a live session have the connections that it should have. It is for one goroutine.
@@ -26,16 +27,18 @@ type keeper struct {
 
 // keepConnections dials what a live session lacks of the connections that it should have.
 func (c *Client) keepConnections(ctx context.Context, s *Session) {
-	k := &keeper{client: c, session: s, fixed: min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections), results: make(chan error, dialsAtOnce)}
+	k := &keeper{client: c, session: s, fixed: min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
+		results: make(chan error, dialsAtOnce)}
 	for k.wantsMore(ctx) {
 		k.dialling++
 		c.running.Go(func() { k.results <- c.dialMore(ctx, s) })
 	}
 }
 
-// wantsMore waits until the session has fewer connections than it should have, those that are being dialled counted in, but one at least: a session without
-// any is at its end, and a connection that is dialled for it is cut in its handshake, which costs a TLS ticket. Meanwhile it gives up connections that
-// are too many. It returns false when the session will need no more.
+// wantsMore waits until the session has fewer connections than it should have, those that are being
+// dialled counted in, but one at least: a session without any is at its end, and a connection that
+// is dialled for it is cut in its handshake, which costs a TLS ticket. Meanwhile it gives up
+// connections that are too many. It returns false when the session will need no more.
 func (k *keeper) wantsMore(ctx context.Context) bool {
 	s := k.session
 	for {
@@ -75,7 +78,8 @@ func (k *keeper) mayDial() bool {
 	return k.pause == nil && (k.dialling == 0 || k.failures == 0 && k.dialling < dialsAtOnce)
 }
 
-// dialled takes the result of a dial. Those that were dialled together and fail together are one failure.
+// dialled takes the result of a dial. Those that were dialled together and fail together are one
+// failure.
 func (k *keeper) dialled(err error) {
 	k.dialling--
 	if err == nil {

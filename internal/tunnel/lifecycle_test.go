@@ -228,7 +228,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 
 func TestBackoffHasFullJitter(t *testing.T) {
 	t.Parallel()
-	for attempt, most := range map[int]time.Duration{0: 200 * time.Millisecond, 1: 400 * time.Millisecond, 5: 6400 * time.Millisecond, 6: 10 * time.Second, 1 << 30: 10 * time.Second} {
+	for attempt, most := range map[int]time.Duration{0: 200 * time.Millisecond, 1: 400 * time.Millisecond,
+		5: 6400 * time.Millisecond, 6: 10 * time.Second, 1 << 30: 10 * time.Second} {
 		low, high := time.Hour, time.Duration(0)
 		for range 1000 {
 			d := backoff(attempt, defaultMaxBackoff)
@@ -254,14 +255,15 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 			bothWays(t, func(t *testing.T, transport string) {
 				h := newHost(t, transport, newHandler())
 				written := make(chan struct{})
-				r := h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnStream: func(_ context.Context, _ *Session, st *Stream) {
-					_ = st.Accept()
-					_, _ = io.Copy(io.Discard, onlyReader{st})
-					_, _ = st.Write(make([]byte, unread))
-					_ = st.CloseWrite()
-					_ = st.Close()
-					close(written)
-				}})
+				r := h.connect(ClientConfig{Hello: agentHello, Connections: 1,
+					OnStream: func(_ context.Context, _ *Session, st *Stream) {
+						_ = st.Accept()
+						_, _ = io.Copy(io.Discard, onlyReader{st})
+						_, _ = st.Write(make([]byte, unread))
+						_ = st.CloseWrite()
+						_ = st.Close()
+						close(written)
+					}})
 				r.up(t)
 				far := take(t, "the session", h.handler.ups)
 				st := open(t, far)

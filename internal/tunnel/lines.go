@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// RequestLine is one request: for the agent's screen, or for the forwarder that relayed it and cannot see what became of it. Texts that are longer than
-// they may be are cut when they are sent.
+// RequestLine is one request: for the agent's screen, or for the forwarder that relayed it and
+// cannot see what became of it. Texts that are longer than they may be are cut when they are sent.
 type RequestLine struct {
 	EndpointID string        // at most 128 bytes
 	Method     string        // at most 32 bytes; method and path are for the agent only
@@ -23,7 +23,8 @@ type RequestLine struct {
 	At         time.Time     // to the nanosecond; it arrives as UTC
 }
 
-// A message of request lines is not JSON: there is one with each request. It is kindLines and then the lines, each behind its length.
+// A message of request lines is not JSON: there is one with each request. It is kindLines and then
+// the lines, each behind its length.
 const (
 	kindLines    = 0x01 // the message's first byte; that of all others is '{'
 	maxLines     = 64   // of a message
@@ -64,8 +65,9 @@ func (l *RequestLine) text(tag byte) (*string, string, int) {
 	return nil, "", 0
 }
 
-// appendLines appends a message, with its length, of first and of what waits in more. As long as that is not more than linesMark, and a line, it is a small
-// frame for the multiplexer, which goes out with others.
+// appendLines appends a message, with its length, of first and of what waits in more. As long as
+// that is not more than linesMark, and a line, it is a small frame for the multiplexer, which goes
+// out with others.
 func appendLines(b []byte, first *RequestLine, more <-chan RequestLine) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, kindLines)
@@ -113,10 +115,12 @@ func appendField(b []byte, tag byte, length int) []byte {
 // areLines says whether a message is one of request lines.
 func areLines(message []byte) bool { return len(message) > 0 && message[0] == kindLines }
 
-// lineReader reads request lines. A text that is the same as in the line before is the same string, too: as a rule only the path is another.
+// lineReader reads request lines. A text that is the same as in the line before is the same string,
+// too: as a rule only the path is another.
 type lineReader struct{ last RequestLine }
 
-// read hands take the lines of a message, one by one. Those before a malformed one have been taken when it returns the error.
+// read hands take the lines of a message, one by one. Those before a malformed one have been taken
+// when it returns the error.
 func (r *lineReader) read(message []byte, take func(RequestLine)) error {
 	b := message[1:]
 	if len(b) == 0 {

@@ -18,12 +18,14 @@ import (
 
 func fullLine() RequestLine {
 	return RequestLine{
-		EndpointID: "ep_2a7pKd0QmXzYv3bN1cT", Method: "GET", Path: "/api/v1/things/42", Code: "ERR_FL_2004", Status: 502, Duration: 1234567,
-		At: time.Unix(1795230000, 123456789).UTC(),
+		EndpointID: "ep_2a7pKd0QmXzYv3bN1cT", Method: "GET", Path: "/api/v1/things/42", Code: "ERR_FL_2004", Status: 502,
+		Duration: 1234567,
+		At:       time.Unix(1795230000, 123456789).UTC(),
 	}
 }
 
-// encodeLines returns a message of lines, without its length, as they are sent when all of them wait.
+// encodeLines returns a message of lines, without its length, as they are sent when all of them
+// wait.
 func encodeLines(t testing.TB, lines ...RequestLine) []byte {
 	t.Helper()
 	rest := make(chan RequestLine, len(lines))
@@ -49,12 +51,14 @@ func TestLinesRoundTrip(t *testing.T) {
 	other := fullLine()
 	other.Path, other.Code, other.At = "/", "", time.Time{}
 	for name, lines := range map[string][]RequestLine{
-		"full":        {fullLine()},
-		"empty":       {{}},
-		"several":     {fullLine(), other, other, {}, fullLine()},
-		"any bytes":   {{EndpointID: "ep\x00\xff", Method: "\xc3", Path: "/\x1b[2J\n\u2028\xf0\x9f", Code: "<&>"}},
-		"the longest": {{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32), Path: strings.Repeat("p", 512), Code: strings.Repeat("c", 64)}},
-		"the most":    {{Status: math.MaxUint16, Duration: math.MaxInt64, At: time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)}},
+		"full":      {fullLine()},
+		"empty":     {{}},
+		"several":   {fullLine(), other, other, {}, fullLine()},
+		"any bytes": {{EndpointID: "ep\x00\xff", Method: "\xc3", Path: "/\x1b[2J\n\u2028\xf0\x9f", Code: "<&>"}},
+		"the longest": {{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32),
+			Path: strings.Repeat("p", 512), Code: strings.Repeat("c", 64)}},
+		"the most": {{Status: math.MaxUint16, Duration: math.MaxInt64,
+			At: time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)}},
 		"the least":   {{Status: 1, Duration: math.MinInt64, At: time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)}},
 		"before 1970": {{At: time.Unix(-1, 999999999).UTC()}},
 	} {
@@ -70,9 +74,11 @@ func TestLinesRoundTripOfAnything(t *testing.T) {
 	t.Parallel()
 	survives := func(id, method, path, code []byte, status uint16, duration, seconds int64, nanoseconds uint32) bool {
 		at := time.Unix(seconds%(latestLine+1), int64(nanoseconds)%1e9)
-		l := RequestLine{EndpointID: string(id), Method: string(method), Path: string(bytes.Repeat(path, 20)), Code: string(code), Status: int(status), Duration: time.Duration(duration), At: at}
+		l := RequestLine{EndpointID: string(id), Method: string(method), Path: string(bytes.Repeat(path, 20)),
+			Code: string(code), Status: int(status), Duration: time.Duration(duration), At: at}
 		want := l
-		want.EndpointID, want.Method, want.Path, want.Code = cutText(l.EndpointID, 128), cutText(l.Method, 32), cutText(l.Path, 512), cutText(l.Code, 64)
+		want.EndpointID, want.Method, want.Path, want.Code = cutText(l.EndpointID, 128), cutText(l.Method, 32),
+			cutText(l.Path, 512), cutText(l.Code, 64)
 		if want.At = at.UTC(); at.Unix() < earliestLine {
 			want.At = time.Time{}
 		}
@@ -89,16 +95,21 @@ func TestWhatDoesNotFitALineIsCut(t *testing.T) {
 	east := time.FixedZone("east", 5*3600)
 	for name, c := range map[string]struct{ in, want RequestLine }{
 		"texts": {
-			RequestLine{EndpointID: strings.Repeat("e", 300), Method: strings.Repeat("m", 300), Path: strings.Repeat("p", 100_000), Code: strings.Repeat("c", 300)},
-			RequestLine{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32), Path: strings.Repeat("p", 512), Code: strings.Repeat("c", 64)},
+			RequestLine{EndpointID: strings.Repeat("e", 300), Method: strings.Repeat("m", 300),
+				Path: strings.Repeat("p", 100_000), Code: strings.Repeat("c", 300)},
+			RequestLine{EndpointID: strings.Repeat("e", 128), Method: strings.Repeat("m", 32), Path: strings.Repeat("p", 512),
+				Code: strings.Repeat("c", 64)},
 		},
-		"not within a rune":           {RequestLine{Path: strings.Repeat("x", 511) + "äö"}, RequestLine{Path: strings.Repeat("x", 511)}},
-		"a rune of four":              {RequestLine{Path: strings.Repeat("x", 509) + "😀"}, RequestLine{Path: strings.Repeat("x", 509)}},
-		"a negative status":           {RequestLine{Status: -1, Path: "/"}, RequestLine{Path: "/"}},
-		"a status that is too large":  {RequestLine{Status: 70_000}, RequestLine{Status: 65535}},
-		"a time nobody can print":     {RequestLine{At: time.Unix(math.MaxInt64, 0), Path: "/"}, RequestLine{Path: "/"}},
-		"a time somewhere else":       {RequestLine{At: time.Unix(1, 5).In(east)}, RequestLine{At: time.Unix(1, 5).UTC()}},
-		"a time with a monotonic one": {RequestLine{At: time.Unix(1, 0).Add(time.Nanosecond)}, RequestLine{At: time.Unix(1, 1).UTC()}},
+		"not within a rune": {RequestLine{Path: strings.Repeat("x", 511) + "äö"},
+			RequestLine{Path: strings.Repeat("x", 511)}},
+		"a rune of four": {RequestLine{Path: strings.Repeat("x", 509) + "😀"},
+			RequestLine{Path: strings.Repeat("x", 509)}},
+		"a negative status":          {RequestLine{Status: -1, Path: "/"}, RequestLine{Path: "/"}},
+		"a status that is too large": {RequestLine{Status: 70_000}, RequestLine{Status: 65535}},
+		"a time nobody can print":    {RequestLine{At: time.Unix(math.MaxInt64, 0), Path: "/"}, RequestLine{Path: "/"}},
+		"a time somewhere else":      {RequestLine{At: time.Unix(1, 5).In(east)}, RequestLine{At: time.Unix(1, 5).UTC()}},
+		"a time with a monotonic one": {RequestLine{At: time.Unix(1, 0).Add(time.Nanosecond)},
+			RequestLine{At: time.Unix(1, 1).UTC()}},
 	} {
 		got, err := decodeLines(encodeLines(t, c.in))
 		if err != nil || len(got) != 1 || got[0] != c.want {
@@ -124,8 +135,10 @@ func wireTime(seconds int64, nanoseconds uint32) string {
 // The bytes are those of docs/protocol.md.
 func TestLinesOnTheWire(t *testing.T) {
 	t.Parallel()
-	l := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond, At: time.Unix(1, 2)}
-	want := "\x00\x00\x00\x33\x01\x00\x30" + "\x01\x00\x04ep_1" + "\x02\x00\x03GET" + "\x03\x00\x01/" + "\x05\x00\x02\x00\xc8" + "\x06\x00\x08\x00\x00\x00\x00\x00\x0f\x42\x40" +
+	l := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
+		At: time.Unix(1, 2)}
+	want := "\x00\x00\x00\x33\x01\x00\x30" + "\x01\x00\x04ep_1" + "\x02\x00\x03GET" + "\x03\x00\x01/" +
+		"\x05\x00\x02\x00\xc8" + "\x06\x00\x08\x00\x00\x00\x00\x00\x0f\x42\x40" +
 		"\x07\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02"
 	if got := string(appendLines(nil, &l, nil)); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -163,22 +176,26 @@ var hostileLines = map[string]struct{ in, want string }{
 	"a field's length":   {wireLine("\x01\x00"), "a field is cut off"},
 	"an unknown cut off": {wireLine("\xc8\xff\xff"), "a field is cut off"},
 	"twice":              {wireLine(wireField(tagLinePath, "/"), wireField(tagLinePath, "/")), "field 3 appears twice"},
-	"a long id":          {wireLine(wireField(tagLineEndpointID, strings.Repeat("x", 129))), "the endpoint id has 129 bytes, at most 128"},
-	"a long method":      {wireLine(wireField(tagLineMethod, strings.Repeat("x", 33))), "the method has 33 bytes, at most 32"},
-	"a long path":        {wireLine() + wireLine(wireField(tagLinePath, strings.Repeat("x", 513))), "line 2: the path has 513 bytes, at most 512"},
-	"a long code":        {wireLine(wireField(tagLineCode, strings.Repeat("x", 65))), "the code has 65 bytes, at most 64"},
-	"an odd status":      {wireLine(wireField(tagLineStatus, "1")), "field 5 has 1 bytes"},
-	"an odd duration":    {wireLine(wireField(tagLineDuration, "1234567")), "field 6 has 7 bytes"},
-	"an odd time":        {wireLine(wireField(tagLineAt, "")), "field 7 has 0 bytes"},
-	"nanoseconds":        {wireLine(wireField(tagLineAt, wireTime(1, 1e9))), "1 s and 1000000000 ns is no time"},
-	"the year 10000":     {wireLine(wireField(tagLineAt, wireTime(latestLine+1, 0))), "is no time"},
-	"the year 0":         {wireLine(wireField(tagLineAt, wireTime(earliestLine-1, 0))), "is no time"},
+	"a long id": {wireLine(wireField(tagLineEndpointID, strings.Repeat("x", 129))),
+		"the endpoint id has 129 bytes, at most 128"},
+	"a long method": {wireLine(wireField(tagLineMethod, strings.Repeat("x", 33))),
+		"the method has 33 bytes, at most 32"},
+	"a long path": {wireLine() + wireLine(wireField(tagLinePath, strings.Repeat("x", 513))),
+		"line 2: the path has 513 bytes, at most 512"},
+	"a long code":     {wireLine(wireField(tagLineCode, strings.Repeat("x", 65))), "the code has 65 bytes, at most 64"},
+	"an odd status":   {wireLine(wireField(tagLineStatus, "1")), "field 5 has 1 bytes"},
+	"an odd duration": {wireLine(wireField(tagLineDuration, "1234567")), "field 6 has 7 bytes"},
+	"an odd time":     {wireLine(wireField(tagLineAt, "")), "field 7 has 0 bytes"},
+	"nanoseconds":     {wireLine(wireField(tagLineAt, wireTime(1, 1e9))), "1 s and 1000000000 ns is no time"},
+	"the year 10000":  {wireLine(wireField(tagLineAt, wireTime(latestLine+1, 0))), "is no time"},
+	"the year 0":      {wireLine(wireField(tagLineAt, wireTime(earliestLine-1, 0))), "is no time"},
 }
 
 func TestMalformedLinesAreAnError(t *testing.T) {
 	t.Parallel()
 	for name, c := range hostileLines {
-		if _, err := decodeLines([]byte("\x01" + c.in)); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "request lines: ") {
+		if _, err := decodeLines([]byte("\x01" + c.in)); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "request lines: ") {
 			t.Errorf("%s: error %v, want one that says %q", name, err, c.want)
 		}
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// rawAgent is an agent with a multiplexer of another make, whose control stream is read by the test.
+// rawAgent is an agent with a multiplexer of another make, whose control stream is read by the
+// test.
 func rawAgent(t *testing.T, h *host) (*Session, *yamux.Stream) {
 	t.Helper()
 	_, st := control1(t, h.intruder(t))
@@ -75,7 +76,8 @@ func TestLinesThatWaitForTheConnectionGoOutTogether(t *testing.T) {
 	}
 }
 
-// Nobody waits for a line, so it may wait for company, but not for long: 5 ms in the multiplexer, and before that 2 ms behind another line.
+// Nobody waits for a line, so it may wait for company, but not for long: 5 ms in the multiplexer,
+// and before that 2 ms behind another line.
 func TestALineArrivesSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +107,8 @@ func TestALineArrivesSoon(t *testing.T) {
 	})
 }
 
-// Lines that come one by one are few messages, too, and however many wait they do not wait for one another's pauses.
+// Lines that come one by one are few messages, too, and however many wait they do not wait for one
+// another's pauses.
 func TestLinesPauseForOneAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,16 +155,17 @@ func TestLinesKeepTheirPlaceAmongMessages(t *testing.T) {
 	}
 	lines := make(chan seen, 2)
 	up := make(chan *Session, 1)
-	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1, OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) }, OnRequestLine: func(l RequestLine) {
-		s := <-up
-		up <- s
-		select {
-		case <-s.PeerDraining():
-			lines <- seen{l.Path, true}
-		default:
-			lines <- seen{l.Path, false}
-		}
-	}})
+	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1,
+		OnStream: func(_ context.Context, _ *Session, st *Stream) { echo(st) }, OnRequestLine: func(l RequestLine) {
+			s := <-up
+			up <- s
+			select {
+			case <-s.PeerDraining():
+				lines <- seen{l.Path, true}
+			default:
+				lines <- seen{l.Path, false}
+			}
+		}})
 	up <- r.up(t)
 	far := take(t, "the session", h.handler.ups)
 	l := firstLink(far)
@@ -252,7 +256,8 @@ func TestLinesBeforeTheWelcomeAreSkipped(t *testing.T) {
 	}
 }
 
-// Lines are control messages: a peer that takes none of them for 10 s is given up, though they are not waited for, and only the first finds the timer unset.
+// Lines are control messages: a peer that takes none of them for 10 s is given up, though they are
+// not waited for, and only the first finds the timer unset.
 func TestAPeerThatTakesNoLinesIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +296,8 @@ func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan struct{}, 1)
 		w := watch{late: func() { late <- struct{}{} }}
-		for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second, time.Minute} {
+		for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second,
+			time.Minute} {
 			for range 20 {
 				w.begin()
 				time.Sleep(9900 * time.Millisecond)
@@ -302,7 +308,8 @@ func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
 		if len(late) > 0 {
 			t.Fatal("late, and no write took 10 s")
 		}
-		for _, before := range []time.Duration{0, 4 * time.Second, 10 * time.Second, time.Minute} { // whether the timer is set or not
+		// whether the timer is set or not
+		for _, before := range []time.Duration{0, 4 * time.Second, 10 * time.Second, time.Minute} {
 			w.begin()
 			w.end()
 			time.Sleep(before)
@@ -339,7 +346,8 @@ func TestAMessageInPiecesLeavesNoDeadlineBehind(t *testing.T) {
 		_, _ = st.Write(binary.BigEndian.AppendUint32(nil, 100))
 		began := time.Now()
 		take(t, "the end", far.Done())
-		if err := far.Err(); !strings.Contains(err.Error(), "did not finish a control message within 10s") || time.Since(began) != controlTimeout {
+		if err := far.Err(); !strings.Contains(err.Error(), "did not finish a control message within 10s") ||
+			time.Since(began) != controlTimeout {
 			t.Errorf("the session ended after %s: %v", time.Since(began), err)
 		}
 	})

@@ -72,14 +72,16 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 	return nil
 }
 
-// close ends the link at once and with it its streams. The first reason counts. It does not block for longer than a TLS close.
+// close ends the link at once and with it its streams. The first reason counts. It does not block
+// for longer than a TLS close.
 func (l *link) close(reason error) {
 	l.cancel(reason)
 	l.mux.Close(reason) // closes the connection, too
 }
 
-// farewell sends a last message and gives the peer a moment to read what was sent, this message last, and to hang up. It ends the link: the
-// multiplexer's own close would throw away what still waits to be written.
+// farewell sends a last message and gives the peer a moment to read what was sent, this message
+// last, and to hang up. It ends the link: the multiplexer's own close would throw away what still
+// waits to be written.
 func (l *link) farewell(m *message, reason error) {
 	timer := time.AfterFunc(farewellTime, func() { l.close(reason) })
 	defer timer.Stop()
@@ -92,8 +94,9 @@ func (l *link) farewell(m *message, reason error) {
 // farewellTime is how long a peer gets to take its leave after a refusal or a STOP.
 const farewellTime = time.Second
 
-// serve runs a link that was added to a session until it ends. It returns when no message handler runs any more and the session has let go
-// of the link; stream handlers may still run: wait for l.handlers.
+// serve runs a link that was added to a session until it ends. It returns when no message handler
+// runs any more and the session has let go of the link; stream handlers may still run: wait for
+// l.handlers.
 func (l *link) serve() error {
 	if l.session.client {
 		l.takeStreams()
@@ -167,7 +170,8 @@ func (l *link) broken(err error) error {
 	}
 }
 
-// serveStream reads a stream's header and hands the stream over. An owner that gives it back unanswered or unended gets it refused, aborted.
+// serveStream reads a stream's header and hands the stream over. An owner that gives it back
+// unanswered or unended gets it refused, aborted.
 func (l *link) serveStream(s *Stream) {
 	defer func() { _ = s.Close() }()
 	waits := false

@@ -3,8 +3,9 @@
 
 package tunnel
 
-// A connection loses packets when it has to send one of lossRate again, and lossCount, of the last lossSpan at least. What was before does not count: a
-// link that gets worse is noticed at once, whatever the connection carried until then, and one that has got better is, too.
+// A connection loses packets when it has to send one of lossRate again, and lossCount, of the last
+// lossSpan at least. What was before does not count: a link that gets worse is noticed at once,
+// whatever the connection carried until then, and one that has got better is, too.
 const (
 	lossSpan  = 1000
 	lossRate  = 500
@@ -17,7 +18,8 @@ type losses struct {
 	lossy      bool   // what was found then
 }
 
-// look takes the counters as they are now: packets that were sent again, and all packets. They may begin anew after 4 billion.
+// look takes the counters as they are now: packets that were sent again, and all packets. They may
+// begin anew after 4 billion.
 func (l *losses) look(again, all uint32) bool {
 	lost, sent := again-l.again, all-l.all
 	lossy := lost >= lossCount && lost >= sent/lossRate
@@ -28,7 +30,8 @@ func (l *losses) look(again, all uint32) bool {
 	return lossy
 }
 
-// losing says whether packets are being lost and slow the connection down. The caller holds the session's mutex.
+// losing says whether packets are being lost and slow the connection down. The caller holds the
+// session's mutex.
 func (l *link) losing() bool {
 	below := l.conn.below
 	if below == nil {

@@ -17,7 +17,8 @@ const (
 	RoleForwarder Role = "forwarder" // opens streams to the server
 )
 
-// Hello is the client's first message on every connection: at most 16 KiB as JSON, answered within 10 s by a Welcome or an Error.
+// Hello is the client's first message on every connection: at most 16 KiB as JSON, answered within
+// 10 s by a Welcome or an Error.
 type Hello struct {
 	Role          Role   `json:"role"`
 	Token         string `json:"token,omitempty"`
@@ -27,26 +28,31 @@ type Hello struct {
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
 
-	// SessionID and JoinSecret are set on the connections of a session after its first. The Client sets them.
+	// SessionID and JoinSecret are set on the connections of a session after its first. The Client
+	// sets them.
 	SessionID  string `json:"session_id,omitempty"`
 	JoinSecret string `json:"join_secret,omitempty"`
 }
 
 // Welcome is the server's answer to a Hello it accepts.
 type Welcome struct {
-	SessionID     string `json:"session_id"`
-	JoinSecret    string `json:"join_secret,omitempty"` // made by the Server; what a further connection of the session presents
+	SessionID string `json:"session_id"`
+	// made by the Server; what a further connection of the session presents
+	JoinSecret    string `json:"join_secret,omitempty"`
 	AccountID     string `json:"account_id,omitempty"`
 	StoreID       string `json:"store_id,omitempty"`
 	ServerVersion string `json:"server_version,omitempty"`
 	Region        string `json:"region,omitempty"`
-	Connections   int    `json:"connections,omitempty"` // how many connections the server wants of this session; 0 leaves it to the client
+	// how many connections the server wants of this session; 0 leaves it to the client
+	Connections int `json:"connections,omitempty"`
 
-	// Features are what this server understands beyond the protocol's first release. The Server sets them.
+	// Features are what this server understands beyond the protocol's first release. The Server sets
+	// them.
 	Features []Feature `json:"features,omitempty"`
 }
 
-// Feature is a part of the protocol that a peer may be too old for, and that is not to be passed over in silence.
+// Feature is a part of the protocol that a peer may be too old for, and that is not to be passed
+// over in silence.
 type Feature string
 
 // The features.
@@ -60,21 +66,23 @@ func allFeatures() []Feature {
 	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections}
 }
 
-// Bind asks for an endpoint, or for a labelled tunnel. That has Labels, and neither URL nor what belongs to one.
+// Bind asks for an endpoint, or for a labelled tunnel. That has Labels, and neither URL nor what
+// belongs to one.
 type Bind struct {
-	URL               string            `json:"url"`
-	Labels            map[string]string `json:"labels,omitempty"`
-	Binding           string            `json:"binding,omitempty"`
-	Name              string            `json:"name,omitempty"`
-	Description       string            `json:"description,omitempty"`
-	Metadata          string            `json:"metadata,omitempty"`
-	UpstreamURL       string            `json:"upstream_url,omitempty"`
-	UpstreamProtocol  string            `json:"upstream_protocol,omitempty"`
-	HostMode          string            `json:"host_mode,omitempty"`
-	ResumeSecret      string            `json:"resume_secret,omitempty"` // of this process' previous bind of the endpoint
-	PoolingEnabled    bool              `json:"pooling_enabled,omitempty"`
-	TrafficPolicy     string            `json:"traffic_policy,omitempty"`      // YAML or JSON
-	ReplacePoolPolicy bool              `json:"replace_pool_policy,omitempty"` // the members of the pool get this policy, too
+	URL              string            `json:"url"`
+	Labels           map[string]string `json:"labels,omitempty"`
+	Binding          string            `json:"binding,omitempty"`
+	Name             string            `json:"name,omitempty"`
+	Description      string            `json:"description,omitempty"`
+	Metadata         string            `json:"metadata,omitempty"`
+	UpstreamURL      string            `json:"upstream_url,omitempty"`
+	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
+	HostMode         string            `json:"host_mode,omitempty"`
+	ResumeSecret     string            `json:"resume_secret,omitempty"` // of this process' previous bind of the endpoint
+	PoolingEnabled   bool              `json:"pooling_enabled,omitempty"`
+	TrafficPolicy    string            `json:"traffic_policy,omitempty"` // YAML or JSON
+	// the members of the pool get this policy, too
+	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
 }
 
 // needs returns the features that a server must have for the bind to mean what it says.
@@ -96,7 +104,8 @@ type Bound struct {
 	ResumeSecret string `json:"resume_secret,omitempty"`
 }
 
-// protocolVersion is the version of the messages; the hello names it. A server also takes the version before its own.
+// protocolVersion is the version of the messages; the hello names it. A server also takes the
+// version before its own.
 const protocolVersion = 1
 
 // The messages' types. A receiver skips types it does not know.
@@ -117,7 +126,8 @@ const (
 	typeRetired     = "retired"     // server: it has no streams left on this connection, and nothing more to say
 )
 
-// message is a control message that is JSON, which all are but those of request lines: its type and the part that belongs to the type.
+// message is a control message that is JSON, which all are but those of request lines: its type and
+// the part that belongs to the type.
 type message struct {
 	Type     string   `json:"type"`
 	ID       uint64   `json:"id,omitempty"`       // of a request and its answer
@@ -168,7 +178,8 @@ func parseMessage(b []byte) (*message, error) {
 	return &m, nil
 }
 
-// parseHello decodes the first message. The version is looked at first: what else a hello of an unknown version holds is unknown, too.
+// parseHello decodes the first message. The version is looked at first: what else a hello of an
+// unknown version holds is unknown, too.
 func parseHello(b []byte) (*Hello, error) {
 	var head struct {
 		Type     string `json:"type"`
@@ -179,14 +190,16 @@ func parseHello(b []byte) (*Hello, error) {
 	}
 	if head.Protocol != protocolVersion {
 		return nil, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
-			"the server speaks version %d of the tunnel protocol, the client version %d: update the older one", protocolVersion, head.Protocol)}
+			"the server speaks version %d of the tunnel protocol, the client version %d: update the older one", protocolVersion,
+			head.Protocol)}
 	}
 	m, err := parseMessage(b)
 	if err != nil || m.Hello == nil {
 		return nil, &Error{Code: CodeInvalid, Msg: "the hello is not readable"}
 	}
 	if h := m.Hello; h.Role != RoleAgent && h.Role != RoleForwarder {
-		return nil, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("role %q is unknown: it must be %q or %q", h.Role, RoleAgent, RoleForwarder)}
+		return nil, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("role %q is unknown: it must be %q or %q", h.Role, RoleAgent,
+			RoleForwarder)}
 	}
 	return m.Hello, nil
 }

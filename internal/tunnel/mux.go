@@ -17,8 +17,9 @@ const (
 
 var errTooEager = errors.New("the peer sent too much before it was welcome")
 
-// muxConn is the connection under the multiplexer. It sees how busy the connection is, and it holds a peer that has not said who it is to a budget of
-// bytes and reads, so that it cannot fill the receive windows of thousands of streams.
+// muxConn is the connection under the multiplexer. It sees how busy the connection is, and it holds
+// a peer that has not said who it is to a budget of bytes and reads, so that it cannot fill the
+// receive windows of thousands of streams.
 type muxConn struct {
 	*BatchConn
 	trusted atomic.Bool

@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// Bind asks the server for an endpoint or a labelled tunnel and waits for the answer, at most 10 s. It returns an *Error when the server refused, or is too
-// old for what the bind asks: such a server would pass it over, a traffic policy for instance.
+// Bind asks the server for an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
+// It returns an *Error when the server refused, or is too old for what the bind asks: such a server
+// would pass it over, a traffic policy for instance.
 func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
 	for feature, name := range b.needs() {
 		if !slices.Contains(s.welcome.Features, feature) {
-			return Bound{}, &Error{Code: CodeInvalid, Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
+			return Bound{}, &Error{Code: CodeInvalid,
+				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
 		}
 	}
 	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b})
@@ -107,8 +109,8 @@ func (l *link) sent(err error) error {
 	return err
 }
 
-// Drain tells the peer that this side stops within d. From then on the peer opens nothing new; nor does a server that drains. A client that
-// drains may go on opening streams.
+// Drain tells the peer that this side stops within d. From then on the peer opens nothing new; nor
+// does a server that drains. A client that drains may go on opening streams.
 func (s *Session) Drain(d time.Duration) error {
 	s.mu.Lock()
 	s.draining = true
@@ -160,7 +162,8 @@ func (s *Session) take(l *link, m *message) error {
 	return nil
 }
 
-// SendRequestLine sends a line to an agent or a forwarder. It never blocks, and drops lines when the peer or its connection is slow.
+// SendRequestLine sends a line to an agent or a forwarder. It never blocks, and drops lines when
+// the peer or its connection is slow.
 func (s *Session) SendRequestLine(l RequestLine) {
 	s.startLines.Do(func() { go s.sendLines() })
 	select {
@@ -169,10 +172,12 @@ func (s *Session) SendRequestLine(l RequestLine) {
 	}
 }
 
-// linesPause is how long lines wait for others after some were sent: to wake who sends them, and who takes them, costs more than a line.
+// linesPause is how long lines wait for others after some were sent: to wake who sends them, and
+// who takes them, costs more than a line.
 const linesPause = 2 * time.Millisecond
 
-// sendLines sends the lines that wait. Those that come while it is busy, or pauses, go into one message.
+// sendLines sends the lines that wait. Those that come while it is busy, or pauses, go into one
+// message.
 func (s *Session) sendLines() {
 	var b []byte
 	pause := time.NewTimer(0)
@@ -188,7 +193,8 @@ func (s *Session) sendLines() {
 		select {
 		case l := <-s.lines:
 			b = appendLines(b[:0], &l, s.lines)
-			_ = s.overOne(func(l *link) error { return l.sent(l.ctrl.sendLater(b)) }) // a line that is lost is lost; done ends the loop
+			// a line that is lost is lost; done ends the loop
+			_ = s.overOne(func(l *link) error { return l.sent(l.ctrl.sendLater(b)) })
 			pause.Reset(linesPause)
 		case <-s.done:
 			return

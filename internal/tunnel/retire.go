@@ -9,16 +9,18 @@ import (
 	"time"
 )
 
-// A connection is given up without cutting a stream: the client opens nothing more on it and says retire; the server opens nothing more either, and
-// says retired, its last message there, once it has no stream left; the client says bye once it has none left itself.
+// A connection is given up without cutting a stream: the client opens nothing more on it and says
+// retire; the server opens nothing more either, and says retired, its last message there, once it
+// has no stream left; the client says bye once it has none left itself.
 
 var (
 	errRetired  = errors.New("the connection is being given up")
 	errNotAsked = errors.New("the server gives up a connection that it was not asked to give up")
 )
 
-// surplus takes a connection out of the choice that the session does not need: it has more than want, and this one has had no stream for idleTime.
-// It is never the first one, which requests use. nil: there is none.
+// surplus takes a connection out of the choice that the session does not need: it has more than
+// want, and this one has had no stream for idleTime. It is never the first one, which requests use.
+// nil: there is none.
 func (s *Session) surplus(want int, now time.Time) *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,9 +66,11 @@ func (l *link) release() {
 	}
 }
 
-// awaitEmpty waits until the link, which takes no new streams, has none left. It returns false when the link ended.
+// awaitEmpty waits until the link, which takes no new streams, has none left. It returns false when
+// the link ended.
 func (l *link) awaitEmpty() bool {
-	// The multiplexer first: it has known every stream that came before the peer's message, whose handler may be yet to be counted.
+	// The multiplexer first: it has known every stream that came before the peer's message, whose
+	// handler may be yet to be counted.
 	for l.mux.NumStreams() > 1 || l.streams.Load() > 0 {
 		select {
 		case <-l.emptied:

@@ -17,21 +17,24 @@ import (
 	"time"
 )
 
-// Handler is what the service makes of sessions. Its methods are called concurrently for different sessions.
+// Handler is what the service makes of sessions. Its methods are called concurrently for different
+// sessions.
 type Handler interface {
-	// Hello authenticates the first connection of a session within 10 s; an *Error refuses it with that code and message, any other error
-	// with INTERNAL. The handler makes the SessionID, the Server the JoinSecret.
+	// Hello authenticates the first connection of a session within 10 s; an *Error refuses it with
+	// that code and message, any other error with INTERNAL. The handler makes the SessionID, the
+	// Server the JoinSecret.
 	Hello(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
 	// Up is called once, before any Bind, Unbind or Stream of the session.
 	Up(s *Session)
-	// Bind and Unbind serve an agent's requests within 10 s, one at a time for each of its connections. Errors as with Hello.
+	// Bind and Unbind serve an agent's requests within 10 s, one at a time for each of its
+	// connections. Errors as with Hello.
 	Bind(ctx context.Context, s *Session, b Bind) (Bound, error)
 	Unbind(ctx context.Context, s *Session, endpointID string) error
-	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It calls Accept or Refuse, and the stream is ended when it
-	// returns. ctx ends with the stream's connection.
+	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It calls Accept or
+	// Refuse, and the stream is ended when it returns. ctx ends with the stream's connection.
 	Stream(ctx context.Context, s *Session, st *Stream)
-	// Down is called once for each Up, after the session's last connection ended and after its last Bind or Unbind returned. Stream handlers
-	// may still be about to return.
+	// Down is called once for each Up, after the session's last connection ended and after its last
+	// Bind or Unbind returned. Stream handlers may still be about to return.
 	Down(s *Session, err error)
 }
 
@@ -43,10 +46,12 @@ type ServerConfig struct {
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// does not block. May be nil.
 	OnResponsiveness func(*Session)
-	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further ones are closed at once. Default 1024. How many a
-	// single address may have is for the listener to say.
+	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further
+	// ones are closed at once. Default 1024. How many a single address may have is for the listener to
+	// say.
 	MaxPending int
-	// Welcomed is called for each connection whose hello was accepted, so that the listener can count those that are not yet. May be nil.
+	// Welcomed is called for each connection whose hello was accepted, so that the listener can count
+	// those that are not yet. May be nil.
 	Welcomed func(*tls.Conn)
 }
 
@@ -60,7 +65,8 @@ type Server struct {
 	sessions map[string]*hosted
 }
 
-// hosted is a session on the server's side, with the hash of what a further connection has to present.
+// hosted is a session on the server's side, with the hash of what a further connection has to
+// present.
 type hosted struct {
 	*Session
 	server   *Server
@@ -92,9 +98,11 @@ func (s *Server) Sessions() []*Session {
 	return all
 }
 
-// ServeConn serves one connection whose TLS handshake is done and whose ALPN is fairlead/1; the raw connection should come from TuneConn, and
-// the TLS configuration, one for all connections, should have DynamicRecordSizingDisabled. It blocks until the connection has ended and its
-// stream handlers have returned; it closes c. When ctx ends, streams are cut, and what was already written gets a second to arrive.
+// ServeConn serves one connection whose TLS handshake is done and whose ALPN is fairlead/1; the raw
+// connection should come from TuneConn, and the TLS configuration, one for all connections, should
+// have DynamicRecordSizingDisabled. It blocks until the connection has ended and its stream
+// handlers have returned; it closes c. When ctx ends, streams are cut, and what was already written
+// gets a second to arrive.
 func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
 	l, err := s.greet(ctx, c)
 	if err != nil {
@@ -117,7 +125,8 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 		return nil, fmt.Errorf("%d connections are waiting for their welcome already", s.cfg.MaxPending)
 	}
 	if st := c.ConnectionState(); st.NegotiatedProtocol != ALPN || st.Version < tls.VersionTLS13 {
-		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol, tls.VersionName(st.Version), ALPN)
+		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol,
+			tls.VersionName(st.Version), ALPN)
 	}
 	l := newLink(ctx, c, s.cfg.Logger, s.cfg.Windows, false)
 	slow := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no hello within %s", controlTimeout)) })

@@ -19,7 +19,8 @@ const maxConnections = 16
 
 // side is what differs between the two ends of a session.
 type side interface {
-	// message takes a control message that Session does not handle itself. An error ends the connection.
+	// message takes a control message that Session does not handle itself. An error ends the
+	// connection.
 	message(l *link, m *message) error
 	// line takes a request line.
 	line(l RequestLine)
@@ -40,9 +41,10 @@ type Session struct {
 	welcome Welcome
 	remote  net.Addr
 
-	streams      atomic.Int64
-	idle         chan struct{} // gets a token when the last stream ends
-	look         chan struct{} // gets a token when the number of connections, or of those that the traffic asks for, changes
+	streams atomic.Int64
+	idle    chan struct{} // gets a token when the last stream ends
+	// gets a token when the number of connections, or of those that the traffic asks for, changes
+	look         chan struct{}
 	done         chan struct{}
 	peerDraining chan struct{}
 
@@ -95,7 +97,8 @@ func (s *Session) Streams() int { return int(s.streams.Load()) }
 // Done is closed when the last connection has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// PeerDraining is closed when the peer said that it stops. Nothing new can be opened towards it then.
+// PeerDraining is closed when the peer said that it stops. Nothing new can be opened towards it
+// then.
 func (s *Session) PeerDraining() <-chan struct{} { return s.peerDraining }
 
 // Err returns why the session ended, nil while it lives.
@@ -135,7 +138,8 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 	}
 }
 
-// Ping measures how long the way to the peer and back takes, on the connection that requests use. It waits for at most 30 s.
+// Ping measures how long the way to the peer and back takes, on the connection that requests use.
+// It waits for at most 30 s.
 func (s *Session) Ping() (time.Duration, error) {
 	s.mu.Lock()
 	if len(s.links) == 0 {
@@ -147,11 +151,14 @@ func (s *Session) Ping() (time.Duration, error) {
 	return l.mux.Ping()
 }
 
-// CanOpen says whether Open would find a connection at this moment. It costs next to nothing and does not wait.
+// CanOpen says whether Open would find a connection at this moment. It costs next to nothing and
+// does not wait.
 func (s *Session) CanOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool { return l.ctx.Err() == nil && l.mux.Err() == nil })
+	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool {
+		return l.ctx.Err() == nil && l.mux.Err() == nil
+	})
 }
 
 // closedFor says why no stream can be opened. The caller holds mu.
@@ -194,8 +201,8 @@ func (s *Session) endedError() error {
 	return fmt.Errorf("the tunnel session has ended: %w", s.err)
 }
 
-// Stop tells the peer why and ends the session: at once for new streams, for live ones as soon as the peer hangs up or a second has passed. It
-// does not block.
+// Stop tells the peer why and ends the session: at once for new streams, for live ones as soon as
+// the peer hangs up or a second has passed. It does not block.
 func (s *Session) Stop(code Code, msg string) {
 	reason := &Error{Code: code, Msg: msg}
 	s.mu.Lock()
@@ -209,8 +216,9 @@ func (s *Session) Stop(code Code, msg string) {
 	}
 }
 
-// Close ends the session and aborts its streams. What was written before arrives, the ends of streams included, if the peer takes it within a
-// second; Close blocks for so long at most. A second Close, and one after Stop, does not wait.
+// Close ends the session and aborts its streams. What was written before arrives, the ends of
+// streams included, if the peer takes it within a second; Close blocks for so long at most. A
+// second Close, and one after Stop, does not wait.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	again := s.closing
@@ -246,7 +254,8 @@ func (s *Session) shut(reason error) {
 	}
 }
 
-// add makes l a connection of the session. It fails when the session is ending or has enough of them.
+// add makes l a connection of the session. It fails when the session is ending or has enough of
+// them.
 func (s *Session) add(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

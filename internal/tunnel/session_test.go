@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,7 +35,8 @@ func TestHelloAndWelcome(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		h := newHost(t, transport, newHandler())
-		hello := Hello{Role: RoleForwarder, Token: "flt_secret", ClientVersion: "v1", OS: "linux", InstanceID: "i", OperatorID: "op_1", Metadata: "m"}
+		hello := Hello{Role: RoleForwarder, Token: "flt_secret", ClientVersion: "v1", OS: "linux", InstanceID: "i",
+			OperatorID: "op_1", Metadata: "m"}
 		s := h.connect(ClientConfig{Hello: func() Hello { return hello }}).up(t)
 		far := take(t, "the session", h.handler.ups)
 		if got := h.handler.tokens(); len(got) != 1 || got[0] != "flt_secret" {
@@ -48,7 +47,8 @@ func TestHelloAndWelcome(t *testing.T) {
 		if d := cmp.Diff(want, far.Hello()); d != "" {
 			t.Error(d)
 		}
-		if s.ID() != "ts_1" || far.ID() != "ts_1" || s.Welcome().AccountID != "acc_1" || far.Role() != RoleForwarder || s.Role() != RoleForwarder {
+		if s.ID() != "ts_1" || far.ID() != "ts_1" || s.Welcome().AccountID != "acc_1" || far.Role() != RoleForwarder ||
+			s.Role() != RoleForwarder {
 			t.Error("the two sides do not agree on the session")
 		}
 		if s.Welcome().JoinSecret == "" || far.Welcome().JoinSecret != "" {
@@ -76,7 +76,9 @@ func TestSessionHasTwoConnectionsAndStreamsUseBoth(t *testing.T) {
 	s.mu.Unlock()
 	links := map[*link]int{}
 	for range 10 {
-		eventually(t, "connections with nothing to send", func() bool { return both[0].mux.Queued()+both[1].mux.Queued() == 0 })
+		eventually(t, "connections with nothing to send", func() bool {
+			return both[0].mux.Queued()+both[1].mux.Queued() == 0
+		})
 		links[open(t, s).link]++
 	}
 	close(hold)
@@ -202,7 +204,8 @@ func TestBindAndUnbind(t *testing.T) {
 		handler := newHandler()
 		secret := errors.New("the database's password is 1234")
 		taken := Error{Code: CodeURLTaken, Msg: "ts_9 holds it", Detail: "ERR_FL_1060",
-			Errors: []FieldError{{Field: "url", Value: "http://a.b", Rule: "is taken"}, {Field: "traffic_policy", Rule: "x", Line: 3, Column: 5}}}
+			Errors: []FieldError{{Field: "url", Value: "http://a.b", Rule: "is taken"},
+				{Field: "traffic_policy", Rule: "x", Line: 3, Column: 5}}}
 		handler.bind = func(_ context.Context, s *Session, b Bind) (Bound, error) {
 			switch b.Name {
 			case "taken":
@@ -254,7 +257,8 @@ func TestRolesAreKeptApart(t *testing.T) {
 	if err := open(t, agent).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedForbidden {
 		t.Errorf("an agent's stream: %v", err)
 	}
-	if err := open(t, fromServer).WaitOpened(patience(t)); !errors.As(err, &refused) || refused.Code != RefusedUnknownEndpoint {
+	if err := open(t, fromServer).WaitOpened(patience(t)); !errors.As(err, &refused) ||
+		refused.Code != RefusedUnknownEndpoint {
 		t.Errorf("a stream to a forwarder: %v", err)
 	}
 }
@@ -273,7 +277,8 @@ func TestRequestLines(t *testing.T) {
 	}})
 	r.up(t)
 	far := take(t, "the session", h.handler.ups)
-	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond, At: time.Unix(1, 0).UTC()}
+	want := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
+		At: time.Unix(1, 0).UTC()}
 	far.SendRequestLine(want)
 	if d := cmp.Diff(want, take(t, "the line", lines)); d != "" {
 		t.Error(d)
@@ -285,112 +290,5 @@ func TestRequestLines(t *testing.T) {
 	close(blocked)
 	if _, err := r.Session().Bind(t.Context(), Bind{URL: "http://a.b"}); err != nil {
 		t.Errorf("the session did not survive the lines: %v", err)
-	}
-}
-
-func TestThousandRefusedStreamsLeakNothing(t *testing.T) {
-	// Not parallel: it counts the process' descriptors and goroutines.
-	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) { _ = st.Refuse(RefusedUpstream) }})
-	r.up(t)
-	far := take(t, "the session", h.handler.ups)
-	awaitConnections(t, 2, far)
-	refuse := func() {
-		var wg sync.WaitGroup
-		for range 1000 {
-			wg.Go(func() {
-				st, err := far.Open(context.Background(), fullHeader())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_, err = st.Read(make([]byte, 1))
-				var refused *RefusedError
-				if !errors.As(err, &refused) {
-					t.Error(err)
-				}
-				_ = st.Close()
-			})
-		}
-		wg.Wait()
-	}
-	refuse()
-	before := descriptors(t)
-	for range 3 {
-		refuse()
-	}
-	if n := descriptors(t); n != before {
-		t.Errorf("%d descriptors, %d before", n, before)
-	}
-	if n := far.Streams(); n != 0 {
-		t.Errorf("%d streams", n)
-	}
-	far.mu.Lock()
-	links := slices.Clone(far.links)
-	far.mu.Unlock()
-	for _, l := range links { // the multiplexer wakes a stream's reader before it has let go of the stream
-		eventually(t, "the multiplexer to have no stream but the control stream", func() bool { return l.mux.NumStreams() == 1 })
-		if q := l.mux.Queued(); q != 0 {
-			t.Errorf("%d bytes are counted as queued", q)
-		}
-	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skipf("cannot count descriptors: %v", err)
-	}
-	return len(entries)
-}
-
-func TestOpenEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	s := agentPair(t, overPipe, echo)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Open(ctx, fullHeader()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Open: %v", err)
-	}
-	if s.Streams() != 0 {
-		t.Error("a stream that was not opened is counted")
-	}
-	if _, err := s.Open(t.Context(), OpenHeader{}); err == nil {
-		t.Error("opened a stream without an endpoint id")
-	}
-	if err := open(t, s).WaitOpened(patience(t)); err != nil {
-		t.Error(err)
-	}
-}
-
-// endedSide counts the ends of a session.
-type endedSide struct {
-	side
-	n int
-}
-
-func (e *endedSide) ended(*Session, error) { e.n++ }
-
-func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
-	t.Parallel()
-	end := &endedSide{}
-	s := newSession(end, false, Hello{}, Welcome{}, nil)
-	first, second := &link{conn: &muxConn{}}, &link{conn: &muxConn{}}
-	if err := errors.Join(s.add(first), s.add(second)); err != nil {
-		t.Fatal(err)
-	}
-	s.forget(first)
-	s.forget(second)
-	s.remove(second, io.EOF)
-	if end.n != 0 || s.Err() != nil {
-		t.Fatal("the session ended while a connection's handlers may run")
-	}
-	s.remove(first, io.ErrClosedPipe)
-	if end.n != 1 || !errors.Is(s.Err(), io.ErrClosedPipe) {
-		t.Fatalf("the session ended %d times: %v", end.n, s.Err())
-	}
-	if err := s.add(&link{conn: &muxConn{}}); err == nil {
-		t.Error("a connection joined a session that has ended")
 	}
 }

@@ -123,7 +123,8 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 			began := time.Now()
 			_, err = st.Read(make([]byte, 1))
 			var reset *mux.ResetError
-			if !errors.As(err, &reset) || reset.Code != flagRefused|uint32(RefusedHeader) || time.Since(began) != controlTimeout {
+			if !errors.As(err, &reset) || reset.Code != flagRefused|uint32(RefusedHeader) ||
+				time.Since(began) != controlTimeout {
 				t.Errorf("%s: %v after %s", name, err, time.Since(began))
 			}
 		}
@@ -164,7 +165,8 @@ func TestAWriteThatTakesTooLongIsNoUnfinishedMessage(t *testing.T) {
 	}
 }
 
-// gate is one end of a cable. Once it is shut nothing comes through any more, not even a close, and nothing fails.
+// gate is one end of a cable. Once it is shut nothing comes through any more, not even a close, and
+// nothing fails.
 type gate struct {
 	net.Conn
 	shut chan struct{}

@@ -10,13 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneTCP bounds how long sent data may stay unacknowledged; a kernel that refuses leaves that to the pings.
+// tuneTCP bounds how long sent data may stay unacknowledged; a kernel that refuses leaves that to
+// the pings.
 //
-// On a connection that leaves the machine it also asks for bbr, which does not take each lost packet for a full link, and has what the link cannot carry
-// yet wait in the multiplexer, where it is seen and other streams pass it, and not in the kernel.
+// On a connection that leaves the machine it also asks for bbr, which does not take each lost
+// packet for a full link, and has what the link cannot carry yet wait in the multiplexer, where it
+// is seen and other streams pass it, and not in the kernel.
 //
-// On one within the machine nothing is on its way: more than a few frames in its buffers would only be cold in the caches when they are read, and keep
-// whoever reads them from letting others have a turn.
+// On one within the machine nothing is on its way: more than a few frames in its buffers would only
+// be cold in the caches when they are read, and keep whoever reads them from letting others have a
+// turn.
 func tuneTCP(c *net.TCPConn) {
 	onSocket(c, func(fd int) {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout/time.Millisecond))
@@ -42,7 +45,8 @@ func isLocal(c *net.TCPConn) bool {
 	return ok && a.IP.IsLoopback()
 }
 
-// congestion returns the name of the connection's congestion control; "" when it does not matter or is unknown.
+// congestion returns the name of the connection's congestion control; "" when it does not matter or
+// is unknown.
 func congestion(c net.Conn) string {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok || isLocal(tcp) {
@@ -53,7 +57,8 @@ func congestion(c net.Conn) string {
 	return name
 }
 
-// resent returns how many packets the connection has sent again, and how many it has sent in all. Both begin anew after 4 billion.
+// resent returns how many packets the connection has sent again, and how many it has sent in all.
+// Both begin anew after 4 billion.
 func resent(c net.Conn) (again, all uint32) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		onSocket(tcp, func(fd int) {

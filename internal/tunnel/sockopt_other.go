@@ -7,7 +7,8 @@ package tunnel
 
 import "net"
 
-// tuneTCP does nothing: only Linux has TCP_USER_TIMEOUT and a congestion control of each connection's own. Pings find the dead peer.
+// tuneTCP does nothing: only Linux has TCP_USER_TIMEOUT and a congestion control of each
+// connection's own. Pings find the dead peer.
 func tuneTCP(*net.TCPConn) {}
 
 func congestion(net.Conn) string { return "" }

@@ -32,8 +32,9 @@ func (e *ResetError) Error() string { return "stream reset by the peer: " + e.Co
 // Is makes a reset stream look like a reset connection.
 func (e *ResetError) Is(target error) bool { return target == syscall.ECONNRESET }
 
-// Stream is one relayed connection: a net.Conn with half-close and abort. Its owner must call Close, Reset or Refuse in the end.
-// One goroutine may read while another writes and a third one closes.
+// Stream is one relayed connection: a net.Conn with half-close and abort. Its owner must call
+// Close, Reset or Refuse in the end. One goroutine may read while another writes and a third one
+// closes.
 type Stream struct {
 	st     *mux.Stream
 	link   *link
@@ -60,8 +61,9 @@ func (s *Stream) Header() OpenHeader { return s.header }
 // Session returns the session that the stream belongs to.
 func (s *Stream) Session() *Session { return s.link.session }
 
-// Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a *RefusedError when the peer refused. io.EOF
-// means that the peer called CloseWrite; every other end is another error.
+// Read reads what the peer sent. On the opener's side it first waits for OPENED, and returns a
+// *RefusedError when the peer refused. io.EOF means that the peer called CloseWrite; every other
+// end is another error.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -72,7 +74,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, s.readError(err)
 }
 
-// Next is Read without a copy: it returns bytes that are valid until the next call of Next, Read or Close.
+// Next is Read without a copy: it returns bytes that are valid until the next call of Next, Read or
+// Close.
 func (s *Stream) Next() ([]byte, error) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -83,7 +86,8 @@ func (s *Stream) Next() ([]byte, error) {
 	return p, s.readError(err)
 }
 
-// WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another one. Not together with Read.
+// WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another
+// one. Not together with Read.
 func (s *Stream) WaitOpened(ctx context.Context) error {
 	if !s.opener || s.isOpen.Load() {
 		return nil
@@ -158,7 +162,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return n, s.plain(err)
 }
 
-// WriteLater is Write for bytes that are followed by others, or by CloseWrite: they go out with those, or within 5 ms.
+// WriteLater is Write for bytes that are followed by others, or by CloseWrite: they go out with
+// those, or within 5 ms.
 func (s *Stream) WriteLater(p []byte) (int, error) {
 	n, err := s.st.WriteLater(p)
 	return n, s.plain(err)
@@ -167,7 +172,8 @@ func (s *Stream) WriteLater(p []byte) (int, error) {
 // CloseWrite says that no more bytes follow: the peer reads io.EOF.
 func (s *Stream) CloseWrite() error { return s.closed(s.st.CloseWrite()) }
 
-// CloseWriteLater is CloseWrite for a peer that does not wait for it: the peer learns of it within 5 ms.
+// CloseWriteLater is CloseWrite for a peer that does not wait for it: the peer learns of it within
+// 5 ms.
 func (s *Stream) CloseWriteLater() error { return s.closed(s.st.CloseWriteLater()) }
 
 func (s *Stream) closed(err error) error {
@@ -180,13 +186,15 @@ func (s *Stream) closed(err error) error {
 // PeerEnded says that Read or Next has returned io.EOF.
 func (s *Stream) PeerEnded() bool { return s.sawEOF.Load() }
 
-// Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF. Bytes that the peer has not read are lost.
+// Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF.
+// Bytes that the peer has not read are lost.
 func (s *Stream) Reset(code RefuseCode) error { return s.end(uint32(code)) }
 
 // Abort is Reset without a reason.
 func (s *Stream) Abort() error { return s.Reset(Aborted) }
 
-// Close ends the stream: cleanly when both directions have ended (CloseWrite, and a Read that returned io.EOF), else with an abort.
+// Close ends the stream: cleanly when both directions have ended (CloseWrite, and a Read that
+// returned io.EOF), else with an abort.
 func (s *Stream) Close() error {
 	if s.sawEOF.Load() && s.sentEOF.Load() {
 		s.st.Release()
@@ -196,8 +204,9 @@ func (s *Stream) Close() error {
 	return s.Abort()
 }
 
-// CloseGently is CloseWrite, then reading until io.EOF for at most d, then Close. It is for owners that would close a TCP connection and trust
-// the kernel to deliver what they wrote. No Read may be in progress.
+// CloseGently is CloseWrite, then reading until io.EOF for at most d, then Close. It is for owners
+// that would close a TCP connection and trust the kernel to deliver what they wrote. No Read may be
+// in progress.
 func (s *Stream) CloseGently(d time.Duration) error {
 	if s.CloseWrite() == nil && s.SetReadDeadline(time.Now().Add(d)) == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s})
@@ -205,7 +214,8 @@ func (s *Stream) CloseGently(d time.Duration) error {
 	return s.Close()
 }
 
-// Accept tells the opener that its stream is open: with the first bytes that are written, or within 5 ms. It must come before the first Write.
+// Accept tells the opener that its stream is open: with the first bytes that are written, or within
+// 5 ms. It must come before the first Write.
 func (s *Stream) Accept() error {
 	if s.opener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("accepting a stream twice, or one that this side opened")
@@ -274,5 +284,6 @@ func (s *Stream) plain(err error) error {
 	return &ResetError{Code: code}
 }
 
-// isEnd reports an ordinary end of input: the bare io.EOF. A broken connection's error may wrap one.
+// isEnd reports an ordinary end of input: the bare io.EOF. A broken connection's error may wrap
+// one.
 func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // see above

@@ -272,16 +272,17 @@ func TestSlowReaderStallsOnlyItself(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	h := newHost(t, overTCP, newHandler())
-	r := h.connect(ClientConfig{Connections: 1, Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
-		if st.Header().EndpointID == "slow" {
-			_ = st.Accept()
-			<-release
-			_, _ = io.Copy(io.Discard, onlyReader{st})
-			_ = st.CloseWrite()
-			return
-		}
-		echo(st)
-	}})
+	r := h.connect(ClientConfig{Connections: 1, Hello: agentHello,
+		OnStream: func(_ context.Context, _ *Session, st *Stream) {
+			if st.Header().EndpointID == "slow" {
+				_ = st.Accept()
+				<-release
+				_, _ = io.Copy(io.Discard, onlyReader{st})
+				_ = st.CloseWrite()
+				return
+			}
+			echo(st)
+		}})
 	r.up(t)
 	s := take(t, "the session", h.handler.ups)
 	slow, err := s.Open(t.Context(), OpenHeader{EndpointID: "slow"})

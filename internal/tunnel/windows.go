@@ -9,8 +9,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/memory"
 )
 
-// Windows bounds by how much the receive windows of all streams of a process may grow, in sum: what a stream may have in flight beyond the 1 MiB that
-// each begins with. It is safe for concurrent use.
+// Windows bounds by how much the receive windows of all streams of a process may grow, in sum: what
+// a stream may have in flight beyond the 1 MiB that each begins with. It is safe for concurrent
+// use.
 type Windows struct {
 	limit int64
 	used  atomic.Int64

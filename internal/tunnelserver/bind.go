@@ -26,12 +26,14 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	s.hold(t, result)
-	if !s.tokenOf(t).MayBind(result.Endpoint.URL) { // its rules changed meanwhile, and the watchdog did not see the endpoint yet
+	// its rules changed meanwhile, and the watchdog did not see the endpoint yet
+	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		problem := noBindRule(t, result.Endpoint.URL)
 		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
-	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account", t.accountID,
+	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
+		t.accountID,
 		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
 	if s.opt.Bound != nil {
 		s.opt.Bound(&result.Endpoint)
@@ -61,7 +63,8 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	return result, nil
 }
 
-// addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes after the limit.
+// addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes
+// after the limit.
 func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
 	bad := func(rule string) error { return account.Invalid("traffic_policy", account.NotShown, rule) }
 	switch {
@@ -85,8 +88,9 @@ func noBindRule(t *session, url string) *account.Error {
 func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r := account.BindRequest{
 		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
-		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol,
-		HostMode: b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
+		Name: b.Name, Description: b.Description, Metadata: b.Metadata, UpstreamURL: b.UpstreamURL,
+		UpstreamProtocol: b.UpstreamProtocol,
+		HostMode:         b.HostMode, PoolingEnabled: b.PoolingEnabled, ResumeSecret: b.ResumeSecret,
 		ReplacePoolPolicy: b.ReplacePoolPolicy,
 	}
 	if r.Binding == "" {
@@ -142,7 +146,8 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 		return err
 	}
 	if !s.holds(t, endpointID) {
-		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound), Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
+		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound),
+			Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
 	}
 	if err := s.opt.Binder.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
 		return s.refusal(err)

@@ -17,12 +17,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// The URL table, at the tunnel's bind: what an agent of somebody else's making sends is refused with the code, the field and the rule.
+// The URL table, at the tunnel's bind: what an agent of somebody else's making sends is refused
+// with the code, the field and the rule.
 func TestBindTakesAndRefusesTheURLTable(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
-		return bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1"})
+		return bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{URL: url, UpstreamURL: "http://localhost:8080",
+			UpstreamProtocol: "http1"})
 	}
 	for _, url := range accounttest.SameURLs() {
 		if r, err := bind(url); err != nil || r.URL.String() != "http://a.b" {
@@ -36,7 +38,8 @@ func TestBindTakesAndRefusesTheURLTable(t *testing.T) {
 			continue
 		}
 		fields, told := account.FieldsOf(err), s.refusal(err)
-		if len(fields) == 0 || fields[0].Field != "url" || told.Code != tunnel.CodeInvalid || !strings.Contains(told.Msg, row.Names) {
+		if len(fields) == 0 || fields[0].Field != "url" || told.Code != tunnel.CodeInvalid ||
+			!strings.Contains(told.Msg, row.Names) {
 			t.Errorf("%q: the agent is told %s %q, which does not name %q of field url", row.URL, told.Code, told.Msg, row.Names)
 		}
 	}
@@ -47,7 +50,8 @@ func FuzzBindRequest(f *testing.F) {
 	f.Add("tcp://a.b:1", "", "", "", "", "", "a\nb")
 	f.Fuzz(func(t *testing.T, url, binding, name, text, upstream, protocol, hostMode string) {
 		r, err := bindRequest(&session{token: &account.Authtoken{}}, tunnel.Bind{
-			URL: url, Binding: binding, Name: name, Description: text, Metadata: text, UpstreamURL: upstream, UpstreamProtocol: protocol, HostMode: hostMode,
+			URL: url, Binding: binding, Name: name, Description: text, Metadata: text, UpstreamURL: upstream,
+			UpstreamProtocol: protocol, HostMode: hostMode,
 		})
 		if err != nil {
 			if len(account.FieldsOf(err)) == 0 {
@@ -68,16 +72,19 @@ func FuzzBindRequest(f *testing.F) {
 func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
-	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"}, {Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
+	few := []account.FieldError{{Field: "name", Value: "x", Rule: "is taken"},
+		{Field: "traffic_policy", Rule: "line 3, column 5: x", Line: 3, Column: 5}}
 	got := s.refusal(account.InvalidAll(few))
 	if len(got.Errors) != 2 || account.FieldError(got.Errors[0]) != few[0] || account.FieldError(got.Errors[1]) != few[1] {
 		t.Errorf("%+v", got)
 	}
-	many := slices.Repeat([]account.FieldError{{Field: "traffic_policy", Value: strings.Repeat("\x01", 80), Rule: strings.Repeat("<", 300)}}, 50)
+	many := slices.Repeat([]account.FieldError{{Field: "traffic_policy", Value: strings.Repeat("\x01", 80),
+		Rule: strings.Repeat("<", 300)}}, 50)
 	got = s.refusal(account.InvalidAll(many))
 	b, err := json.Marshal(got)
 	last := got.Errors[len(got.Errors)-1]
-	if err != nil || len(b) > 55<<10 || len(got.Errors) < 5 || last.Rule != fmt.Sprintf("%d more mistakes", 51-len(got.Errors)) {
+	if err != nil || len(b) > 55<<10 || len(got.Errors) < 5 || last.Rule != fmt.Sprintf("%d more mistakes",
+		51-len(got.Errors)) {
 		t.Errorf("%d bytes, %d errors, the last is %+v, %v", len(b), len(got.Errors), last, err)
 	}
 }
@@ -91,7 +98,8 @@ func TestRefusalsShowNoCause(t *testing.T) {
 		code tunnel.Code
 	}{
 		{secret, tunnel.CodeInternal},
-		{&account.Error{Code: account.CodeUnavailable, Msg: "the store does not answer", Cause: secret}, tunnel.CodeUnavailable},
+		{&account.Error{Code: account.CodeUnavailable, Msg: "the store does not answer", Cause: secret},
+			tunnel.CodeUnavailable},
 		{&account.Error{Code: account.CodeInternal, Msg: "something", Cause: secret}, tunnel.CodeInternal},
 		{&account.Error{Code: account.CodeURLTaken, Msg: "taken"}, tunnel.CodeURLTaken},
 		{&account.Error{Code: account.CodeTooMany, Msg: "too many"}, tunnel.CodeRateLimited},

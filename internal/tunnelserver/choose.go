@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// place is a URL of an account: what the members of a pool share, and all that a connection is chosen by.
+// place is a URL of an account: what the members of a pool share, and all that a connection is
+// chosen by.
 type place struct {
 	accountID, binding, scheme, host string
 	port                             int
@@ -95,7 +96,8 @@ func unresponsive(msg string) error {
 }
 
 const (
-	// returnTime is how long agents may take to come back after a start of the server: their longest pause between two attempts, and an attempt.
+	// returnTime is how long agents may take to come back after a start of the server: their longest
+	// pause between two attempts, and an attempt.
 	returnTime = 12 * time.Second
 	// holdTime is how long one connection waits for that.
 	holdTime = 3 * time.Second
@@ -103,8 +105,9 @@ const (
 	stopTime = time.Minute
 )
 
-// returnsWithin says for how long an agent of the endpoint's URL is worth waiting for: not at all, unless one was lost when this server's last
-// life ended. That need not be the endpoint's own: a stream may name a member of a pool that died long before.
+// returnsWithin says for how long an agent of the endpoint's URL is worth waiting for: not at all,
+// unless one was lost when this server's last life ended. That need not be the endpoint's own: a
+// stream may name a member of a pool that died long before.
 func (s *Server) returnsWithin(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
 	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
 	if wait <= 0 || s.lostByRestart(ep) {
@@ -115,7 +118,8 @@ func (s *Server) returnsWithin(ctx context.Context, ep *account.Endpoint) (time.
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	page, err := s.opt.Endpoints.ListEndpoints(ctx, ep.AccountID, account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
+	page, err := s.opt.Endpoints.ListEndpoints(ctx, ep.AccountID,
+		account.EndpointFilter{Binding: ep.Bindings[0], URL: ep.URL}, account.Page{Limit: account.MaxPageLimit})
 	if err != nil {
 		return 0, err
 	}
@@ -178,7 +182,8 @@ func (h *Holding) Release() {
 	h.open--
 }
 
-// Online returns the endpoint of an account at a URL of the binding, as its agent, or one of its pool's, bound it; nil when nobody is online there.
+// Online returns the endpoint of an account at a URL of the binding, as its agent, or one of its
+// pool's, bound it; nil when nobody is online there.
 func (s *Server) Online(accountID, binding string, u account.EndpointURL) *account.Endpoint {
 	return s.anyAt(place{accountID, binding, u.Scheme, u.Host, u.Port})
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Only an agent that a restart of this server took away is waited for, for a while after that restart; an agent that is offline is that at once.
+// Only an agent that a restart of this server took away is waited for, for a while after that
+// restart; an agent that is offline is that at once.
 func TestWhoIsWorthWaitingFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -75,12 +76,15 @@ type poolOf struct {
 	err    error
 }
 
-func (p *poolOf) ListEndpoints(_ context.Context, _ string, f account.EndpointFilter, _ account.Page) (*account.EndpointPage, error) {
+func (p *poolOf) ListEndpoints(
+	_ context.Context, _ string, f account.EndpointFilter, _ account.Page,
+) (*account.EndpointPage, error) {
 	p.filter = f
 	return &account.EndpointPage{Endpoints: p.all}, p.err
 }
 
-// A stream may name a member that died before the restart, while the others of its pool are on their way back.
+// A stream may name a member that died before the restart, while the others of its pool are on
+// their way back.
 func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -93,7 +97,8 @@ func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
 		"another died long before, too":   {other: time.Hour, pooling: true},
 		"another is lost while we run":    {other: -time.Microsecond, pooling: true},
 		"no pool":                         {other: time.Second},
-		"the store does not answer":       {other: time.Second, pooling: true, err: account.Errorf(account.CodeUnavailable, "no")},
+		"the store does not answer": {other: time.Second, pooling: true,
+			err: account.Errorf(account.CodeUnavailable, "no")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +106,8 @@ func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
 				pool := &poolOf{err: c.err}
 				s := New(Options{Endpoints: pool, Logger: slog.New(slog.DiscardHandler)})
 				long, other := s.started.Add(-time.Hour), s.started.Add(-c.other)
-				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes}, PoolingEnabled: c.pooling, OfflineSince: &long}
+				named := account.Endpoint{ID: "ep-1", URL: "http://a.b", Bindings: []string{account.BindingKubernetes},
+					PoolingEnabled: c.pooling, OfflineSince: &long}
 				pool.all = []account.Endpoint{{ID: "ep-2", OfflineSince: &other}, named}
 				time.Sleep(time.Millisecond) // of the bubble
 				asked := time.Now()

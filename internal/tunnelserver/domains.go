@@ -15,8 +15,9 @@ type HostReader interface {
 	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 }
 
-// endUngranted ends the sessions that hold a public endpoint whose domain is no longer granted, and with them its live connections. Such an agent
-// comes back with what else it serves, and is told why it gets this endpoint no more; a new grant brings it back without anybody's doing.
+// endUngranted ends the sessions that hold a public endpoint whose domain is no longer granted, and
+// with them its live connections. Such an agent comes back with what else it serves, and is told
+// why it gets this endpoint no more; a new grant brings it back without anybody's doing.
 func (s *Server) endUngranted(ctx context.Context) error {
 	public := s.publicHoldings()
 	if len(public) == 0 || s.opt.Hosts == nil {
@@ -37,8 +38,10 @@ func (s *Server) endUngranted(ctx context.Context) error {
 			if granted[h.endpoint.Host] || s.stopped(h.session) {
 				continue
 			}
-			s.log.Info("session ended: the domain of its endpoint is no longer granted", "session", h.session.id, "account", accountID, "url", h.endpoint.URL)
-			s.evict(h.session, tunnel.CodeUnavailable, "the domain of "+h.endpoint.URL+" is no longer granted to this account", account.SessionEnd{})
+			s.log.Info("session ended: the domain of its endpoint is no longer granted", "session", h.session.id, "account",
+				accountID, "url", h.endpoint.URL)
+			s.evict(h.session, tunnel.CodeUnavailable, "the domain of "+h.endpoint.URL+" is no longer granted to this account",
+				account.SessionEnd{})
 		}
 	}
 	return nil

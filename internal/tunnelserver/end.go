@@ -19,7 +19,8 @@ func (s *Server) StopSession(_ context.Context, by account.Caller, id string) er
 
 // RestartSession implements account.SessionEnder.
 func (s *Server) RestartSession(_ context.Context, by account.Caller, id string) error {
-	return s.end(by, id, tunnel.CodeUnavailable, "somebody restarted this session through the API", "restarted through the API")
+	return s.end(by, id, tunnel.CodeUnavailable, "somebody restarted this session through the API",
+		"restarted through the API")
 }
 
 func (s *Server) end(by account.Caller, id string, code tunnel.Code, msg, reason string) error {

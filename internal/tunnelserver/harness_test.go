@@ -58,8 +58,10 @@ func newLive(t *testing.T, acl ...string) *live {
 	}
 	l.accountID, l.tokenID, l.token = a.ID, token.ID, secret
 	l.Server = New(Options{
-		Auth: st, Binder: st, Sessions: st, Tunnels: st, Endpoints: st, Operators: st, StoreID: st.StoreID(), ServerID: "test", Version: "test",
-		Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {}, Logger: slog.New(slog.DiscardHandler),
+		Auth: st, Binder: st, Sessions: st, Tunnels: st, Endpoints: st, Operators: st, StoreID: st.StoreID(),
+		ServerID: "test", Version: "test",
+		Serve: func(context.Context, Incoming) {}, OnOpen: func(string) {}, OnHello: func(tunnel.Role, string) {},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	l.listen()
 	return l
@@ -71,7 +73,8 @@ func (l *live) listen() {
 	roots := x509.NewCertPool()
 	roots.AddCert(https.Certificate())
 	l.tls = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}
-	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
+	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{tunnel.ALPN},
+		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		l.t.Fatal(err)
@@ -145,7 +148,8 @@ func (l *live) agent() *agent {
 // tunnel binds a labelled tunnel.
 func (l *live) tunnel(a *agent, labels map[string]string, resume string) tunnel.Bound {
 	l.t.Helper()
-	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1", ResumeSecret: resume})
+	bound, err := a.Bind(l.t.Context(), tunnel.Bind{Labels: labels, UpstreamURL: "tcp://localhost:1",
+		ResumeSecret: resume})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -18,8 +18,9 @@ import (
 // storeTimeout bounds what a session asks of the store outside a peer's own request.
 const storeTimeout = 10 * time.Second
 
-// Hello authenticates a session's first connection. An agent's token needs a bind rule; a forwarder's needs a connect rule for its operator,
-// which must be registered in the token's account.
+// Hello authenticates a session's first connection. An agent's token needs a bind rule; a
+// forwarder's needs a connect rule for its operator, which must be registered in the token's
+// account.
 func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tunnel.Welcome, error) {
 	t, err := s.authenticate(ctx, h)
 	if err != nil {
@@ -33,12 +34,14 @@ func (s *Server) Hello(ctx context.Context, h tunnel.Hello, remote net.Addr) (tu
 	if s.draining {
 		s.mu.Unlock()
 		s.opt.OnHello(h.Role, string(tunnel.CodeDraining))
-		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeDraining, Msg: "the server is about to stop; try again in a moment"}
+		return tunnel.Welcome{}, &tunnel.Error{Code: tunnel.CodeDraining,
+			Msg: "the server is about to stop; try again in a moment"}
 	}
 	s.sessions[t.id] = t
 	s.mu.Unlock()
 	s.opt.OnHello(h.Role, "accepted")
-	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID, ServerVersion: s.opt.Version}, nil
+	return tunnel.Welcome{SessionID: t.id, AccountID: t.accountID, StoreID: s.opt.StoreID, ServerVersion: s.opt.Version},
+		nil
 }
 
 func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, error) {
@@ -47,7 +50,8 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 		return nil, err
 	}
 	now := time.Now()
-	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, credentialID: token.ID, token: token, hello: h, accepted: now}
+	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, credentialID: token.ID,
+		token: token, hello: h, accepted: now}
 	t.hello.Token = ""
 	if err := checkTexts(h); err != nil {
 		return nil, err
@@ -55,7 +59,8 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	switch h.Role {
 	case tunnel.RoleAgent:
 		if !slices.ContainsFunc(token.ACL, func(rule string) bool { return strings.HasPrefix(rule, "bind:") }) {
-			return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule: an agent needs one, such as bind:*", token.ID)
+			return nil, account.Errorf(account.CodeScope, "authtoken %s has no bind rule: an agent needs one, such as bind:*",
+				token.ID)
 		}
 	case tunnel.RoleForwarder:
 		o, err := s.findOperator(ctx, token, h.OperatorID)
@@ -72,15 +77,20 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 // checkTexts refuses what the store and other people's terminals should not see.
 func checkTexts(h tunnel.Hello) error {
 	probe := account.TunnelSession{
-		ID: account.NewID(account.PrefixTunnelSession, time.Time{}), AgentVersion: h.ClientVersion, OS: h.OS, InstanceID: h.InstanceID, Metadata: h.Metadata,
+		ID: account.NewID(account.PrefixTunnelSession, time.Time{}), AgentVersion: h.ClientVersion, OS: h.OS,
+		InstanceID: h.InstanceID, Metadata: h.Metadata,
 	}
 	return probe.Validate()
 }
 
-// findOperator returns the operator that a forwarder says it belongs to, if its token may connect for it.
-func (s *Server) findOperator(ctx context.Context, token *account.Authtoken, operatorID string) (*account.Operator, error) {
+// findOperator returns the operator that a forwarder says it belongs to, if its token may connect
+// for it.
+func (s *Server) findOperator(
+	ctx context.Context, token *account.Authtoken, operatorID string,
+) (*account.Operator, error) {
 	if !account.ValidID(account.PrefixOperator, operatorID) {
-		return nil, account.Invalid("operator_id", account.Shorten(operatorID), "a forwarder names the operator that it belongs to, by its id op-…")
+		return nil, account.Invalid("operator_id", account.Shorten(operatorID),
+			"a forwarder names the operator that it belongs to, by its id op-…")
 	}
 	if !token.MayConnect(operatorID) {
 		return nil, noConnectRule(token.ID, operatorID)
@@ -93,7 +103,8 @@ func (s *Server) findOperator(ctx context.Context, token *account.Authtoken, ope
 }
 
 func noConnectRule(credentialID, operatorID string) *account.Error {
-	return account.Errorf(account.CodeScope, "authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
+	return account.Errorf(account.CodeScope,
+		"authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
 		credentialID, operatorID)
 }
 
@@ -120,7 +131,8 @@ func (s *Server) Up(ts *tunnel.Session) {
 	case draining: // its hello came just before
 		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
 	}
-	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.credentialID, "operator", t.operatorID,
+	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.credentialID,
+		"operator", t.operatorID,
 		"ip", t.ip, "version", t.hello.ClientVersion)
 	if t.hello.Role != tunnel.RoleAgent {
 		return
@@ -128,7 +140,8 @@ func (s *Server) Up(ts *tunnel.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	err := s.opt.Sessions.StartSession(ctx, account.TunnelSession{
-		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.credentialID}, IP: t.ip,
+		ID: t.id, AccountID: t.accountID, AgentVersion: t.hello.ClientVersion, Credential: account.Ref{ID: t.credentialID},
+		IP:       t.ip,
 		Metadata: t.hello.Metadata, OS: t.hello.OS, StartedAt: t.accepted.UTC(), Transport: tunnel.ALPN,
 		InstanceID: t.hello.InstanceID, ServerID: s.opt.ServerID,
 	})
@@ -164,7 +177,8 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 		return
 	}
 	if err := s.lose(context.Background(), t); err != nil {
-		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id, "err", err)
+		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id, "err",
+			err)
 		s.mu.Lock()
 		s.lost = append(s.lost, t)
 		s.mu.Unlock()

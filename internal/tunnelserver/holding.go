@@ -15,15 +15,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Holding is an endpoint in the hands of a live session. A new bind of the endpoint makes a new Holding, so the pointer tells one bind from
-// the next.
+// Holding is an endpoint in the hands of a live session. A new bind of the endpoint makes a new
+// Holding, so the pointer tells one bind from the next.
 type Holding struct {
 	server   *Server
 	endpoint account.Endpoint
-	pooled   atomic.Pointer[account.Endpoint] // endpoint with the policy that a later member has given the pool; nil = none has
-	session  *session
-	ctx      context.Context
-	cancel   context.CancelFunc
+	// endpoint with the policy that a later member has given the pool; nil = none has
+	pooled  atomic.Pointer[account.Endpoint]
+	session *session
+	ctx     context.Context
+	cancel  context.CancelFunc
 
 	labels     map[string]string // of a labelled tunnel
 	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
@@ -34,7 +35,8 @@ type Holding struct {
 	policyAt int64  // the version of the bind whose traffic policy holds
 }
 
-// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. Callers do not change it.
+// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. Callers
+// do not change it.
 func (h *Holding) Endpoint() *account.Endpoint {
 	if ep := h.pooled.Load(); ep != nil {
 		return ep
@@ -42,7 +44,8 @@ func (h *Holding) Endpoint() *account.Endpoint {
 	return &h.endpoint
 }
 
-// Context is done when the session no longer holds the endpoint: it was given back, taken over, or the session ended.
+// Context is done when the session no longer holds the endpoint: it was given back, taken over, or
+// the session ended.
 func (h *Holding) Context() context.Context { return h.ctx }
 
 // Open opens a stream to the agent, without waiting for its answer. CodeEndpointOffline when that
@@ -64,8 +67,9 @@ func (h *Holding) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.S
 // Report shows a request on the agent's screen; it never blocks.
 func (h *Holding) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
-// hold enters the result of a bind. The previous holder loses the endpoint at once; the session that it was taken from is closed, without a
-// STOP: it is an earlier life of the process that resumes.
+// hold enters the result of a bind. The previous holder loses the endpoint at once; the session
+// that it was taken from is closed, without a STOP: it is an earlier life of the process that
+// resumes.
 func (s *Server) hold(t *session, r *account.BindResult) {
 	h := &Holding{server: s, endpoint: r.Endpoint, session: t, policyAt: r.Endpoint.ResourceVersion.Seq}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -91,7 +95,8 @@ func takenOver(t *session) account.SessionEnd {
 	return account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID}
 }
 
-// agree gives all members of a pool the traffic policy of the bind that the store took last: it may have replaced theirs. The caller holds mu.
+// agree gives all members of a pool the traffic policy of the bind that the store took last: it may
+// have replaced theirs. The caller holds mu.
 func (s *Server) agree(at place) {
 	last := slices.MaxFunc(s.places[at], func(a, b *Holding) int { return cmp.Compare(a.policyAt, b.policyAt) })
 	policy := last.Endpoint().TrafficPolicy
@@ -145,5 +150,6 @@ func (s *Server) drop(h *Holding) {
 }
 
 func offline(endpointID string, cause error) error {
-	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", endpointID), Cause: cause}
+	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", endpointID),
+		Cause: cause}
 }

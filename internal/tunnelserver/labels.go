@@ -15,8 +15,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// bindLabels gives the session a labelled tunnel. The tunnel of the process's session before, which the resume secret names, ends at once: otherwise a
-// connection that died unnoticed would get its share of the traffic until then.
+// bindLabels gives the session a labelled tunnel. The tunnel of the process's session before, which
+// the resume secret names, ends at once: otherwise a connection that died unnoticed would get its
+// share of the traffic until then.
 func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tunnel.Bound, error) {
 	if err := checkLabelled(b); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
@@ -41,18 +42,21 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
-	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account", t.accountID,
+	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account",
+		t.accountID,
 		"resumed", b.ResumeSecret != "")
 	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
 }
 
 // checkLabelled checks the bind of a labelled tunnel and lists all broken rules.
 func checkLabelled(b tunnel.Bind) error {
-	want := account.LabelledTunnel{Labels: b.Labels, Metadata: b.Metadata, ForwardsTo: b.UpstreamURL, UpstreamProtocol: b.UpstreamProtocol}
+	want := account.LabelledTunnel{Labels: b.Labels, Metadata: b.Metadata, ForwardsTo: b.UpstreamURL,
+		UpstreamProtocol: b.UpstreamProtocol}
 	broken := account.FieldsOf(want.Validate())
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
 	for _, f := range []account.FieldError{
-		{Field: "url", Value: b.URL}, {Field: "binding", Value: b.Binding}, {Field: "name", Value: b.Name}, {Field: "description", Value: b.Description},
+		{Field: "url", Value: b.URL}, {Field: "binding", Value: b.Binding}, {Field: "name", Value: b.Name},
+		{Field: "description", Value: b.Description},
 		{Field: "host_mode", Value: b.HostMode}, {Field: "traffic_policy", Value: b.TrafficPolicy},
 	} {
 		if f.Value != "" {
@@ -61,7 +65,8 @@ func checkLabelled(b tunnel.Bind) error {
 		}
 	}
 	if b.PoolingEnabled || b.ReplacePoolPolicy {
-		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true", Rule: "tunnels with the same labels share traffic as they are; leave it out"})
+		broken = append(broken, account.FieldError{Field: "pooling_enabled", Value: "true",
+			Rule: "tunnels with the same labels share traffic as they are; leave it out"})
 	}
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)
@@ -70,7 +75,8 @@ func checkLabelled(b tunnel.Bind) error {
 }
 
 func noLabelRule(t *session, labels map[string]string) *account.Error {
-	return account.Errorf(account.CodeScope, "authtoken %s has no bind rules that admit all the labels %s; it needs one such as bind:%s for each",
+	return account.Errorf(account.CodeScope,
+		"authtoken %s has no bind rules that admit all the labels %s; it needs one such as bind:%s for each",
 		t.credentialID, labelsText(labels), slices.Min(labelTexts(labels)))
 }
 
@@ -88,11 +94,13 @@ func labelsText(labels map[string]string) string {
 
 // holdTunnel enters a labelled tunnel and ends the one that it resumes.
 func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
-	h := &Holding{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret), endpoint: account.Endpoint{
-		ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline, Metadata: started.Metadata, Region: started.Region,
-		UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
-		TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
-	}}
+	h := &Holding{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret),
+		endpoint: account.Endpoint{
+			ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
+			Metadata: started.Metadata, Region: started.Region,
+			UpstreamURL: started.ForwardsTo, UpstreamProtocol: started.UpstreamProtocol, HostMode: account.HostPassthrough,
+			TunnelSession: &started.TunnelSession, CreatedAt: started.StartedAt, UpdatedAt: started.StartedAt,
+		}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	old := s.tunnelOf(t.accountID, resume)
@@ -132,7 +140,8 @@ func (s *Server) dropTunnel(h *Holding) {
 	h.cancel()
 }
 
-// unbindTunnel ends a labelled tunnel that its session gives back. held is false when the session has no tunnel of this id.
+// unbindTunnel ends a labelled tunnel that its session gives back. held is false when the session
+// has no tunnel of this id.
 func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held bool, err error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Holding) bool { return h.endpoint.ID == id && h.session == t })
@@ -158,7 +167,9 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held 
 // server, when agents are on their way back, and one that became unresponsive a moment ago.
 //
 // The Endpoint of such a Holding has the tunnel's id and upstream, and no URL.
-func (s *Server) ChooseLabels(ctx context.Context, accountID string, labels map[string]string, tried ...*Holding) (*Holding, error) {
+func (s *Server) ChooseLabels(
+	ctx context.Context, accountID string, labels map[string]string, tried ...*Holding,
+) (*Holding, error) {
 	look := func(tried []*Holding) choice { return s.chooseLabels(accountID, labels, tried) }
 	c, err := look(tried), error(nil)
 	if c.best == nil && len(tried) == 0 {

@@ -36,14 +36,16 @@ func TestTunnelsAreChosenByTheirLabels(t *testing.T) {
 	}
 	first := choose(map[string]string{"app": "api"})
 	second := choose(map[string]string{"app": "api"})
-	if ids := []string{first.Endpoint().ID, second.Endpoint().ID}; ids[0] == ids[1] || !slices.Contains(ids, a.EndpointID) || !slices.Contains(ids, b.EndpointID) {
+	if ids := []string{first.Endpoint().ID, second.Endpoint().ID}; ids[0] == ids[1] ||
+		!slices.Contains(ids, a.EndpointID) || !slices.Contains(ids, b.EndpointID) {
 		t.Errorf("two connections went to %v, want one each to %s and %s", ids, a.EndpointID, b.EndpointID)
 	}
 	first.Release()
 	if third := choose(map[string]string{"app": "api"}); third != first {
 		t.Error("the connection did not go to the tunnel with the fewest")
 	}
-	if h := choose(map[string]string{"site": "b", "app": "api"}); h.Endpoint().ID != b.EndpointID || h.Endpoint().UpstreamURL != "tcp://localhost:1" {
+	if h := choose(map[string]string{"site": "b", "app": "api"}); h.Endpoint().ID != b.EndpointID ||
+		h.Endpoint().UpstreamURL != "tcp://localhost:1" {
 		t.Errorf("got %+v", h.Endpoint())
 	}
 	for _, c := range []struct {
@@ -81,7 +83,8 @@ func TestATunnelEndsWithItsSessionAndWithItsGoodbye(t *testing.T) {
 	}
 	stranger := l.agent()
 	var refused *tunnel.Error
-	if err := stranger.Unbind(t.Context(), bound.EndpointID); !errors.As(err, &refused) || !l.OnlineLabels(l.accountID, labels) {
+	if err := stranger.Unbind(t.Context(), bound.EndpointID); !errors.As(err, &refused) ||
+		!l.OnlineLabels(l.accountID, labels) {
 		t.Errorf("another session gave it back: %v", err)
 	}
 	if err := a.Unbind(t.Context(), bound.EndpointID); err != nil {
@@ -92,7 +95,9 @@ func TestATunnelEndsWithItsSessionAndWithItsGoodbye(t *testing.T) {
 	}
 	l.tunnel(a, labels, "")
 	a.stop()
-	eventually(t, "the tunnel of a lost session is gone", func() bool { return !l.OnlineLabels(l.accountID, labels) && len(l.listed()) == 0 })
+	eventually(t, "the tunnel of a lost session is gone", func() bool {
+		return !l.OnlineLabels(l.accountID, labels) && len(l.listed()) == 0
+	})
 }
 
 // A connection that died unnoticed must not get its share of the traffic until somebody notices.
@@ -127,7 +132,8 @@ func TestLabelsNeedARule(t *testing.T) {
 	l.tunnel(a, map[string]string{"app": "api", "site": "a"}, "")
 	l.tunnel(other, map[string]string{"app": "api"}, "")
 	acl := []string{"bind:app=api"}
-	if _, err := l.store.PatchAuthtoken(t.Context(), account.Caller{AccountID: l.accountID}, l.tokenID, account.AuthtokenPatch{ACL: &acl}); err != nil {
+	if _, err := l.store.PatchAuthtoken(t.Context(), account.Caller{AccountID: l.accountID}, l.tokenID,
+		account.AuthtokenPatch{ACL: &acl}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -147,34 +153,40 @@ func TestLabelsNeedARule(t *testing.T) {
 func TestABrokenBindOfLabelsNamesEveryField(t *testing.T) {
 	t.Parallel()
 	err := checkLabelled(tunnel.Bind{
-		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d", HostMode: "rewrite", TrafficPolicy: "{}",
+		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d",
+		HostMode: "rewrite", TrafficPolicy: "{}",
 		PoolingEnabled: true, UpstreamURL: "http://u:p@x", UpstreamProtocol: "h3", Metadata: strings.Repeat("x", 5000),
 	})
 	var fields []string
 	for _, f := range account.FieldsOf(err) {
 		fields = append(fields, f.Field)
 	}
-	want := []string{"labels", "metadata", "upstream_protocol", "upstream_url", "url", "binding", "name", "description", "host_mode", "traffic_policy", "pooling_enabled"}
+	want := []string{"labels", "metadata", "upstream_protocol", "upstream_url", "url", "binding", "name", "description",
+		"host_mode", "traffic_policy", "pooling_enabled"}
 	if !slices.Equal(fields, want) || strings.Contains(err.Error(), "u:p") {
 		t.Errorf("fields %v, want %v; %v", fields, want, err)
 	}
 }
 
-// A forwarder names endpoints by id: a labelled tunnel is none, though it has an id that a session holds.
+// A forwarder names endpoints by id: a labelled tunnel is none, though it has an id that a session
+// holds.
 func TestNoStreamReachesATunnelByItsID(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	bound := l.tunnel(l.agent(), map[string]string{"app": "api"}, "")
-	if ep, err := l.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID}); account.CodeOf(err) != account.CodeNotFound {
+	if ep, err := l.endpoint(t.Context(), l.accountID, tunnel.OpenHeader{EndpointID: bound.EndpointID}); account.CodeOf(
+		err) != account.CodeNotFound {
 		t.Errorf("got %+v, %v", ep, err)
 	}
 }
 
-// After a restart of the service agents are on their way back: a connection waits for a while, and not for ever.
+// After a restart of the service agents are on their way back: a connection waits for a while, and
+// not for ever.
 func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ after, want time.Duration }{
-		"just started": {0, holdTime}, "most are back": {11 * time.Second, time.Second}, "all are back": {12 * time.Second, 0},
+		"just started": {0, holdTime}, "most are back": {11 * time.Second, time.Second},
+		"all are back": {12 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +195,8 @@ func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
 				time.Sleep(c.after) // the bubble's time
 				asked := time.Now()
 				_, err := s.ChooseLabels(t.Context(), "ac-1", map[string]string{"b": "2", "a": "1"})
-				if account.CodeOf(err) != account.CodeEndpointOffline || !strings.Contains(err.Error(), "a=1 b=2") || time.Since(asked) != c.want {
+				if account.CodeOf(err) != account.CodeEndpointOffline || !strings.Contains(err.Error(), "a=1 b=2") ||
+					time.Since(asked) != c.want {
 					t.Errorf("%v after %v, want %v", err, time.Since(asked), c.want)
 				}
 			})
@@ -196,11 +209,13 @@ func TestPoliciesOfBindsAreChecked(t *testing.T) {
 	l := newLive(t)
 	a := l.agent()
 	bind := func(policy string) error {
-		_, err := a.Bind(t.Context(), tunnel.Bind{URL: "tcp://a.b:1", UpstreamURL: "tcp://localhost:1", TrafficPolicy: policy})
+		_, err := a.Bind(t.Context(), tunnel.Bind{URL: "tcp://a.b:1", UpstreamURL: "tcp://localhost:1",
+			TrafficPolicy: policy})
 		return err
 	}
 	var refused *tunnel.Error
-	if err := bind("secret: hunter2"); !errors.As(err, &refused) || refused.Code != tunnel.CodeInvalid || !strings.Contains(refused.Msg, "takes no traffic policies") || strings.Contains(refused.Msg, "hunter2") {
+	if err := bind("secret: hunter2"); !errors.As(err, &refused) || refused.Code != tunnel.CodeInvalid ||
+		!strings.Contains(refused.Msg, "takes no traffic policies") || strings.Contains(refused.Msg, "hunter2") {
 		t.Errorf("nobody to check: %v", err)
 	}
 	l.opt.CheckPolicy = func(text, scheme, binding string) (account.PolicyFacts, error) {
@@ -212,7 +227,8 @@ func TestPoliciesOfBindsAreChecked(t *testing.T) {
 	if err := bind("bad"); !errors.As(err, &refused) || !strings.Contains(refused.Msg, "line 1") {
 		t.Errorf("a bad policy: %v", err)
 	}
-	if err := bind(strings.Repeat("x", account.MaxTrafficPolicy+1)); !errors.As(err, &refused) || !strings.Contains(refused.Msg, "at most 65536") {
+	if err := bind(strings.Repeat("x", account.MaxTrafficPolicy+1)); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Msg, "at most 65536") {
 		t.Errorf("a long policy: %v", err)
 	}
 	if err := bind("good"); err != nil {
@@ -222,7 +238,8 @@ func TestPoliciesOfBindsAreChecked(t *testing.T) {
 	if err != nil || len(page.Endpoints) != 1 {
 		t.Fatalf("%v, %+v", err, page)
 	}
-	if got, err := l.store.Endpoint(t.Context(), l.accountID, page.Endpoints[0].ID); err != nil || got.TrafficPolicy != "good" {
+	if got, err := l.store.Endpoint(t.Context(), l.accountID, page.Endpoints[0].ID); err != nil ||
+		got.TrafficPolicy != "good" {
 		t.Errorf("kept %+v, %v", got, err)
 	}
 }

@@ -48,7 +48,8 @@ func (s *Server) refusal(err error) *tunnel.Error {
 		}
 	}
 	s.log.Error("a request of a session came to an internal error", "err", err)
-	return &tunnel.Error{Code: tunnel.CodeInternal, Msg: "the server came to an internal error; its log says more", Detail: string(account.CodeInternal)}
+	return &tunnel.Error{Code: tunnel.CodeInternal, Msg: "the server came to an internal error; its log says more",
+		Detail: string(account.CodeInternal)}
 }
 
 // Bounds of a refusal, so that it fits a control message: bytes of its sentence, and of its list,

@@ -20,7 +20,8 @@ type OperatorReader interface {
 	OperatorSeen(id string)
 }
 
-// Incoming is a forwarder's stream that passed the checks. The receiver accepts or refuses Stream, and ends it.
+// Incoming is a forwarder's stream that passed the checks. The receiver accepts or refuses Stream,
+// and ends it.
 type Incoming struct {
 	Stream     *tunnel.Stream
 	Endpoint   *account.Endpoint
@@ -106,8 +107,9 @@ func New(o Options) *Server {
 	}
 }
 
-// Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role that the server stops within d. Live sessions
-// and streams go on. Forwarders are told first: while their last requests are answered, streams to agents are still needed.
+// Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role
+// that the server stops within d. Live sessions and streams go on. Forwarders are told first: while
+// their last requests are answered, streams to agents are still needed.
 func (s *Server) Drain(role tunnel.Role, d time.Duration) {
 	s.mu.Lock()
 	s.draining = true

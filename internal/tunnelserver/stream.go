@@ -10,8 +10,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint and that one's URL: what does not fit is
-// refused, so a listener that outlived its endpoint never reaches another one's upstream. Who serves it is chosen by the URL.
+// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint
+// and that one's URL: what does not fit is refused, so a listener that outlived its endpoint never
+// reaches another one's upstream. Who serves it is chosen by the URL.
 func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
@@ -40,12 +41,14 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 			line.EndpointID = h.EndpointID // which the forwarder knows; ep may be another of the pool
 			ts.SendRequestLine(line)
 		}
-		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster, Draining: ts.PeerDraining(), Tell: tell})
+		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
+			Draining: ts.PeerDraining(), Tell: tell})
 	}
 }
 
-// endpoint finds the account's endpoint that the header names, the live one first: that costs no query. A member of a pool may be gone for good
-// while a forwarder still names it: then the others stand for the URL, if the header has it whole.
+// endpoint finds the account's endpoint that the header names, the live one first: that costs no
+// query. A member of a pool may be gone for good while a forwarder still names it: then the others
+// stand for the URL, if the header has it whole.
 func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
 	s.mu.Lock()
 	h := s.holdings[header.EndpointID]
@@ -57,7 +60,8 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	defer cancel()
 	ep, err := s.opt.Endpoints.Endpoint(ctx, accountID, header.EndpointID)
 	if account.CodeOf(err) == account.CodeNotFound {
-		if other := s.anyAt(place{accountID, account.BindingKubernetes, header.Scheme, header.Host, header.Port}); other != nil {
+		if other := s.anyAt(place{accountID, account.BindingKubernetes, header.Scheme, header.Host,
+			header.Port}); other != nil {
 			return other, nil
 		}
 		return s.cloudAt(ctx, accountID, header, err)
@@ -65,13 +69,17 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	return ep, err
 }
 
-// cloudAt finds a cloud endpoint at the URL of a header that has it whole, in the place of another member of its pool; missing when there is none.
-func (s *Server) cloudAt(ctx context.Context, accountID string, header tunnel.OpenHeader, missing error) (*account.Endpoint, error) {
+// cloudAt finds a cloud endpoint at the URL of a header that has it whole, in the place of another
+// member of its pool; missing when there is none.
+func (s *Server) cloudAt(
+	ctx context.Context, accountID string, header tunnel.OpenHeader, missing error,
+) (*account.Endpoint, error) {
 	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
 	if header.Scheme == "" {
 		return nil, missing
 	}
-	page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
+	page, err := s.opt.Endpoints.ListEndpoints(ctx, accountID,
+		account.EndpointFilter{Binding: account.BindingKubernetes, URL: url.String()}, account.Page{Limit: 1})
 	switch {
 	case err != nil:
 		return nil, err
@@ -81,8 +89,9 @@ func (s *Server) cloudAt(ctx context.Context, accountID string, header tunnel.Op
 	return s.opt.Endpoints.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
-// unknown is what a forwarder hears of an endpoint that is not there: whoever calls one whose agent has been away for longer than the grace, or has just
-// said goodbye, is told that it is offline, as before.
+// unknown is what a forwarder hears of an endpoint that is not there: whoever calls one whose agent
+// has been away for longer than the grace, or has just said goodbye, is told that it is offline, as
+// before.
 func (s *Server) unknown(ctx context.Context, accountID, id string) tunnel.RefuseCode {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// checkEvery keeps the promise that a deleted or changed authtoken or a deleted operator ends its sessions and streams within a second.
+	// checkEvery keeps the promise that a deleted or changed authtoken or a deleted operator ends its
+	// sessions and streams within a second.
 	checkEvery = 500 * time.Millisecond
-	// seenEvery is how often a connected forwarder shows that its operator is in use, while no manager registers it.
+	// seenEvery is how often a connected forwarder shows that its operator is in use, while no manager
+	// registers it.
 	seenEvery = time.Hour
 	// startTimeout is how long a session may take from its accepted hello to up.
 	startTimeout = time.Minute
@@ -25,8 +27,8 @@ const (
 	leaveTime = 250 * time.Millisecond
 )
 
-// Run ends the sessions of credentials and operators that are gone, and does what the store could not do when it was asked, until ctx is done.
-// When the store does not answer, sessions live on.
+// Run ends the sessions of credentials and operators that are gone, and does what the store could
+// not do when it was asked, until ctx is done. When the store does not answer, sessions live on.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -48,7 +50,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// endRevoked ends the sessions whose authtoken was deleted or has expired, or no longer admits what they do, and those of deleted operators.
+// endRevoked ends the sessions whose authtoken was deleted or has expired, or no longer admits what
+// they do, and those of deleted operators.
 func (s *Server) endRevoked(ctx context.Context) error {
 	live := slices.DeleteFunc(s.up(), func(t *session) bool { return s.stopped(t) })
 	if len(live) == 0 {
@@ -70,7 +73,8 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		token := tokens[t.credentialID]
 		if token == nil {
 			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential", t.credentialID)
-			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired", account.SessionEnd{Because: t.credentialID})
+			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired",
+				account.SessionEnd{Because: t.credentialID})
 			continue
 		}
 		if problem := s.renew(t, token); problem != nil {
@@ -94,7 +98,8 @@ func (s *Server) endRevoked(ctx context.Context) error {
 	return nil
 }
 
-// renew gives the session its authtoken as it is now, or says what the session does that the token's rules no longer admit.
+// renew gives the session its authtoken as it is now, or says what the session does that the
+// token's rules no longer admit.
 func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +123,8 @@ func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
 	return nil
 }
 
-// evict tells a session why it ends, and cuts it a moment later whether it listens or not. end is what the record says; its Reason is msg unless it has
-// one.
+// evict tells a session why it ends, and cuts it a moment later whether it listens or not. end is
+// what the record says; its Reason is msg unless it has one.
 func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.SessionEnd) {
 	end.Reason = cmp.Or(end.Reason, msg)
 	s.endsFor(t, end)

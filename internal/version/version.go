@@ -1,7 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version owns the version of this build. The linker sets it; the commands print it and the tunnel and the API report it.
+// Package version owns the version of this build. The linker sets it; the commands print it and the
+// tunnel and the API report it.
 package version
 
 import "runtime/debug"

@@ -16,9 +16,10 @@ import (
 )
 
 var (
-	out      = flag.String("out", "", "write the figures to this file, as JSON")
-	quick    = flag.Bool("quick", false, "fewer rounds, less of everything: two minutes")
-	check    = flag.String("check", "", "fail when a goal is missed, or a score is worse than in this file; see report.check")
+	out   = flag.String("out", "", "write the figures to this file, as JSON")
+	quick = flag.Bool("quick", false, "fewer rounds, less of everything: two minutes")
+	check = flag.String("check", "",
+		"fail when a goal is missed, or a score is worse than in this file; see report.check")
 	only     = flag.String("only", "", "the cases that match this expression")
 	profiles = flag.String("profiles", "", "write CPU profiles of all processes to this folder")
 )
@@ -204,7 +205,8 @@ func (r *bench) idleConnections(keys string, up upstreams) {
 			if p.part == "edge" {
 				most = 55
 			}
-			r.report.add("idle connection: "+p.part, "kB", goal{most: most}, name, (p.memory(r.b)-before[p.part])/float64(len(conns)))
+			r.report.add("idle connection: "+p.part, "kB", goal{most: most}, name,
+				(p.memory(r.b)-before[p.part])/float64(len(conns)))
 		}
 		for _, conn := range conns {
 			_ = conn.Close()

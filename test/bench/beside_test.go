@@ -16,10 +16,12 @@ import (
 	"time"
 )
 
-// pacedRate is that of each of four streams which leave the CPU time to spare: half of two processors, so that these are not what small messages wait for.
+// pacedRate is that of each of four streams which leave the CPU time to spare: half of two
+// processors, so that these are not what small messages wait for.
 const pacedRate = 30e6
 
-// pingPong sends small messages over a quiet chain, beside bulk that takes what CPU there is, and beside bulk that does not.
+// pingPong sends small messages over a quiet chain, beside bulk that takes what CPU there is, and
+// beside bulk that does not.
 func (r *bench) pingPong() {
 	r.says("1 KB ping-pong, quiet and beside others")
 	for _, c := range r.chains {
@@ -35,7 +37,8 @@ func (r *bench) pingPong() {
 			pings       int
 			p50, slower goal
 		}{
-			// Endless streams take all CPU there is: what waits then waits for the scheduler, in every chain.
+			// Endless streams take all CPU there is: what waits then waits for the scheduler, in every
+			// chain.
 			{"beside 4 bulk streams", 0, 125, goal{over: plain, most: 1}, goal{}},
 			{"beside 4 paced streams", pacedRate, 4 * r.size.pings, goal{}, goal{most: 3}},
 		} {
@@ -56,8 +59,9 @@ func (r *bench) pingPong() {
 	}
 }
 
-// besideBulk runs f while four streams are under way, two each way: as fast as they can, or at so many bytes a second each. f begins when they have moved
-// settled bytes. It returns how much they carried meanwhile, in MB/s.
+// besideBulk runs f while four streams are under way, two each way: as fast as they can, or at so
+// many bytes a second each. f begins when they have moved settled bytes. It returns how much they
+// carried meanwhile, in MB/s.
 func besideBulk(addr string, rate, settled int64, f func() error) (carried float64, err error) {
 	var conns []*net.TCPConn
 	var moving sync.WaitGroup
@@ -123,7 +127,8 @@ func keepMoving(c *net.TCPConn, up bool, rate int64, moved *atomic.Int64) error 
 	}
 }
 
-// pacer keeps a sender to a rate, which makes up for one step at most when it is late: nothing runs ahead, nothing comes in bursts.
+// pacer keeps a sender to a rate, which makes up for one step at most when it is late: nothing runs
+// ahead, nothing comes in bursts.
 type pacer struct {
 	rate int64 // bytes a second; 0 = no bound
 	due  time.Time

@@ -50,7 +50,8 @@ func startHAProxy(b *testing.B, keys string, up upstreams) *chain {
 		if err != nil {
 			b.Fatal(err)
 		}
-		bind, server := addr+" ssl crt "+pem+" ssl-min-ver TLSv1.3", next+" ssl verify required sni str(bench) verifyhost bench ca-file "+pem
+		bind, server := addr+" ssl crt "+pem+" ssl-min-ver TLSv1.3",
+			next+" ssl verify required sni str(bench) verifyhost bench ca-file "+pem
 		if part == "agent" {
 			server = next
 		}

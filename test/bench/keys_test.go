@@ -26,7 +26,8 @@ func makeKeys() (string, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, DNSNames: []string{"bench"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -52,8 +53,10 @@ func loadKeys() (keyring, error) {
 	pool := x509.NewCertPool()
 	pool.AddCert(cert.Leaf)
 	return keyring{
-		server: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true},
-		client: &tls.Config{RootCAs: pool, ServerName: "bench", MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true,
-			ClientSessionCache: tls.NewLRUClientSessionCache(0)},
+		server: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13,
+			DynamicRecordSizingDisabled: true},
+		client: &tls.Config{RootCAs: pool, ServerName: "bench", MinVersion: tls.VersionTLS13,
+			DynamicRecordSizingDisabled: true,
+			ClientSessionCache:          tls.NewLRUClientSessionCache(0)},
 	}, nil
 }

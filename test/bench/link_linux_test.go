@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The addresses of the ends: the chain's, and those that the connection without a chain has to itself.
+// The addresses of the ends: the chain's, and those that the connection without a chain has to
+// itself.
 const (
 	nearIP, farIP             = "10.99.0.2", "10.99.0.1"
 	directNearIP, directFarIP = "10.99.0.4", "10.99.0.3"
@@ -28,12 +29,14 @@ const (
 
 const (
 	packetSize = 1500
-	// earliness is how long before its time a packet may leave: those that are due together leave together, without a sleep between them.
+	// earliness is how long before its time a packet may leave: those that are due together leave
+	// together, without a sleep between them.
 	earliness = 50 * time.Microsecond
 )
 
-// link is a way between two network namespaces that has a delay, loses packets and has a rate, in each direction, and a queue of one bandwidth-delay
-// product. A TUN device is at each end; this process carries the packets, because few kernels have netem.
+// link is a way between two network namespaces that has a delay, loses packets and has a rate, in
+// each direction, and a queue of one bandwidth-delay product. A TUN device is at each end; this
+// process carries the packets, because few kernels have netem.
 type link struct {
 	near, far string // the namespaces
 	devices   [2]*os.File
@@ -43,12 +46,14 @@ type link struct {
 	fullest   [2]atomic.Int64 // bytes of the second in which most were delivered, by direction
 }
 
-// newLink makes a link whose ends have the congestion control that is named. Without bbr no connection can have another one, which the kernel sees to; with it
-// only the direct connections have it from the beginning, and the chain has to ask.
+// newLink makes a link whose ends have the congestion control that is named. Without bbr no
+// connection can have another one, which the kernel sees to; with it only the direct connections
+// have it from the beginning, and the chain has to ask.
 func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss float64) *link {
 	b.Helper()
 	removeStale()
-	l := &link{near: fmt.Sprintf("fl-near-%d", os.Getpid()), far: fmt.Sprintf("fl-far-%d", os.Getpid()), delay: delay, rate: rate, loss: loss}
+	l := &link{near: fmt.Sprintf("fl-near-%d", os.Getpid()), far: fmt.Sprintf("fl-far-%d", os.Getpid()), delay: delay,
+		rate: rate, loss: loss}
 	ofChain, ofDirect := "lock "+congestion, "lock "+congestion
 	if congestion == bbr {
 		ofChain, ofDirect = cubic, bbr
@@ -68,9 +73,12 @@ func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss fl
 		run(b, "ip link set "+device+" netns "+end.ns)
 		run(b, "ip -n "+end.ns+" link set "+device+" up")
 		run(b, "ip -n "+end.ns+" link set lo up")
-		for _, a := range []struct{ ip, peer, congestion string }{{end.ip, end.peer, ofChain}, {end.direct, end.directPeer, ofDirect}} {
+		for _, a := range []struct {
+			ip, peer, congestion string
+		}{{end.ip, end.peer, ofChain}, {end.direct, end.directPeer, ofDirect}} {
 			run(b, "ip -n "+end.ns+" addr add "+a.ip+" peer "+a.peer+" dev "+device)
-			run(b, "ip -n "+end.ns+" route replace "+a.peer+" dev "+device+" proto kernel scope link src "+a.ip+" congctl "+a.congestion)
+			run(b, "ip -n "+end.ns+" route replace "+a.peer+" dev "+device+" proto kernel scope link src "+a.ip+" congctl "+
+				a.congestion)
 		}
 	}
 	go l.carry(l.devices[0], l.devices[1], &l.fullest[0])
@@ -78,7 +86,8 @@ func newLink(b testing.TB, congestion string, delay time.Duration, rate, loss fl
 	return l
 }
 
-// removeStale removes the namespaces of runs that were killed: those with the id of a process that is no more.
+// removeStale removes the namespaces of runs that were killed: those with the id of a process that
+// is no more.
 func removeStale() {
 	ours := regexp.MustCompile(`^fl-(?:near|far)-(\d+)$`)
 	there, _ := os.ReadDir("/run/netns") // without it there are none
@@ -124,7 +133,8 @@ func run(b testing.TB, command string) {
 	}
 }
 
-// fullestSecond returns how much of its rate the link has delivered at most within a second since it was last asked, in percent.
+// fullestSecond returns how much of its rate the link has delivered at most within a second since
+// it was last asked, in percent.
 func (l *link) fullestSecond() float64 {
 	return 100 * float64(max(l.fullest[0].Swap(0), l.fullest[1].Swap(0))) / l.rate
 }

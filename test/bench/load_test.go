@@ -36,7 +36,8 @@ const (
 	patient     = 5 * time.Minute
 )
 
-// loadRig is a chain whose upstream does what the first byte of a connection says; ends gets what it read, and how that ended.
+// loadRig is a chain whose upstream does what the first byte of a connection says; ends gets what
+// it read, and how that ended.
 type loadRig struct {
 	*chain
 	ends chan upstreamEnd
@@ -205,7 +206,8 @@ func (r *loadRig) short() error {
 	return nil
 }
 
-// slowReaders: eight take nothing for as long as 63 others are served, and get everything in the end.
+// slowReaders: eight take nothing for as long as 63 others are served, and get everything in the
+// end.
 func (r *loadRig) slowReaders(t *testing.T) {
 	var slow []*net.TCPConn
 	for range 8 {
@@ -256,12 +258,14 @@ func (r *loadRig) churn(t *testing.T) {
 	}
 }
 
-// exceeds leaves room for connections of the sessions, which come and go with the load: each has a descriptor and a handful of goroutines.
+// exceeds leaves room for connections of the sessions, which come and go with the load: each has a
+// descriptor and a handful of goroutines.
 func (h holdings) exceeds(was holdings) bool {
 	return h.descriptors > was.descriptors+20 || h.goroutines > was.goroutines+200 || h.heap > was.heap+16<<20
 }
 
-// settled returns what a process holds once that does not exceed what it was, or after a while; before anything is known, once it does not get less.
+// settled returns what a process holds once that does not exceed what it was, or after a while;
+// before anything is known, once it does not get less.
 func (r *loadRig) settled(t *testing.T, p *process, was holdings) holdings {
 	t.Helper()
 	h := p.holds(t)
@@ -279,7 +283,8 @@ func (r *loadRig) settled(t *testing.T, p *process, was holdings) holdings {
 	return h
 }
 
-// A process that is killed leaves torn connections on both sides of the chain, and none that looks finished.
+// A process that is killed leaves torn connections on both sides of the chain, and none that looks
+// finished.
 func TestAKilledHopIsNoEnd(t *testing.T) {
 	for i, part := range []string{"edge", "agent", "forwarder"} {
 		t.Run(part, func(t *testing.T) {

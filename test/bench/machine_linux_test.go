@@ -16,14 +16,16 @@ import (
 func needs(b *testing.B, descriptors int) {
 	b.Helper()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		b.Fatalf("the memory of the processes and the CPU time of the machine are read from /proc, which is not mounted: %v", err)
+		b.Fatalf("the memory of the processes and the CPU time of the machine are read from /proc, which is not mounted: %v",
+			err)
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		b.Fatal(err)
 	}
 	if limit.Cur < uint64(descriptors) { // the Go runtime has raised it as far as it may
-		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)", descriptors, limit.Cur)
+		b.Fatalf("%d open files are needed, and %d are the most for this process: raise the limit (ulimit -Hn)", descriptors,
+			limit.Cur)
 	}
 }
 
@@ -52,7 +54,8 @@ func needsLink(b *testing.B, congestion []string) {
 	}
 }
 
-// cpuTime returns the CPU time that a process has used, in all its threads. /proc/<pid>/stat has it in steps of 10 ms only.
+// cpuTime returns the CPU time that a process has used, in all its threads. /proc/<pid>/stat has it
+// in steps of 10 ms only.
 func cpuTime(pid int) (time.Duration, error) {
 	const scheduled = 2 // a clock that has nanoseconds, of the process whose id's complement is in the bits above three
 	var used unix.Timespec

@@ -38,7 +38,8 @@ const (
 	httpURL = "http://web.bench"
 )
 
-// installation is what the parts of our chain have to know of each other; it goes from process to process as JSON without blanks.
+// installation is what the parts of our chain have to know of each other; it goes from process to
+// process as JSON without blanks.
 type installation struct {
 	Server, CA, APIKey, Token, Operator string
 	TCP, HTTP                           string // the agent: upstreams; the forwarder: endpoint ids
@@ -53,15 +54,16 @@ func parseInstallation(text string) (i installation, err error) {
 	return i, json.Unmarshal([]byte(text), &i)
 }
 
-// runServer runs a service with a store of its own, and registers an operator. It says its address and the installation. next is the folder, and the
-// address to listen on if that is not loopback.
+// runServer runs a service with a store of its own, and registers an operator. It says its address
+// and the installation. next is the folder, and the address to listen on if that is not loopback.
 func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	dir, addr, _ := strings.Cut(next, " ")
 	up, ended := make(chan server.Addresses, 1), make(chan error, 1)
 	drop := memory.Ballast() // as its command does
 	o := server.Options{
-		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second, EndpointGrace: time.Minute,
-		Logger: slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
+		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second,
+		EndpointGrace: time.Minute,
+		Logger:        slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
 	}
 	go func() { defer drop(); ended <- server.Run(ctx, o) }()
 	var at server.Addresses
@@ -75,7 +77,8 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 		return "", err
 	}
 	i := installation{Server: at.Service.String(), CA: at.CAFingerprint,
-		APIKey: regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)), Token: regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))}
+		APIKey: regexp.MustCompile(`flk_[\w-]+`).FindString(string(secrets)),
+		Token:  regexp.MustCompile(`flt_[\w-]+`).FindString(string(secrets))}
 	if err := i.register(ctx); err != nil {
 		return "", fmt.Errorf("registering an operator: %w", err)
 	}
@@ -92,7 +95,8 @@ func (i *installation) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req.Header = http.Header{"Authorization": {"Bearer " + i.APIKey}, "Service-Version": {"2"}, "Content-Type": {"application/json"}}
+	req.Header = http.Header{"Authorization": {"Bearer " + i.APIKey}, "Service-Version": {"2"},
+		"Content-Type": {"application/json"}}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
@@ -137,7 +141,9 @@ func runAgent(ctx context.Context, _ keyring, next string) (string, error) {
 	online, ended := make(chan agent.Online, 10), make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
-			Server: "https://" + i.Server, Address: i.Server, TLS: config, Token: func() string { return i.Token }, Endpoints: endpoints,
+			Server: "https://" + i.Server, Address: i.Server, TLS: config, Token: func() string {
+				return i.Token
+			}, Endpoints: endpoints,
 			Logger: slog.New(slog.DiscardHandler),
 			Observe: func(e agent.Event) {
 				if e, ok := e.(agent.Online); ok {
@@ -213,7 +219,8 @@ func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {
 	go func() {
 		defer drop()
 		ended <- forwarder.Run(ctx, forwarder.Options{
-			EdgeAddress: i.Server, TLS: config, AuthtokenFile: token.Name(), InstanceID: "bench", Source: objects, Logger: slog.New(slog.DiscardHandler),
+			EdgeAddress: i.Server, TLS: config, AuthtokenFile: token.Name(), InstanceID: "bench", Source: objects,
+			Logger: slog.New(slog.DiscardHandler),
 		})
 	}()
 	for _, addr := range addrs { // each answers once it listens

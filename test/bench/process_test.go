@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child runs a part of a chain: it prints what the parent has to know, its address first, and ends with its input.
+// child runs a part of a chain: it prints what the parent has to know, its address first, and ends
+// with its input.
 func child(role, next string) error {
 	start, ok := roles[role]
 	if !ok {

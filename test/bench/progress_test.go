@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// progress tells whoever watches what is being done, on a terminal or with -v: all of it takes minutes.
+// progress tells whoever watches what is being done, on a terminal or with -v: all of it takes
+// minutes.
 func progress(format string, args ...any) {
 	if info, err := os.Stderr.Stat(); !testing.Verbose() && (err != nil || info.Mode()&os.ModeCharDevice == 0) {
 		return

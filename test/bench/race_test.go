@@ -5,7 +5,8 @@
 
 package bench
 
-// concurrent is how many short connections there are at a time: what a forwarder opens within its four seconds while the race detector looks on.
+// concurrent is how many short connections there are at a time: what a forwarder opens within its
+// four seconds while the race detector looks on.
 const concurrent = 50
 
 // usualMiB is how much goes there and back to be compared.

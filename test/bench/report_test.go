@@ -37,9 +37,10 @@ type row struct {
 	Name   string               `json:"name"`
 	Unit   string               `json:"unit"`
 	Rounds map[string][]float64 `json:"rounds"`
-	Over   string               `json:"over,omitempty"` // the goal is for the ratio of our chain to this one; "" = for our figure itself
-	Most   float64              `json:"most,omitempty"`
-	Least  float64              `json:"least,omitempty"`
+	// the goal is for the ratio of our chain to this one; "" = for our figure itself
+	Over  string  `json:"over,omitempty"`
+	Most  float64 `json:"most,omitempty"`
+	Least float64 `json:"least,omitempty"`
 }
 
 // goal says what a row is held against.
@@ -53,12 +54,14 @@ func (r *report) add(name, unit string, g goal, chain string, value float64) {
 	i := slices.IndexFunc(r.Rows, func(x *row) bool { return x.Name == name })
 	if i < 0 {
 		i = len(r.Rows)
-		r.Rows = append(r.Rows, &row{Name: name, Unit: unit, Rounds: map[string][]float64{}, Over: g.over, Most: g.most, Least: g.least})
+		r.Rows = append(r.Rows, &row{Name: name, Unit: unit, Rounds: map[string][]float64{}, Over: g.over, Most: g.most,
+			Least: g.least})
 	}
 	r.Rows[i].Rounds[chain] = append(r.Rows[i].Rounds[chain], value)
 }
 
-// scores returns what a goal is about, for each round: the two figures of a round's ratio were taken one right after the other.
+// scores returns what a goal is about, for each round: the two figures of a round's ratio were
+// taken one right after the other.
 func (r *row) scores() []float64 {
 	own := r.Rounds[ours]
 	if r.Over == "" {
@@ -72,7 +75,8 @@ func (r *row) scores() []float64 {
 	return ratios
 }
 
-// score returns the median of the scores and how far it may be off: the standard error of a median, from the rounds' median distance to it.
+// score returns the median of the scores and how far it may be off: the standard error of a median,
+// from the rounds' median distance to it.
 func (r *row) score() (score, noise float64) {
 	scores := r.scores()
 	if len(scores) == 0 {
@@ -117,7 +121,9 @@ func (r *row) verdict() string {
 
 // print writes the table.
 func (r *report) print(w io.Writer) {
-	_, _ = fmt.Fprintf(w, "\n%s, %d CPUs, %s, %s, load %s; %s\nmedians of the rounds, which go through all chains in turn; CPU is that of all three relays\n\n",
+	_, _ = fmt.Fprintf(w,
+		"\n%s, %d CPUs, %s, %s, load %s; %s\nmedians of the rounds, which go through all chains in turn; CPU is that of "+
+			"all three relays\n\n",
 		r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go, r.Machine.Load, r.Machine.Time.Format(time.DateTime))
 	all := slices.DeleteFunc([]string{ours, rawTLS, plain, haproxy, direct}, func(chain string) bool {
 		return !slices.ContainsFunc(r.Rows, func(x *row) bool { return len(x.Rounds[chain]) > 0 })
@@ -199,7 +205,8 @@ func loadReport(path string) (*report, error) {
 	return r, json.Unmarshal(b, r)
 }
 
-// unlike says why the scores of the two cannot be compared: how much was measured and the machine change them, ratios included.
+// unlike says why the scores of the two cannot be compared: how much was measured and the machine
+// change them, ratios included.
 func (r *report) unlike(baseline *report) (why []string) {
 	if baseline == nil {
 		return nil
@@ -217,7 +224,8 @@ func (r *report) unlike(baseline *report) (why []string) {
 	return why
 }
 
-// check lists what is wrong: goals that are missed, and scores that are worse than the baseline's, by more than the noise of both.
+// check lists what is wrong: goals that are missed, and scores that are worse than the baseline's,
+// by more than the noise of both.
 func (r *report) check(baseline *report) []string {
 	var wrong []string
 	for _, x := range r.Rows {
@@ -238,14 +246,16 @@ func (r *report) check(baseline *report) []string {
 			worse = -worse
 		}
 		if bound := noise + wasNoise + 0.05*was; worse > bound {
-			wrong = append(wrong, fmt.Sprintf("%s: %.3g, and %.3g in the baseline; %.2g is more than the noise of both (%.2g)", x.Name, score, was, worse, bound))
+			wrong = append(wrong, fmt.Sprintf("%s: %.3g, and %.3g in the baseline; %.2g is more than the noise of both (%.2g)",
+				x.Name, score, was, worse, bound))
 		}
 	}
 	return wrong
 }
 
 func thisMachine() machine {
-	m := machine{Time: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Kernel: runtime.GOOS, Go: runtime.Version()}
+	m := machine{Time: time.Now().UTC().Truncate(time.Second), CPUs: runtime.NumCPU(), Kernel: runtime.GOOS,
+		Go: runtime.Version()}
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel += " " + strings.TrimSpace(string(b))
 	}

@@ -54,11 +54,12 @@ func TestCheckHoldsARunAgainstGoalsAndBaseline(t *testing.T) {
 		run, baseline *report
 		wrong         string
 	}{
-		"as before":             {reportOf(g, 1.1, 1.1, 1.1), reportOf(g, 1.09, 1.1, 1.1), ""},
-		"a goal missed":         {reportOf(g, 1.5, 1.5, 1.5), nil, "at most 1.2: MISSED"},
-		"worse than before":     {reportOf(g, 1.15, 1.15, 1.15), reportOf(g, 0.9, 0.9, 0.9), "0.9 in the baseline"},
-		"better than before":    {reportOf(g, 0.5, 0.5, 0.5), reportOf(g, 0.9, 0.9, 0.9), ""},
-		"less, where more is":   {reportOf(goal{rawTLS, 0, 0.9}, 1, 1, 1), reportOf(goal{rawTLS, 0, 0.9}, 2, 2, 2), "2 in the baseline"},
+		"as before":          {reportOf(g, 1.1, 1.1, 1.1), reportOf(g, 1.09, 1.1, 1.1), ""},
+		"a goal missed":      {reportOf(g, 1.5, 1.5, 1.5), nil, "at most 1.2: MISSED"},
+		"worse than before":  {reportOf(g, 1.15, 1.15, 1.15), reportOf(g, 0.9, 0.9, 0.9), "0.9 in the baseline"},
+		"better than before": {reportOf(g, 0.5, 0.5, 0.5), reportOf(g, 0.9, 0.9, 0.9), ""},
+		"less, where more is": {reportOf(goal{rawTLS, 0, 0.9}, 1, 1, 1), reportOf(goal{rawTLS, 0, 0.9}, 2, 2, 2),
+			"2 in the baseline"},
 		"more, where more is":   {reportOf(goal{rawTLS, 0, 0.9}, 2, 2, 2), reportOf(goal{rawTLS, 0, 0.9}, 1, 1, 1), ""},
 		"as noisy as different": {reportOf(g, 0.8, 1.1, 1.4), reportOf(g, 0.9, 0.9, 0.9), ""},
 	} {
@@ -79,11 +80,13 @@ func TestABaselineOfAnotherKindIsNone(t *testing.T) {
 		baseline *report
 		want     string
 	}{
-		"none":           {nil, ""},
-		"the same":       {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 2, Kernel: "linux 7", Load: "3"}}, ""},
-		"full":           {&report{Machine: here}, "this run is quick, the baseline is full"},
-		"another CPU":    {&report{Quick: true, Machine: machine{CPU: "Slow", CPUs: 2}}, `this CPU is "Fast", the baseline's "Slow"`},
-		"more CPUs":      {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 8}}, "this machine has 2 CPUs, the baseline's 8"},
+		"none":     {nil, ""},
+		"the same": {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 2, Kernel: "linux 7", Load: "3"}}, ""},
+		"full":     {&report{Machine: here}, "this run is quick, the baseline is full"},
+		"another CPU": {&report{Quick: true, Machine: machine{CPU: "Slow", CPUs: 2}},
+			`this CPU is "Fast", the baseline's "Slow"`},
+		"more CPUs": {&report{Quick: true, Machine: machine{CPU: "Fast", CPUs: 8}},
+			"this machine has 2 CPUs, the baseline's 8"},
 		"all of it":      {&report{Machine: machine{CPU: "Slow", CPUs: 8}}, "quick|Slow|8"},
 		"without a name": {&report{Quick: true, Machine: machine{CPUs: 2}}, `the baseline's ""`},
 	} {
@@ -100,7 +103,8 @@ func TestABaselineOfAnotherKindIsNone(t *testing.T) {
 			}
 		})
 	}
-	if got := strings.Join((&report{}).unlike(&report{Quick: true}), "; "); got != "this run is full, the baseline is quick" {
+	if got := strings.Join((&report{}).unlike(&report{Quick: true}),
+		"; "); got != "this run is full, the baseline is quick" {
 		t.Errorf("a full run beside a quick baseline: %q", got)
 	}
 }
@@ -108,7 +112,8 @@ func TestABaselineOfAnotherKindIsNone(t *testing.T) {
 func TestTheSummaryCountsGoals(t *testing.T) {
 	t.Parallel()
 	r := &report{}
-	for name, v := range map[string][]float64{"a": {1, 1, 1}, "b": {1, 1, 1}, "c": {0.9, 1.6, 1.25, 1.0, 1.5}, "d": {2, 2, 2}, "none": {3}} {
+	for name, v := range map[string][]float64{"a": {1, 1, 1}, "b": {1, 1, 1}, "c": {0.9, 1.6, 1.25, 1.0, 1.5},
+		"d": {2, 2, 2}, "none": {3}} {
 		for _, x := range v {
 			g := goal{most: 1.2}
 			if name == "none" {
@@ -121,7 +126,8 @@ func TestTheSummaryCountsGoals(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r.add("nobody else", "s", goal{over: haproxy, most: 1}, ours, 1)
-	if got, want := r.summary(), "goals: 2 met, 1 within noise, 1 missed, 1 without anything to compare with"; got != want {
+	if got, want := r.summary(),
+		"goals: 2 met, 1 within noise, 1 missed, 1 without anything to compare with"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

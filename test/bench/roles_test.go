@@ -66,7 +66,9 @@ func spliceRole(_ context.Context, _ keyring, next string) (string, error) {
 }
 
 // relayRole joins every connection it accepts with one that it dials.
-func relayRole(dial func() (relay.HalfCloser, error), accept func(*net.TCPConn) (relay.HalfCloser, error)) (string, error) {
+func relayRole(
+	dial func() (relay.HalfCloser, error), accept func(*net.TCPConn) (relay.HalfCloser, error),
+) (string, error) {
 	return listen(func(c *net.TCPConn) {
 		near, err := accept(c)
 		if err != nil {

@@ -35,8 +35,9 @@ func serveUpstreams(b *testing.B) upstreams {
 	return upstreams{tcp: addr, http: web.URL}
 }
 
-// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next eight how many to answer with after them, the third
-// eight at how many a second; with neither of the first two, everything that comes is sent back.
+// serveUpstream answers a request of 64 bytes: its first eight bytes say how many follow, the next
+// eight how many to answer with after them, the third eight at how many a second; with neither of
+// the first two, everything that comes is sent back.
 func serveUpstream(c *net.TCPConn) {
 	defer func() { _ = c.Close() }()
 	var request [requestSize]byte
@@ -82,7 +83,8 @@ func askPaced(addr string, up, down, rate int64) (*net.TCPConn, error) {
 	return c, nil
 }
 
-// exchange moves bytes both ways over a connection of its own, and sees to it that all came and that the end is one.
+// exchange moves bytes both ways over a connection of its own, and sees to it that all came and
+// that the end is one.
 func exchange(addr string, up, down int64, buf []byte) error {
 	c, err := ask(addr, up, down)
 	if err != nil {
@@ -138,7 +140,8 @@ func together(n, concurrent int, f func() error) error {
 	return <-errs
 }
 
-// setUps makes n connections, so many at a time: connect, 64 bytes there and back, end. It returns how long each took, in ms.
+// setUps makes n connections, so many at a time: connect, 64 bytes there and back, end. It returns
+// how long each took, in ms.
 func setUps(addr string, n, concurrent int) ([]float64, error) {
 	var mu sync.Mutex
 	took := make([]float64, 0, n)
@@ -158,7 +161,8 @@ func setUps(addr string, n, concurrent int) ([]float64, error) {
 	return took, err
 }
 
-// pingPong sends 1 KB there and back, n times over one connection, and returns how long each took, in ms.
+// pingPong sends 1 KB there and back, n times over one connection, and returns how long each took,
+// in ms.
 func pingPong(addr string, n int) ([]float64, error) {
 	c, err := ask(addr, 0, 0)
 	if err != nil {
@@ -200,7 +204,8 @@ func idle(addr string, n int) ([]net.Conn, error) {
 	return conns, nil
 }
 
-// requests sends n http requests, so many at a time, over connections that are kept or over one for each.
+// requests sends n http requests, so many at a time, over connections that are kept or over one for
+// each.
 func requests(addr string, n, concurrent int, keep bool) error {
 	transport := &http.Transport{DisableKeepAlives: !keep, MaxIdleConnsPerHost: concurrent}
 	defer transport.CloseIdleConnections()

@@ -32,20 +32,25 @@ type wanCase struct {
 	order      wanOrder
 }
 
-// wanCases has bbr and cubic, without loss and with it: then a connection with cubic carries a hundredth of the rate, and there is less to move; enough for the
-// session to have grown when its one stream ends.
+// wanCases has bbr and cubic, without loss and with it: then a connection with cubic carries a
+// hundredth of the rate, and there is less to move; enough for the session to have grown when its
+// one stream ends.
 func wanCases() []wanCase {
-	much, less, rounds := wanOrder{Count: 20, Bulk1: 60 << 20, Bulk16: 120 << 20, Settled: 64 << 20}, wanOrder{Count: 20, Bulk1: 6 << 20, Bulk16: 48 << 20, Settled: 1 << 20}, 3
+	much, less, rounds := wanOrder{Count: 20, Bulk1: 60 << 20, Bulk16: 120 << 20, Settled: 64 << 20},
+		wanOrder{Count: 20, Bulk1: 6 << 20, Bulk16: 48 << 20, Settled: 1 << 20}, 3
 	if *quick {
-		much, less, rounds = wanOrder{Count: 5, Bulk1: 20 << 20, Bulk16: 40 << 20, Settled: 64 << 20}, wanOrder{Count: 5, Bulk1: 5 << 20, Bulk16: 24 << 20, Settled: 1 << 20}, 1
+		much, less, rounds = wanOrder{Count: 5, Bulk1: 20 << 20, Bulk16: 40 << 20, Settled: 64 << 20},
+			wanOrder{Count: 5, Bulk1: 5 << 20, Bulk16: 24 << 20, Settled: 1 << 20}, 1
 	}
-	return []wanCase{{bbr, 0, rounds, much}, {bbr, 0.01, rounds, much}, {cubic, 0, rounds, much}, {cubic, 0.01, rounds, less}}
+	return []wanCase{{bbr, 0, rounds, much}, {bbr, 0.01, rounds, much}, {cubic, 0, rounds, much},
+		{cubic, 0.01, rounds, less}}
 }
 
 func (c wanCase) String() string { return fmt.Sprintf("%s, %.0f %% loss", c.congestion, 100*c.loss) }
 
-// BenchmarkWAN has the agent and its upstream behind a link of 80 ms; forwarder, server and client are on its other side. Every case has a link and
-// processes of its own: what a session has learnt of one link does not help it on the next.
+// BenchmarkWAN has the agent and its upstream behind a link of 80 ms; forwarder, server and client
+// are on its other side. Every case has a link and processes of its own: what a session has learnt
+// of one link does not help it on the next.
 func BenchmarkWAN(b *testing.B) {
 	matching, err := regexp.Compile(*only)
 	if err != nil {
@@ -109,7 +114,8 @@ func (c wanCase) measure(b *testing.B, r *report) {
 				b.Fatal(err)
 			}
 			if len(got.Broken) > 0 {
-				r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %d streams broke; the first: %s", c, way.name, len(got.Broken), got.Broken[0]))
+				r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %d streams broke; the first: %s", c, way.name, len(got.Broken),
+					got.Broken[0]))
 				b.Error(r.Notes[len(r.Notes)-1])
 			}
 			c.add(r, way.name, got, l.fullestSecond())
@@ -148,6 +154,9 @@ func (c wanCase) add(r *report, way string, got wanResult, fullest float64) {
 	}
 	r.add(at+"the link's fullest second", "%", goal{}, way, fullest)
 	if way == direct && c.congestion == bbr && c.loss == 0 && fullest < 90 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the emulated link carried at most %.0f %% of its rate, for connections without a chain: this machine is too busy for it", fullest))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf(
+				"the emulated link carried at most %.0f %% of its rate, for connections without a chain: this machine is too "+
+					"busy for it", fullest))
 	}
 }

@@ -71,7 +71,8 @@ func runWANClient(_ context.Context, _ keyring, next string) (string, error) {
 	return string(b), nil
 }
 
-// bulkRate moves bytes downwards over so many connections at a time. It returns MB/s, of the streams that got to their end, and why the others did not.
+// bulkRate moves bytes downwards over so many connections at a time. It returns MB/s, of the
+// streams that got to their end, and why the others did not.
 func bulkRate(addr string, total int64, streams int) (rate float64, broken []string) {
 	share := total / int64(streams)
 	errs := make(chan error, streams)
@@ -92,7 +93,8 @@ func runWANUpstream(context.Context, keyring, string) (string, error) {
 	return listenAt("0.0.0.0:0", serveUpstream)
 }
 
-// connectionsTo counts the established connections from the process' network namespace to an address, by its port.
+// connectionsTo counts the established connections from the process' network namespace to an
+// address, by its port.
 func (p *process) connectionsTo(b testing.TB, addr string) int {
 	b.Helper()
 	_, port, err := net.SplitHostPort(addr)

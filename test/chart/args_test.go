@@ -14,7 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// expand replaces $(NAME) and $$ as the kubelet does in arguments and in the values of variables: an unknown $(NAME) stays.
+// expand replaces $(NAME) and $$ as the kubelet does in arguments and in the values of variables:
+// an unknown $(NAME) stays.
 func expand(text string, known ...map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -56,7 +57,8 @@ func environment(c corev1.Container) map[string]string {
 		case v.ValueFrom.SecretKeyRef != nil:
 			known[v.Name] = "http://user:password@proxy.example:3128"
 		case v.ValueFrom.FieldRef != nil:
-			known[v.Name] = map[string]string{"metadata.namespace": namespace, "metadata.name": "pod-1", "status.podIP": "10.0.0.7"}[v.ValueFrom.FieldRef.FieldPath]
+			known[v.Name] = map[string]string{"metadata.namespace": namespace, "metadata.name": "pod-1",
+				"status.podIP": "10.0.0.7"}[v.ValueFrom.FieldRef.FieldPath]
 		}
 	}
 	return known
@@ -80,7 +82,8 @@ func TestTextsReachTheManagerExactly(t *testing.T) {
 		`ep.description == "Zürich 日本 🚢"`,
 		`ep.name.matches("^a\\d+\\.$")`,
 		"$(POD_NAMESPACE) $$ $$$(FAIRLEAD_DESCRIPTION) ${HOME} $ $(",
-		"  leading and trailing  ", "'", `"`, `\`, "true", "null", "123", "0x1F", "{{ .Release.Name }}", "# no comment", "- a: b", "a: b", "%q %s", "\u2028\u00a0\ufeff|", "&amp;<b>",
+		"  leading and trailing  ", "'", `"`, `\`, "true", "null", "123", "0x1F", "{{ .Release.Name }}", "# no comment",
+		"- a: b", "a: b", "%q %s", "\u2028\u00a0\ufeff|", "&amp;<b>",
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -99,17 +102,21 @@ func TestTextsReachTheManagerExactly(t *testing.T) {
 	}
 }
 
-// client-go honours HTTPS_PROXY as well, and a proxy that knows the way to the Kubernetes API is rare.
+// client-go honours HTTPS_PROXY as well, and a proxy that knows the way to the Kubernetes API is
+// rare.
 func TestTheProxyIsForTheServiceOnly(t *testing.T) {
 	t.Parallel()
-	all := render(t, good().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128", "noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
-	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0], forwarder(t, all).Spec.Template.Spec.Containers[0]} {
+	all := render(t, good().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
+		"noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
+	for _, c := range []corev1.Container{manager(t, all).Spec.Template.Spec.Containers[0],
+		forwarder(t, all).Spec.Template.Spec.Containers[0]} {
 		env := environment(c)
 		if want := kubernetesHost + ",.corp.example,192.0.2.0/24,a$(POD_NAME)"; env["NO_PROXY"] != want {
 			t.Errorf("%s: NO_PROXY is %q, want %q", c.Name, env["NO_PROXY"], want)
 		}
 		proxyFor := (&httpproxy.Config{HTTPSProxy: env["HTTPS_PROXY"], NoProxy: env["NO_PROXY"]}).ProxyFunc()
-		for host, want := range map[string]bool{"fairlead.example.com": true, kubernetesHost + ":443": false, "a.corp.example": false, "192.0.2.7:8443": false} {
+		for host, want := range map[string]bool{"fairlead.example.com": true, kubernetesHost + ":443": false,
+			"a.corp.example": false, "192.0.2.7:8443": false} {
 			if proxy, err := proxyFor(&url.URL{Scheme: "https", Host: host}); err != nil || (proxy != nil) != want {
 				t.Errorf("%s: %s goes through %v, %v", c.Name, host, proxy, err)
 			}
@@ -143,7 +150,8 @@ func TestEdgeAddressFollowsTheAPI(t *testing.T) {
 func TestGracePeriodCoversTheDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
-		got := forwarder(t, render(t, good().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
+		got := forwarder(t,
+			render(t, good().set("forwarder.drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds
 		if got == nil || *got != want {
 			t.Errorf("%s: grace period %v, want %d", drain, got, want)
 		}
@@ -158,7 +166,8 @@ func TestSecretsAreOnlyInTheSecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o.GetKind() != "Secret" && (strings.Contains(string(b), "secret-of-the-key") || strings.Contains(string(b), "secret-of-the-token")) {
+		if o.GetKind() != "Secret" &&
+			(strings.Contains(string(b), "secret-of-the-key") || strings.Contains(string(b), "secret-of-the-token")) {
 			t.Errorf("%s %s holds a secret", o.GetKind(), o.GetName())
 		}
 	}

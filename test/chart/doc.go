@@ -1,9 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests charts/fairlead-operator, and charts/fairlead-server in the files named server_*, through the helm program: what they render
-// (testdata/*.in.yaml and *.out.yaml, testdata/server), which values they refuse and with which sentence, that the arguments they write are those that the programs
-// read, that the rights that the operator's grants are those that the code asks for, and, on a real API server, that they can be installed, upgraded and removed. Nothing comes in and it hands over to nobody.
+// Package chart tests charts/fairlead-operator, and charts/fairlead-server in the files named
+// server_*, through the helm program: what they render (testdata/*.in.yaml and *.out.yaml,
+// testdata/server), which values they refuse and with which sentence, that the arguments they write
+// are those that the programs read, that the rights that the operator's grants are those that the
+// code asks for, and, on a real API server, that they can be installed, upgraded and removed.
+// Nothing comes in and it hands over to nobody.
 //
-// helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built. `go test ./test/chart -update` writes the golden files.
+// helm is found by FAIRLEAD_HELM, in PATH, or among what `cluster build` has built. `go test
+// ./test/chart -update` writes the golden files.
 package chart

@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// effect is a case of one value of the chart: what it is set to, on top of other values where it needs them.
+// effect is a case of one value of the chart: what it is set to, on top of other values where it
+// needs them.
 type effect struct {
 	path  string
 	value any
@@ -44,7 +45,8 @@ func effects() []effect {
 		{"binding.acceptAccount", "ac-2", nil},
 		{"credentials.apiKey", "flk_other", nil},
 		{"credentials.authtoken", "flt_other", nil},
-		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"}, "credentials": map[string]any{"existingSecret": "theirs"}}},
+		{"credentials.existingSecret", "mine", values{"api": map[string]any{"url": "https://fairlead.example.com"},
+			"credentials": map[string]any{"existingSecret": "theirs"}}},
 		{"api.url", "https://other.example.com:8443", nil},
 		{"api.caBundle", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", nil},
 		{"api.versionHeader", "X-Version", nil},
@@ -67,7 +69,8 @@ func effects() []effect {
 		{"crds.keep", false, nil},
 		{"forwarder.drainTimeout", "2h", nil},
 		{"forwarder.podIdentity.enabled", true, nil},
-		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"}, good().set("forwarder.podIdentity.enabled", true)},
+		{"forwarder.podIdentity.annotations", []any{"example.com/team", "caller-*"},
+			good().set("forwarder.podIdentity.enabled", true)},
 	}, podEffects())
 }
 
@@ -83,37 +86,49 @@ func podEffects() []effect {
 			effect{component + ".resources.limits.memory", "2Gi", nil},
 			effect{component + ".priorityClassName", "system-cluster-critical", nil},
 			effect{component + ".nodeSelector", texts, nil},
-			effect{component + ".tolerations", []any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
-			effect{component + ".affinity", map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
-				"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
-			}}}, nil},
+			effect{component + ".tolerations",
+				[]any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
+			effect{component + ".affinity",
+				map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+					"nodeSelectorTerms": []any{
+						map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+				}}}, nil},
 			effect{component + ".topologySpreadConstraints", []any{
 				map[string]any{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"},
-				map[string]any{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": map[string]any{"matchLabels": texts}},
+				map[string]any{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway",
+					"labelSelector": map[string]any{"matchLabels": texts}},
 			}, nil},
 			effect{component + ".podLabels", texts, nil},
-			effect{component + ".podAnnotations", map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"}, nil},
+			effect{component + ".podAnnotations", map[string]any{"prometheus.io/scrape": "false", "example.com/name": "text"},
+				nil},
 		)
 	}
 	return all
 }
 
-// Every value changes what is installed, in the way that testdata/effects.out.txt shows, and the program accepts the result. A value without a case fails.
+// Every value changes what is installed, in the way that testdata/effects.out.txt shows, and the
+// program accepts the result. A value without a case fails.
 func TestEveryValueHasAnEffect(t *testing.T) {
 	t.Parallel()
 	program := &checker{mounts: mountedFiles(t)}
 	everyValue(t, chartDir, "testdata/effects.out.txt", good(), effects(), render, program.check)
 }
 
-// everyValue changes one value after the other and compares what that changes with a file. Nobody's values are left out.
-func everyValue(t *testing.T, dir, file string, least values, cases []effect, render func(*testing.T, values) rendered, check func(*testing.T, rendered)) {
+// everyValue changes one value after the other and compares what that changes with a file. Nobody's
+// values are left out.
+func everyValue(
+	t *testing.T, dir, file string, least values, cases []effect, render func(*testing.T, values) rendered,
+	check func(*testing.T, rendered),
+) {
 	t.Helper()
 	covered := make([]string, len(cases))
 	for i, e := range cases {
 		covered[i] = e.path
 	}
 	if diff := cmp.Diff(documented(t, dir), slices.Sorted(slices.Values(covered))); diff != "" {
-		t.Fatalf("values of values.yaml (-) against cases of effects (+): add a case and run `go test ./test/chart -update`:\n%s", diff)
+		t.Fatalf(
+			"values of values.yaml (-) against cases of effects (+): add a case and run `go test ./test/chart -update`:\n%s",
+			diff)
 	}
 	results := make([]string, len(cases))
 	t.Run("values", func(t *testing.T) {
@@ -147,7 +162,8 @@ func everyValue(t *testing.T, dir, file string, least values, cases []effect, re
 	}
 }
 
-// documented are the paths of all values of values.yaml, sorted. An empty map or list is a value too.
+// documented are the paths of all values of values.yaml, sorted. An empty map or list is a value
+// too.
 func documented(t *testing.T, dir string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "values.yaml"))
@@ -192,7 +208,8 @@ func flatten(all rendered) flat {
 	return result
 }
 
-// flattenNode names elements of lists by their name or their text where they have one, so that a further one moves nobody.
+// flattenNode names elements of lists by their name or their text where they have one, so that a
+// further one moves nobody.
 func flattenNode(lines map[string]string, path string, node any) {
 	switch n := node.(type) {
 	case map[string]any:

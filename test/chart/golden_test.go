@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are copies and left out there.
+// Each testdata/x.in.yaml is a values file; x.out.yaml is what the chart makes of it. CRDs are
+// copies and left out there.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata", func(t *testing.T, input string) (string, error) {
@@ -53,7 +54,8 @@ func golden(t *testing.T, dir string, render func(t *testing.T, input string) (s
 
 func TestLint(t *testing.T) {
 	t.Parallel()
-	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values", "testdata/everything.in.yaml", chartDir); err != nil {
+	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values",
+		"testdata/everything.in.yaml", chartDir); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -31,7 +31,8 @@ const (
 	namespace   = "fairlead"
 )
 
-// helmPath finds the helm program. A test that needs it fails without it: a chart that nobody rendered is not tested.
+// helmPath finds the helm program. A test that needs it fails without it: a chart that nobody
+// rendered is not tested.
 func helmPath(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("FAIRLEAD_HELM"); path != "" {
@@ -56,7 +57,8 @@ func helmPath(t *testing.T) string {
 	return path
 }
 
-// helm runs helm, apart from the user's configuration, and returns its output, or what it said when it failed. Values are passed on exactly.
+// helm runs helm, apart from the user's configuration, and returns its output, or what it said when
+// it failed. Values are passed on exactly.
 func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, error) {
 	t.Helper()
 	input := asYAML(t, v)
@@ -65,7 +67,8 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 	}
 	cmd := exec.CommandContext(t.Context(), helmPath(t), args...)
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+kubeconfig)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG="+kubeconfig)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -74,7 +77,8 @@ func helm(t *testing.T, kubeconfig string, v values, args ...string) (string, er
 	return out.String(), nil
 }
 
-// asYAML returns v as JSON in which no character is left that YAML does not allow, or takes for the end of a line.
+// asYAML returns v as JSON in which no character is left that YAML does not allow, or takes for the
+// end of a line.
 func asYAML(t *testing.T, v values) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -92,7 +96,8 @@ func asYAML(t *testing.T, v values) []byte {
 	return out.Bytes()
 }
 
-// values are nested maps. set returns a copy with one value changed; the path's parts are separated by dots.
+// values are nested maps. set returns a copy with one value changed; the path's parts are separated
+// by dots.
 type values map[string]any
 
 func (v values) set(path string, value any) values {
@@ -122,7 +127,8 @@ func good() values {
 // template renders the chart.
 func template(t *testing.T, v values, args ...string) (string, error) {
 	t.Helper()
-	return helm(t, os.DevNull, v, append([]string{"template", release, chartDir, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
+	return helm(t, os.DevNull, v,
+		append([]string{"template", release, chartDir, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
 }
 
 // rendered is the chart's output as objects.

@@ -13,7 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The pod of `helm test` runs the chart's own image, a command line that the program takes, and holds no credential.
+// The pod of `helm test` runs the chart's own image, a command line that the program takes, and
+// holds no credential.
 func TestHelmTest_RunsTheProgramWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())

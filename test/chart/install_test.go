@@ -64,7 +64,8 @@ func startCluster(t *testing.T) *cluster {
 // install installs or upgrades a release with good values.
 func (c *cluster) install(name, ns string, args ...string) string {
 	c.t.Helper()
-	out, err := helm(c.t, c.kubeconfig, good(), append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
+	out, err := helm(c.t, c.kubeconfig, good(),
+		append([]string{"upgrade", "--install", name, chartDir, "--namespace", ns, "--create-namespace"}, args...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -90,7 +91,8 @@ func TestInstall(t *testing.T) {
 	agent := "fairlead http 8080 --url http://hello.demo --binding kubernetes --server https://fairlead.example.com"
 	c.notesSay(release, namespace, []string{"get kubernetesoperators", "helm test " + release, agent + "\n"})
 	c.notesSay(release, namespace, []string{
-		"get configmap " + release + `-ca -o jsonpath='{.data.ca\.crt}' > fairlead-ca.crt`, agent + " --ca-file fairlead-ca.crt\n",
+		"get configmap " + release + `-ca -o jsonpath='{.data.ca\.crt}' > fairlead-ca.crt`,
+		agent + " --ca-file fairlead-ca.crt\n",
 	}, "--set", "api.caBundle=-----BEGIN CERTIFICATE-----")
 	c.secondReleaseInANamespaceIsWarnedOf()
 	c.podsAreAdmitted()
@@ -101,7 +103,8 @@ func TestInstall(t *testing.T) {
 	c.serverInstalls()
 }
 
-// podsAreAdmitted makes the pods that the Deployments would, in a namespace that enforces the restricted standard.
+// podsAreAdmitted makes the pods that the Deployments would, in a namespace that enforces the
+// restricted standard.
 func (c *cluster) podsAreAdmitted() {
 	c.t.Helper()
 	ctx := context.Background()
@@ -118,7 +121,8 @@ func (c *cluster) podsAreAdmitted() {
 		c.t.Fatalf("%d Deployments, %v", len(all.Items), err)
 	}
 	for _, d := range all.Items {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: d.Name, Labels: d.Spec.Template.Labels},
+			Spec: d.Spec.Template.Spec}
 		if err := c.Create(ctx, pod.DeepCopy(), client.DryRunAll); err != nil {
 			c.t.Errorf("a pod of %s is refused: %v", d.Name, err)
 		}
@@ -172,7 +176,8 @@ func (c *cluster) rightsHold() {
 // A second release in another namespace works, and neither takes the CRDs over nor takes them away.
 func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
 	c.t.Helper()
-	if notes := c.install(release, "second", "--set", "crds.keep=false"); !strings.Contains(notes, "they belong to the release "+release+" in "+namespace) {
+	if notes := c.install(release, "second", "--set", "crds.keep=false"); !strings.Contains(notes,
+		"they belong to the release "+release+" in "+namespace) {
 		c.t.Errorf("the notes do not say whose the CRDs are:\n%s", notes)
 	}
 	c.uninstall(release, "second")
@@ -183,7 +188,9 @@ func (c *cluster) secondReleaseLeavesTheCRDsAlone() {
 	if owner := crd.Annotations["meta.helm.sh/release-namespace"]; owner != namespace {
 		c.t.Errorf("the CRD belongs to %q", owner)
 	}
-	if notes := c.install(release, namespace, "--set", "manager.replicas=1"); strings.Contains(notes, "CRDs were there before") { // its own do not hinder an upgrade
+	// its own do not hinder an upgrade
+	if notes := c.install(release, namespace, "--set", "manager.replicas=1"); strings.Contains(notes,
+		"CRDs were there before") {
 		c.t.Errorf("the notes disown the CRDs:\n%s", notes)
 	}
 	c.handOver()
@@ -199,7 +206,8 @@ func (c *cluster) handOver() {
 			if err := c.Get(context.Background(), client.ObjectKey{Name: name}, crd); err != nil {
 				c.t.Fatal(err)
 			}
-			crd.Annotations["meta.helm.sh/release-namespace"], crd.Annotations["meta.helm.sh/release-name"] = to.Namespace, to.Name
+			crd.Annotations["meta.helm.sh/release-namespace"], crd.Annotations["meta.helm.sh/release-name"] = to.Namespace,
+				to.Name
 			if err := c.Update(context.Background(), crd); err != nil {
 				c.t.Fatal(err)
 			}
@@ -216,7 +224,8 @@ func (c *cluster) handOver() {
 	}
 }
 
-// everythingGoes: the CRDs stay by default, a later release finds them, and they go when that is asked for.
+// everythingGoes: the CRDs stay by default, a later release finds them, and they go when that is
+// asked for.
 func (c *cluster) everythingGoes() {
 	c.t.Helper()
 	c.uninstall(release, namespace)
@@ -231,7 +240,8 @@ func (c *cluster) everythingGoes() {
 	ctx := context.Background()
 	selector := client.MatchingLabels{"app.kubernetes.io/part-of": "fairlead"}
 	for _, list := range []client.ObjectList{
-		&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &appsv1.DeploymentList{}, &corev1.SecretList{}, &corev1.ServiceAccountList{},
+		&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &appsv1.DeploymentList{},
+		&corev1.SecretList{}, &corev1.ServiceAccountList{},
 	} {
 		if err := c.List(ctx, list, selector); err != nil {
 			c.t.Fatal(err)

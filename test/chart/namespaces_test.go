@@ -18,12 +18,14 @@ func targetRights() []string {
 	for _, verb := range []string{"create", "delete", "get", "list", "update", "watch"} {
 		rights = append(rights, right{resource: "services", verb: verb, who: "manager"}.String())
 	}
-	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles", name: namespace + "." + release + "-anchor", verb: "get", who: "manager"}.String())
+	rights = append(rights, right{group: rbacv1.GroupName, resource: "roles", name: namespace + "." + release + "-anchor",
+		verb: "get", who: "manager"}.String())
 	slices.Sort(rights)
 	return rights
 }
 
-// With listed namespaces there is nothing of the cluster's: the rights of the ClusterRole, but for reading Namespaces, move into Roles.
+// With listed namespaces there is nothing of the cluster's: the rights of the ClusterRole, but for
+// reading Namespaces, move into Roles.
 func TestListedNamespacesGetRolesOnly(t *testing.T) {
 	t.Parallel()
 	all := render(t, good().set("binding.namespaces.allow", []string{"team-a", "007"}))
@@ -47,7 +49,8 @@ func TestListedNamespacesGetRolesOnly(t *testing.T) {
 			}
 		case "RoleBinding":
 			b := get[rbacv1.RoleBinding](t, rendered{o}, "RoleBinding", o.GetName())
-			if len(b.Subjects) != 1 || b.Subjects[0].Namespace != namespace || b.RoleRef.Kind != "Role" || strings.HasSuffix(b.RoleRef.Name, "-anchor") {
+			if len(b.Subjects) != 1 || b.Subjects[0].Namespace != namespace || b.RoleRef.Kind != "Role" ||
+				strings.HasSuffix(b.RoleRef.Name, "-anchor") {
 				t.Errorf("%s/%s binds %+v to %+v", b.Namespace, b.Name, b.RoleRef, b.Subjects)
 			}
 		}
@@ -82,7 +85,8 @@ func TestListedNamespacesGetRolesOnly(t *testing.T) {
 	}
 }
 
-// Where the owners of the namespaces make the Roles, the notes print exactly what the chart would have made.
+// Where the owners of the namespaces make the Roles, the notes print exactly what the chart would
+// have made.
 func TestNotesPrintTheRolesThatTheChartDoesNotMake(t *testing.T) {
 	t.Parallel()
 	listed := good().set("binding.namespaces.allow", []string{"team-a"})
@@ -98,7 +102,8 @@ func TestNotesPrintTheRolesThatTheChartDoesNotMake(t *testing.T) {
 			t.Errorf("made: %s %s", o.GetKind(), o.GetName())
 		}
 	}
-	notes := startCluster(t).install(release, namespace, "--set", "binding.namespaces.allow={team-a},binding.namespaces.createRoles=false")
+	notes := startCluster(t).install(release, namespace, "--set",
+		"binding.namespaces.allow={team-a},binding.namespaces.createRoles=false")
 	_, printed, found := strings.Cut(notes, "until then endpoints there say NamespaceForbidden:\n")
 	if !found {
 		t.Fatalf("notes: %s", notes)

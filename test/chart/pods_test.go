@@ -34,7 +34,8 @@ func deployments(t *testing.T) []appsv1.Deployment {
 	return []appsv1.Deployment{manager(t, all), forwarder(t, all)}
 }
 
-// What the restricted Pod Security Standard asks for, and a read-only root besides. TestInstall asks the API server the same.
+// What the restricted Pod Security Standard asks for, and a read-only root besides. TestInstall
+// asks the API server the same.
 func TestPodsAreRestricted(t *testing.T) {
 	t.Parallel()
 	for _, d := range deployments(t) {
@@ -44,7 +45,8 @@ func TestPodsAreRestricted(t *testing.T) {
 		}
 		id := ptr.To[int64](65532)
 		wantPod := &corev1.PodSecurityContext{
-			RunAsNonRoot: ptr.To(true), RunAsUser: id, RunAsGroup: id, FSGroup: id, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			RunAsNonRoot: ptr.To(true), RunAsUser: id, RunAsGroup: id, FSGroup: id,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}
 		if diff := cmp.Diff(wantPod, pod.SecurityContext); diff != "" {
 			t.Errorf("%s: %s", d.Name, diff)
@@ -74,7 +76,8 @@ func TestOneCredentialEach(t *testing.T) {
 			}
 			secrets++
 			want := &corev1.SecretVolumeSource{
-				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{{Key: key, Path: key}},
+				SecretName: release + "-credentials", DefaultMode: ptr.To[int32](0o440),
+				Items: []corev1.KeyToPath{{Key: key, Path: key}},
 			}
 			if diff := cmp.Diff(want, v.Secret); diff != "" {
 				t.Errorf("%s: %s", d.Name, diff)
@@ -91,13 +94,15 @@ func TestOneCredentialEach(t *testing.T) {
 	}
 }
 
-// A rollout never has fewer pods than it began with, a drain of a node takes one pod at a time, and two pods go to two nodes if there are any.
+// A rollout never has fewer pods than it began with, a drain of a node takes one pod at a time, and
+// two pods go to two nodes if there are any.
 func TestNothingTakesAllPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
 	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all)} {
 		update := d.Spec.Strategy.RollingUpdate
-		if *d.Spec.Replicas != 2 || update == nil || update.MaxSurge.IntValue() != 1 || update.MaxUnavailable.IntValue() != 0 {
+		if *d.Spec.Replicas != 2 || update == nil || update.MaxSurge.IntValue() != 1 ||
+			update.MaxUnavailable.IntValue() != 0 {
 			t.Errorf("%s: %d replicas, %+v", d.Name, *d.Spec.Replicas, d.Spec.Strategy)
 		}
 		budget := get[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget", d.Name)
@@ -108,33 +113,38 @@ func TestNothingTakesAllPodsAtOnce(t *testing.T) {
 		if len(spread) != 1 || spread[0].WhenUnsatisfiable != corev1.ScheduleAnyway {
 			t.Errorf("%s: spread %+v", d.Name, spread)
 		}
-		for what, selector := range map[string]*metav1.LabelSelector{"Deployment": d.Spec.Selector, "budget": budget.Spec.Selector, "spread": spread[0].LabelSelector} {
+		for what, selector := range map[string]*metav1.LabelSelector{"Deployment": d.Spec.Selector,
+			"budget": budget.Spec.Selector, "spread": spread[0].LabelSelector} {
 			s, err := metav1.LabelSelectorAsSelector(selector)
 			if err != nil || !s.Matches(labels.Set(d.Spec.Template.Labels)) {
 				t.Errorf("%s: the %s's selector %v does not match its pods (%v)", d.Name, what, s, err)
 			}
 		}
 		c := d.Spec.Template.Spec.Containers[0]
-		if c.ReadinessProbe == nil || c.LivenessProbe == nil || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) == 0 {
+		if c.ReadinessProbe == nil || c.LivenessProbe == nil || len(c.Resources.Requests) == 0 ||
+			len(c.Resources.Limits) == 0 {
 			t.Errorf("%s: probes or resources are missing", d.Name)
 		}
 	}
 }
 
-// The manager is told the labels by which upstream Services select forwarders; they must select forwarders and nobody else.
+// The manager is told the labels by which upstream Services select forwarders; they must select
+// forwarders and nobody else.
 func TestUpstreamServicesSelectForwarders(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
 	flags := map[string]string{}
 	for _, a := range arguments(manager(t, all).Spec.Template.Spec.Containers[0]) {
-		for flag, label := range map[string]string{"--forwarder-name=": "app.kubernetes.io/name", "--forwarder-instance=": "app.kubernetes.io/instance"} {
+		for flag, label := range map[string]string{"--forwarder-name=": "app.kubernetes.io/name",
+			"--forwarder-instance=": "app.kubernetes.io/instance"} {
 			if len(a) > len(flag) && a[:len(flag)] == flag {
 				flags[label] = a[len(flag):]
 			}
 		}
 	}
 	selector := labels.SelectorFromSet(flags)
-	if len(flags) != 2 || !selector.Matches(labels.Set(forwarder(t, all).Spec.Template.Labels)) || selector.Matches(labels.Set(manager(t, all).Spec.Template.Labels)) {
+	if len(flags) != 2 || !selector.Matches(labels.Set(forwarder(t, all).Spec.Template.Labels)) ||
+		selector.Matches(labels.Set(manager(t, all).Spec.Template.Labels)) {
 		t.Errorf("selector %s", selector)
 	}
 }

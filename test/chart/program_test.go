@@ -19,7 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// accepted is what the program says when it has read all flags, variables and files and then finds no cluster.
+// accepted is what the program says when it has read all flags, variables and files and then finds
+// no cluster.
 const accepted = "finding the Kubernetes cluster"
 
 // programs is the folder of those that the charts run.
@@ -27,7 +28,8 @@ var programs string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run builds the programs before any test and its deadline begin: with cold caches that takes minutes.
+// run builds the programs before any test and its deadline begin: with cold caches that takes
+// minutes.
 func run(m *testing.M) int {
 	var err error
 	if programs, err = os.MkdirTemp("", "fairlead-chart-"); err != nil {
@@ -48,7 +50,8 @@ func run(m *testing.M) int {
 // program returns the path of fairlead-operator or fairlead-server.
 func program(name string) string { return filepath.Join(programs, name) }
 
-// command prepares the program as the container would run it, with the pod's mounts below the folder.
+// command prepares the program as the container would run it, with the pod's mounts below the
+// folder.
 func command(t *testing.T, c corev1.Container, mounts string, more ...string) *exec.Cmd {
 	t.Helper()
 	args := append(arguments(c), more...)
@@ -63,7 +66,8 @@ func command(t *testing.T, c corev1.Container, mounts string, more ...string) *e
 	return cmd
 }
 
-// checker gives the program what the chart rendered, each command line once. It may be used from several goroutines.
+// checker gives the program what the chart rendered, each command line once. It may be used from
+// several goroutines.
 type checker struct {
 	mounts string
 	seen   sync.Map
@@ -81,14 +85,16 @@ func (c *checker) check(t *testing.T, all rendered) {
 		if _, seen := c.seen.LoadOrStore(string(key), true); seen {
 			continue
 		}
-		if out, err := command(t, container, c.mounts).CombinedOutput(); err == nil || !strings.Contains(string(out), accepted) {
+		if out, err := command(t, container, c.mounts).CombinedOutput(); err == nil ||
+			!strings.Contains(string(out), accepted) {
 			t.Errorf("%s %v: %s (%v)", o.GetName(), container.Args, out, err)
 		}
 	}
 }
 
-// The program itself reads every argument and variable that the chart writes, finds nothing to object to and goes on to look for a cluster, which
-// is not there. TestEveryValueHasAnEffect does the same for every single value.
+// The program itself reads every argument and variable that the chart writes, finds nothing to
+// object to and goes on to look for a cluster, which is not there. TestEveryValueHasAnEffect does
+// the same for every single value.
 func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
 	t.Parallel()
 	c := &checker{mounts: mountedFiles(t)}
@@ -101,12 +107,14 @@ func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
 		c.check(t, parse(t, text))
 	}
 	container := manager(t, render(t, good())).Spec.Template.Spec.Containers[0]
-	if out, _ := command(t, container, c.mounts, "--no-such-flag").CombinedOutput(); strings.Contains(string(out), accepted) {
+	if out, _ := command(t, container, c.mounts, "--no-such-flag").CombinedOutput(); strings.Contains(string(out),
+		accepted) {
 		t.Error("an unknown flag passes, so this test proves nothing")
 	}
 }
 
-// The arguments of the chart as it was first installed: whoever keeps that chart and takes today's image.
+// The arguments of the chart as it was first installed: whoever keeps that chart and takes today's
+// image.
 func TestProgramAcceptsWhatTheFirstChartWrote(t *testing.T) {
 	t.Parallel()
 	const first = "../e2e/testdata/fairlead-operator-95e5f3f.tgz"
@@ -114,10 +122,13 @@ func TestProgramAcceptsWhatTheFirstChartWrote(t *testing.T) {
 	for name, v := range map[string]values{
 		"least":    good(),
 		"disabled": good().set("binding.enabled", false),
-		"more": good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").set("clusterDomain", "corp.example").
-			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout", "2h").set("binding.removalDelay", "5m"),
+		"more": good().set("api.caBundle", "-----BEGIN CERTIFICATE-----\n").set("edge.address", "edge:1").
+			set("clusterDomain", "corp.example").
+			set("binding.endpointSelector", "ep.port == 80").set("description", "text").set("forwarder.drainTimeout", "2h").
+			set("binding.removalDelay", "5m"),
 	} {
-		text, err := helm(t, os.DevNull, v, "template", release, first, "--namespace", namespace, "--kube-version", kubeVersion)
+		text, err := helm(t, os.DevNull, v, "template", release, first, "--namespace", namespace, "--kube-version",
+			kubeVersion)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -132,7 +143,8 @@ func mountedFiles(t *testing.T) string {
 	defer server.Close()
 	dir := t.TempDir()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x", "ca/ca.crt": string(authority)} {
+	for name, content := range map[string]string{"credentials/api-key": "flk_x", "credentials/authtoken": "flt_x",
+		"ca/ca.crt": string(authority)} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Every value that cannot work is refused before anything is installed, with a sentence, and without showing a secret.
+// Every value that cannot work is refused before anything is installed, with a sentence, and
+// without showing a secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return good().set(path, value) }
@@ -19,9 +20,10 @@ func TestRefusals(t *testing.T) {
 		values values
 		want   string
 	}{
-		"unknown value":            {set("bindings", map[string]any{}), "additional properties 'bindings' not allowed"},
-		"unknown nested value":     {set("binding.selector", "true"), "additional properties 'selector' not allowed"},
-		"unknown deep value":       {set("manager.resources.limit", map[string]any{}), "additional properties 'limit' not allowed"},
+		"unknown value":        {set("bindings", map[string]any{}), "additional properties 'bindings' not allowed"},
+		"unknown nested value": {set("binding.selector", "true"), "additional properties 'selector' not allowed"},
+		"unknown deep value": {set("manager.resources.limit", map[string]any{}),
+			"additional properties 'limit' not allowed"},
 		"removed value":            {set("binding.enabled", nil), "missing property 'enabled'"},
 		"removed group":            {set("api", nil), "missing property 'api'"},
 		"text for a boolean":       {set("binding.enabled", "yes"), "'/binding/enabled': got string, want boolean"},
@@ -31,19 +33,21 @@ func TestRefusals(t *testing.T) {
 		"pull policy":              {set("image.pullPolicy", "Sometimes"), "'/image/pullPolicy': value must be one of"},
 		"pull secret without name": {set("imagePullSecrets", []any{map[string]any{"secret": "x"}}), "'/imagePullSecrets/0'"},
 
-		"no API URL":            {set("api.url", ""), "api.url is required: give the address of your fairlead-server"},
-		"API URL http":          {set("api.url", "http://a.example"), `api.url "http://a.example": give it as https://HOST[:PORT]`},
-		"API URL with path":     {set("api.url", "https://a.example/v1"), "without user, path or query"},
-		"API URL with user":     {set("api.url", "https://u:p@a.example"), "give it as https://HOST[:PORT]"},
-		"API URL without host":  {set("api.url", "https://:8443"), "give it as https://HOST[:PORT]"},
-		"API URL, port":         {set("api.url", "https://a.example:70000"), "the port must be a number from 1 to 65535"},
-		"API URL, port 0":       {set("api.url", "https://a.example:0"), "give it as https://HOST[:PORT]"},
-		"API URL, line end":     {set("api.url", "https://a.example\n--x"), "give it as https://HOST[:PORT]"},
-		"edge without port":     {set("edge.address", "edge.example"), `edge.address "edge.example": give it as HOST:PORT`},
-		"edge with scheme":      {set("edge.address", "https://edge.example:443"), "give it as HOST:PORT"},
-		"edge, port":            {set("edge.address", "edge.example:65536"), "the port must be a number from 1 to 65535"},
-		"CA without certs":      {set("api.caBundle", "ca.crt"), "api.caBundle holds no PEM certificate"},
-		"CA with a private key": {set("api.caBundle", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"), "api.caBundle holds a private key"},
+		"no API URL": {set("api.url", ""), "api.url is required: give the address of your fairlead-server"},
+		"API URL http": {set("api.url", "http://a.example"),
+			`api.url "http://a.example": give it as https://HOST[:PORT]`},
+		"API URL with path":    {set("api.url", "https://a.example/v1"), "without user, path or query"},
+		"API URL with user":    {set("api.url", "https://u:p@a.example"), "give it as https://HOST[:PORT]"},
+		"API URL without host": {set("api.url", "https://:8443"), "give it as https://HOST[:PORT]"},
+		"API URL, port":        {set("api.url", "https://a.example:70000"), "the port must be a number from 1 to 65535"},
+		"API URL, port 0":      {set("api.url", "https://a.example:0"), "give it as https://HOST[:PORT]"},
+		"API URL, line end":    {set("api.url", "https://a.example\n--x"), "give it as https://HOST[:PORT]"},
+		"edge without port":    {set("edge.address", "edge.example"), `edge.address "edge.example": give it as HOST:PORT`},
+		"edge with scheme":     {set("edge.address", "https://edge.example:443"), "give it as HOST:PORT"},
+		"edge, port":           {set("edge.address", "edge.example:65536"), "the port must be a number from 1 to 65535"},
+		"CA without certs":     {set("api.caBundle", "ca.crt"), "api.caBundle holds no PEM certificate"},
+		"CA with a private key": {set("api.caBundle", "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nflk_secret"),
+			"api.caBundle holds a private key"},
 	} {
 		refused(t, name, tt.values, tt.want)
 	}
@@ -56,38 +60,54 @@ func TestRefusalsOfCredentialsAndBinding(t *testing.T) {
 		values values
 		want   string
 	}{
-		"no API key":           {set("credentials.apiKey", ""), "credentials.apiKey is required"},
-		"no authtoken":         {set("credentials.authtoken", ""), "credentials.authtoken is required while binding.enabled is true"},
+		"no API key": {set("credentials.apiKey", ""), "credentials.apiKey is required"},
+		"no authtoken": {set("credentials.authtoken", ""),
+			"credentials.authtoken is required while binding.enabled is true"},
 		"authtoken as API key": {set("credentials.apiKey", "flt_secret"), "credentials.apiKey holds an authtoken"},
 		"API key as authtoken": {set("credentials.authtoken", "flk_secret"), "credentials.authtoken holds an API key"},
 		"secret with line end": {set("credentials.apiKey", "flk_secret\n"), "must not contain spaces or line ends"},
-		"both kinds":           {set("credentials.existingSecret", "mine"), `credentials.existingSecret "mine" excludes credentials.apiKey`},
+		"both kinds": {set("credentials.existingSecret", "mine"),
+			`credentials.existingSecret "mine" excludes credentials.apiKey`},
 		"bad Secret name": {good().set("credentials", map[string]any{"existingSecret": "My Secret"}),
 			`credentials.existingSecret "My Secret" is no name of a Secret`},
 
-		"long description":     {set("description", strings.Repeat("ü", 128)), "description has 256 bytes: shorten it to at most 255"},
-		"cluster domain":       {set("clusterDomain", "cluster.local."), `clusterDomain "cluster.local." is no DNS domain`},
-		"delay without unit":   {set("binding.removalDelay", "30"), `binding.removalDelay "30" is no duration: give a whole number with s, m or h`},
-		"delay in days":        {set("binding.removalDelay", "1d"), "is no duration"},
-		"negative delay":       {set("binding.removalDelay", "-1s"), "is no duration"},
-		"delay with an octal":  {set("binding.removalDelay", "010s"), "is no duration"},
-		"long delay":           {set("binding.removalDelay", "25h"), `binding.removalDelay "25h" is too long: give at most 24h`},
-		"accepted account":     {set("binding.acceptAccount", "ac 2"), `binding.acceptAccount "ac 2" is no id`},
-		"drain":                {set("forwarder.drainTimeout", "15 min"), `forwarder.drainTimeout "15 min" is no duration`},
-		"long cluster name":    {set("clusterName", strings.Repeat("ü", 127)), "clusterName has 254 bytes: shorten it to at most 253"},
-		"number as a label":    {set("manager.podLabels", map[string]any{"a": 1}), "'/manager/podLabels/a': got number, want string"},
-		"long drain":           {set("forwarder.drainTimeout", "86401s"), "is too long"},
-		"list and selector":    {set("binding.namespaces", map[string]any{"allow": []string{"a"}, "selector": "a=b"}), "binding.namespaces.allow and binding.namespaces.selector exclude each other"},
-		"list and identity":    {set("binding.namespaces.allow", []string{"a"}).set("forwarder.podIdentity.enabled", true), "forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other"},
-		"identity's notes":     {set("forwarder.podIdentity.annotations", []string{"a"}), "forwarder.podIdentity.annotations needs forwarder.podIdentity.enabled"},
-		"all annotations":      {set("forwarder.podIdentity.annotations", []string{"*"}).set("forwarder.podIdentity.enabled", true), `forwarder.podIdentity.annotations "*": give names of annotations, or beginnings`},
+		"long description": {set("description", strings.Repeat("ü", 128)),
+			"description has 256 bytes: shorten it to at most 255"},
+		"cluster domain": {set("clusterDomain", "cluster.local."), `clusterDomain "cluster.local." is no DNS domain`},
+		"delay without unit": {set("binding.removalDelay", "30"),
+			`binding.removalDelay "30" is no duration: give a whole number with s, m or h`},
+		"delay in days":       {set("binding.removalDelay", "1d"), "is no duration"},
+		"negative delay":      {set("binding.removalDelay", "-1s"), "is no duration"},
+		"delay with an octal": {set("binding.removalDelay", "010s"), "is no duration"},
+		"long delay": {set("binding.removalDelay", "25h"),
+			`binding.removalDelay "25h" is too long: give at most 24h`},
+		"accepted account": {set("binding.acceptAccount", "ac 2"), `binding.acceptAccount "ac 2" is no id`},
+		"drain":            {set("forwarder.drainTimeout", "15 min"), `forwarder.drainTimeout "15 min" is no duration`},
+		"long cluster name": {set("clusterName", strings.Repeat("ü", 127)),
+			"clusterName has 254 bytes: shorten it to at most 253"},
+		"number as a label": {set("manager.podLabels", map[string]any{"a": 1}),
+			"'/manager/podLabels/a': got number, want string"},
+		"long drain": {set("forwarder.drainTimeout", "86401s"), "is too long"},
+		"list and selector": {set("binding.namespaces", map[string]any{"allow": []string{"a"}, "selector": "a=b"}),
+			"binding.namespaces.allow and binding.namespaces.selector exclude each other"},
+		"list and identity": {set("binding.namespaces.allow", []string{"a"}).set("forwarder.podIdentity.enabled", true),
+			"forwarder.podIdentity.enabled and binding.namespaces.allow exclude each other"},
+		"identity's notes": {set("forwarder.podIdentity.annotations", []string{"a"}),
+			"forwarder.podIdentity.annotations needs forwarder.podIdentity.enabled"},
+		"all annotations": {set("forwarder.podIdentity.annotations", []string{"*"}).set("forwarder.podIdentity.enabled",
+			true), `forwarder.podIdentity.annotations "*": give names of annotations, or beginnings`},
 		"own namespace listed": {set("binding.namespaces.allow", []string{namespace}), "is the operator's own namespace"},
-		"listed and denied":    {set("binding.namespaces.allow", []string{"kube-public"}), `binding.namespaces.allow "kube-public" is denied by "kube-*"`},
-		"listed no name":       {set("binding.namespaces.allow", []string{"team-*"}), `binding.namespaces.allow "team-*" is no name of a namespace`},
-		"listed twice":         {set("binding.namespaces.allow", []string{"a", "a"}), "'/binding/namespaces/allow': items at 0 and 1 are equal"},
-		"denied no pattern":    {set("binding.namespaces.deny", []string{"*-prod"}), `binding.namespaces.deny "*-prod": give names of namespaces, or prefixes such as kube-*`},
-		"namespace selector":   {set("binding.namespaces.selector", "team in a"), `binding.namespaces.selector "team in a" is no label selector`},
-		"takeover delay":       {set("binding.takeoverDelay", "1 min"), `binding.takeoverDelay "1 min" is no duration`},
+		"listed and denied": {set("binding.namespaces.allow", []string{"kube-public"}),
+			`binding.namespaces.allow "kube-public" is denied by "kube-*"`},
+		"listed no name": {set("binding.namespaces.allow", []string{"team-*"}),
+			`binding.namespaces.allow "team-*" is no name of a namespace`},
+		"listed twice": {set("binding.namespaces.allow", []string{"a", "a"}),
+			"'/binding/namespaces/allow': items at 0 and 1 are equal"},
+		"denied no pattern": {set("binding.namespaces.deny", []string{"*-prod"}),
+			`binding.namespaces.deny "*-prod": give names of namespaces, or prefixes such as kube-*`},
+		"namespace selector": {set("binding.namespaces.selector", "team in a"),
+			`binding.namespaces.selector "team in a" is no label selector`},
+		"takeover delay": {set("binding.takeoverDelay", "1 min"), `binding.takeoverDelay "1 min" is no duration`},
 	} {
 		refused(t, name, tt.values, tt.want)
 	}
@@ -101,40 +121,60 @@ func TestRefusalsOfPods(t *testing.T) {
 		values values
 		want   string
 	}{
-		"version header":     {set("api.versionHeader", "Service Version"), `api.versionHeader "Service Version" is no name of a header`},
-		"no version header":  {set("api.versionHeader", ""), `api.versionHeader "" is no name of a header`},
-		"range":              {set("binding.portRange", "10000"), `binding.portRange "10000": give the first and the last port as FIRST-LAST`},
-		"range backwards":    {set("binding.portRange", "20000-10000"), "give the first and the last port as FIRST-LAST"},
-		"range too low":      {set("binding.portRange", "1000-2000"), "both from 1024 to 65535"},
-		"range too high":     {set("binding.portRange", "60000-70000"), "both from 1024 to 65535"},
-		"range, octal":       {set("binding.portRange", "010000-20000"), "FIRST-LAST"},
-		"range with health":  {set("binding.portRange", "8000-9000"), `binding.portRange "8000-9000" holds port 8081`},
-		"range with metrics": {set("binding.portRange", "8080-8080"), `metrics.port 8080 lies within binding.portRange "8080-8080"`},
-		"metrics in range":   {set("metrics.port", 10000), "metrics.port 10000 lies within"},
-		"metrics on health":  {set("metrics.port", 8081), "metrics.port 8081 is where the pods' health is asked for"},
-		"metrics, low":       {set("metrics.port", 80), "'/metrics/port': minimum: got 80, want 1,024"},
-		"monitor alone":      {set("metrics", map[string]any{"enabled": false, "podMonitor": map[string]any{"enabled": true}}), "metrics.podMonitor.enabled needs metrics"},
+		"version header": {set("api.versionHeader", "Service Version"),
+			`api.versionHeader "Service Version" is no name of a header`},
+		"no version header": {set("api.versionHeader", ""), `api.versionHeader "" is no name of a header`},
+		"range": {set("binding.portRange", "10000"),
+			`binding.portRange "10000": give the first and the last port as FIRST-LAST`},
+		"range backwards":   {set("binding.portRange", "20000-10000"), "give the first and the last port as FIRST-LAST"},
+		"range too low":     {set("binding.portRange", "1000-2000"), "both from 1024 to 65535"},
+		"range too high":    {set("binding.portRange", "60000-70000"), "both from 1024 to 65535"},
+		"range, octal":      {set("binding.portRange", "010000-20000"), "FIRST-LAST"},
+		"range with health": {set("binding.portRange", "8000-9000"), `binding.portRange "8000-9000" holds port 8081`},
+		"range with metrics": {set("binding.portRange", "8080-8080"),
+			`metrics.port 8080 lies within binding.portRange "8080-8080"`},
+		"metrics in range":  {set("metrics.port", 10000), "metrics.port 10000 lies within"},
+		"metrics on health": {set("metrics.port", 8081), "metrics.port 8081 is where the pods' health is asked for"},
+		"metrics, low":      {set("metrics.port", 80), "'/metrics/port': minimum: got 80, want 1,024"},
+		"monitor alone": {set("metrics",
+			map[string]any{"enabled": false, "podMonitor": map[string]any{"enabled": true}}),
+			"metrics.podMonitor.enabled needs metrics"},
 		"monitor's interval": {set("metrics.podMonitor.interval", "30"), `metrics.podMonitor.interval "30" is no duration`},
-		"monitor's label":    {set("metrics.podMonitor.labels", text("helm.sh/chart", "x")), `metrics.podMonitor.labels holds "helm.sh/chart", which the chart sets itself`},
+		"monitor's label": {set("metrics.podMonitor.labels", text("helm.sh/chart", "x")),
+			`metrics.podMonitor.labels holds "helm.sh/chart", which the chart sets itself`},
 
-		"proxy":             {set("proxy.httpsProxy", "proxy.example:3128"), "proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT]"},
-		"proxy with TLS":    {set("proxy.httpsProxy", "https://u:secret-of-the-proxy@proxy.example"), "with the scheme http only"},
-		"proxy with path":   {set("proxy.httpsProxy", "http://u:secret-of-the-proxy@proxy.example/x"), "proxy.httpsProxy: give it as"},
-		"exceptions alone":  {set("proxy.noProxy", "a.example"), `proxy.noProxy "a.example" has no effect without a proxy`},
-		"exceptions, space": {set("proxy", map[string]any{"httpsProxy": "http://p", "noProxy": "a, b"}), `proxy.noProxy "a, b" holds spaces`},
+		"proxy": {set("proxy.httpsProxy", "proxy.example:3128"),
+			"proxy.httpsProxy: give it as http://[USER:PASSWORD@]HOST[:PORT]"},
+		"proxy with TLS": {set("proxy.httpsProxy", "https://u:secret-of-the-proxy@proxy.example"),
+			"with the scheme http only"},
+		"proxy with path": {set("proxy.httpsProxy", "http://u:secret-of-the-proxy@proxy.example/x"),
+			"proxy.httpsProxy: give it as"},
+		"exceptions alone": {set("proxy.noProxy", "a.example"), `proxy.noProxy "a.example" has no effect without a proxy`},
+		"exceptions, space": {set("proxy", map[string]any{"httpsProxy": "http://p", "noProxy": "a, b"}),
+			`proxy.noProxy "a, b" holds spaces`},
 
-		"image with a tag":    {set("image.repository", "registry:5000/x:1"), `image.repository "registry:5000/x:1" holds a tag: give it in image.tag`},
-		"image with a digest": {set("image.repository", "x@sha256:00"), `image.repository "x@sha256:00" is no name of an image`},
-		"tag":                 {set("image.tag", "a b"), `image.tag "a b" is no tag`},
-		"digest":              {set("image.digest", "sha256:00"), `image.digest "sha256:00" is no digest: give it as sha256: and 64 hexadecimal digits`},
+		"image with a tag": {set("image.repository", "registry:5000/x:1"),
+			`image.repository "registry:5000/x:1" holds a tag: give it in image.tag`},
+		"image with a digest": {set("image.repository", "x@sha256:00"),
+			`image.repository "x@sha256:00" is no name of an image`},
+		"tag": {set("image.tag", "a b"), `image.tag "a b" is no tag`},
+		"digest": {set("image.digest", "sha256:00"),
+			`image.digest "sha256:00" is no digest: give it as sha256: and 64 hexadecimal digits`},
 
-		"priority class":   {set("manager.priorityClassName", "High Priority"), `manager.priorityClassName "High Priority" is no name of a PriorityClass`},
-		"label taken":      {set("forwarder.podLabels", text("app.kubernetes.io/name", "x")), `forwarder.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
-		"label's value":    {set("manager.podLabels", text("team", "a b")), `manager.podLabels: "a b" is no value of the label "team"`},
-		"annotation taken": {set("forwarder.podAnnotations", text("checksum/ca", "x")), `forwarder.podAnnotations holds "checksum/ca", which the chart sets itself`},
-		"toleration":       {set("manager.tolerations", []any{text("effect", "Never")}), "'/manager/tolerations/0/effect': value must be one of"},
-		"affinity":         {set("manager.affinity", map[string]any{"node": map[string]any{}}), "additional properties 'node' not allowed"},
-		"spread":           {set("forwarder.topologySpreadConstraints", []any{text("topologyKey", "zone")}), "missing properties 'maxSkew', 'whenUnsatisfiable'"},
+		"priority class": {set("manager.priorityClassName", "High Priority"),
+			`manager.priorityClassName "High Priority" is no name of a PriorityClass`},
+		"label taken": {set("forwarder.podLabels", text("app.kubernetes.io/name", "x")),
+			`forwarder.podLabels holds "app.kubernetes.io/name", which the chart sets itself`},
+		"label's value": {set("manager.podLabels", text("team", "a b")),
+			`manager.podLabels: "a b" is no value of the label "team"`},
+		"annotation taken": {set("forwarder.podAnnotations", text("checksum/ca", "x")),
+			`forwarder.podAnnotations holds "checksum/ca", which the chart sets itself`},
+		"toleration": {set("manager.tolerations", []any{text("effect", "Never")}),
+			"'/manager/tolerations/0/effect': value must be one of"},
+		"affinity": {set("manager.affinity", map[string]any{"node": map[string]any{}}),
+			"additional properties 'node' not allowed"},
+		"spread": {set("forwarder.topologySpreadConstraints", []any{text("topologyKey", "zone")}),
+			"missing properties 'maxSkew', 'whenUnsatisfiable'"},
 	} {
 		refused(t, name, tt.values, tt.want)
 	}
@@ -151,7 +191,8 @@ func refused(t *testing.T, name string, v values, want string) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("said %q; want %q", err, want)
 		}
-		if strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "flk_secret") || strings.Contains(err.Error(), "flt_secret") {
+		if strings.Contains(err.Error(), "secret-of") || strings.Contains(err.Error(), "flk_secret") ||
+			strings.Contains(err.Error(), "flt_secret") {
 			t.Errorf("shows a secret: %s", err)
 		}
 	})
@@ -176,7 +217,8 @@ func TestRefusedSurroundings(t *testing.T) {
 func TestKubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.30.0", "1.30.0-gke.1", "1.31.4-eks-a5df82a", kubeVersion, "1.99.0"} {
-		if _, err := helm(t, os.DevNull, good(), "template", release, chartDir, "--namespace", namespace, "--kube-version", version); err != nil {
+		if _, err := helm(t, os.DevNull, good(), "template", release, chartDir, "--namespace", namespace, "--kube-version",
+			version); err != nil {
 			t.Errorf("%s: %v", version, err)
 		}
 	}
@@ -186,13 +228,14 @@ func TestKubernetesVersions(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]values{
-		"port":              good().set("api.url", "https://10.99.0.2:8443"),
-		"trailing slash":    good().set("api.url", "https://a.example/"),
-		"IPv6":              good().set("api.url", "https://[fd00::1]"),
-		"IPv6 edge":         good().set("edge.address", "[fd00::1]:8443"),
-		"no delay":          good().set("binding.removalDelay", "0s"),
-		"longest delay":     good().set("binding.removalDelay", "24h"),
-		"label selectors":   good().set("binding.namespaces.selector", "fairlead=yes, example.com/team in (a, b),!x,y notin (c),z!=1, w"),
+		"port":           good().set("api.url", "https://10.99.0.2:8443"),
+		"trailing slash": good().set("api.url", "https://a.example/"),
+		"IPv6":           good().set("api.url", "https://[fd00::1]"),
+		"IPv6 edge":      good().set("edge.address", "[fd00::1]:8443"),
+		"no delay":       good().set("binding.removalDelay", "0s"),
+		"longest delay":  good().set("binding.removalDelay", "24h"),
+		"label selectors": good().set("binding.namespaces.selector",
+			"fairlead=yes, example.com/team in (a, b),!x,y notin (c),z!=1, w"),
 		"everything denied": good().set("binding.namespaces.deny", []string{"*"}),
 		"parent's globals":  good().set("global", map[string]any{"anything": 1}),
 		"no limits":         good().set("manager.resources", map[string]any{}),
@@ -210,7 +253,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// The schema is closed: an object that allows any key must say what the keys' values are, and only these few may.
+// The schema is closed: an object that allows any key must say what the keys' values are, and only
+// these few may.
 func TestSchemaIsClosed(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
@@ -221,7 +265,8 @@ func TestSchemaIsClosed(t *testing.T) {
 	if err := json.Unmarshal(b, &schema); err != nil {
 		t.Fatal(err)
 	}
-	open := map[string]bool{"/properties/global": true, "/$defs/quantities": true, "/$defs/texts": true, "/$defs/term": true}
+	open := map[string]bool{"/properties/global": true, "/$defs/quantities": true, "/$defs/texts": true,
+		"/$defs/term": true}
 	var walk func(path string, node any)
 	walk = func(path string, node any) {
 		object, ok := node.(map[string]any)

@@ -65,8 +65,9 @@ func flattenRules(who string, cluster bool, rules []rbacv1.PolicyRule) []string 
 
 var marker = regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(.*)$`)
 
-// asked are the rights that the code's markers ask for: the forwarder's where it is assembled, the manager's everywhere else. The markers' anchor
-// names are those of a release called fairlead-operator.
+// asked are the rights that the code's markers ask for: the forwarder's where it is assembled, the
+// manager's everywhere else. The markers' anchor names are those of a release called
+// fairlead-operator.
 func asked(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
@@ -130,7 +131,8 @@ func TestRightsThatNobodyHas(t *testing.T) {
 			}
 			for _, rule := range get[rbacv1.ClusterRole](t, rendered{o}, o.GetKind(), o.GetName()).Rules {
 				for _, forbidden := range []string{"secrets", "pods/exec", "serviceaccounts/token", "*"} {
-					if slices.Contains(rule.Resources, forbidden) || slices.Contains(rule.Verbs, forbidden) || slices.Contains(rule.APIGroups, "*") {
+					if slices.Contains(rule.Resources, forbidden) || slices.Contains(rule.Verbs, forbidden) ||
+						slices.Contains(rule.APIGroups, "*") {
 						t.Errorf("%s %s grants %v", o.GetKind(), o.GetName(), rule)
 					}
 				}
@@ -144,7 +146,8 @@ func TestRightsThatNobodyHas(t *testing.T) {
 	}
 	for _, r := range granted(t, render(t, good())) {
 		fields := strings.Fields(r)
-		if fields[0] == "forwarder" && !slices.Contains([]string{"get", "list", "watch"}, fields[2]) || strings.HasPrefix(r, "forwarder cluster") {
+		if fields[0] == "forwarder" && !slices.Contains([]string{"get", "list", "watch"}, fields[2]) ||
+			strings.HasPrefix(r, "forwarder cluster") {
 			t.Errorf("the forwarder may do more than read in its namespace: %s", r)
 		}
 	}
@@ -184,7 +187,8 @@ func TestPodIdentityNeedsItsOwnRights(t *testing.T) {
 func TestAnchorsHaveNoRules(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
-	if r := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-anchor"); len(r.Rules) != 0 || r.AggregationRule != nil {
+	if r := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-anchor"); len(r.Rules) != 0 ||
+		r.AggregationRule != nil {
 		t.Errorf("%+v", r.Rules)
 	}
 	if r := get[rbacv1.Role](t, all, "Role", release+"-anchor"); len(r.Rules) != 0 {

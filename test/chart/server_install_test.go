@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// serverInstalls: the claim outlives the release, which says so; the next release of the name takes it again, and lets it go when that is asked for.
+// serverInstalls: the claim outlives the release, which says so; the next release of the name takes
+// it again, and lets it go when that is asked for.
 func (c *cluster) serverInstalls() {
 	c.t.Helper()
 	const ns = "service"
@@ -52,7 +53,8 @@ func (c *cluster) serverInstalls() {
 	}
 }
 
-// serverPodsAreAdmitted makes the pods of the Deployment and of the test where the restricted standard is enforced.
+// serverPodsAreAdmitted makes the pods of the Deployment and of the test where the restricted
+// standard is enforced.
 func (c *cluster) serverPodsAreAdmitted(ns string) {
 	c.t.Helper()
 	ctx := context.Background()

@@ -30,7 +30,8 @@ import (
 // nobody listens there.
 const nobody = "127.0.0.1:1"
 
-// serverStarts starts the program with what the chart rendered, each command line once. It may be used from several goroutines.
+// serverStarts starts the program with what the chart rendered, each command line once. It may be
+// used from several goroutines.
 type serverStarts struct {
 	t    *testing.T
 	once sync.Once
@@ -59,7 +60,8 @@ func (s *serverStarts) check(t *testing.T, all rendered) {
 	}
 }
 
-// startServer runs the container's command line with the pod's paths below folders, on ports of its own, until it is up, and ends it with SIGTERM.
+// startServer runs the container's command line with the pod's paths below folders, on ports of its
+// own, until it is up, and ends it with SIGTERM.
 func startServer(t *testing.T, c corev1.Container, mounts string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -69,7 +71,8 @@ func startServer(t *testing.T, c corev1.Container, mounts string) error {
 	args := arguments(c)
 	for i, arg := range args {
 		args[i] = place.Replace(arg)
-		for _, port := range []string{"--addr=", "--health-addr=", "--metrics-addr=", "--public-http-addr=", "--public-https-addr="} {
+		for _, port := range []string{"--addr=", "--health-addr=", "--metrics-addr=", "--public-http-addr=",
+			"--public-https-addr="} {
 			if strings.HasPrefix(arg, port) {
 				args[i] = port + "127.0.0.1:0"
 			}
@@ -90,7 +93,8 @@ func startServer(t *testing.T, c corev1.Container, mounts string) error {
 	return untilUp(cmd, log)
 }
 
-// untilUp reads the log to its end and stops the process when it is up. A line that is no JSON is what the program says of its flags.
+// untilUp reads the log to its end and stops the process when it is up. A line that is no JSON is
+// what the program says of its flags.
 func untilUp(cmd *exec.Cmd, log io.Reader) error {
 	up := false
 	var said []string
@@ -128,7 +132,8 @@ func TestServerStartsAsRendered(t *testing.T) {
 func TestServerTestIsACommandOfTheProgram(t *testing.T) {
 	t.Parallel()
 	mounts := serverFiles(t)
-	for name, v := range map[string]values{"own authority": {}, "Secret": values{}.set("tls.existingSecret", "certificate")} {
+	for name, v := range map[string]values{"own authority": {},
+		"Secret": values{}.set("tls.existingSecret", "certificate")} {
 		pod := get[corev1.Pod](t, renderServer(t, v), "Pod", serverRelease+"-test")
 		args := append(arguments(pod.Spec.Containers[0]), "--connect="+nobody, "--timeout=1ms")
 		for i := range args {
@@ -146,7 +151,8 @@ func serverFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	made := t.TempDir()
-	if _, err := pki.Open(pki.Options{Dir: made, Names: []string{"fairlead.example.com"}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if _, err := pki.Open(pki.Options{Dir: made, Names: []string{"fairlead.example.com"},
+		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	pair, err := os.ReadFile(filepath.Join(made, "server.pem")) // chain and key
@@ -163,9 +169,11 @@ func serverFiles(t *testing.T) string {
 	}
 	secret := strings.Repeat("A", 43)
 	for name, content := range map[string]string{
-		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair), "public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
+		"tls/tls.crt": string(pair), "tls/tls.key": string(pair), "public-tls-0/tls.crt": string(pair),
+		"public-tls-0/tls.key": string(pair), "public-tls-1/tls.crt": string(pair), "public-tls-1/tls.key": string(pair),
 		"bootstrap/api-key": "flk_" + secret + "\n", "bootstrap/authtoken": "flt_" + secret + "\n",
-		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "geoip/city.mmdb": database.String(), "geoip/asn.mmdb": database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
+		"database/url": "postgres://fairlead:password@" + nobody + "/fairlead\n", "geoip/city.mmdb": database.String(),
+		"geoip/asn.mmdb": database.String(), "secret-key/key": strings.Repeat("0a", 32) + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

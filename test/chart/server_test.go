@@ -21,7 +21,9 @@ const (
 
 func templateServer(t *testing.T, v values, args ...string) (string, error) {
 	t.Helper()
-	return helm(t, os.DevNull, v, append([]string{"template", serverRelease, serverDir, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
+	return helm(t, os.DevNull, v,
+		append([]string{"template", serverRelease, serverDir, "--namespace", namespace, "--kube-version", kubeVersion},
+			args...)...)
 }
 
 func renderServer(t *testing.T, v values) rendered {
@@ -40,12 +42,15 @@ func server(t *testing.T, all rendered) appsv1.Deployment {
 
 func TestServerGolden(t *testing.T) {
 	t.Parallel()
-	golden(t, serverData, func(t *testing.T, input string) (string, error) { return templateServer(t, nil, "--values", input) })
+	golden(t, serverData, func(t *testing.T, input string) (string, error) {
+		return templateServer(t, nil, "--values", input)
+	})
 }
 
 func TestServerLint(t *testing.T) {
 	t.Parallel()
-	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values", serverData+"/everything.in.yaml", serverDir); err != nil {
+	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values",
+		serverData+"/everything.in.yaml", serverDir); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -132,9 +137,11 @@ func serverPodEffects() []effect {
 		{"priorityClassName", "system-cluster-critical", nil},
 		{"nodeSelector", texts, nil},
 		{"tolerations", []any{map[string]any{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}}, nil},
-		{"affinity", map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
-			"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
-		}}}, nil},
+		{"affinity",
+			map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{
+				"nodeSelectorTerms": []any{
+					map[string]any{"matchExpressions": []any{map[string]any{"key": "edge", "operator": "Exists"}}}},
+			}}}, nil},
 		{"podLabels", texts, nil},
 		{"podAnnotations", texts, nil},
 		{"podDisruptionBudget.enabled", true, nil},
@@ -142,7 +149,8 @@ func serverPodEffects() []effect {
 	}
 }
 
-// Every value changes what is installed, in the way that testdata/server/effects.out.txt shows, and the program starts with the result.
+// Every value changes what is installed, in the way that testdata/server/effects.out.txt shows, and
+// the program starts with the result.
 func TestEveryServerValueHasAnEffect(t *testing.T) {
 	t.Parallel()
 	starts := &serverStarts{t: t}
@@ -153,7 +161,8 @@ func TestEveryServerValueHasAnEffect(t *testing.T) {
 func TestServerPodsHaveNoRights(t *testing.T) {
 	t.Parallel()
 	for _, o := range renderServer(t, values{}) {
-		if b, _ := json.Marshal(o.Object); strings.Contains(string(b), "rbac.authorization") || o.GetKind() == "ServiceAccount" {
+		if b, _ := json.Marshal(o.Object); strings.Contains(string(b), "rbac.authorization") ||
+			o.GetKind() == "ServiceAccount" {
 			t.Errorf("%s %s grants rights", o.GetKind(), o.GetName())
 		}
 		var spec corev1.PodSpec
@@ -178,11 +187,13 @@ func TestServerPodsHaveNoRights(t *testing.T) {
 func TestServerPodsEndInTimeAndTestsHoldNoKey(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {
-		if got := *server(t, renderServer(t, values{}.set("drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds; got != want {
+		if got := *server(t,
+			renderServer(t, values{}.set("drainTimeout", drain))).Spec.Template.Spec.TerminationGracePeriodSeconds; got != want {
 			t.Errorf("drainTimeout %s: the pod is killed after %d s, want %d", drain, got, want)
 		}
 	}
-	pod := get[corev1.Pod](t, renderServer(t, values{}.set("tls.existingSecret", "certificate")), "Pod", serverRelease+"-test")
+	pod := get[corev1.Pod](t, renderServer(t, values{}.set("tls.existingSecret", "certificate")), "Pod",
+		serverRelease+"-test")
 	for _, v := range pod.Spec.Volumes {
 		for _, item := range v.Secret.Items {
 			if item.Key != "tls.crt" {

@@ -22,8 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The programs run as the chart installs them, on a real API server, with the rights of their ServiceAccounts and no more, and come up; told to stop,
-// they do. There is no account: nothing answers at api.url.
+// The programs run as the chart installs them, on a real API server, with the rights of their
+// ServiceAccounts and no more, and come up; told to stop, they do. There is no account: nothing
+// answers at api.url.
 func TestProgramsStartAsInstalled(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -39,7 +40,8 @@ func TestProgramsStartAsInstalled(t *testing.T) {
 	mounts := mountedFiles(t)
 	for _, input := range inputs {
 		t.Run(filepath.Base(input), func(t *testing.T) {
-			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace", namespace, "--create-namespace", "--values", input); err != nil {
+			if out, err := helm(t, c.kubeconfig, nil, "upgrade", "--install", release, chartDir, "--namespace", namespace,
+				"--create-namespace", "--values", input); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			var all appsv1.DeploymentList
@@ -94,7 +96,8 @@ func (c *cluster) actingAs(t *testing.T, pod corev1.PodSpec) string {
 	}
 	for _, user := range config.AuthInfos {
 		user.Impersonate = "system:serviceaccount:" + namespace + ":" + pod.ServiceAccountName
-		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
+		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace,
+			"system:authenticated"}
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*config, file); err != nil {

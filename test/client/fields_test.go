@@ -22,7 +22,8 @@ import (
 )
 
 // offered are the client's packages whose resources the service has.
-var offered = []string{"api_keys", "application_sessions", "application_users", "backends/failover", "backends/http_response", "backends/static_address", "backends/tunnel_group", "backends/weighted",
+var offered = []string{"api_keys", "application_sessions", "application_users", "backends/failover",
+	"backends/http_response", "backends/static_address", "backends/tunnel_group", "backends/weighted",
 	"credentials", "endpoints", "kubernetes_operators", "tunnel_sessions", "tunnels"}
 
 // request is a body that the client can send, with every field that it can have.
@@ -34,23 +35,29 @@ type request struct {
 	made     reflect.Type // of the answers
 }
 
-// requests are those of every resource that can be made through the API. child and other are ids of backends.
+// requests are those of every resource that can be made through the API. child and other are ids of
+// backends.
 func requests(child, other string) []request {
 	description, metadata := text("a description"), text("metadata")
 	return []request{
-		{path: "/api_keys", made: reflect.TypeFor[ngrok.APIKey](), create: ngrok.APIKeyCreate{Description: *description, Metadata: *metadata, OwnerID: text("usr_1")},
+		{path: "/api_keys", made: reflect.TypeFor[ngrok.APIKey](),
+			create: ngrok.APIKeyCreate{Description: *description, Metadata: *metadata, OwnerID: text("usr_1")},
 			update: func(id string) any {
 				return ngrok.APIKeyUpdate{ID: id, Description: description, Metadata: metadata}
 			}},
-		{path: "/credentials", made: reflect.TypeFor[ngrok.Credential](), create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata, ACL: []string{"bind:*.example.com"}, OwnerID: text("usr_1")},
+		{path: "/credentials", made: reflect.TypeFor[ngrok.Credential](),
+			create: ngrok.CredentialCreate{Description: *description, Metadata: *metadata, ACL: []string{"bind:*.example.com"},
+				OwnerID: text("usr_1")},
 			update: func(id string) any {
 				return ngrok.CredentialUpdate{ID: id, Description: description, Metadata: metadata, ACL: []string{"bind:foo=bar"}}
 			}},
 		{path: "/endpoints", made: reflect.TypeFor[ngrok.Endpoint](), required: []string{"url"},
-			create: ngrok.EndpointCreate{URL: "http://shop.demo", Type: "cloud", TrafficPolicy: `{"on_http_request":[]}`, Description: description, Metadata: metadata,
+			create: ngrok.EndpointCreate{URL: "http://shop.demo", Type: "cloud", TrafficPolicy: `{"on_http_request":[]}`,
+				Description: description, Metadata: metadata,
 				Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)},
 			update: func(id string) any {
-				return ngrok.EndpointUpdate{ID: id, Url: text("http://shop.demo"), TrafficPolicy: text("on_http_request: []"), Description: description, Metadata: metadata,
+				return ngrok.EndpointUpdate{ID: id, Url: text("http://shop.demo"), TrafficPolicy: text("on_http_request: []"),
+					Description: description, Metadata: metadata,
 					Bindings: []string{"kubernetes"}, PoolingEnabled: ngrok.Bool(true)}
 			}},
 		{path: "/backends/failover", made: reflect.TypeFor[ngrok.FailoverBackend](), required: []string{"backends"},
@@ -59,38 +66,52 @@ func requests(child, other string) []request {
 				return ngrok.FailoverBackendUpdate{ID: id, Description: description, Metadata: metadata, Backends: []string{other}}
 			}},
 		{path: "/backends/weighted", made: reflect.TypeFor[ngrok.WeightedBackend](), required: []string{"backends"},
-			create: ngrok.WeightedBackendCreate{Description: *description, Metadata: *metadata, Backends: map[string]int64{child: 1}},
+			create: ngrok.WeightedBackendCreate{Description: *description, Metadata: *metadata,
+				Backends: map[string]int64{child: 1}},
 			update: func(id string) any {
-				return ngrok.WeightedBackendUpdate{ID: id, Description: description, Metadata: metadata, Backends: map[string]int64{other: 2}}
+				return ngrok.WeightedBackendUpdate{ID: id, Description: description, Metadata: metadata,
+					Backends: map[string]int64{other: 2}}
 			}},
 		{path: "/backends/tunnel_group", made: reflect.TypeFor[ngrok.TunnelGroupBackend](), required: []string{"labels"},
-			create: ngrok.TunnelGroupBackendCreate{Description: *description, Metadata: *metadata, Labels: map[string]string{"app": "api"}},
+			create: ngrok.TunnelGroupBackendCreate{Description: *description, Metadata: *metadata,
+				Labels: map[string]string{"app": "api"}},
 			update: func(id string) any {
-				return ngrok.TunnelGroupBackendUpdate{ID: id, Description: description, Metadata: metadata, Labels: map[string]string{"app": "web"}}
+				return ngrok.TunnelGroupBackendUpdate{ID: id, Description: description, Metadata: metadata,
+					Labels: map[string]string{"app": "web"}}
 			}},
 		{path: "/backends/static", made: reflect.TypeFor[ngrok.StaticBackend](), required: []string{"address"},
-			create: ngrok.StaticBackendCreate{Description: *description, Metadata: *metadata, Address: "example.com:80", TLS: ngrok.StaticBackendTLS{Enabled: true}},
+			create: ngrok.StaticBackendCreate{Description: *description, Metadata: *metadata, Address: "example.com:80",
+				TLS: ngrok.StaticBackendTLS{Enabled: true}},
 			update: func(id string) any {
-				return ngrok.StaticBackendUpdate{ID: id, Description: description, Metadata: metadata, Address: "example.org:80", TLS: ngrok.StaticBackendTLS{Enabled: true}}
+				return ngrok.StaticBackendUpdate{ID: id, Description: description, Metadata: metadata, Address: "example.org:80",
+					TLS: ngrok.StaticBackendTLS{Enabled: true}}
 			}},
 		{path: "/backends/http_response", made: reflect.TypeFor[ngrok.HTTPResponseBackend](),
-			create: ngrok.HTTPResponseBackendCreate{Description: *description, Metadata: *metadata, Body: "body", Headers: map[string]string{"x-a": "b"}, StatusCode: status(404)},
+			create: ngrok.HTTPResponseBackendCreate{Description: *description, Metadata: *metadata, Body: "body",
+				Headers: map[string]string{"x-a": "b"}, StatusCode: status(404)},
 			update: func(id string) any {
-				return ngrok.HTTPResponseBackendUpdate{ID: id, Description: description, Metadata: metadata, Body: text("b"), Headers: map[string]string{"x-b": "c"}, StatusCode: status(410)}
+				return ngrok.HTTPResponseBackendUpdate{ID: id, Description: description, Metadata: metadata, Body: text("b"),
+					Headers: map[string]string{"x-b": "c"}, StatusCode: status(410)}
 			}},
 		{path: "/kubernetes_operators", made: reflect.TypeFor[ngrok.KubernetesOperator](),
-			create: ngrok.KubernetesOperatorCreate{Description: *description, Metadata: *metadata, EnabledFeatures: []string{"bindings"}, Region: "global",
-				Deployment: ngrok.KubernetesOperatorDeployment{Name: "operator", Namespace: "system", Version: "1.0.0", ClusterName: "demo"},
-				Binding:    &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"true"}, CSR: "csr", IngressEndpoint: text("example.com:443")}},
+			create: ngrok.KubernetesOperatorCreate{Description: *description, Metadata: *metadata,
+				EnabledFeatures: []string{"bindings"}, Region: "global",
+				Deployment: ngrok.KubernetesOperatorDeployment{Name: "operator", Namespace: "system", Version: "1.0.0",
+					ClusterName: "demo"},
+				Binding: &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"true"}, CSR: "csr",
+					IngressEndpoint: text("example.com:443")}},
 			update: func(id string) any {
-				return ngrok.KubernetesOperatorUpdate{ID: id, Description: description, Metadata: metadata, EnabledFeatures: []string{"bindings"}, Region: text("eu"),
+				return ngrok.KubernetesOperatorUpdate{ID: id, Description: description, Metadata: metadata,
+					EnabledFeatures: []string{"bindings"}, Region: text("eu"),
 					Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text("o"), Version: text("1.0.1")},
-					Binding:    &ngrok.KubernetesOperatorBindingUpdate{EndpointSelectors: []string{"true"}, CSR: text("csr"), IngressEndpoint: text("example.com:443")}}
+					Binding: &ngrok.KubernetesOperatorBindingUpdate{EndpointSelectors: []string{"true"}, CSR: text("csr"),
+						IngressEndpoint: text("example.com:443")}}
 			}},
 	}
 }
 
-// TestEveryFieldIsAccepted sends each field that the client's types have, one at a time and all of them at once.
+// TestEveryFieldIsAccepted sends each field that the client's types have, one at a time and all of
+// them at once.
 func TestEveryFieldIsAccepted(t *testing.T) {
 	t.Parallel()
 	var sent []string // types
@@ -116,7 +137,8 @@ func TestEveryFieldIsAccepted(t *testing.T) {
 	}
 }
 
-// sendEach sends each field of the body, those that are required with every creation, and all of them at once.
+// sendEach sends each field of the body, those that are required with every creation, and all of
+// them at once.
 func (a *tenant) sendEach(t *testing.T, method, path string, r request, body any) {
 	t.Helper()
 	full := fieldsOf(t, body)
@@ -149,14 +171,16 @@ func (a *tenant) sendEach(t *testing.T, method, path string, r request, body any
 			t.Errorf("%s %s with %s: %s of the answer is null, and has no null in %s", method, path, what, name, r.made)
 		}
 		if method == http.MethodPost {
-			if err := base.Do(a.ctx, http.MethodDelete, &url.URL{Path: path + "/" + fmt.Sprint(answer["id"])}, nil, nil); err != nil {
+			if err := base.Do(a.ctx, http.MethodDelete, &url.URL{Path: path + "/" + fmt.Sprint(answer["id"])}, nil,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 }
 
-// nulls are the fields of an answer that are null, where the client's type has a text, a number, a list, a map or an object that is always there.
+// nulls are the fields of an answer that are null, where the client's type has a text, a number, a
+// list, a map or an object that is always there.
 func nulls(where string, of reflect.Type, answer map[string]any) (found []string) {
 	for name, f := range jsonFields(of) {
 		value, there := answer[name]
@@ -192,16 +216,19 @@ func missingFields(where string, of reflect.Type, fields map[string]any) (missin
 	return missing
 }
 
-// argumentTypes are the types that the methods of the offered packages take as the body of a request, sorted.
+// argumentTypes are the types that the methods of the offered packages take as the body of a
+// request, sorted.
 func argumentTypes(t *testing.T) []string {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ngrok/ngrok-api-go/v7").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ngrok/ngrok-api-go/v7").
+		Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}
 	for _, pkg := range offered {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), pkg, "client.go"), nil, 0)
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), pkg, "client.go"),
+			nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,14 +72,17 @@ type service struct {
 
 // start builds the programs and starts the service.
 func start(dir string) (*service, error) {
-	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./cmd/fairlead-server", "./cmd/fairlead") // as make build does, whose cache it shares
+	// as make build does, whose cache it shares
+	build := exec.Command("go", "build", "-trimpath", "-o", dir, "./cmd/fairlead-server", "./cmd/fairlead")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the programs: %w\n%s", err, out)
 	}
 	s := &service{dir: dir, ca: filepath.Join(dir, "ca.crt"), pool: x509.NewCertPool()}
-	s.cmd = exec.Command(filepath.Join(dir, "fairlead-server"), "--data-dir", filepath.Join(dir, "data"), "--addr", "127.0.0.1:0", "--metrics-addr", "",
-		"--base-url", baseURL, "--tls-san", "127.0.0.1", "--public-http-addr", "127.0.0.1:0", "--version-header", "Ngrok-Version", "--log-format", "json")
+	s.cmd = exec.Command(filepath.Join(dir, "fairlead-server"), "--data-dir", filepath.Join(dir, "data"), "--addr",
+		"127.0.0.1:0", "--metrics-addr", "",
+		"--base-url", baseURL, "--tls-san", "127.0.0.1", "--public-http-addr", "127.0.0.1:0", "--version-header",
+		"Ngrok-Version", "--log-format", "json")
 	s.cmd.Env = environment(dir)
 	s.cmd.Stderr = &s.log
 	if err := s.cmd.Start(); err != nil {
@@ -179,7 +182,8 @@ func (o *output) wait(text string, nth int) (string, error) {
 	}
 }
 
-// find returns the nth whole line that contains the text, or what is closed when there is more to look at.
+// find returns the nth whole line that contains the text, or what is closed when there is more to
+// look at.
 func (o *output) find(text string, nth int) (string, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -207,7 +211,8 @@ type tenant struct {
 // tenants counts them, for their names.
 var tenants atomic.Int32
 
-// newTenant makes an account with an API key of its own, so that tests see nothing of each other, and no limit of another key.
+// newTenant makes an account with an API key of its own, so that tests see nothing of each other,
+// and no limit of another key.
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -224,7 +229,8 @@ func newTenant(t *testing.T) *tenant {
 	return a
 }
 
-// configWith is the client's configuration with an API key: it trusts the service's authority and nothing else.
+// configWith is the client's configuration with an API key: it trusts the service's authority and
+// nothing else.
 func (a *tenant) configWith(key string) *ngrok.ClientConfig {
 	var d net.Dialer
 	transport := &http.Transport{
@@ -262,7 +268,8 @@ type agent struct {
 func (a *tenant) agent(authtoken string, args ...string) *agent {
 	a.Helper()
 	cmd := exec.Command(filepath.Join(server.dir, "fairlead"), append(args, "--log-format", "json")...)
-	cmd.Env = append(environment(a.TempDir()), "FAIRLEAD_SERVER_URL=https://"+server.addr, "FAIRLEAD_CA_FILE="+server.ca, "FAIRLEAD_AUTHTOKEN="+authtoken)
+	cmd.Env = append(environment(a.TempDir()), "FAIRLEAD_SERVER_URL=https://"+server.addr, "FAIRLEAD_CA_FILE="+server.ca,
+		"FAIRLEAD_AUTHTOKEN="+authtoken)
 	started := &agent{ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &started.output, &started.output
 	if err := cmd.Start(); err != nil {

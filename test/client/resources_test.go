@@ -58,7 +58,8 @@ func TestCredentials(t *testing.T) {
 	resource[ngrok.CredentialCreate, ngrok.CredentialUpdate, ngrok.Credential]{
 		path: "/credentials", key: "credentials", client: credentials.NewClient(a.config),
 		create: func(n int) ngrok.CredentialCreate {
-			return ngrok.CredentialCreate{Description: fmt.Sprint("token ", n), Metadata: "m", ACL: []string{"bind:http://*.demo", "bind:app=api"}, OwnerID: text("usr_1")}
+			return ngrok.CredentialCreate{Description: fmt.Sprint("token ", n), Metadata: "m",
+				ACL: []string{"bind:http://*.demo", "bind:app=api"}, OwnerID: text("usr_1")}
 		},
 		update:  ngrok.CredentialUpdate{Metadata: text(""), ACL: []string{"bind:http://shop.demo"}},
 		ignored: []string{"owner_id"}, absent: []string{"owner_id"},
@@ -100,10 +101,12 @@ func TestEndpoints(t *testing.T) {
 	resource[ngrok.EndpointCreate, ngrok.EndpointUpdate, ngrok.Endpoint]{
 		path: "/endpoints", key: "endpoints", client: endpoints.NewClient(a.config),
 		create: func(n int) ngrok.EndpointCreate {
-			return ngrok.EndpointCreate{URL: fmt.Sprintf("http://shop-%d.demo", n), Type: "cloud", Bindings: []string{"kubernetes"}, TrafficPolicy: policy,
+			return ngrok.EndpointCreate{URL: fmt.Sprintf("http://shop-%d.demo", n), Type: "cloud",
+				Bindings: []string{"kubernetes"}, TrafficPolicy: policy,
 				Description: text("the shop"), Metadata: text("m"), PoolingEnabled: ngrok.Bool(false)}
 		},
-		update: ngrok.EndpointUpdate{Url: text("http://shop-1.demo"), Bindings: []string{"kubernetes"}, Description: text("closed"),
+		update: ngrok.EndpointUpdate{Url: text("http://shop-1.demo"), Bindings: []string{"kubernetes"},
+			Description:   text("closed"),
 			TrafficPolicy: text(policy + "    config: {status_code: 410}\n"), PoolingEnabled: ngrok.Bool(true)},
 		absent: endpointAbsent, unlisted: "traffic_policy",
 	}.live(t, a)
@@ -128,7 +131,8 @@ func TestBackends(t *testing.T) {
 		resource[ngrok.WeightedBackendCreate, ngrok.WeightedBackendUpdate, ngrok.WeightedBackend]{
 			path: "/backends/weighted", key: "backends", client: weighted.NewClient(a.config),
 			create: func(n int) ngrok.WeightedBackendCreate {
-				return ngrok.WeightedBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Backends: map[string]int64{first: 10_000, second: 0}}
+				return ngrok.WeightedBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+					Backends: map[string]int64{first: 10_000, second: 0}}
 			},
 			update: ngrok.WeightedBackendUpdate{Description: text(""), Backends: map[string]int64{first: 1, second: 2}},
 		}.live(t, a)
@@ -138,7 +142,8 @@ func TestBackends(t *testing.T) {
 		resource[ngrok.TunnelGroupBackendCreate, ngrok.TunnelGroupBackendUpdate, ngrok.TunnelGroupBackend]{
 			path: "/backends/tunnel_group", key: "backends", client: tunnel_group.NewClient(a.config),
 			create: func(n int) ngrok.TunnelGroupBackendCreate {
-				return ngrok.TunnelGroupBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Labels: map[string]string{"app": "api", "n": fmt.Sprint(n)}}
+				return ngrok.TunnelGroupBackendCreate{Description: fmt.Sprint(n), Metadata: "m",
+					Labels: map[string]string{"app": "api", "n": fmt.Sprint(n)}}
 			},
 			update: ngrok.TunnelGroupBackendUpdate{Metadata: text("changed"), Labels: map[string]string{"app": "web", "n": "1"}},
 		}.live(t, a)
@@ -148,7 +153,8 @@ func TestBackends(t *testing.T) {
 		resource[ngrok.StaticBackendCreate, ngrok.StaticBackendUpdate, ngrok.StaticBackend]{
 			path: "/backends/static", key: "backends", client: static_address.NewClient(a.config),
 			create: func(n int) ngrok.StaticBackendCreate {
-				return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Address: "api.example.com:443", TLS: ngrok.StaticBackendTLS{Enabled: true}}
+				return ngrok.StaticBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Address: "api.example.com:443",
+					TLS: ngrok.StaticBackendTLS{Enabled: true}}
 			},
 			update: ngrok.StaticBackendUpdate{Address: "api.example.org:443"}, // with an empty tls, which changes nothing
 		}.live(t, a)
@@ -158,9 +164,11 @@ func TestBackends(t *testing.T) {
 		resource[ngrok.HTTPResponseBackendCreate, ngrok.HTTPResponseBackendUpdate, ngrok.HTTPResponseBackend]{
 			path: "/backends/http_response", key: "backends", client: http_response.NewClient(a.config),
 			create: func(n int) ngrok.HTTPResponseBackendCreate {
-				return ngrok.HTTPResponseBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Body: "resting", Headers: map[string]string{"retry-after": "60"}, StatusCode: status(503)}
+				return ngrok.HTTPResponseBackendCreate{Description: fmt.Sprint(n), Metadata: "m", Body: "resting",
+					Headers: map[string]string{"retry-after": "60"}, StatusCode: status(503)}
 			},
-			update: ngrok.HTTPResponseBackendUpdate{Body: text(""), Headers: map[string]string{"x-gone": "yes"}, StatusCode: status(410)},
+			update: ngrok.HTTPResponseBackendUpdate{Body: text(""), Headers: map[string]string{"x-gone": "yes"},
+				StatusCode: status(410)},
 		}.live(t, a)
 	})
 }
@@ -181,19 +189,24 @@ func TestOperators(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	client := kubernetes_operators.NewClient(a.config)
-	binding := &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"ep.hostname == 'shop.demo'"}, CSR: "a request", IngressEndpoint: text("kubernetes-binding-ingress.test:443")}
+	binding := &ngrok.KubernetesOperatorBindingCreate{EndpointSelectors: []string{"ep.hostname == 'shop.demo'"},
+		CSR: "a request", IngressEndpoint: text("kubernetes-binding-ingress.test:443")}
 	resource[ngrok.KubernetesOperatorCreate, ngrok.KubernetesOperatorUpdate, ngrok.KubernetesOperator]{
 		path: "/kubernetes_operators", key: "operators", client: client,
 		create: func(n int) ngrok.KubernetesOperatorCreate {
-			return ngrok.KubernetesOperatorCreate{Description: fmt.Sprint(n), Metadata: "m", EnabledFeatures: []string{"bindings"}, Region: "global", Binding: binding,
-				Deployment: ngrok.KubernetesOperatorDeployment{Name: "operator", Namespace: "system", Version: "0.1.0", ClusterName: "demo"}}
+			return ngrok.KubernetesOperatorCreate{Description: fmt.Sprint(n), Metadata: "m",
+				EnabledFeatures: []string{"bindings"}, Region: "global", Binding: binding,
+				Deployment: ngrok.KubernetesOperatorDeployment{Name: "operator", Namespace: "system", Version: "0.1.0",
+					ClusterName: "demo"}}
 		},
-		update: ngrok.KubernetesOperatorUpdate{Region: text("eu"), Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text("operator"), Version: text("0.2.0")},
-			Binding: &ngrok.KubernetesOperatorBindingUpdate{CSR: text("another"), EndpointSelectors: []string{"true"}}},
+		update: ngrok.KubernetesOperatorUpdate{Region: text("eu"),
+			Deployment: &ngrok.KubernetesOperatorDeploymentUpdate{Name: text("operator"), Version: text("0.2.0")},
+			Binding:    &ngrok.KubernetesOperatorBindingUpdate{CSR: text("another"), EndpointSelectors: []string{"true"}}},
 		ignored: []string{"binding.csr", "binding.cert"},
 	}.live(t, a)
 
-	o, err := client.Create(a.ctx, &ngrok.KubernetesOperatorCreate{EnabledFeatures: []string{"bindings"}, Binding: binding})
+	o, err := client.Create(a.ctx, &ngrok.KubernetesOperatorCreate{EnabledFeatures: []string{"bindings"},
+		Binding: binding})
 	if err != nil {
 		t.Fatal(err)
 	}

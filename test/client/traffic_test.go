@@ -27,17 +27,20 @@ func forwardTo(backend string) string {
 	return "on_http_request:\n- actions:\n  - type: forward-backend\n    config: {backend_id: " + backend + "}\n"
 }
 
-// TestFailover is the acceptance of the whole: a failover backend and a cloud endpoint whose policy forwards to it, made by the client, serve; and
-// what the client does to the agent's session is felt by who calls.
+// TestFailover is the acceptance of the whole: a failover backend and a cloud endpoint whose policy
+// forwards to it, made by the client, serve; and what the client does to the agent's session is
+// felt by who calls.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	group, agent := a.startGroup()
-	sorry, err := http_response.NewClient(a.config).Create(a.ctx, &ngrok.HTTPResponseBackendCreate{Body: "resting", StatusCode: status(503)})
+	sorry, err := http_response.NewClient(a.config).
+		Create(a.ctx, &ngrok.HTTPResponseBackendCreate{Body: "resting", StatusCode: status(503)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	both, err := failover.NewClient(a.config).Create(a.ctx, &ngrok.FailoverBackendCreate{Backends: []string{group, sorry.ID}})
+	both, err := failover.NewClient(a.config).
+		Create(a.ctx, &ngrok.FailoverBackendCreate{Backends: []string{group, sorry.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,20 +48,25 @@ func TestFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := "shop." + a.name + ".test"
-	at := map[string]string{"public": "http://" + host, "internal": "http://shop.internal", "kubernetes": "http://shop.demo"}
+	at := map[string]string{"public": "http://" + host, "internal": "http://shop.internal",
+		"kubernetes": "http://shop.demo"}
 	for binding, url := range at {
-		made, err := endpoints.NewClient(a.config).Create(a.ctx, &ngrok.EndpointCreate{URL: url, Type: "cloud", Bindings: []string{binding}, TrafficPolicy: forwardTo(both.ID)})
+		made, err := endpoints.NewClient(a.config).
+			Create(a.ctx, &ngrok.EndpointCreate{URL: url, Type: "cloud", Bindings: []string{binding},
+				TrafficPolicy: forwardTo(both.ID)})
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		if made.URL != url || made.PublicURL != url || made.Type != "cloud" || made.Principal == nil || made.TrafficPolicy != forwardTo(both.ID) {
+		if made.URL != url || made.PublicURL != url || made.Type != "cloud" || made.Principal == nil ||
+			made.TrafficPolicy != forwardTo(both.ID) {
 			t.Errorf("%s: made %#v", url, made)
 		}
 	}
 	if got := a.call(host); got != "200 from the agent" {
 		t.Errorf("the endpoint answers %q, want its first child", got)
 	}
-	wantError(t, "delete of a backend that is in use", failover.NewClient(a.config).Delete(a.ctx, both.ID), http.StatusConflict)
+	wantError(t, "delete of a backend that is in use", failover.NewClient(a.config).Delete(a.ctx, both.ID),
+		http.StatusConflict)
 
 	sessions := tunnel_sessions.NewClient(a.config)
 	if err := sessions.Stop(a.ctx, a.oneSession().ID); err != nil {
@@ -88,21 +96,24 @@ func TestSessionsAndTunnels(t *testing.T) {
 	}
 	group, agent := a.startGroup()
 	first := a.oneSession()
-	if first.AgentVersion == "" || first.Credential.URI == "" || first.IP != "127.0.0.1" || first.OS == "" || first.StartedAt == "" || first.Transport == "" {
+	if first.AgentVersion == "" || first.Credential.URI == "" || first.IP != "127.0.0.1" || first.OS == "" ||
+		first.StartedAt == "" || first.Transport == "" {
 		t.Errorf("session %#v", first)
 	}
 	if got, err := sessions.Get(a.ctx, first.ID); err != nil || *got != first {
 		t.Errorf("get of a session: %#v, %v; listed was %#v", got, err, first)
 	}
 	online := all(a, client.List(nil))
-	if len(online) != 1 || online[0].TunnelSession.ID != first.ID || online[0].Labels["app"] != "api" || online[0].StartedAt == "" || !strings.Contains(online[0].ForwardsTo, "127.0.0.1") {
+	if len(online) != 1 || online[0].TunnelSession.ID != first.ID || online[0].Labels["app"] != "api" ||
+		online[0].StartedAt == "" || !strings.Contains(online[0].ForwardsTo, "127.0.0.1") {
 		t.Fatalf("tunnels %#v", online)
 	}
 	if got, err := client.Get(a.ctx, online[0].ID); err != nil || !reflect.DeepEqual(*got, online[0]) {
 		t.Errorf("get of a tunnel: %#v, %v; listed was %#v", got, err, online[0])
 	}
 	with, err := tunnel_group.NewClient(a.config).Get(a.ctx, group)
-	if want := (ngrok.Ref{ID: online[0].ID, URI: baseURL + "/tunnels/" + online[0].ID}); err != nil || len(with.Tunnels) != 1 || with.Tunnels[0] != want {
+	if want := (ngrok.Ref{ID: online[0].ID, URI: baseURL + "/tunnels/" + online[0].ID}); err != nil ||
+		len(with.Tunnels) != 1 || with.Tunnels[0] != want {
 		t.Errorf("the group's tunnels are %v, %v; want %v", with.Tunnels, err, want)
 	}
 
@@ -116,7 +127,8 @@ func TestSessionsAndTunnels(t *testing.T) {
 	if second := a.oneSession(); second.ID == first.ID {
 		t.Error("after a restart the session is the same")
 	}
-	for what, err := range map[string]error{"restart": sessions.Restart(a.ctx, first.ID), "stop": sessions.Stop(a.ctx, first.ID)} {
+	for what, err := range map[string]error{"restart": sessions.Restart(a.ctx, first.ID),
+		"stop": sessions.Stop(a.ctx, first.ID)} {
 		wantNotFound(t, what+" of a session that has ended", err)
 	}
 	_, err = sessions.Get(a.ctx, first.ID)
@@ -125,16 +137,20 @@ func TestSessionsAndTunnels(t *testing.T) {
 	wantNotFound(t, "get of its tunnel", err)
 }
 
-// startGroup makes a tunnel group and an agent that serves it, with an authtoken of the client's making.
+// startGroup makes a tunnel group and an agent that serves it, with an authtoken of the client's
+// making.
 func (a *tenant) startGroup() (group string, _ *agent) {
 	a.Helper()
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "from the agent") }))
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "from the agent")
+	}))
 	a.Cleanup(upstream.Close)
 	token, err := credentials.NewClient(a.config).Create(a.ctx, &ngrok.CredentialCreate{ACL: []string{"bind:app=api"}})
 	if err != nil {
 		a.Fatal(err)
 	}
-	made, err := tunnel_group.NewClient(a.config).Create(a.ctx, &ngrok.TunnelGroupBackendCreate{Labels: map[string]string{"app": "api"}})
+	made, err := tunnel_group.NewClient(a.config).
+		Create(a.ctx, &ngrok.TunnelGroupBackendCreate{Labels: map[string]string{"app": "api"}})
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -168,7 +184,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf("IsErrorCode takes %v for a code of another service", err)
 	}
 
-	_, err = client.Create(a.ctx, &ngrok.EndpointCreate{URL: "ftp://shop", Type: "edge", Metadata: text(strings.Repeat("m", 4097))})
+	_, err = client.Create(a.ctx,
+		&ngrok.EndpointCreate{URL: "ftp://shop", Type: "edge", Metadata: text(strings.Repeat("m", 4097))})
 	e := wantError(t, "a body that breaks rules", err, http.StatusBadRequest)
 	for _, field := range []string{"url", "type"} {
 		if !strings.Contains(e.Msg, field) {
@@ -177,10 +194,12 @@ func TestErrors(t *testing.T) {
 	}
 	policy := "on_http_request:\n- actions:\n  - type: no-such-action\n"
 	_, err = client.Create(a.ctx, &ngrok.EndpointCreate{URL: "http://shop.demo", TrafficPolicy: policy})
-	if e := wantError(t, "a policy that does not compile", err, http.StatusBadRequest); !strings.Contains(e.Msg, "line 3") {
+	if e := wantError(t, "a policy that does not compile", err, http.StatusBadRequest); !strings.Contains(e.Msg,
+		"line 3") {
 		t.Errorf("%q does not name the line", e.Msg)
 	}
-	_, err = client.Create(a.ctx, &ngrok.EndpointCreate{URL: "http://shop.demo", TrafficPolicy: forwardTo("bkdfo-06gvk8m2962en02dh8k1olamlc")})
+	_, err = client.Create(a.ctx,
+		&ngrok.EndpointCreate{URL: "http://shop.demo", TrafficPolicy: forwardTo("bkdfo-06gvk8m2962en02dh8k1olamlc")})
 	wantError(t, "a policy that forwards to what does not exist", err, http.StatusBadRequest)
 
 	made, err := client.Create(a.ctx, &ngrok.EndpointCreate{URL: "http://shop.demo"})
@@ -188,7 +207,8 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.Create(a.ctx, &ngrok.EndpointCreate{URL: "http://shop.demo:80"})
-	if e := wantError(t, "a URL that is taken", err, http.StatusConflict); e.Details["endpoint_id"] != made.ID || e.Details["url"] != made.URL {
+	if e := wantError(t, "a URL that is taken", err, http.StatusConflict); e.Details["endpoint_id"] != made.ID ||
+		e.Details["url"] != made.URL {
 		t.Errorf("details %v, want those of %s", e.Details, made.ID)
 	}
 	_, err = client.Update(a.ctx, &ngrok.EndpointUpdate{ID: made.ID, Url: text("http://other.demo")})

@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/build"
 )
 
-// asCluster makes the test's binary the cluster program, so that what is tested is what was compiled.
+// asCluster makes the test's binary the cluster program, so that what is tested is what was
+// compiled.
 const asCluster = "FAIRLEAD_TEST_AS_CLUSTER"
 
 func TestMain(m *testing.M) {
@@ -119,7 +120,8 @@ func needsNode(t *testing.T) {
 	}
 }
 
-// TestANodesLife goes from a killed start over a crash to the end; each leaves nothing that the next command minds.
+// TestANodesLife goes from a killed start over a crash to the end; each leaves nothing that the
+// next command minds.
 func TestANodesLife(t *testing.T) {
 	needsNode(t)
 	c := cli{t, filepath.Join(t.TempDir(), "test")}

@@ -88,8 +88,10 @@ func upCommand() *cobra.Command {
 		},
 	}
 	w.flags(cmd)
-	cmd.Flags().DurationVar(&opts.KubeProxyMinSync, "kube-proxy-min-sync", time.Second, "least time between two updates of kube-proxy's rules")
-	cmd.Flags().BoolVar(&opts.DNSCache, "dns-cache", false, "let CoreDNS cache as distributions ship it (cache 30, ttl 30)")
+	cmd.Flags().DurationVar(&opts.KubeProxyMinSync, "kube-proxy-min-sync", time.Second,
+		"least time between two updates of kube-proxy's rules")
+	cmd.Flags().BoolVar(&opts.DNSCache, "dns-cache", false,
+		"let CoreDNS cache as distributions ship it (cache 30, ttl 30)")
 	cmd.Flags().BoolVar(&opts.DualStack, "dual-stack", false, "give node, pods and Services IPv6 addresses beside IPv4")
 	return cmd
 }
@@ -196,7 +198,8 @@ func loadArchive(ctx context.Context, c *state.Cluster, path string) error {
 
 func importImages(ctx context.Context, c *state.Cluster, archive io.Reader) error {
 	var said bytes.Buffer
-	exit, err := enter.Run(ctx, c, enter.Command{Args: node.ImportCommand("-"), Stdin: archive, Stdout: &said, Stderr: &said})
+	exit, err := enter.Run(ctx, c, enter.Command{Args: node.ImportCommand("-"), Stdin: archive, Stdout: &said,
+		Stderr: &said})
 	if err == nil && exit != 0 {
 		err = fmt.Errorf("ctr: exit code %d: %s", exit, bytes.TrimSpace(said.Bytes()))
 	}

@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster is the test bed: it builds a real one-node Kubernetes from pinned Go modules and runs it in namespaces
-// of its own. Sub-commands come in; a running node goes out, of which `down` leaves no trace. The work is done by
-// internal/build (binaries), internal/lifecycle (up and down), internal/node (the node itself) and internal/enter (exec).
+// Command cluster is the test bed: it builds a real one-node Kubernetes from pinned Go modules and
+// runs it in namespaces of its own. Sub-commands come in; a running node goes out, of which `down`
+// leaves no trace. The work is done by internal/build (binaries), internal/lifecycle (up and down),
+// internal/node (the node itself) and internal/enter (exec).
 package main
 
 import (
@@ -51,7 +52,8 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(), initCommand(), helperCommand())
+	root.AddCommand(buildCommand(), upCommand(), downCommand(), execCommand(), loadCommand(), statusCommand(),
+		initCommand(), helperCommand())
 	return root
 }
 
@@ -87,6 +89,7 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "only", build.All(), "the parts to build; envtest needs only kubenode")
-	cmd.Flags().BoolVar(&printDir, "print-dir", false, "build nothing; print the folder of the first part of --only: kubenode's is KUBEBUILDER_ASSETS")
+	cmd.Flags().BoolVar(&printDir, "print-dir", false,
+		"build nothing; print the folder of the first part of --only: kubenode's is KUBEBUILDER_ASSETS")
 	return cmd
 }

@@ -94,7 +94,8 @@ logs        %s
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	var said bytes.Buffer
-	exit, err := enter.Run(ctx, s.Cluster, enter.Command{Args: []string{"kubectl", "get", "nodes"}, Stdout: &said, Stderr: &said})
+	exit, err := enter.Run(ctx, s.Cluster, enter.Command{Args: []string{"kubectl", "get", "nodes"}, Stdout: &said,
+		Stderr: &said})
 	if err == nil && exit != 0 {
 		_, err = fmt.Fprintf(w, "the API server does not answer: %s\n", strings.TrimSpace(said.String()))
 		return err

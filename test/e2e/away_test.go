@@ -22,8 +22,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// The managers are gone, then a manager starts while the service is down, then its API key is deleted: traffic flows whenever the service is there, nothing is
-// removed, and the manager catches up.
+// The managers are gone, then a manager starts while the service is down, then its API key is
+// deleted: traffic flows whenever the service is there, nothing is removed, and the manager catches
+// up.
 func TestTheManagerIsAway(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -83,7 +84,8 @@ func TestTheManagerIsAway(t *testing.T) {
 	}
 }
 
-// The API server is gone: running forwarders serve, and a manager that starts then catches up. Alone in the cluster, as nothing else works meanwhile.
+// The API server is gone: running forwarders serve, and a manager that starts then catches up.
+// Alone in the cluster, as nothing else works meanwhile.
 func TestTheAPIServerIsAway(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -93,12 +95,14 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	port := freePort()
 	c.Start(t, "echo", "nettool", "echo", "127.0.0.1:"+port).WaitOutput(t, 10*time.Second, "serving")
 	g := newRig(t, direct, port, port)
-	upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, "echo."+g.ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady))
+	upstream, _ := g.release.Services(t, g.release.BoundEndpoint(t, "echo."+g.ns, v1alpha1.ConditionReady, "True",
+		v1alpha1.ReasonReady))
 	session := openSession(t, c, direct)
 	url := fmt.Sprintf("tcp://%s:7000", upstream.Spec.ClusterIP)
 	const away = 20 * time.Second
 	// Its own pod with its own end: kubectl needs the API server.
-	calls := c.createPod(t, Pod{Namespace: g.ns, Image: ImageNettool, Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(), url}})
+	calls := c.createPod(t, Pod{Namespace: g.ns, Image: ImageNettool,
+		Args: []string{"load", "-rate", "20", "-for", (away + 20*time.Second).String(), url}})
 	long := c.hold(t, g.ns, g.echo, 0)
 	long.standing(t)
 	c.saying(t, calls, "loading")
@@ -127,7 +131,8 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	resume()
 	back := time.Now()
 	g.release.BoundEndpoint(t, "meanwhile."+g.ns, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
-	t.Logf("the API server was away for %v; the manager that started meanwhile projected what it had missed %v later", away, time.Since(back).Round(100*time.Millisecond))
+	t.Logf("the API server was away for %v; the manager that started meanwhile projected what it had missed %v later",
+		away, time.Since(back).Round(100*time.Millisecond))
 	g.forwardersRanOn(t)
 	if out := c.saying(t, calls, `"failed":`); !strings.Contains(out, `"failed":0`) {
 		t.Errorf("calls failed while the API server was away: %s", out)
@@ -185,15 +190,18 @@ func (c *Cluster) saying(t *testing.T, pod *corev1.Pod, text string) (out string
 func (g *rig) condition(t *testing.T, condition, status, reason string) {
 	t.Helper()
 	op := &v1alpha1.KubernetesOperator{}
-	g.c.Eventually(t, 90*time.Second, fmt.Sprintf("%s=%s (%s)", condition, status, reason), func(ctx context.Context) error {
-		if err := g.c.Client.Get(ctx, client.ObjectKey{Namespace: g.release.Namespace, Name: g.release.Name}, op); err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(op.Status.Conditions, condition); c == nil || string(c.Status) != status || c.Reason != reason {
-			return fmt.Errorf("conditions are %+v", op.Status.Conditions)
-		}
-		return nil
-	})
+	g.c.Eventually(t, 90*time.Second, fmt.Sprintf("%s=%s (%s)", condition, status, reason),
+		func(ctx context.Context) error {
+			if err := g.c.Client.Get(ctx, client.ObjectKey{Namespace: g.release.Namespace, Name: g.release.Name},
+				op); err != nil {
+				return err
+			}
+			if c := meta.FindStatusCondition(op.Status.Conditions, condition); c == nil || string(c.Status) != status ||
+				c.Reason != reason {
+				return fmt.Errorf("conditions are %+v", op.Status.Conditions)
+			}
+			return nil
+		})
 }
 
 // scaleManager changes the number of managers and waits for it.
@@ -216,7 +224,8 @@ type apiKey struct{ ID, Secret string }
 // operatorKey makes an API key for one operator.
 func (s *Service) operatorKey(t *testing.T) apiKey {
 	t.Helper()
-	out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "create", "--scope", "operator", "-o", "json", "--data-dir", filepath.Join(s.dir, "data"))
+	out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "create", "--scope", "operator", "-o",
+		"json", "--data-dir", filepath.Join(s.dir, "data"))
 	var key apiKey
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &key)
@@ -230,7 +239,8 @@ func (s *Service) operatorKey(t *testing.T) apiKey {
 // deleteKey deletes it for good.
 func (s *Service) deleteKey(t *testing.T, key apiKey) {
 	t.Helper()
-	if out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "delete", key.ID, "--data-dir", filepath.Join(s.dir, "data")); err != nil {
+	if out, err := s.c.Exec(t.Context(), binary(t, "fairlead-server"), "api-key", "delete", key.ID, "--data-dir",
+		filepath.Join(s.dir, "data")); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
@@ -238,11 +248,14 @@ func (s *Service) deleteKey(t *testing.T, key apiKey) {
 // processes are the numbers of the node's processes whose command lines contain all of these words.
 func (c *Cluster) processes(t *testing.T, words ...string) (pids []string) {
 	t.Helper()
-	out := c.mustRun(t, "sh", "-c", `for d in /proc/[0-9]*; do echo "${d#/proc/} $(tr '\0' ' ' < $d/cmdline)"; done 2>/dev/null`)
+	out := c.mustRun(t, "sh", "-c",
+		`for d in /proc/[0-9]*; do echo "${d#/proc/} $(tr '\0' ' ' < $d/cmdline)"; done 2>/dev/null`)
 	for line := range strings.Lines(out) {
 		pid, command, _ := strings.Cut(line, " ")
 		program, _, _ := strings.Cut(command, " ")
-		if path.Base(strings.TrimSpace(program)) == words[0] && !slices.ContainsFunc(words[1:], func(w string) bool { return !strings.Contains(command, w) }) {
+		if path.Base(strings.TrimSpace(program)) == words[0] && !slices.ContainsFunc(words[1:], func(w string) bool {
+			return !strings.Contains(command, w)
+		}) {
 			pids = append(pids, pid)
 		}
 	}

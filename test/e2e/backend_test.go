@@ -26,7 +26,8 @@ func (s *Service) make(t testing.TB, path string, body map[string]any) string {
 		t.Fatal(err)
 	}
 	secret := strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", s.APIKey))
-	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H", "Service-Version: 2",
+	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H",
+		"Service-Version: 2",
 		"-H", "Content-Type: application/json", "-d", string(raw), s.URL+path)
 	var made struct{ ID string }
 	if err == nil {
@@ -45,7 +46,8 @@ func (s *Service) make(t testing.TB, path string, body map[string]any) string {
 func (s *Service) labelled(t testing.TB, label, target string) *Process {
 	t.Helper()
 	home := t.TempDir()
-	p := s.c.StartEnv(t, "fairlead-tunnel", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, "env", "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_STATE_HOME="+home,
+	p := s.c.StartEnv(t, "fairlead-tunnel", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, "env", "HOME="+home,
+		"XDG_CONFIG_HOME="+home, "XDG_STATE_HOME="+home,
 		binary(t, "fairlead"), "tunnel", target, "--label", label, "--server", s.URL, "--ca-file", s.CAFile)
 	p.WaitOutput(t, 15*time.Second, `(?i)\bonline\b`)
 	return p
@@ -54,14 +56,16 @@ func (s *Service) labelled(t testing.TB, label, target string) *Process {
 // secondChild is what the second child of the failover answers.
 const secondChild = "the second child"
 
-// failover makes a cloud endpoint with a failover backend: the tunnels with the label app=api, then secondChild.
+// failover makes a cloud endpoint with a failover backend: the tunnels with the label app=api, then
+// secondChild.
 func (s *Service) failover(t testing.TB, url string) {
 	t.Helper()
 	group := s.make(t, "/backends/tunnel_group", map[string]any{"labels": map[string]string{"app": "api"}})
 	second := s.make(t, "/backends/http_response", map[string]any{"status_code": 200, "body": secondChild})
 	failover := s.make(t, "/backends/failover", map[string]any{"backends": []string{group, second}})
 	s.make(t, "/endpoints", map[string]any{"url": url, "type": "cloud", "bindings": []string{"kubernetes"},
-		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]", failover)})
+		"traffic_policy": fmt.Sprintf("on_http_request: [{actions: [{type: forward-backend, config: {backend_id: %s}}]}]",
+			failover)})
 }
 
 // secondServes waits until the second child answers, or no longer does, and returns when that was.
@@ -77,8 +81,9 @@ func (c *Cluster) secondServes(t testing.TB, pod *corev1.Pod, url string, wanted
 	return time.Now()
 }
 
-// A cloud endpoint is called from a pod like any other. While the first child of its failover backend is away the second one answers, and the
-// first again once it is back; the Services stay as they are.
+// A cloud endpoint is called from a pod like any other. While the first child of its failover
+// backend is away the second one answers, and the first again once it is back; the Services stay as
+// they are.
 func TestACloudEndpointFailsOver(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -128,7 +133,9 @@ func TestACloudEndpointFailsOver(t *testing.T) {
 			t.Errorf("a request failed %v after the first child was stopped: %s", q.at.Sub(stopped), q.reason)
 		}
 	}
-	t.Logf("%d requests answered, %d failed, slowest %v; the second child was seen %v after the stop, the first %v after its start", sum.OK, sum.Failed, sum.Slowest,
+	t.Logf(
+		"%d requests answered, %d failed, slowest %v; the second child was seen %v after the stop, the first %v after "+
+			"its start", sum.OK, sum.Failed, sum.Slowest,
 		switched.Sub(stopped), back.Sub(returned))
 	if sum.Failed > 5 {
 		t.Errorf("%d requests failed; only those under way at the agent that stopped may", sum.Failed)

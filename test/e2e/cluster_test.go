@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestClusterSmoke proves that the cluster is one: what the product relies on works without the product.
+// TestClusterSmoke proves that the cluster is one: what the product relies on works without the
+// product.
 func TestClusterSmoke(t *testing.T) {
 	c := Shared(t)
 	operator, demo := c.Namespace(t, "op"), c.Namespace(t, "demo")
@@ -41,7 +42,8 @@ metadata: {name: echo, namespace: %[2]s}
 spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 `, operator, demo))
 	for range 2 {
-		c.StartPod(t, Pod{Namespace: operator, Labels: map[string]string{"app": "echo"}, Image: ImageNettool, Args: []string{"serve", ":8080"}})
+		c.StartPod(t, Pod{Namespace: operator, Labels: map[string]string{"app": "echo"}, Image: ImageNettool,
+			Args: []string{"serve", ":8080"}})
 	}
 	curl := c.StartPod(t, Pod{Namespace: demo, Image: ImageCurl, Command: []string{"sleep", "infinity"}})
 
@@ -69,7 +71,8 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 		}
 	})
 	t.Run("ClusterIPs answer programs of the node", func(t *testing.T) {
-		if status, body, err := c.get(t.Context(), "http://"+c.clusterIP(t, operator, "echo-id")+"/"); status != http.StatusOK || !strings.Contains(body, "hello from") {
+		if status, body, err := c.get(t.Context(), "http://"+c.clusterIP(t, operator, "echo-id")+
+			"/"); status != http.StatusOK || !strings.Contains(body, "hello from") {
 			t.Errorf("status %d, body %q, %v", status, body, err)
 		}
 	})
@@ -86,7 +89,8 @@ spec: {type: ExternalName, externalName: echo-id.%[1]s.svc.cluster.local}
 	t.Run("processes of the node and pods reach each other", func(t *testing.T) {
 		p := c.Start(t, "digest", "nettool", "digest", NodeIP+":7001")
 		p.WaitOutput(t, 10*time.Second, `serving TCP on (\S+)`)
-		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool, Args: []string{"send", NodeIP + ":7001", "1048576"}})
+		out, exit := c.RunPod(t, Pod{Namespace: demo, Image: ImageNettool,
+			Args: []string{"send", NodeIP + ":7001", "1048576"}})
 		if exit != 0 || !strings.HasPrefix(out, "1048576 bytes ") {
 			t.Errorf("exit code %d, output %q", exit, out)
 		}

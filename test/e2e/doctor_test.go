@@ -19,7 +19,9 @@ import (
 )
 
 // doctor runs `fairlead doctor URL …` with the real kubectl.
-func (c *Cluster) doctor(ctx context.Context, t testing.TB, environment []string, url string, more ...string) (doctor.Report, error) {
+func (c *Cluster) doctor(
+	ctx context.Context, t testing.TB, environment []string, url string, more ...string,
+) (doctor.Report, error) {
 	t.Helper()
 	home := t.TempDir()
 	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home}, environment...)
@@ -121,7 +123,8 @@ spec: {type: ExternalName, externalName: example.invalid}
 // wellThen checks that nothing is broken, with the account's own word too.
 func (c *Cluster) wellThen(t *testing.T, s *Service, url, pod string) {
 	t.Helper()
-	for _, way := range [][]string{nil, {"FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL, "FAIRLEAD_CA_FILE=" + s.CAFile}} {
+	for _, way := range [][]string{nil,
+		{"FAIRLEAD_API_KEY=" + s.APIKey, "FAIRLEAD_SERVER_URL=" + s.URL, "FAIRLEAD_CA_FILE=" + s.CAFile}} {
 		start := time.Now()
 		report, err := c.doctor(t.Context(), t, way, url, "--from-pod", pod)
 		if err != nil {

@@ -54,7 +54,8 @@ var drifts = []struct {
 	{"deletion", true, nil},
 }
 
-// What somebody does to a Service of ours is undone within a second, in the median, and the ClusterIP stays.
+// What somebody does to a Service of ours is undone within a second, in the median, and the
+// ClusterIP stays.
 func TestDriftIsRepaired(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -77,13 +78,15 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 	slices.Sort(took)
 	median, longest := took[len(took)/2], took[len(took)-1]
-	t.Logf("drift repaired: median %v, maximum %v of %d rounds over %d kinds", median.Round(time.Millisecond), longest.Round(time.Millisecond), len(took), len(drifts))
+	t.Logf("drift repaired: median %v, maximum %v of %d rounds over %d kinds", median.Round(time.Millisecond),
+		longest.Round(time.Millisecond), len(took), len(drifts))
 	if median > driftMedian {
 		t.Errorf("median %v, want at most %v", median, driftMedian)
 	}
 }
 
-// drift changes a Service, or deletes it without a change, and returns how long it took from the request until it was good again.
+// drift changes a Service, or deletes it without a change, and returns how long it took from the
+// request until it was good again.
 func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.Service)) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), driftPatience)
@@ -116,7 +119,8 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 	for {
 		select {
 		case e := <-w.ResultChan():
-			if s, ok := e.Object.(*corev1.Service); ok && e.Type != watch.Deleted && s.ResourceVersion != before && asMade(s, good) {
+			if s, ok := e.Object.(*corev1.Service); ok && e.Type != watch.Deleted && s.ResourceVersion != before &&
+				asMade(s, good) {
 				return time.Since(start)
 			}
 		case <-ctx.Done():
@@ -128,6 +132,7 @@ func (c *Cluster) drift(t *testing.T, good *corev1.Service, change func(*corev1.
 
 // asMade says whether the Service has all that ours had, its ClusterIP too.
 func asMade(s, good *corev1.Service) bool {
-	return s.DeletionTimestamp == nil && equality.Semantic.DeepEqual(s.Spec, good.Spec) && equality.Semantic.DeepEqual(s.OwnerReferences, good.OwnerReferences) &&
+	return s.DeletionTimestamp == nil && equality.Semantic.DeepEqual(s.Spec, good.Spec) &&
+		equality.Semantic.DeepEqual(s.OwnerReferences, good.OwnerReferences) &&
 		equality.Semantic.DeepEqual(s.Labels, good.Labels) && equality.Semantic.DeepEqual(s.Annotations, good.Annotations)
 }

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialerIn dials from inside the network namespace of a process, while the caller stays outside: a socket belongs to the
-// namespace of the thread that makes it. The namespace is held by a descriptor, so the process number is used only once.
+// dialerIn dials from inside the network namespace of a process, while the caller stays outside: a
+// socket belongs to the namespace of the thread that makes it. The namespace is held by a
+// descriptor, so the process number is used only once.
 func dialerIn(pid int) (func(ctx context.Context, network, addr string) (net.Conn, error), error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {

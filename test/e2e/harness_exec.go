@@ -19,8 +19,9 @@ import (
 // commandGrace is how long a command may take to end after SIGTERM.
 const commandGrace = 10 * time.Second
 
-// command prepares a command in the node (its network, KUBECONFIG, kubectl, helm and nettool in PATH; this machine's
-// files), or with a context on this machine. Ending ctx ends it with SIGTERM, then SIGKILL.
+// command prepares a command in the node (its network, KUBECONFIG, kubectl, helm and nettool in
+// PATH; this machine's files), or with a context on this machine. Ending ctx ends it with SIGTERM,
+// then SIGKILL.
 func (c *Cluster) command(ctx context.Context, args []string) *exec.Cmd {
 	if c.context == "" {
 		args = append([]string{c.bin, "exec", "--name", clusterName(), "--"}, args...)
@@ -38,8 +39,8 @@ func (c *Cluster) command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// Exec runs a command in the node to its end and returns what it wrote to stdout. The error of one that fails holds its
-// stderr; errors.As finds the *exec.ExitError.
+// Exec runs a command in the node to its end and returns what it wrote to stdout. The error of one
+// that fails holds its stderr; errors.As finds the *exec.ExitError.
 func (c *Cluster) Exec(ctx context.Context, args ...string) (string, error) {
 	return c.ExecInput(ctx, nil, args...)
 }
@@ -50,7 +51,8 @@ func (c *Cluster) ExecInput(ctx context.Context, stdin io.Reader, args ...string
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("running %s: %w: %s", strings.Join(args, " "), errors.Join(err, ctx.Err()), bytes.TrimSpace(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("running %s: %w: %s", strings.Join(args, " "), errors.Join(err, ctx.Err()),
+			bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }
@@ -61,7 +63,8 @@ func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	return c.mustRun(t, append([]string{"kubectl"}, args...)...)
 }
 
-// Helm runs helm, which must succeed, and returns what it wrote to stdout. Paths are relative to the test's folder.
+// Helm runs helm, which must succeed, and returns what it wrote to stdout. Paths are relative to
+// the test's folder.
 func (c *Cluster) Helm(t testing.TB, args ...string) string {
 	t.Helper()
 	return c.mustRun(t, append([]string{"helm"}, args...)...)
@@ -78,7 +81,8 @@ func (c *Cluster) mustRun(t testing.TB, args ...string) string {
 	return out
 }
 
-// Apply gives the API server objects as YAML. They stay: make them in a namespace of the test (Namespace).
+// Apply gives the API server objects as YAML. They stay: make them in a namespace of the test
+// (Namespace).
 func (c *Cluster) Apply(t testing.TB, yaml string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -88,8 +92,8 @@ func (c *Cluster) Apply(t testing.TB, yaml string) {
 	}
 }
 
-// Load gives the node images: "name:tag=binary", "name:tag=folder" or the path of an OCI archive. With a context it does
-// nothing, as images are then loaded by other means.
+// Load gives the node images: "name:tag=binary", "name:tag=folder" or the path of an OCI archive.
+// With a context it does nothing, as images are then loaded by other means.
 func (c *Cluster) Load(t testing.TB, images ...string) {
 	t.Helper()
 	if c.context != "" {
@@ -97,14 +101,15 @@ func (c *Cluster) Load(t testing.TB, images ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, c.bin, append([]string{"load", "--name", clusterName()}, images...)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, c.bin, append([]string{"load", "--name", clusterName()}, images...)...).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("loading images: %v: %s", err, out)
 	}
 }
 
-// Eventually tries until check returns nil, and ends the test with its last error when the time is over. The context of
-// a try ends with the time.
+// Eventually tries until check returns nil, and ends the test with its last error when the time is
+// over. The context of a try ends with the time.
 func (c *Cluster) Eventually(t testing.TB, timeout time.Duration, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

@@ -37,19 +37,24 @@ const (
 )
 
 func (f fault) String() string {
-	return [...]string{"pass", "gone", "500", "401", "HTML", "half a JSON document", "silence after TCP", "silence after TLS"}[f]
+	return [...]string{"pass", "gone", "500", "401", "HTML", "half a JSON document", "silence after TCP",
+		"silence after TLS"}[f]
 }
 
 var faultAnswers = map[fault]string{
-	answer500: "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: close\r\n\r\noops\n",
+	answer500: "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: " +
+		"close\r\n\r\noops\n",
 	answer401: "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
 		`{"error_code":"ERR_FL_1002","status_code":401,"msg":"the API key is not known","details":{}}`,
-	answerHTML: "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html><body>Please log in to the network</body></html>",
-	answerHalf: "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + `{"endpoints":[{"id":"ep-`,
+	answerHTML: "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html><body>Please log in to " +
+		"the network</body></html>",
+	answerHalf: "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
+		`{"endpoints":[{"id":"ep-`,
 }
 
-// faultProxy stands at an address of its own before a service and passes connections through, byte for byte, until it is told otherwise. API and
-// tunnel connections are told apart by their ClientHello. It runs in this process, with sockets of the node's network.
+// faultProxy stands at an address of its own before a service and passes connections through, byte
+// for byte, until it is told otherwise. API and tunnel connections are told apart by their
+// ClientHello. It runs in this process, with sockets of the node's network.
 type faultProxy struct {
 	c            *Cluster
 	addr, target string
@@ -84,7 +89,8 @@ type proxied struct {
 // freeAddr is an address of the node that nobody else of this process takes.
 func freeAddr() string { return fmt.Sprintf("%s:%d", NodeIP, firstPort+int(product.ports.Add(1))) }
 
-// startFaultProxy puts a proxy before the service until the end of the test, and returns the service as it looks through it.
+// startFaultProxy puts a proxy before the service until the end of the test, and returns the
+// service as it looks through it.
 func (s *Service) startFaultProxy(t testing.TB) (*faultProxy, *Service) {
 	t.Helper()
 	file := filepath.Join(s.dir, "data", "server.pem")
@@ -109,7 +115,8 @@ func (s *Service) startFaultProxy(t testing.TB) (*faultProxy, *Service) {
 	return p, &via
 }
 
-// set chooses what becomes of new connections. Those that the last fault holds are cut, as the restart of a server does it; those that reach the service stay.
+// set chooses what becomes of new connections. Those that the last fault holds are cut, as the
+// restart of a server does it; those that reach the service stay.
 func (p *faultProxy) set(api, tunnels fault) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +169,8 @@ func (p *faultProxy) each(kinds []kind, do func(*proxied)) {
 	}
 }
 
-// firstAccepted returns when the service got its first connection since the last change; zero while there was none.
+// firstAccepted returns when the service got its first connection since the last change; zero while
+// there was none.
 func (p *faultProxy) firstAccepted() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +264,8 @@ func (p *faultProxy) pass(conn *proxied, hello []byte) {
 	both.Wait()
 }
 
-// copy moves bytes until the end, an error, or for as long as the connection stands when it is frozen.
+// copy moves bytes until the end, an error, or for as long as the connection stands when it is
+// frozen.
 func (c *proxied) copy(to io.Writer, from io.Reader) error {
 	buf := make([]byte, 32<<10)
 	for {
@@ -281,9 +290,11 @@ func (c *proxied) copy(to io.Writer, from io.Reader) error {
 	}
 }
 
-// answer does the handshake without ALPN, as something before the service that knows only HTTP, and answers or is silent.
+// answer does the handshake without ALPN, as something before the service that knows only HTTP, and
+// answers or is silent.
 func (p *faultProxy) answer(conn *proxied, hello []byte, f fault) {
-	c := tls.Server(&replayed{Conn: conn.Conn, first: bytes.NewReader(hello)}, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{p.cert}})
+	c := tls.Server(&replayed{Conn: conn.Conn, first: bytes.NewReader(hello)},
+		&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{p.cert}})
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	if c.HandshakeContext(context.Background()) != nil {
 		return
@@ -313,15 +324,17 @@ func (r *replayed) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// readClientHello reads what a client says first, without answering, and returns it with the protocols that it offers.
+// readClientHello reads what a client says first, without answering, and returns it with the
+// protocols that it offers.
 func readClientHello(conn *proxied) (raw []byte, protocols []string) {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var read bytes.Buffer
 	listening := &mute{Conn: conn.Conn, from: io.TeeReader(conn.Conn, &read)}
-	_ = tls.Server(listening, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		protocols = h.SupportedProtos
-		return nil, errors.New("seen enough")
-	}}).HandshakeContext(context.Background())
+	_ = tls.Server(listening, &tls.Config{MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			protocols = h.SupportedProtos
+			return nil, errors.New("seen enough")
+		}}).HandshakeContext(context.Background())
 	_ = conn.SetReadDeadline(time.Time{})
 	return read.Bytes(), protocols
 }

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenerIn listens inside the network namespace of a process, while the caller stays outside, as dialerIn dials.
+// listenerIn listens inside the network namespace of a process, while the caller stays outside, as
+// dialerIn dials.
 func listenerIn(pid int) (func(ctx context.Context, addr string) (net.Listener, error), error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {

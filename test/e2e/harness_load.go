@@ -49,13 +49,16 @@ func (c *Cluster) startLoad(t testing.TB, pod *corev1.Pod, args ...string) *load
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = write.Close() })
-	p := c.StartInput(t, "load", read, append([]string{"kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "load"}, args...)...)
+	p := c.StartInput(t, "load", read,
+		append([]string{"kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "load"},
+			args...)...)
 	_ = read.Close() // the process has its own
 	p.WaitOutput(t, 30*time.Second, `(?m)^loading$`)
 	return &load{process: p, stdin: write}
 }
 
-// held is `nettool hold` in a pod of its own: one connection to an echo endpoint that is busy all the time.
+// held is `nettool hold` in a pod of its own: one connection to an echo endpoint that is busy all
+// the time.
 type held struct {
 	c   *Cluster
 	pod *corev1.Pod
@@ -146,7 +149,8 @@ func (l *load) stop(t testing.TB) tally {
 func (c *Cluster) answering(t testing.TB, pod *corev1.Pod, urls ...string) {
 	t.Helper()
 	c.Eventually(t, time.Minute, "first answers", func(ctx context.Context) error {
-		args := append([]string{"/nettool", "load", "-for", "1s", "-rate", strconv.Itoa(4 * len(urls)), "-timeout", "5s"}, urls...)
+		args := append([]string{"/nettool", "load", "-for", "1s", "-rate", strconv.Itoa(4 * len(urls)), "-timeout", "5s"},
+			urls...)
 		out, err := c.PodExec(ctx, pod, args...)
 		if err == nil && strings.Contains(out, "FAIL") {
 			err = errors.New(out)

@@ -17,7 +17,8 @@ import (
 // podTimeout bounds a pod's start, and its run where it is to end.
 const podTimeout = 2 * time.Minute
 
-// Namespace makes a namespace with a name of its own, and deletes it after the test without waiting.
+// Namespace makes a namespace with a name of its own, and deletes it after the test without
+// waiting.
 func (c *Cluster) Namespace(t testing.TB, prefix string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"}}
@@ -77,7 +78,8 @@ func (c *Cluster) StartPod(t testing.TB, p Pod) *corev1.Pod {
 	return o
 }
 
-// RunPod runs a pod to its end and returns its output, stdout and stderr together, and its exit code.
+// RunPod runs a pod to its end and returns its output, stdout and stderr together, and its exit
+// code.
 func (c *Cluster) RunPod(t testing.TB, p Pod) (output string, exit int) {
 	t.Helper()
 	o := c.createPod(t, p)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Process is a background process in the node's network: a server, an agent, an upstream. Its methods may be called from
-// several goroutines.
+// Process is a background process in the node's network: a server, an agent, an upstream. Its
+// methods may be called from several goroutines.
 type Process struct {
 	name  string
 	log   string // path
@@ -26,20 +26,22 @@ type Process struct {
 	err   error // of Wait; set before ended is closed
 }
 
-// Start runs a command in the node (see Exec) until Stop, Kill or the end of the test. Its output is kept, and shown when
-// the test fails.
+// Start runs a command in the node (see Exec) until Stop, Kill or the end of the test. Its output
+// is kept, and shown when the test fails.
 func (c *Cluster) Start(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
 	return c.start(t, name, nil, nil, args)
 }
 
-// StartInput is Start with something to read on stdin: a file, or the reading end of a pipe, of which the process gets a copy.
+// StartInput is Start with something to read on stdin: a file, or the reading end of a pipe, of
+// which the process gets a copy.
 func (c *Cluster) StartInput(t testing.TB, name string, stdin *os.File, args ...string) *Process {
 	t.Helper()
 	return c.start(t, name, nil, stdin, args)
 }
 
-// StartEnv is Start with further NAME=value entries of the environment: the place for secrets, as everybody sees arguments.
+// StartEnv is Start with further NAME=value entries of the environment: the place for secrets, as
+// everybody sees arguments.
 func (c *Cluster) StartEnv(t testing.TB, name string, env []string, args ...string) *Process {
 	t.Helper()
 	return c.start(t, name, env, nil, args)
@@ -59,7 +61,8 @@ func (c *Cluster) start(t testing.TB, name string, env []string, stdin *os.File,
 	if stdin != nil {
 		p.cmd.Stdin = stdin
 	}
-	// Its own process group: Ctrl-C at the terminal reaches the suite only, which ends its processes in order.
+	// Its own process group: Ctrl-C at the terminal reaches the suite only, which ends its processes
+	// in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", name, err)
@@ -80,7 +83,8 @@ func (c *Cluster) start(t testing.TB, name string, env []string, stdin *os.File,
 // Signal sends a signal to the process. SIGKILL ends it as a crash would.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Stop ends the process with SIGTERM, with SIGKILL if it has not ended after ten seconds, and waits for its end.
+// Stop ends the process with SIGTERM, with SIGKILL if it has not ended after ten seconds, and waits
+// for its end.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -99,8 +103,8 @@ func (p *Process) Kill() {
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// ExitCode waits for the end and returns the exit code; 128 and the signal's number if a signal ended it, -1 if the
-// command could not be followed to its end.
+// ExitCode waits for the end and returns the exit code; 128 and the signal's number if a signal
+// ended it, -1 if the command could not be followed to its end.
 func (p *Process) ExitCode() int {
 	<-p.ended
 	return p.cmd.ProcessState.ExitCode()
@@ -115,8 +119,8 @@ func (p *Process) Output() string {
 	return string(b)
 }
 
-// WaitOutput waits until the output matches a regular expression and returns the match and its groups. It ends the test
-// when the process ends before, or after timeout.
+// WaitOutput waits until the output matches a regular expression and returns the match and its
+// groups. It ends the test when the process ends before, or after timeout.
 func (p *Process) WaitOutput(t testing.TB, timeout time.Duration, pattern string) []string {
 	t.Helper()
 	re := regexp.MustCompile(pattern)

@@ -72,7 +72,8 @@ func binary(t testing.TB, name string) string {
 	return path
 }
 
-// StartService runs a fairlead-server of its own in the node's network, with an empty data directory.
+// StartService runs a fairlead-server of its own in the node's network, with an empty data
+// directory.
 func (c *Cluster) StartService(t testing.TB, flags ...string) *Service {
 	t.Helper()
 	return c.StartServiceAt(t, NodeIP, flags...)
@@ -83,7 +84,8 @@ func (c *Cluster) StartServiceAt(t testing.TB, host string, flags ...string) *Se
 	t.Helper()
 	n := int(product.ports.Add(1))
 	dir := t.TempDir()
-	s := &Service{c: c, dir: dir, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)), CAFile: filepath.Join(dir, "ca.crt")}
+	s := &Service{c: c, dir: dir, flags: flags, addr: net.JoinHostPort(host, strconv.Itoa(firstPort+n)),
+		CAFile: filepath.Join(dir, "ca.crt")}
 	s.URL, s.metricsURL = "https://"+s.addr, fmt.Sprintf("http://127.0.0.1:%d", firstPort+1000+n)
 	s.Start(t)
 	ca, err := c.Exec(t.Context(), binary(t, "fairlead-server"), "ca", "--data-dir", filepath.Join(dir, "data"))
@@ -102,11 +104,14 @@ func (c *Cluster) StartServiceAt(t testing.TB, host string, flags ...string) *Se
 	return s
 }
 
-// Start starts the service (again, after a Stop or Kill of its Process) and waits until it is ready.
+// Start starts the service (again, after a Stop or Kill of its Process) and waits until it is
+// ready.
 func (s *Service) Start(t testing.TB) {
 	t.Helper()
-	args := append([]string{binary(t, "fairlead-server"), "--addr", s.addr, "--base-url", s.URL, "--data-dir", filepath.Join(s.dir, "data"),
-		"--bootstrap-file", filepath.Join(s.dir, "bootstrap"), "--metrics-addr", strings.TrimPrefix(s.metricsURL, "http://")}, s.flags...)
+	args := append([]string{binary(t, "fairlead-server"), "--addr", s.addr, "--base-url", s.URL, "--data-dir",
+		filepath.Join(s.dir, "data"),
+		"--bootstrap-file", filepath.Join(s.dir, "bootstrap"), "--metrics-addr", strings.TrimPrefix(s.metricsURL, "http://")},
+		s.flags...)
 	s.Process = s.c.Start(t, "fairlead-server", args...)
 	s.c.Eventually(t, 20*time.Second, "fairlead-server ready", func(ctx context.Context) error {
 		status, body, err := s.c.get(ctx, s.metricsURL+"/readyz")
@@ -117,7 +122,8 @@ func (s *Service) Start(t testing.TB) {
 	})
 }
 
-// Install installs the chart in a namespace of its own with the README's flags and further ones, and removes it after the test.
+// Install installs the chart in a namespace of its own with the README's flags and further ones,
+// and removes it after the test.
 func (s *Service) Install(t testing.TB, more ...string) *Release {
 	t.Helper()
 	return s.InstallChart(t, chartPath, more...)
@@ -126,7 +132,8 @@ func (s *Service) Install(t testing.TB, more ...string) *Release {
 // InstallChart is Install with another chart than that of the checkout.
 func (s *Service) InstallChart(t testing.TB, chart string, more ...string) *Release {
 	t.Helper()
-	return s.installAs(t, &Release{Namespace: s.c.Namespace(t, "fairlead"), Name: "fairlead-operator", Chart: chart}, more...)
+	return s.installAs(t, &Release{Namespace: s.c.Namespace(t, "fairlead"), Name: "fairlead-operator", Chart: chart},
+		more...)
 }
 
 // InstallIn is Install into a namespace that exists, under a name.
@@ -189,7 +196,9 @@ func (s *Service) AgentOnly(t testing.TB, kind, target, url string, more ...stri
 	t.Helper()
 	home := t.TempDir()
 	// HOME by env(1): the program that enters the node has its own there.
-	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home, "XDG_STATE_HOME=" + home, binary(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file", s.CAFile}, more...)
+	args := append([]string{"env", "HOME=" + home, "XDG_CONFIG_HOME=" + home, "XDG_STATE_HOME=" + home,
+		binary(t, "fairlead"), kind, target, "--url", url, "--binding", "kubernetes", "--server", s.URL, "--ca-file",
+		s.CAFile}, more...)
 	return s.c.StartEnv(t, "fairlead", []string{"FAIRLEAD_AUTHTOKEN=" + s.Authtoken}, args...)
 }
 
@@ -197,7 +206,8 @@ func (s *Service) AgentOnly(t testing.TB, kind, target, url string, more ...stri
 func (s *Service) API(t testing.TB, path string, into any) {
 	t.Helper()
 	secret := strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", s.APIKey))
-	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H", "Service-Version: 2", s.URL+path)
+	out, err := s.c.ExecInput(t.Context(), secret, "curl", "-K", "-", "-sS", "-m", "10", "--cacert", s.CAFile, "-H",
+		"Service-Version: 2", s.URL+path)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), into)
 	}
@@ -206,20 +216,22 @@ func (s *Service) API(t testing.TB, path string, into any) {
 	}
 }
 
-// BoundEndpoint waits until the hostname's BoundEndpoint has the condition with this status and reason, and returns it.
+// BoundEndpoint waits until the hostname's BoundEndpoint has the condition with this status and
+// reason, and returns it.
 func (r *Release) BoundEndpoint(t testing.TB, hostname, condition, status, reason string) *v1alpha1.BoundEndpoint {
 	t.Helper()
 	bep := &v1alpha1.BoundEndpoint{}
-	r.c.Eventually(t, 30*time.Second, fmt.Sprintf("%s %s=%s (%s)", hostname, condition, status, reason), func(ctx context.Context) error {
-		if err := r.c.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: hostname}, bep); err != nil {
-			return err
-		}
-		cond := meta.FindStatusCondition(bep.Status.Conditions, condition)
-		if cond == nil || string(cond.Status) != status || cond.Reason != reason {
-			return fmt.Errorf("conditions are %+v", bep.Status.Conditions)
-		}
-		return nil
-	})
+	r.c.Eventually(t, 30*time.Second, fmt.Sprintf("%s %s=%s (%s)", hostname, condition, status, reason),
+		func(ctx context.Context) error {
+			if err := r.c.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: hostname}, bep); err != nil {
+				return err
+			}
+			cond := meta.FindStatusCondition(bep.Status.Conditions, condition)
+			if cond == nil || string(cond.Status) != status || cond.Reason != reason {
+				return fmt.Errorf("conditions are %+v", bep.Status.Conditions)
+			}
+			return nil
+		})
 	return bep
 }
 
@@ -260,7 +272,9 @@ func (c *Cluster) CurlPod(t testing.TB, namespace string) *corev1.Pod {
 }
 
 // Curl asks from a pod and returns the HTTP status, the body and curl's error.
-func (c *Cluster) Curl(ctx context.Context, pod *corev1.Pod, url string, more ...string) (status int, body string, err error) {
+func (c *Cluster) Curl(
+	ctx context.Context, pod *corev1.Pod, url string, more ...string,
+) (status int, body string, err error) {
 	args := append([]string{"curl", "-sS", "-m", "10", "-w", "\n%{http_code}"}, more...)
 	out, err := c.PodExec(ctx, pod, append(args, url)...)
 	body, code, _ := cutLast(out, "\n")

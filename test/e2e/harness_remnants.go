@@ -23,9 +23,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// everything lists the objects of every kind that the API server can list, but Events, with their metadata, where admit says so. Kinds that vanish
-// meanwhile have no objects.
-func (c *Cluster) everything(ctx context.Context, admit func(schema.GroupVersionResource, *metav1.PartialObjectMetadata) bool) ([]string, error) {
+// everything lists the objects of every kind that the API server can list, but Events, with their
+// metadata, where admit says so. Kinds that vanish meanwhile have no objects.
+func (c *Cluster) everything(
+	ctx context.Context, admit func(schema.GroupVersionResource, *metav1.PartialObjectMetadata) bool,
+) ([]string, error) {
 	finder, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
 		return nil, err
@@ -66,8 +68,8 @@ func (c *Cluster) everything(ctx context.Context, admit func(schema.GroupVersion
 	return found, nil
 }
 
-// owns says whether an object is the release's: by its label, its namespace, or its name where it has none. What Kubernetes puts into every namespace
-// is not.
+// owns says whether an object is the release's: by its label, its namespace, or its name where it
+// has none. What Kubernetes puts into every namespace is not.
 func (r *Release) owns(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
 	own := installation.Installation{Namespace: r.Namespace, Release: r.Name}
 	switch {
@@ -96,9 +98,10 @@ func (r *Release) nothingLeft(t testing.TB, timeout time.Duration) {
 // finalizers are the objects of the release that have one.
 func (r *Release) finalizers(t testing.TB) []string {
 	t.Helper()
-	held, err := r.c.everything(t.Context(), func(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
-		return len(o.Finalizers) > 0 && r.owns(resource, o)
-	})
+	held, err := r.c.everything(t.Context(),
+		func(resource schema.GroupVersionResource, o *metav1.PartialObjectMetadata) bool {
+			return len(o.Finalizers) > 0 && r.owns(resource, o)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +129,8 @@ func bindMany(t testing.TB, session *tunnel.Session, namespace string, n int) {
 	for i := range n {
 		<-pace.C
 		url := fmt.Sprintf("http://e-%d.%s", i, namespace)
-		if _, err := session.Bind(t.Context(), tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"}); err != nil {
+		if _, err := session.Bind(t.Context(), tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1",
+			UpstreamProtocol: "http1"}); err != nil {
 			t.Fatal(err)
 		}
 	}

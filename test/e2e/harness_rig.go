@@ -23,7 +23,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
-// rig is an installation of its own with two agents, all behind one faultProxy, and a long connection through it.
+// rig is an installation of its own with two agents, all behind one faultProxy, and a long
+// connection through it.
 type rig struct {
 	c         *Cluster
 	proxy     *faultProxy
@@ -34,14 +35,16 @@ type rig struct {
 	long      *held  // to echo
 }
 
-// newRig installs an operator that reaches the service through a proxy and admits the endpoints of its own namespace only. The agents' upstreams are given.
+// newRig installs an operator that reaches the service through a proxy and admits the endpoints of
+// its own namespace only. The agents' upstreams are given.
 func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
 	t.Helper()
 	c := direct.c
 	g := &rig{c: c, ns: c.Namespace(t, "rig")}
 	var via *Service
 	g.proxy, via = direct.startFaultProxy(t)
-	g.release = via.Install(t, "--set", "manager.replicas=1", "--set", "manager.resources.requests.cpu=10m", "--set", "forwarder.resources.requests.cpu=10m",
+	g.release = via.Install(t, "--set", "manager.replicas=1", "--set", "manager.resources.requests.cpu=10m", "--set",
+		"forwarder.resources.requests.cpu=10m",
 		"--set-string", "binding.endpointSelector=ep.namespace == '"+g.ns+"'")
 	g.web, g.echo = "http://web."+g.ns, "tcp://echo."+g.ns+":7000"
 	g.agents = []*Process{via.Agent(t, "http", webPort, g.web), via.Agent(t, "tcp", echoPort, g.echo)}
@@ -51,7 +54,8 @@ func newRig(t testing.TB, direct *Service, webPort, echoPort string) *rig {
 	return g
 }
 
-// objects are the Services of the installation and its BoundEndpoints: what an outage must not change.
+// objects are the Services of the installation and its BoundEndpoints: what an outage must not
+// change.
 func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
 	for _, ns := range []string{g.ns, g.release.Namespace} {
@@ -60,7 +64,8 @@ func (g *rig) objects(ctx context.Context) (map[string]string, error) {
 			return nil, err
 		}
 		for _, s := range services.Items {
-			found["Service "+ns+"/"+s.Name] = fmt.Sprintf("uid %s, version %s, ClusterIP %s", s.UID, s.ResourceVersion, s.Spec.ClusterIP)
+			found["Service "+ns+"/"+s.Name] = fmt.Sprintf("uid %s, version %s, ClusterIP %s", s.UID, s.ResourceVersion,
+				s.Spec.ClusterIP)
 		}
 	}
 	var bound v1alpha1.BoundEndpointList
@@ -95,9 +100,11 @@ func (g *rig) pods(ctx context.Context) ([]corev1.Pod, error) {
 
 func (r *Release) pods(ctx context.Context, components ...string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := r.c.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/instance": r.Name})
+	err := r.c.Client.List(ctx, &list, client.InNamespace(r.Namespace),
+		client.MatchingLabels{"app.kubernetes.io/instance": r.Name})
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || len(components) > 0 && !slices.Contains(components, p.Labels["app.kubernetes.io/name"])
+		return p.DeletionTimestamp != nil || len(components) > 0 &&
+			!slices.Contains(components, p.Labels["app.kubernetes.io/name"])
 	}), err
 }
 
@@ -191,7 +198,8 @@ func (g *rig) said(ctx context.Context, since time.Time) (map[string]string, err
 	}
 	said := map[string]string{}
 	for _, p := range pods {
-		out, err := g.c.Exec(ctx, "kubectl", "--namespace", p.Namespace, "logs", p.Name, "--since-time="+since.UTC().Format(time.RFC3339))
+		out, err := g.c.Exec(ctx, "kubectl", "--namespace", p.Namespace, "logs", p.Name,
+			"--since-time="+since.UTC().Format(time.RFC3339))
 		if err != nil {
 			return nil, err
 		}

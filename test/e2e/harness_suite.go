@@ -1,17 +1,21 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the whole product on a real Kubernetes. This part of it, the harness, owns the cluster: tests ask
-// Shared for it and get clients, commands, pods and background processes, each of which ends with its test.
+// Package e2e tests the whole product on a real Kubernetes. This part of it, the harness, owns the
+// cluster: tests ask Shared for it and get clients, commands, pods and background processes, each
+// of which ends with its test.
 //
-// The cluster is the one of test/cluster, named "e2e" or as FAIRLEAD_E2E_CLUSTER says: it is started when the first test asks and taken down at the end
-// of the suite, unless it ran before. FAIRLEAD_CLUSTER_BIN names its program (`make e2e` sets it); without root the suite
-// is skipped. FAIRLEAD_E2E_CONTEXT names a context of a kubeconfig to use instead: kubectl and helm then go there, other
-// commands run on this machine (nettool must be in PATH: `bin/cluster build --only images --print-dir` names its folder),
-// FAIRLEAD_E2E_HOST_IP is this machine as pods reach it, and the images of the tests must have been loaded.
+// The cluster is the one of test/cluster, named "e2e" or as FAIRLEAD_E2E_CLUSTER says: it is
+// started when the first test asks and taken down at the end of the suite, unless it ran before.
+// FAIRLEAD_CLUSTER_BIN names its program (`make e2e` sets it); without root the suite is skipped.
+// FAIRLEAD_E2E_CONTEXT names a context of a kubeconfig to use instead: kubectl and helm then go
+// there, other commands run on this machine (nettool must be in PATH: `bin/cluster build --only
+// images --print-dir` names its folder), FAIRLEAD_E2E_HOST_IP is this machine as pods reach it, and
+// the images of the tests must have been loaded.
 //
-// A server or an agent of a test runs as a process in the node's network (Cluster.Start) at NodeIP, which pods and the
-// API server reach; nothing is reachable from outside, and nothing inside can leave.
+// A server or an agent of a test runs as a process in the node's network (Cluster.Start) at NodeIP,
+// which pods and the API server reach; nothing is reachable from outside, and nothing inside can
+// leave.
 package e2e
 
 import (
@@ -43,7 +47,8 @@ import (
 )
 
 const (
-	// ImageNettool is a client and server for tests; its commands are listed by `nettool` without arguments.
+	// ImageNettool is a client and server for tests; its commands are listed by `nettool` without
+	// arguments.
 	ImageNettool = "fairlead.test/nettool:1"
 	// ImageCurl holds curl, bash and sleep.
 	ImageCurl = "fairlead.test/curl:1"
@@ -55,17 +60,19 @@ const (
 	bootTimeout     = 15 * time.Minute // the first time, Kubernetes is compiled
 )
 
-// NodeIP is the address of the test cluster's node; with a context it is this machine's as pods reach it, named by FAIRLEAD_E2E_HOST_IP (with kind
-// the gateway of its container network). A process of the harness that listens on it, or on every address, is reached there from pods, from the
-// API server and by other such processes.
+// NodeIP is the address of the test cluster's node; with a context it is this machine's as pods
+// reach it, named by FAIRLEAD_E2E_HOST_IP (with kind the gateway of its container network). A
+// process of the harness that listens on it, or on every address, is reached there from pods, from
+// the API server and by other such processes.
 var NodeIP = cmp.Or(os.Getenv(variableHostIP), "10.99.0.2")
 
-// Cluster is a running cluster. Its methods may be called from parallel tests. Those that take a testing.TB end the test
-// when they fail; what they made goes away with it.
+// Cluster is a running cluster. Its methods may be called from parallel tests. Those that take a
+// testing.TB end the test when they fail; what they made goes away with it.
 type Cluster struct {
 	// Config is an administrator's. Addresses of the cluster's network work with its dialer.
 	Config *rest.Config
-	// Client reads without a cache and knows the kinds of Kubernetes, of this project and CustomResourceDefinitions.
+	// Client reads without a cache and knows the kinds of Kubernetes, of this project and
+	// CustomResourceDefinitions.
 	Client client.Client
 
 	bin     string // the cluster program; empty with a context
@@ -85,7 +92,8 @@ type suite struct {
 
 var shared suite
 
-// Shared returns the suite's cluster, starts it if this is the first call, or skips the test where there can be none.
+// Shared returns the suite's cluster, starts it if this is the first call, or skips the test where
+// there can be none.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	if reason := whySkip(); reason != "" {
@@ -138,9 +146,11 @@ func whySkip() string {
 	case os.Getenv(variableContext) != "":
 		return ""
 	case os.Geteuid() != 0:
-		return "a cluster of its own needs root on Linux: run `sudo make e2e`, or name a kubeconfig context in " + variableContext
+		return "a cluster of its own needs root on Linux: run `sudo make e2e`, or name a kubeconfig context in " +
+			variableContext
 	case os.Getenv(variableBin) == "":
-		return variableBin + " does not name the cluster program: run `make e2e`, or name a kubeconfig context in " + variableContext
+		return variableBin + " does not name the cluster program: run `make e2e`, or name a kubeconfig context in " +
+			variableContext
 	}
 	return ""
 }
@@ -175,7 +185,8 @@ func scheme() *runtime.Scheme {
 }
 
 func (c *Cluster) useContext() error {
-	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(),
+		&clientcmd.ConfigOverrides{CurrentContext: c.context}
 	var err error
 	c.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
@@ -249,12 +260,14 @@ func (c *Cluster) status(ctx context.Context) (status, error) {
 	return st, nil
 }
 
-// DialContext connects from inside the cluster's node. The host of addr must be an address, not a name.
+// DialContext connects from inside the cluster's node. The host of addr must be an address, not a
+// name.
 func (c *Cluster) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	return c.dial(ctx, network, addr)
 }
 
-// HTTPClient makes requests from inside the cluster's node, without following redirects or keeping connections.
+// HTTPClient makes requests from inside the cluster's node, without following redirects or keeping
+// connections.
 func (c *Cluster) HTTPClient() *http.Client {
 	return &http.Client{
 		Timeout:       30 * time.Second,

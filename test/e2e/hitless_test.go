@@ -21,7 +21,8 @@ import (
 // drainTimeout of the forwarders in these tests: short, so that its end is seen.
 const drainTimeout = 20 * time.Second
 
-// leaving is how long an old forwarder may take: with many endpoints Kubernetes is busy with EndpointSlices for that long.
+// leaving is how long an old forwarder may take: with many endpoints Kubernetes is busy with
+// EndpointSlices for that long.
 const leaving = forwarder.LeaveTimeout + drainTimeout + time.Minute
 
 // traffic is an installation with ten endpoints, and pods that call them 200 times a second.
@@ -110,7 +111,8 @@ func (f *traffic) hold(t *testing.T, forTime time.Duration) *held {
 	return h
 }
 
-// cut waits for the end of a long connection and returns when it was. It must have been a reset, for an abort must not look like an end.
+// cut waits for the end of a long connection and returns when it was. It must have been a reset,
+// for an abort must not look like an end.
 func (f *traffic) cut(t *testing.T, h *held) time.Time {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), leaving)
@@ -125,7 +127,8 @@ func (f *traffic) cut(t *testing.T, h *held) time.Time {
 	return at
 }
 
-// Rolling forwarders, the release or managers loses no request, and a long connection lives to the drain's end.
+// Rolling forwarders, the release or managers loses no request, and a long connection lives to the
+// drain's end.
 func TestRollingLosesNothing(t *testing.T) {
 	t.Parallel()
 	rollouts := numberOf(t, variableRollouts, 3)
@@ -155,13 +158,15 @@ func TestRollingLosesNothing(t *testing.T) {
 	if lived := f.cut(t, long).Sub(began); lived < drainTimeout-time.Second { // Kubernetes tells whole seconds
 		t.Errorf("the long connection lived for %v after the rollout began, promised the drain's %v", lived, drainTimeout)
 	} else {
-		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second), drainTimeout)
+		t.Logf("the long connection was reset %v after the rollout began, with a drain of %v", lived.Round(time.Second),
+			drainTimeout)
 	}
 	f.oldGone(t)
 	f.unharmed(t, "the end of the old forwarders")
 
 	began = time.Now()
-	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(), "--set", "forwarder.resources.requests.cpu=20m", "--set", "manager.resources.requests.cpu=20m")
+	f.release.Upgrade(t, "--set", "forwarder.drainTimeout="+drainTimeout.String(), "--set",
+		"forwarder.resources.requests.cpu=20m", "--set", "manager.resources.requests.cpu=20m")
 	t.Logf("helm upgrade --wait: %v", time.Since(began).Round(time.Second))
 	f.unharmed(t, "helm upgrade")
 
@@ -181,7 +186,8 @@ func (f *traffic) rollManagers(t *testing.T, deployment string) {
 	rolled := make(chan struct{})
 	go func() {
 		defer close(rolled)
-		if out, err := f.c.Exec(t.Context(), "kubectl", "--namespace", f.release.Namespace, "rollout", "restart", "deployment/"+deployment); err != nil {
+		if out, err := f.c.Exec(t.Context(), "kubectl", "--namespace", f.release.Namespace, "rollout", "restart",
+			"deployment/"+deployment); err != nil {
 			t.Errorf("rolling the managers: %v: %s", err, out)
 		}
 	}()
@@ -189,7 +195,8 @@ func (f *traffic) rollManagers(t *testing.T, deployment string) {
 	f.service.Agent(t, "http", "1", "http://"+during)
 	online := time.Now()
 	f.release.BoundEndpoint(t, during, v1alpha1.ConditionServicesReady, "True", v1alpha1.ReasonProjected)
-	t.Logf("an endpoint made while the managers are rolled was projected in %v", time.Since(online).Round(time.Millisecond))
+	t.Logf("an endpoint made while the managers are rolled was projected in %v",
+		time.Since(online).Round(time.Millisecond))
 	<-rolled
 	f.rolled(t, deployment)
 	t.Logf("rolling 2 managers: %v", time.Since(began).Round(time.Second))
@@ -208,7 +215,8 @@ func (f *traffic) rolled(t *testing.T, deployment string) {
 	f.c.Kubectl(t, "--namespace", f.release.Namespace, "rollout", "status", "deployment/"+deployment, "--timeout=120s")
 }
 
-// oldGone waits until the pods that were told to stop have, and logs the time that the last one took.
+// oldGone waits until the pods that were told to stop have, and logs the time that the last one
+// took.
 func (f *traffic) oldGone(t *testing.T) {
 	t.Helper()
 	began := time.Now()
@@ -227,7 +235,8 @@ func (f *traffic) oldGone(t *testing.T) {
 	t.Logf("the last old pod was gone %v later", time.Since(began).Round(time.Second))
 }
 
-// steady says that agents and server are the processes that they were, and that no pod was started again.
+// steady says that agents and server are the processes that they were, and that no pod was started
+// again.
 func (f *traffic) steady(t *testing.T) {
 	t.Helper()
 	for _, p := range append(f.agents, f.service.Process) {
@@ -250,18 +259,21 @@ func (f *traffic) steady(t *testing.T) {
 	}
 }
 
-// A restart of the service ends live connections only after its drain; new ones are held meanwhile, and refused after 3 s.
+// A restart of the service ends live connections only after its drain; new ones are held meanwhile,
+// and refused after 3 s.
 func TestRestartOfTheService(t *testing.T) {
 	t.Parallel()
 	const drain = 8 * time.Second
 	f := newTraffic(t, "--drain-timeout", drain.String())
 
-	// Without long connections the drain is short, and so is the restart: what comes meanwhile is held.
+	// Without long connections the drain is short, and so is the restart: what comes meanwhile is
+	// held.
 	f.begin(t)
 	down := f.restart(t)
 	f.answering(t)
 	asked, failed := f.end(t)
-	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked, reasons(f.failures()))
+	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked,
+		reasons(f.failures()))
 	if failed > 0 && down < 2*time.Second { // agents have the rest of the 3 s to come back
 		t.Errorf("a restart of %v cost %d calls, promised none", down, failed)
 	}
@@ -276,7 +288,8 @@ func TestRestartOfTheService(t *testing.T) {
 	}
 	f.answering(t)
 	asked, failed = f.end(t)
-	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked, reasons(f.failures()))
+	t.Logf("a restart of %v: %d of %d calls failed: %v", down.Round(time.Millisecond), failed, asked,
+		reasons(f.failures()))
 	for _, s := range f.failures() {
 		if s.took > answerWithin+slack || !strings.Contains(s.reason, "503") {
 			t.Errorf("%s failed after %v: %s", s.url, s.took, s.reason)

@@ -18,12 +18,14 @@ import (
 // nodeIPv6 is the IPv6 address of the test cluster's node.
 const nodeIPv6 = "fd99::2"
 
-// TestIPv6 makes every hop speak IPv6: service and edge at a literal, the agent to it, the pod to the Service and the Service to the forwarder.
+// TestIPv6 makes every hop speak IPv6: service and edge at a literal, the agent to it, the pod to
+// the Service and the Service to the forwarder.
 func TestIPv6(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
 	var kubernetes corev1.Node
-	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "node"}, &kubernetes); err != nil || !slices.ContainsFunc(kubernetes.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == nodeIPv6 }) {
+	if err := c.Client.Get(t.Context(), client.ObjectKey{Name: "node"}, &kubernetes); err != nil ||
+		!slices.ContainsFunc(kubernetes.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == nodeIPv6 }) {
 		t.Skipf("the cluster has no IPv6 (%v): start it with `cluster up --dual-stack`", err)
 	}
 	s := c.StartServiceAt(t, nodeIPv6)
@@ -33,7 +35,8 @@ func TestIPv6(t *testing.T) {
 	s.Agent(t, "http", "http://[::1]:18090", "http://api."+ns)
 	b := r.BoundEndpoint(t, "api."+ns, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	upstreamService, _ := r.Services(t, b)
-	if families := upstreamService.Spec.IPFamilies; !slices.Contains(families, corev1.IPv6Protocol) || !slices.Contains(families, corev1.IPv4Protocol) {
+	if families := upstreamService.Spec.IPFamilies; !slices.Contains(families, corev1.IPv6Protocol) ||
+		!slices.Contains(families, corev1.IPv4Protocol) {
 		t.Errorf("the upstream Service has %v, want both families", families)
 	}
 	pod := c.CurlPod(t, ns)

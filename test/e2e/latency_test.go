@@ -27,14 +27,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// stalled is the time for two creates by hand from which on the machine, not the operator, is what is measured.
+// stalled is the time for two creates by hand from which on the machine, not the operator, is what
+// is measured.
 const stalled = 100 * time.Millisecond
 
 // variableRounds sets how many endpoints the latency test makes.
 const variableRounds = "FAIRLEAD_E2E_ROUNDS"
 
-// Promise 2: from creation to both Services in 100 ms (median), 250 ms at most; a pod's first byte at most 150 ms (median) later than through a Service
-// made by hand at the same moment. Alone on the machine; every name is new. kube-proxy runs with its default minSyncPeriod of 1 s.
+// Promise 2: from creation to both Services in 100 ms (median), 250 ms at most; a pod's first byte
+// at most 150 ms (median) later than through a Service made by hand at the same moment. Alone on
+// the machine; every name is new. kube-proxy runs with its default minSyncPeriod of 1 s.
 func TestProjectionIsFast(t *testing.T) {
 	c := Shared(t)
 	rounds := 20
@@ -54,7 +56,8 @@ func TestProjectionIsFast(t *testing.T) {
 	services, ours, byHand := m.services[1:], m.ours[1:], m.byHand[1:]
 	t.Logf("%d rounds on %d cores, kube-proxy minSyncPeriod 1 s", rounds, runtime.NumCPU())
 	t.Logf("creation to both Services: median %v, max %v", median(services), slices.Max(services))
-	t.Logf("the same two Services written by hand, one client, at the same moment: median %v, max %v", median(m.handWrites[1:]), slices.Max(m.handWrites[1:]))
+	t.Logf("the same two Services written by hand, one client, at the same moment: median %v, max %v",
+		median(m.handWrites[1:]), slices.Max(m.handWrites[1:]))
 	t.Logf("online to a pod's first 200: median %v, max %v; through a Service made by hand: median %v, max %v",
 		median(ours), slices.Max(ours), median(byHand), slices.Max(byHand))
 	if got := median(services); got > 100*time.Millisecond {
@@ -65,12 +68,15 @@ func TestProjectionIsFast(t *testing.T) {
 		switch byHand := m.handWrites[i+1]; {
 		case got <= 250*time.Millisecond:
 		case byHand < stalled:
-			t.Errorf("%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two by hand", got, byHand)
+			t.Errorf(
+				"%v from creation to both Services, promised 250ms at most; meanwhile the API server took %v for two by hand", got,
+				byHand)
 		default:
 			excused = append(excused, fmt.Sprintf("%v while two by hand took %v", got, byHand))
 		}
 	}
-	t.Logf("over 250ms and excused, as two creates by hand took %v and more: %d of %d rounds %v", stalled, len(excused), rounds, excused)
+	t.Logf("over 250ms and excused, as two creates by hand took %v and more: %d of %d rounds %v", stalled, len(excused),
+		rounds, excused)
 	if 3*len(excused) > rounds {
 		t.Errorf("%d of %d rounds were excused: this machine is too busy to tell", len(excused), rounds)
 	}
@@ -107,9 +113,11 @@ func newMeasurement(t *testing.T, c *Cluster, s *Service) *measurement {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measurement{c: c, client: client, ns: c.Namespace(t, "fast"), hand: c.Namespace(t, "hand"), seen: map[string]chan time.Time{}}
+	m := &measurement{c: c, client: client, ns: c.Namespace(t, "fast"), hand: c.Namespace(t, "hand"),
+		seen: map[string]chan time.Time{}}
 	m.session = openSession(t, c, s)
-	c.StartPod(t, Pod{Namespace: m.hand, Labels: map[string]string{"app": "hand"}, Image: ImageNettool, Args: []string{"serve", ":8080"}})
+	c.StartPod(t, Pod{Namespace: m.hand, Labels: map[string]string{"app": "hand"}, Image: ImageNettool,
+		Args: []string{"serve", ":8080"}})
 	pod := c.StartPod(t, Pod{Namespace: m.ns, Image: ImageNettool, Args: []string{"sleep"}})
 	m.probe = c.startProbe(t, pod)
 	m.watchServices(t)
@@ -126,7 +134,8 @@ func openSession(t *testing.T, c *Cluster, s *Service) *tunnel.Session {
 	client := tunnel.NewClient(tunnel.ClientConfig{
 		Address: s.addr, TLS: tlsConfig, DialContext: c.DialContext,
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: s.Authtoken, ClientVersion: version.String(), OS: runtime.GOOS, InstanceID: "latency"}
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: s.Authtoken, ClientVersion: version.String(), OS: runtime.GOOS,
+				InstanceID: "latency"}
 		},
 		OnStream: func(_ context.Context, _ *tunnel.Session, st *tunnel.Stream) { answerOK(st) },
 	})
@@ -197,7 +206,8 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	before := time.Now()
-	bound, err := m.session.Bind(ctx, tunnel.Bind{URL: "http://" + name + "." + m.ns, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
+	bound, err := m.session.Bind(ctx, tunnel.Bind{URL: "http://" + name + "." + m.ns, Binding: "kubernetes",
+		UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
 	if err != nil {
 		t.Fatalf("binding: %v", err)
 	}
@@ -216,7 +226,8 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 			t.Fatalf("%s: Service %s did not appear", name, service)
 		}
 	}
-	// From the request to bind: the commit, which is the creation, comes after it, so that this is an upper bound.
+	// From the request to bind: the commit, which is the creation, comes after it, so that this is an
+	// upper bound.
 	m.services = append(m.services, last.Sub(before))
 	for answer, into := range map[<-chan time.Time]*[]time.Duration{ours: &m.ours, byHand: &m.byHand} {
 		select {
@@ -232,7 +243,8 @@ func (m *measurement) round(t *testing.T, name string, timeout time.Duration) {
 func (m *measurement) upstreamOf(ctx context.Context, t *testing.T, name, endpointID string) string {
 	if m.operators == "" {
 		m.c.Eventually(t, time.Minute, "the upstream Service of "+name, func(context.Context) error {
-			list, err := m.client.CoreV1().Services("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + endpointID})
+			list, err := m.client.CoreV1().Services("").
+				List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + endpointID})
 			if err == nil && len(list.Items) != 1 {
 				err = fmt.Errorf("%d Services", len(list.Items))
 			}
@@ -249,7 +261,8 @@ func (m *measurement) upstreamOf(ctx context.Context, t *testing.T, name, endpoi
 func (m *measurement) makeByHand(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	upstream := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-		Selector: map[string]string{"app": "hand"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}}}
+		Selector: map[string]string{"app": "hand"},
+		Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}}}
 	target := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name + "-hand"}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeExternalName, ExternalName: name + "." + m.hand + ".svc.cluster.local"}}
 	if _, err := m.client.CoreV1().Services(m.hand).Create(ctx, upstream, metav1.CreateOptions{}); err != nil {
@@ -260,7 +273,8 @@ func (m *measurement) makeByHand(ctx context.Context, t *testing.T, name string)
 	}
 }
 
-// probe is `nettool first` in a pod: it reads URLs and prints when each first answered 200, by the machine's clock.
+// probe is `nettool first` in a pod: it reads URLs and prints when each first answered 200, by the
+// machine's clock.
 type probe struct {
 	process *Process
 	stdin   *os.File
@@ -273,7 +287,8 @@ func (c *Cluster) startProbe(t *testing.T, pod *corev1.Pod) *probe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = write.Close() })
-	p := c.StartInput(t, "probe", read, "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool", "first")
+	p := c.StartInput(t, "probe", read, "kubectl", "--namespace", pod.Namespace, "exec", "-i", pod.Name, "--", "/nettool",
+		"first")
 	_ = read.Close() // the process has its own
 	return &probe{process: p, stdin: write}
 }

@@ -43,7 +43,8 @@ func TestAPodCallsAnEndpoint(t *testing.T) {
 			Endpoints []struct{ ID, URL, Status, Description string }
 		}
 		s.API(t, "/endpoints", &endpoints)
-		if len(endpoints.Endpoints) != 1 || endpoints.Endpoints[0].ID != bep.Spec.Endpoints[0].ID || endpoints.Endpoints[0].Status != "online" ||
+		if len(endpoints.Endpoints) != 1 || endpoints.Endpoints[0].ID != bep.Spec.Endpoints[0].ID ||
+			endpoints.Endpoints[0].Status != "online" ||
 			endpoints.Endpoints[0].Description != "says hello" {
 			t.Errorf("endpoints %+v", endpoints)
 		}
@@ -91,7 +92,8 @@ func missionTable(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 	if got := upstream.Spec.Selector["app.kubernetes.io/name"]; got != "fairlead-forwarder" {
 		t.Errorf("selector %v", upstream.Spec.Selector)
 	}
-	if upstream.Spec.Type != corev1.ServiceTypeClusterIP || len(upstream.Spec.Ports) != 1 || upstream.Spec.Ports[0].Port != 80 ||
+	if upstream.Spec.Type != corev1.ServiceTypeClusterIP || len(upstream.Spec.Ports) != 1 ||
+		upstream.Spec.Ports[0].Port != 80 ||
 		upstream.Spec.Ports[0].Protocol != corev1.ProtocolTCP {
 		t.Errorf("upstream Service %+v", upstream.Spec)
 	}
@@ -107,7 +109,8 @@ func missionTable(t *testing.T, r *Release, bep *v1alpha1.BoundEndpoint) {
 	}
 }
 
-// Bytes of a tcp endpoint arrive as sent; half-close, abort and several ports of one hostname work through every hop.
+// Bytes of a tcp endpoint arrive as sent; half-close, abort and several ports of one hostname work
+// through every hop.
 func TestTCPThroughTheWholeChain(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Promise 7: Services only in namespaces that are listed or that consent, with Roles only, under the restricted standard; and one release a namespace.
+// Promise 7: Services only in namespaces that are listed or that consent, with Roles only, under
+// the restricted standard; and one release a namespace.
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -27,7 +28,8 @@ func TestNamespaces(t *testing.T) {
 	open, shut, asked := c.Namespace(t, "open"), c.Namespace(t, "shut"), c.Namespace(t, "asked")
 	home := c.Namespace(t, "fairlead")
 	c.Kubectl(t, "label", "namespace", home, "pod-security.kubernetes.io/enforce=restricted")
-	listed := s.InstallIn(t, home, "fairlead-operator", "--set", fmt.Sprintf("binding.namespaces.allow={%s,%s}", open, shut))
+	listed := s.InstallIn(t, home, "fairlead-operator", "--set",
+		fmt.Sprintf("binding.namespaces.allow={%s,%s}", open, shut))
 	for _, ns := range []string{open, shut, asked} {
 		s.Agent(t, "http", "8651", "http://web."+ns)
 	}
@@ -44,7 +46,9 @@ func TestNamespaces(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a namespace that takes its rights back says so and recovers", func(t *testing.T) { rightsTakenAndGiven(t, listed, open, shut) })
+	t.Run("a namespace that takes its rights back says so and recovers", func(t *testing.T) {
+		rightsTakenAndGiven(t, listed, open, shut)
+	})
 	t.Run("consent by label, of a second release", func(t *testing.T) { consent(t, s, asked, open) })
 	t.Run("a second release in the namespace does nothing and says so", func(t *testing.T) { secondRelease(t, listed) })
 	t.Run("uninstall leaves nothing", func(t *testing.T) {
@@ -64,10 +68,12 @@ func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
 	if err := c.Client.Delete(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	// one that is there cannot be re-created, one that is new cannot be made; the other namespace does not notice
+	// one that is there cannot be re-created, one that is new cannot be made; the other namespace does
+	// not notice
 	c.Kubectl(t, "delete", "service", "web", "--namespace", shut)
 	bep := r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionServicesReady, "False", v1alpha1.ReasonNamespaceForbidden)
-	if said := conditionMessage(bep, v1alpha1.ConditionServicesReady); !strings.Contains(said, name) || !strings.Contains(said, shut) {
+	if said := conditionMessage(bep, v1alpha1.ConditionServicesReady); !strings.Contains(said, name) ||
+		!strings.Contains(said, shut) {
 		t.Errorf("the message does not name the Role: %q", said)
 	}
 	c.Kubectl(t, "delete", "service", "web", "--namespace", open)
@@ -80,7 +86,8 @@ func rightsTakenAndGiven(t *testing.T, r *Release, open, shut string) {
 	r.BoundEndpoint(t, "web."+open, v1alpha1.ConditionReady, "True", v1alpha1.ReasonReady)
 	r.BoundEndpoint(t, "web."+shut, v1alpha1.ConditionServicesReady, "False", v1alpha1.ReasonNamespaceForbidden)
 	again := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: shut, Name: name, Labels: binding.Labels, Annotations: binding.Annotations}, RoleRef: binding.RoleRef, Subjects: binding.Subjects,
+		ObjectMeta: metav1.ObjectMeta{Namespace: shut, Name: name, Labels: binding.Labels, Annotations: binding.Annotations},
+		RoleRef:    binding.RoleRef, Subjects: binding.Subjects,
 	}
 	if err := c.Client.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
@@ -126,8 +133,10 @@ func secondRelease(t *testing.T, first *Release) {
 	c := first.c
 	second := first.Service.InstallIn(t, first.Namespace, "late")
 	c.Eventually(t, 30*time.Second, "the second release says that it waits", func(ctx context.Context) error {
-		out, err := c.Exec(ctx, "kubectl", "get", "events", "--namespace", first.Namespace, "--field-selector", "reason=SecondRelease", "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, "release late does nothing: release "+first.Namespace+"/"+first.Name+" works in this namespace") {
+		out, err := c.Exec(ctx, "kubectl", "get", "events", "--namespace", first.Namespace, "--field-selector",
+			"reason=SecondRelease", "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, "release late does nothing: release "+first.Namespace+"/"+first.Name+
+			" works in this namespace") {
 			err = fmt.Errorf("events: %q", out)
 		}
 		return err
@@ -139,7 +148,8 @@ func secondRelease(t *testing.T, first *Release) {
 	c.Helm(t, "uninstall", second.Name, "--namespace", second.Namespace)
 }
 
-// With a list nothing that goes with the operator's namespace can own what is elsewhere, so the manager itself removes it on its way out.
+// With a list nothing that goes with the operator's namespace can own what is elsewhere, so the
+// manager itself removes it on its way out.
 func TestDeletedNamespaceOfAListedRelease(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)

@@ -26,10 +26,12 @@ const (
 	forwarderBack = 3 * time.Second
 	agentBack     = 12 * time.Second
 	answerWithin  = 5 * time.Second
-	// silentSession is how long a session may stand on which nothing comes any more: a ping after 15 s, unanswered for 30 s.
+	// silentSession is how long a session may stand on which nothing comes any more: a ping after 15
+	// s, unanswered for 30 s.
 	silentSession = 50 * time.Second
-	// slack is what a busy machine may add, on which two cores run a cluster and the tests beside this one. The logs say what it was; the product's own
-	// waiting is held to the moment by internal/forwarder's tests.
+	// slack is what a busy machine may add, on which two cores run a cluster and the tests beside this
+	// one. The logs say what it was; the product's own waiting is held to the moment by
+	// internal/forwarder's tests.
 	slack = 2 * time.Second
 	// chatter bounds the lines that a program may log in an outage, however long.
 	chatter = 25
@@ -47,16 +49,23 @@ type outage struct {
 	stands bool
 }
 
-// Those that touch the account's API only, and those that touch all. A rig goes through one of each.
+// Those that touch the account's API only, and those that touch all. A rig goes through one of
+// each.
 var outages = [][2]outage{
-	{{name: "API answers 500", api: answer500, cut: []kind{apiConn}, stands: true}, {name: "all gone", api: gone, tunnels: gone, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers 401", api: answer401, cut: []kind{apiConn}, stands: true}, {name: "all silent after TCP", api: silentTCP, tunnels: silentTCP, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers HTML", api: answerHTML, cut: []kind{apiConn}, stands: true}, {name: "all silent after TLS", api: silentTLS, tunnels: silentTLS, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "API answers half a document", api: answerHalf, cut: []kind{apiConn}, stands: true}, {name: "all answer HTML", api: answerHTML, tunnels: answerHTML, cut: []kind{apiConn, tunnelConn}}},
-	{{name: "watch stands and is silent", freeze: []kind{apiConn}, stands: true}, {name: "all hang", api: silentTCP, tunnels: silentTCP, freeze: []kind{apiConn, tunnelConn}}},
+	{{name: "API answers 500", api: answer500, cut: []kind{apiConn}, stands: true},
+		{name: "all gone", api: gone, tunnels: gone, cut: []kind{apiConn, tunnelConn}}},
+	{{name: "API answers 401", api: answer401, cut: []kind{apiConn}, stands: true},
+		{name: "all silent after TCP", api: silentTCP, tunnels: silentTCP, cut: []kind{apiConn, tunnelConn}}},
+	{{name: "API answers HTML", api: answerHTML, cut: []kind{apiConn}, stands: true},
+		{name: "all silent after TLS", api: silentTLS, tunnels: silentTLS, cut: []kind{apiConn, tunnelConn}}},
+	{{name: "API answers half a document", api: answerHalf, cut: []kind{apiConn}, stands: true},
+		{name: "all answer HTML", api: answerHTML, tunnels: answerHTML, cut: []kind{apiConn, tunnelConn}}},
+	{{name: "watch stands and is silent", freeze: []kind{apiConn}, stands: true},
+		{name: "all hang", api: silentTCP, tunnels: silentTCP, freeze: []kind{apiConn, tunnelConn}}},
 }
 
-// Nothing is removed, whatever the service does; traffic goes on where it can and is refused in time where it cannot; and all are back soon after the service is.
+// Nothing is removed, whatever the service does; traffic goes on where it can and is refused in
+// time where it cannot; and all are back soon after the service is.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -151,7 +160,8 @@ func (o *ordeal) run(ctx context.Context) (report string, err error) {
 	}
 	o.over = time.Now()
 	back, err := o.back(ctx)
-	return fmt.Sprintf("%s; at most %d log lines of a program", back, lines), errors.Join(during, err, g.unchanged(ctx, o.before), g.steady(ctx), o.answers())
+	return fmt.Sprintf("%s; at most %d log lines of a program", back, lines),
+		errors.Join(during, err, g.unchanged(ctx, o.before), g.steady(ctx), o.answers())
 }
 
 // longEnds waits until the long connection is cut: nothing carries it any more.
@@ -168,11 +178,13 @@ func (o *ordeal) longEnds(ctx context.Context) error {
 // bindLate makes an endpoint straight at the service.
 func (o *ordeal) bindLate(ctx context.Context) error {
 	o.late = fmt.Sprintf("late-%d.%s", o.began.UnixMilli(), o.rig.ns)
-	_, err := o.session.Bind(ctx, tunnel.Bind{URL: "http://" + o.late, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
+	_, err := o.session.Bind(ctx, tunnel.Bind{URL: "http://" + o.late, Binding: "kubernetes",
+		UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
 	return err
 }
 
-// during is what must hold at the end of the outage. It returns how many lines the most talkative program has logged.
+// during is what must hold at the end of the outage. It returns how many lines the most talkative
+// program has logged.
 func (o *ordeal) during(ctx context.Context) (lines int, err error) {
 	g := o.rig
 	errs := []error{g.unchanged(ctx, o.before), g.steady(ctx)}
@@ -219,8 +231,10 @@ func (o *ordeal) back(ctx context.Context) (string, error) {
 	if first.IsZero() { // nobody had to connect again
 		first = o.over
 	}
-	report := fmt.Sprintf("first connection %v after the outage; after that the watch in %v, forwarders in %v, calls in %v",
-		first.Sub(o.over).Round(time.Millisecond), watch.Sub(first).Round(time.Millisecond), forwarders.Sub(first).Round(time.Millisecond), agents.Sub(first).Round(time.Millisecond))
+	report := fmt.Sprintf(
+		"first connection %v after the outage; after that the watch in %v, forwarders in %v, calls in %v",
+		first.Sub(o.over).Round(time.Millisecond), watch.Sub(first).Round(time.Millisecond),
+		forwarders.Sub(first).Round(time.Millisecond), agents.Sub(first).Round(time.Millisecond))
 	var errs []error
 	for _, c := range []struct {
 		what   string
@@ -249,7 +263,8 @@ func until(ctx context.Context, at *time.Time, check func(context.Context) error
 }
 
 func (o *ordeal) lateProjected(ctx context.Context) error {
-	return o.rig.c.Client.Get(ctx, client.ObjectKey{Namespace: o.rig.release.Namespace, Name: o.late}, &v1alpha1.BoundEndpoint{})
+	return o.rig.c.Client.Get(ctx, client.ObjectKey{Namespace: o.rig.release.Namespace, Name: o.late},
+		&v1alpha1.BoundEndpoint{})
 }
 
 func (o *ordeal) sessionsUp(ctx context.Context) error {
@@ -265,19 +280,23 @@ func (o *ordeal) sessionsUp(ctx context.Context) error {
 // answeredAgain says that both endpoints have answered since the outage.
 func (o *ordeal) answeredAgain(context.Context) error {
 	for _, url := range []string{o.rig.web, o.rig.echo} {
-		if !slices.ContainsFunc(o.asking.samples(), func(s sample) bool { return s.url == url && s.ok && s.at.After(o.over) }) {
+		if !slices.ContainsFunc(o.asking.samples(), func(s sample) bool {
+			return s.url == url && s.ok && s.at.After(o.over)
+		}) {
 			return fmt.Errorf("%s has not answered since", url)
 		}
 	}
 	return nil
 }
 
-// answers looks at what clients got: nothing but answers where the data path stands, else a refusal in time; never silence.
+// answers looks at what clients got: nothing but answers where the data path stands, else a refusal
+// in time; never silence.
 func (o *ordeal) answers() error {
 	var errs []error
 	asked, refused := 0, 0
 	for _, s := range o.asking.samples() {
-		if s.url != o.rig.web && s.url != o.rig.echo || s.at.Add(-s.took).Before(o.began.Add(slack)) || s.at.Add(-s.took).After(o.over) {
+		if s.url != o.rig.web && s.url != o.rig.echo || s.at.Add(-s.took).Before(o.began.Add(slack)) || s.at.Add(-s.took).
+			After(o.over) {
 			continue
 		}
 		asked++

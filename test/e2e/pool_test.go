@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Two agents share a URL: both get a pod's requests, and when one dies or leaves they go on at the other, through the same Services.
+// Two agents share a URL: both get a pod's requests, and when one dies or leaves they go on at the
+// other, through the same Services.
 func TestAgentsShareAURL(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -67,7 +68,8 @@ func TestAgentsShareAURL(t *testing.T) {
 	sum := asking.stop(t)
 	for _, q := range asking.samples() {
 		if !q.ok && !near(q.at, died) && !near(q.at, left) {
-			t.Errorf("a request failed %v after the death and %v after the departure: %s", q.at.Sub(died), q.at.Sub(left), q.reason)
+			t.Errorf("a request failed %v after the death and %v after the departure: %s", q.at.Sub(died), q.at.Sub(left),
+				q.reason)
 		}
 	}
 	t.Logf("%d requests answered, %d failed, slowest %v", sum.OK, sum.Failed, sum.Slowest)
@@ -106,7 +108,8 @@ func served(t *testing.T, agent *Process, more int) {
 	}
 }
 
-// endpoints waits until the hostname's object has so many endpoints, reads it into bep and returns their ids.
+// endpoints waits until the hostname's object has so many endpoints, reads it into bep and returns
+// their ids.
 func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int) string {
 	t.Helper()
 	var ids []string
@@ -126,7 +129,8 @@ func (r *Release) endpoints(t *testing.T, bep *v1alpha1.BoundEndpoint, want int)
 	return strings.Join(ids, " ")
 }
 
-// Ports of one hostname come and go in any order: the one that stands answers throughout, and the Services stay.
+// Ports of one hostname come and go in any order: the one that stands answers throughout, and the
+// Services stay.
 func TestPortsOfAHostnameComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -164,7 +168,8 @@ func TestPortsOfAHostnameComeAndGo(t *testing.T) {
 				}
 			}
 			sum := asking.stop(t)
-			t.Logf("%d requests to %s while %s: %d failed, slowest %v", sum.OK, h.url(o.stands), o.after, sum.Failed, sum.Slowest)
+			t.Logf("%d requests to %s while %s: %d failed, slowest %v", sum.OK, h.url(o.stands), o.after, sum.Failed,
+				sum.Slowest)
 			if sum.Failed > 0 || sum.OK == 0 {
 				t.Errorf("%d requests were answered, and these failed: %+v", sum.OK, asking.samples())
 			}
@@ -203,19 +208,21 @@ func (h *hostname) leave(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	bep := &v1alpha1.BoundEndpoint{}
-	h.r.c.Eventually(t, 30*time.Second, "the upstream Service without the port of "+h.url(kind), func(ctx context.Context) error {
-		if err := h.r.c.Client.Get(ctx, client.ObjectKey{Namespace: h.r.Namespace, Name: h.name}, bep); err != nil {
-			return err
-		}
-		upstream := &corev1.Service{}
-		if err := h.r.c.Client.Get(ctx, client.ObjectKey{Namespace: h.r.Namespace, Name: bep.Spec.ProjectionID}, upstream); err != nil {
-			return err
-		}
-		for _, port := range upstream.Spec.Ports {
-			if strings.HasPrefix(port.Name, kind) {
-				return fmt.Errorf("it has %+v", upstream.Spec.Ports)
+	h.r.c.Eventually(t, 30*time.Second, "the upstream Service without the port of "+h.url(kind),
+		func(ctx context.Context) error {
+			if err := h.r.c.Client.Get(ctx, client.ObjectKey{Namespace: h.r.Namespace, Name: h.name}, bep); err != nil {
+				return err
 			}
-		}
-		return nil
-	})
+			upstream := &corev1.Service{}
+			if err := h.r.c.Client.Get(ctx, client.ObjectKey{Namespace: h.r.Namespace, Name: bep.Spec.ProjectionID},
+				upstream); err != nil {
+				return err
+			}
+			for _, port := range upstream.Spec.Ports {
+				if strings.HasPrefix(port.Name, kind) {
+					return fmt.Errorf("it has %+v", upstream.Spec.Ports)
+				}
+			}
+			return nil
+		})
 }

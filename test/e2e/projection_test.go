@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// One operator for the plain cases of projection: foreign Services, missing namespaces, agents that come and go, a service that restarts.
+// One operator for the plain cases of projection: foreign Services, missing namespaces, agents that
+// come and go, a service that restarts.
 func TestProjection(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)

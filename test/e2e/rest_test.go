@@ -20,10 +20,12 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// variableRest sets how long the manager is watched at rest; the default keeps the suite short and is longer than a heartbeat.
+// variableRest sets how long the manager is watched at rest; the default keeps the suite short and
+// is longer than a heartbeat.
 const variableRest = "FAIRLEAD_E2E_REST"
 
-// A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server counts everybody's writes.
+// A manager that has nothing to do writes nothing but its Lease. It runs alone: the API server
+// counts everybody's writes.
 func TestAManagerAtRestWritesNothing(t *testing.T) {
 	c := Shared(t)
 	window := 75 * time.Second
@@ -66,7 +68,8 @@ func TestAManagerAtRestWritesNothing(t *testing.T) {
 	t.Logf("%v at rest with 3 endpoints: %d Lease renewals (manager, node), no other write", window, leases)
 }
 
-// counted waits until the KubernetesOperator shows the number of hostnames, which it does not do at once.
+// counted waits until the KubernetesOperator shows the number of hostnames, which it does not do at
+// once.
 func counted(t *testing.T, r *Release, want int32) {
 	t.Helper()
 	op := &v1alpha1.KubernetesOperator{}
@@ -99,7 +102,8 @@ func settled(t *testing.T, c *Cluster, client kubernetes.Interface) {
 
 var requestLine = regexp.MustCompile(`^apiserver_request_total\{(.*)\} ([0-9.e+]+)$`)
 
-// writes counts the writes of the API server by resource. Reviews of access are questions, not writes.
+// writes counts the writes of the API server by resource. Reviews of access are questions, not
+// writes.
 func writes(t *testing.T, client kubernetes.Interface) map[string]int {
 	t.Helper()
 	raw, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())

@@ -34,8 +34,8 @@ type serverRelease struct {
 	more                []string // further flags of install and upgrade
 }
 
-// The service runs in a namespace that admits restricted pods only, on a volume of the node; agents of the host reach it through a NodePort, and what they
-// hold outlives its pods.
+// The service runs in a namespace that admits restricted pods only, on a volume of the node; agents
+// of the host reach it through a NodePort, and what they hold outlives its pods.
 func TestServerChart(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -52,20 +52,24 @@ func TestServerChart(t *testing.T) {
 	})
 	t.Run("an upgrade", func(t *testing.T) {
 		pod := r.pod(t)
-		c.Helm(t, r.args("upgrade", "--set", "metrics.enabled=true", "--set", "networkPolicy.enabled=true", "--set", "podDisruptionBudget.enabled=true")...)
+		c.Helm(t, r.args("upgrade", "--set", "metrics.enabled=true", "--set", "networkPolicy.enabled=true", "--set",
+			"podDisruptionBudget.enabled=true")...)
 		r.sameAgain(t, id, pod)
 		r.test(t)
 	})
 	t.Run("uninstalling leaves the claim", func(t *testing.T) {
-		if out := c.Helm(t, "uninstall", "fairlead", "--namespace", r.namespace, "--wait"); !strings.Contains(out, "[PersistentVolumeClaim] fairlead-fairlead-server-data") {
+		if out := c.Helm(t, "uninstall", "fairlead", "--namespace", r.namespace, "--wait"); !strings.Contains(out,
+			"[PersistentVolumeClaim] fairlead-fairlead-server-data") {
 			t.Errorf("helm does not say that the claim stays: %s", out)
 		}
 		c.Gone(t, time.Minute, r.namespace, "fairlead-fairlead-server", &appsv1.Deployment{})
-		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: "fairlead-fairlead-server-data"}, &corev1.PersistentVolumeClaim{}); err != nil {
+		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: "fairlead-fairlead-server-data"},
+			&corev1.PersistentVolumeClaim{}); err != nil {
 			t.Errorf("the claim is gone: %v", err)
 		}
 		var pods corev1.PodList
-		if err := c.Client.List(t.Context(), &pods, client.InNamespace(r.namespace), client.MatchingLabels{"app.kubernetes.io/name": "fairlead-server-test"}); err != nil || len(pods.Items) > 0 {
+		if err := c.Client.List(t.Context(), &pods, client.InNamespace(r.namespace),
+			client.MatchingLabels{"app.kubernetes.io/name": "fairlead-server-test"}); err != nil || len(pods.Items) > 0 {
 			t.Errorf("%d pods of tests stay, %v", len(pods.Items), err)
 		}
 	})
@@ -75,13 +79,15 @@ func TestServerChart(t *testing.T) {
 func installServer(t *testing.T, c *Cluster) *serverRelease {
 	t.Helper()
 	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
-	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverChartPort, CAFile: filepath.Join(t.TempDir(), "ca.crt")}, namespace: c.Namespace(t, "service"), nodePort: serverChartPort,
+	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverChartPort,
+		CAFile: filepath.Join(t.TempDir(), "ca.crt")}, namespace: c.Namespace(t, "service"), nodePort: serverChartPort,
 		more: []string{"--set-string", "persistence.storageClass=-"}}
 	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	c.volume(t, r.namespace, "fairlead-fairlead-server-data")
 	r.showWhenFailed(t)
 	notes := c.Helm(t, r.args("install")...)
-	for _, want := range []string{"/fairlead-server bootstrap", "/fairlead-server ca > ca.crt", "helm test fairlead", "Uninstalling the release leaves the claim"} {
+	for _, want := range []string{"/fairlead-server bootstrap", "/fairlead-server ca > ca.crt", "helm test fairlead",
+		"Uninstalling the release leaves the claim"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}
@@ -95,8 +101,10 @@ func (r *serverRelease) showWhenFailed(t *testing.T) {
 		if !t.Failed() {
 			return
 		}
-		for _, args := range [][]string{{"get", "pods,services,pvc,events", "-o", "wide"}, {"logs", "--prefix", "--tail=40", "-l", "app.kubernetes.io/instance=fairlead"}} {
-			out, err := r.c.Exec(context.WithoutCancel(t.Context()), append([]string{"kubectl", "--namespace", r.namespace}, args...)...)
+		for _, args := range [][]string{{"get", "pods,services,pvc,events", "-o", "wide"},
+			{"logs", "--prefix", "--tail=40", "-l", "app.kubernetes.io/instance=fairlead"}} {
+			out, err := r.c.Exec(context.WithoutCancel(t.Context()),
+				append([]string{"kubectl", "--namespace", r.namespace}, args...)...)
 			t.Logf("%s%v", out, err)
 		}
 	})
@@ -110,19 +118,23 @@ func (r *serverRelease) args(verb string, more ...string) []string {
 		"--set", "drainTimeout=2s"}, slices.Concat(r.more, more)...)
 }
 
-// volume gives the claim a folder of the node, which belongs to root: the pod may write there by its fsGroup.
+// volume gives the claim a folder of the node, which belongs to root: the pod may write there by
+// its fsGroup.
 func (c *Cluster) volume(t *testing.T, namespace, claim string) {
 	t.Helper()
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: t.TempDir()}},
 			ClaimRef:                      &corev1.ObjectReference{Namespace: namespace, Name: claim},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-				{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpExists},
-			}}}}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpExists},
+					}}}}},
 		},
 	}
 	if err := c.Client.Create(t.Context(), pv); err != nil {
@@ -138,7 +150,8 @@ func (c *Cluster) volume(t *testing.T, namespace, claim string) {
 // test is `helm test`.
 func (r *serverRelease) test(t *testing.T) {
 	t.Helper()
-	if out := r.c.Helm(t, "test", "fairlead", "--namespace", r.namespace, "--timeout", "90s"); !regexp.MustCompile(`Phase: +Succeeded`).MatchString(out) {
+	if out := r.c.Helm(t, "test", "fairlead", "--namespace", r.namespace, "--timeout", "90s"); !regexp.MustCompile(
+		`Phase: +Succeeded`).MatchString(out) {
 		t.Errorf("helm test says %s", out)
 	}
 }
@@ -147,7 +160,8 @@ func (r *serverRelease) test(t *testing.T) {
 func (r *serverRelease) readCredentials(t *testing.T) {
 	t.Helper()
 	exec := func(command ...string) string {
-		return r.c.Kubectl(t, append([]string{"--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--", "/fairlead-server"}, command...)...)
+		return r.c.Kubectl(t, append([]string{"--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
+			"/fairlead-server"}, command...)...)
 	}
 	if err := os.WriteFile(r.CAFile, []byte(exec("ca")), 0o600); err != nil {
 		t.Fatal(err)
@@ -179,7 +193,8 @@ func (r *serverRelease) endpoint(t *testing.T) string {
 // pod returns the name of the server's pod.
 func (r *serverRelease) pod(t *testing.T) string {
 	t.Helper()
-	return strings.TrimSpace(r.c.Kubectl(t, "--namespace", r.namespace, "get", "pods", "-l", "app.kubernetes.io/name=fairlead-server", "-o", "jsonpath={.items[*].metadata.name}"))
+	return strings.TrimSpace(r.c.Kubectl(t, "--namespace", r.namespace, "get", "pods", "-l",
+		"app.kubernetes.io/name=fairlead-server", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
 // sameAgain waits until another pod serves and the agent is back, with the endpoint that it had.
@@ -191,7 +206,8 @@ func (r *serverRelease) sameAgain(t *testing.T, id, oldPod string) {
 	}
 	secret := fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", r.APIKey)
 	r.c.Eventually(t, time.Minute, "the agent back", func(ctx context.Context) error {
-		out, err := r.c.ExecInput(ctx, strings.NewReader(secret), "curl", "-K", "-", "-sS", "-m", "5", "--cacert", r.CAFile, "-H", "Service-Version: 2", r.URL+"/tunnel_sessions")
+		out, err := r.c.ExecInput(ctx, strings.NewReader(secret), "curl", "-K", "-", "-sS", "-m", "5", "--cacert", r.CAFile,
+			"-H", "Service-Version: 2", r.URL+"/tunnel_sessions")
 		if err == nil && !strings.Contains(out, `"id":"ts`) {
 			err = fmt.Errorf("sessions: %s", out)
 		}

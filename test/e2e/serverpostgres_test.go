@@ -29,8 +29,8 @@ import (
 
 const serverPostgresPort = "31444"
 
-// With PostgreSQL the service keeps nothing beside its pod: an agent outside and an operator inside work through it, and an upgrade that replaces the pod, with
-// its empty volume, loses nothing.
+// With PostgreSQL the service keeps nothing beside its pod: an agent outside and an operator inside
+// work through it, and an upgrade that replaces the pod, with its empty volume, loses nothing.
 func TestServerChartOnPostgres(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -58,8 +58,10 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	t.Helper()
 	dir, database := t.TempDir(), startPostgres(t, c)
 	c.Load(t, imageServer+"="+binary(t, "fairlead-server"))
-	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverPostgresPort, CAFile: filepath.Join(dir, "tls.crt")}, namespace: c.Namespace(t, "postgres"), nodePort: serverPostgresPort}
-	r.more = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set", "secretKey.name=sealing", "--set", "tls.existingSecret=tls"}
+	r := &serverRelease{Service: &Service{c: c, URL: "https://" + NodeIP + ":" + serverPostgresPort,
+		CAFile: filepath.Join(dir, "tls.crt")}, namespace: c.Namespace(t, "postgres"), nodePort: serverPostgresPort}
+	r.more = []string{"--set", "persistence.enabled=false", "--set", "database.urlSecret.name=database", "--set",
+		"secretKey.name=sealing", "--set", "tls.existingSecret=tls"}
 	c.Kubectl(t, "label", "namespace", r.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	seal := make([]byte, 32)
 	_, _ = rand.Read(seal)
@@ -73,8 +75,10 @@ func installOnPostgres(t *testing.T, c *Cluster) *serverRelease {
 	}
 	r.showWhenFailed(t)
 	c.Helm(t, r.args("install")...)
-	secrets := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--", "/fairlead-server", "bootstrap", "--remove")
-	r.APIKey, r.Authtoken = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).FindString(secrets)
+	secrets := c.Kubectl(t, "--namespace", r.namespace, "exec", "deployment/fairlead-fairlead-server", "--",
+		"/fairlead-server", "bootstrap", "--remove")
+	r.APIKey, r.Authtoken = regexp.MustCompile(`flk_[\w-]+`).FindString(secrets), regexp.MustCompile(`flt_[\w-]+`).
+		FindString(secrets)
 	return r
 }
 
@@ -93,8 +97,9 @@ func issueFor(t *testing.T, dir, ip string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fairlead-server"}, IPAddresses: []net.IP{net.ParseIP(ip)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fairlead-server"},
+		IPAddresses: []net.IP{net.ParseIP(ip)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -108,7 +113,8 @@ func issueFor(t *testing.T, dir, ip string) {
 	write(t, filepath.Join(dir, "tls.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// startPostgres runs PostgreSQL on this machine, with a port in the node's network that leads to it, and returns a URL for pods.
+// startPostgres runs PostgreSQL on this machine, with a port in the node's network that leads to
+// it, and returns a URL for pods.
 func startPostgres(t *testing.T, c *Cluster) string {
 	t.Helper()
 	server, err := postgrestest.Start("fsync=off", "synchronous_commit=off")

@@ -32,7 +32,8 @@ const (
 	crowdAsked = 90
 )
 
-// crowd binds further endpoints by one session, waits until all are projected, and returns URLs of those that stay. Some of the others come and go until the test ends.
+// crowd binds further endpoints by one session, waits until all are projected, and returns URLs of
+// those that stay. Some of the others come and go until the test ends.
 func (f *traffic) crowd(t *testing.T, n, churn int) (urls []string) {
 	t.Helper()
 	session := openSession(t, f.c, f.service)
@@ -76,7 +77,8 @@ func (f *traffic) crowdURL(i int) string { return fmt.Sprintf("http://crowd-%d.%
 
 // bindPlain binds at the pace that the service takes.
 func bindPlain(ctx context.Context, session *tunnel.Session, url string) (id string, err error) {
-	bound, err := session.Bind(ctx, tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1", UpstreamProtocol: "http1"})
+	bound, err := session.Bind(ctx, tunnel.Bind{URL: url, Binding: "kubernetes", UpstreamURL: "http://localhost:1",
+		UpstreamProtocol: "http1"})
 	if err != nil {
 		return "", err
 	}

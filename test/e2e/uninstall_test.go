@@ -26,8 +26,8 @@ type way struct {
 	remove func(t *testing.T, r *Release, target string)
 }
 
-// Promise 8: whatever way an installation goes, in whatever state, it leaves nothing behind but the CRDs, and nothing hangs. The cluster reaches no registry
-// and nothing else outside.
+// Promise 8: whatever way an installation goes, in whatever state, it leaves nothing behind but the
+// CRDs, and nothing hangs. The cluster reaches no registry and nothing else outside.
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -67,7 +67,8 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// collected is how long the garbage collector may take. It deletes 20 objects a second of the whole cluster, and a test beside this one leaves it a thousand.
+// collected is how long the garbage collector may take. It deletes 20 objects a second of the whole
+// cluster, and a test beside this one leaves it a thousand.
 const collected = 3 * time.Minute
 
 func leavesNothing(t *testing.T, s *Service, w way) {
@@ -100,7 +101,8 @@ func leavesNothing(t *testing.T, s *Service, w way) {
 	}
 }
 
-// cleanUp ends the managers and deletes what they made. While one of them works the command refuses.
+// cleanUp ends the managers and deletes what they made. While one of them works the command
+// refuses.
 func (r *Release) cleanUp(t *testing.T) {
 	t.Helper()
 	cleanup := []string{binary(t, "fairlead-operator"), "cleanup", "--namespace", r.Namespace, "--release", r.Name}
@@ -121,11 +123,13 @@ func (r *Release) cleanUp(t *testing.T) {
 // crashManager makes every manager end at its start, and waits until none runs.
 func (r *Release) crashManager(t *testing.T) {
 	t.Helper()
-	patch := `{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}, "template": {"spec": {"containers": [{"name": "manager", "args": ["manager", "--no-such-flag"]}]}}}}`
+	patch :=
+		`{"spec": {"strategy": {"type": "Recreate", "rollingUpdate": null}, "template": {"spec": {"containers": [{"name": "manager", "args": ["manager", "--no-such-flag"]}]}}}}`
 	r.c.Kubectl(t, "--namespace", r.Namespace, "patch", "deployment", r.Name+"-manager", "--patch", patch)
 	r.c.Eventually(t, podTimeout, "managers crash-loop", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
-		err := r.c.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": "fairlead-manager"})
+		err := r.c.Client.List(ctx, pods, client.InNamespace(r.Namespace),
+			client.MatchingLabels{"app.kubernetes.io/name": "fairlead-manager"})
 		if err != nil {
 			return err
 		}
@@ -141,7 +145,8 @@ func (r *Release) crashManager(t *testing.T) {
 	})
 }
 
-// holdNamespace deletes a namespace that does not go: something in it has a finalizer, until the test ends.
+// holdNamespace deletes a namespace that does not go: something in it has a finalizer, until the
+// test ends.
 func (c *Cluster) holdNamespace(t *testing.T, name string) {
 	t.Helper()
 	held := &corev1.ConfigMap{}
@@ -164,8 +169,9 @@ func (c *Cluster) holdNamespace(t *testing.T, name string) {
 	c.Kubectl(t, "delete", "namespace", name, "--wait=false")
 }
 
-// Promise 8 in numbers. The garbage collector of a cluster with the usual settings deletes 20 objects a second, and an endpoint is four of them, so helm
-// uninstall alone needs a second for each five; the cleanup command does not wait for the collector.
+// Promise 8 in numbers. The garbage collector of a cluster with the usual settings deletes 20
+// objects a second, and an endpoint is four of them, so helm uninstall alone needs a second for
+// each five; the cleanup command does not wait for the collector.
 func TestUninstallOfManyEndpoints(t *testing.T) {
 	t.Parallel()
 	const endpoints = 250
@@ -187,7 +193,9 @@ func TestUninstallOfManyEndpoints(t *testing.T) {
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			r := s.Install(t, "--set-string", "binding.endpointSelector=ep.namespace == '"+ns+"'")
-			c.Eventually(t, 2*time.Minute, "all Services", func(ctx context.Context) error { return r.countServices(ctx, 2*endpoints) })
+			c.Eventually(t, 2*time.Minute, "all Services", func(ctx context.Context) error {
+				return r.countServices(ctx, 2*endpoints)
+			})
 			start := time.Now()
 			w.remove(t, r, ns)
 			c.Eventually(t, 5*time.Minute, "no Services", func(ctx context.Context) error { return r.countServices(ctx, 0) })
@@ -202,7 +210,8 @@ func TestUninstallOfManyEndpoints(t *testing.T) {
 	}
 }
 
-// With crds.keep=false the CRDs go too. This test runs alone, as every release of the cluster shares the CRDs.
+// With crds.keep=false the CRDs go too. This test runs alone, as every release of the cluster
+// shares the CRDs.
 func TestUninstallWithTheCRDs(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {

@@ -25,8 +25,10 @@ const (
 	imageNext = "fairlead.test/fairlead-operator:next"
 )
 
-// An upgrade, a rollback and the upgrade once more keep every Service with its ClusterIP, every anchor and every target port, and calls get through. The
-// arguments of the older charts are given to today's program. These tests run alone, as they exchange the CRDs, which every release of the cluster shares.
+// An upgrade, a rollback and the upgrade once more keep every Service with its ClusterIP, every
+// anchor and every target port, and calls get through. The arguments of the older charts are given
+// to today's program. These tests run alone, as they exchange the CRDs, which every release of the
+// cluster shares.
 func TestUpgrade(t *testing.T) {
 	c := Shared(t)
 	if c.context != "" {
@@ -36,11 +38,13 @@ func TestUpgrade(t *testing.T) {
 	t.Run("from the previous chart", func(t *testing.T) { upgrade(t, c, previousChart(t)) })
 }
 
-// previousChart unpacks the chart as it was before the last commit that changed it, or skips where the checkout has no history.
+// previousChart unpacks the chart as it was before the last commit that changed it, or skips where
+// the checkout has no history.
 func previousChart(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	script := `set -eo pipefail; cd ../..; before=$(git rev-parse "$(git log -1 --format=%H -- charts/fairlead-operator)~1")
+	script :=
+		`set -eo pipefail; cd ../..; before=$(git rev-parse "$(git log -1 --format=%H -- charts/fairlead-operator)~1")
 git archive "$before" charts/fairlead-operator | tar x -C "$0"; git log -1 --oneline "$before"`
 	out, err := exec.CommandContext(t.Context(), "bash", "-c", script, dir).CombinedOutput()
 	if err != nil {
@@ -51,7 +55,8 @@ git archive "$before" charts/fairlead-operator | tar x -C "$0"; git log -1 --one
 }
 
 func upgrade(t *testing.T, c *Cluster, from string) {
-	c.Kubectl(t, "delete", "crd", "--ignore-not-found", "boundendpoints.bindings.fairlead.dev", "kubernetesoperators.bindings.fairlead.dev")
+	c.Kubectl(t, "delete", "crd", "--ignore-not-found", "boundendpoints.bindings.fairlead.dev",
+		"kubernetesoperators.bindings.fairlead.dev")
 	s := c.StartService(t)
 	ns := c.Namespace(t, "up")
 	r := s.InstallChart(t, from, "--set", "crds.keep=false", "--set", "forwarder.drainTimeout=5s")
@@ -99,14 +104,16 @@ func upgrade(t *testing.T, c *Cluster, from string) {
 	})
 	step("helm upgrade, again", forward)
 	step("an upgrade with a selector that cannot be", func() {
-		upgrade := r.args("upgrade", "--set", "crds.keep=false", "--set", "image.tag="+tag, "--set-string", "binding.endpointSelector=ep.colour == 'red'", "--timeout", "20s")
+		upgrade := r.args("upgrade", "--set", "crds.keep=false", "--set", "image.tag="+tag, "--set-string",
+			"binding.endpointSelector=ep.colour == 'red'", "--timeout", "20s")
 		if out, err := c.Exec(t.Context(), append([]string{"helm"}, upgrade...)...); err == nil {
 			t.Errorf("helm says that all is well: %s", out)
 		}
 	})
 }
 
-// identities are the UIDs of the anchors and of the BoundEndpoints with their target ports, and UID and ClusterIP of every Service, one a line.
+// identities are the UIDs of the anchors and of the BoundEndpoints with their target ports, and UID
+// and ClusterIP of every Service, one a line.
 func (r *Release) identities(t *testing.T, target string) string {
 	t.Helper()
 	var lines strings.Builder

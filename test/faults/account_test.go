@@ -54,7 +54,8 @@ func (f *fakeAccount) all() map[string]account.Endpoint {
 func (f *fakeAccount) List(context.Context) (endpointsync.Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := endpointsync.Snapshot{Version: account.ResourceVersion{Epoch: 1, Seq: int64(len(f.log))}, AccountID: "ac-1", StoreID: "st-1"}
+	s := endpointsync.Snapshot{Version: account.ResourceVersion{Epoch: 1, Seq: int64(len(f.log))}, AccountID: "ac-1",
+		StoreID: "st-1"}
 	for _, e := range f.endpoints {
 		s.Endpoints = append(s.Endpoints, e)
 	}
@@ -100,7 +101,8 @@ func (f *fakeAccount) UpsertOperator(_ context.Context, o account.Operator) (*ac
 // endpoint makes an online endpoint.
 func endpoint(id, url, projectionID, typ string) account.Endpoint {
 	return account.Endpoint{
-		ID: id, URL: url, Name: id, Type: typ, Bindings: []string{account.BindingKubernetes}, Status: account.StatusOnline, ProjectionID: projectionID,
-		CreatedAt: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
+		ID: id, URL: url, Name: id, Type: typ, Bindings: []string{account.BindingKubernetes}, Status: account.StatusOnline,
+		ProjectionID: projectionID,
+		CreatedAt:    time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
 	}
 }

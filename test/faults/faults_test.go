@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// play lets the account begin and change under a manager whose way to the API server is the given one, with a rest after each.
+// play lets the account begin and change under a manager whose way to the API server is the given
+// one, with a rest after each.
 func play(w *world, through ...transport) {
 	w.start(through...)
 	w.begin()
@@ -23,7 +24,8 @@ func play(w *world, through ...transport) {
 	w.atRest("after the changes")
 }
 
-// n is about how many writes the scenario has, which depends on the events that come together: from some k on the manager may live.
+// n is about how many writes the scenario has, which depends on the events that come together: from
+// some k on the manager may live.
 const n = 34
 
 func TestKilledBetweenEveryPairOfWrites(t *testing.T) {
@@ -68,7 +70,8 @@ func TestKilledBetweenEveryPairOfWrites(t *testing.T) {
 func TestWritesThatFailOrSeemTo(t *testing.T) {
 	t.Parallel()
 	for _, a := range []answer{
-		{"500", http.StatusInternalServerError, metav1.StatusReasonInternalError}, {"409", http.StatusConflict, metav1.StatusReasonConflict},
+		{"500", http.StatusInternalServerError, metav1.StatusReasonInternalError},
+		{"409", http.StatusConflict, metav1.StatusReasonConflict},
 		{"429", http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests}, {"time-out", 0, ""},
 	} {
 		for _, applied := range []bool{false, true} {

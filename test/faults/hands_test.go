@@ -47,7 +47,8 @@ func TestQuotaOfZero(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.target, Name: "none"},
+		Spec: corev1.ResourceQuotaSpec{Hard: none}}
 	w.create(quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // what the quota controller would write
 	if err := kube.Status().Update(t.Context(), quota); err != nil {
@@ -66,7 +67,8 @@ func TestQuotaOfZero(t *testing.T) {
 func (w *world) unready(name string) func() error {
 	return func() error {
 		var b v1alpha1.BoundEndpoint
-		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target}, &b); err != nil {
+		if err := kube.Get(w.Context(), client.ObjectKey{Namespace: w.own.Namespace, Name: name + "." + w.target},
+			&b); err != nil {
 			return err
 		}
 		if !meta.IsStatusConditionFalse(b.Status.Conditions, v1alpha1.ConditionServicesReady) {
@@ -83,7 +85,8 @@ func (w *world) delete(o client.Object) {
 	}
 }
 
-// restrict makes the managers a user with the rules of config/rbac and no more, and returns what gives it those of the cluster.
+// restrict makes the managers a user with the rules of config/rbac and no more, and returns what
+// gives it those of the cluster.
 func (w *world) restrict() (cluster client.Object) {
 	w.Helper()
 	user := "manager-of-" + w.own.Namespace
@@ -93,10 +96,12 @@ func (w *world) restrict() (cluster client.Object) {
 	}
 	for _, doc := range strings.Split(string(raw), "\n---\n") {
 		var role rbacv1.ClusterRole // has all fields of a Role that matter
-		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())), &role); err != nil {
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "- fairlead-operator-anchor", "- "+w.anchor())),
+			&role); err != nil {
 			w.Fatal(err)
 		}
-		subjects, ref := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}}, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
+		subjects, ref := []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
+			rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.Kind, Name: user}
 		if role.Kind == "ClusterRole" {
 			w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: role.Rules})
 			cluster = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: ref, Subjects: subjects}
@@ -104,7 +109,8 @@ func (w *world) restrict() (cluster client.Object) {
 			continue
 		}
 		w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, Rules: role.Rules})
-		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, RoleRef: ref, Subjects: subjects})
+		w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: user}, RoleRef: ref,
+			Subjects: subjects})
 	}
 	w.config = rest.CopyConfig(config)
 	w.config.Impersonate = rest.ImpersonationConfig{UserName: user}
@@ -138,7 +144,8 @@ func TestLabelsAndAnnotationsStomped(t *testing.T) {
 	}
 }
 
-// stomp takes the labels or the annotations from one object of ours that has both; a Service that has lost both is somebody else's from then on.
+// stomp takes the labels or the annotations from one object of ours that has both; a Service that
+// has lost both is somebody else's from then on.
 func (w *world) stomp(rng *rand.Rand) {
 	w.Helper()
 	objects := w.owned()
@@ -243,7 +250,8 @@ func TestObjectsDeletedByHand(t *testing.T) {
 	})
 }
 
-// The CRD is everybody's. This is the only test here that is not parallel, so it runs before the others and alone.
+// The CRD is everybody's. This is the only test here that is not parallel, so it runs before the
+// others and alone.
 func TestTheCRDDeletedByHand(t *testing.T) {
 	w := newWorld(t)
 	w.start()

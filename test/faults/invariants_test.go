@@ -25,7 +25,8 @@ type projection struct {
 	ID        string
 }
 
-// expected is the selector of the endpoints that the account has, computed without the product's help but for the parser of URLs.
+// expected is the selector of the endpoints that the account has, computed without the product's
+// help but for the parser of URLs.
 func (w *world) expected() map[string]projection {
 	want := map[string]projection{}
 	for id, e := range w.account.all() {
@@ -80,7 +81,8 @@ func (w *world) complaint() error {
 	return w.servicesComplaint(objects.Items)
 }
 
-// told says whether the status speaks of this very spec, and truly: which Services are ours is remembered there as well.
+// told says whether the status speaks of this very spec, and truly: which Services are ours is
+// remembered there as well.
 func told(o *v1alpha1.BoundEndpoint) error {
 	c, want := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServicesReady), metav1.ConditionTrue
 	if o.Spec.Service == "shop" {
@@ -92,7 +94,8 @@ func told(o *v1alpha1.BoundEndpoint) error {
 	return nil
 }
 
-// servicesComplaint compares all Services of both namespaces with the objects, and those of others with what they were.
+// servicesComplaint compares all Services of both namespaces with the objects, and those of others
+// with what they were.
 func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
 	found := map[string]corev1.Service{}
 	for _, namespace := range []string{w.own.Namespace, w.target} {
@@ -119,7 +122,8 @@ func (w *world) servicesComplaint(objects []v1alpha1.BoundEndpoint) error {
 		if err := agree(o, found[upstream], func(p v1alpha1.BoundPort) int32 { return p.TargetPort }); err != nil {
 			return err
 		}
-		if s, ok := found[target]; o.Spec.Service != "shop" && (!ok || s.Spec.ExternalName != o.Spec.ProjectionID+"."+w.own.Namespace+".svc.cluster.local") {
+		if s, ok := found[target]; o.Spec.Service != "shop" &&
+			(!ok || s.Spec.ExternalName != o.Spec.ProjectionID+"."+w.own.Namespace+".svc.cluster.local") {
 			return fmt.Errorf("Service %s does not lead to %s: %q", target, upstream, s.Spec.ExternalName)
 		}
 		if s := found[upstream]; !w.own.Owns(&s) {

@@ -27,7 +27,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // isWrite says whether the request changes what the faults are about.
 func isWrite(r *http.Request) bool {
-	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "/leases")
+	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/events") &&
+		!strings.Contains(r.URL.Path, "/leases")
 }
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
@@ -58,7 +59,8 @@ func (c *counter) quietSince(last *int) func() error {
 
 var errKilled = errors.New("the process is dead")
 
-// killAt ends the process with the k-th write: that one is applied, its answer and all that follows are lost.
+// killAt ends the process with the k-th write: that one is applied, its answer and all that follows
+// are lost.
 func killAt(k int64, kill func()) (t transport, killed *atomic.Bool) {
 	var writes atomic.Int64
 	killed = &atomic.Bool{}
@@ -119,7 +121,8 @@ func everyNth(n int64, a answer, applied bool) transport {
 }
 
 func (a answer) response(r *http.Request) *http.Response {
-	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"a fault"}`, a.reason, a.code)
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"a fault"}`,
+		a.reason, a.code)
 	return &http.Response{
 		StatusCode: a.code, Status: http.StatusText(a.code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),

@@ -22,7 +22,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
-// patience is how long the manager has to come to rest after a fault: much longer than it needs, as machines are slow.
+// patience is how long the manager has to come to rest after a fault: much longer than it needs, as
+// machines are slow.
 const patience = 3 * time.Minute
 
 // world is an installation, a team's namespace with a Service that is not ours, and an account.
@@ -50,7 +51,8 @@ func newWorld(t *testing.T) *world {
 	w.target = w.namespace("team-")
 	w.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.anchor()}})
 	w.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.own.Namespace, Name: w.anchor()}})
-	for _, place := range []client.ObjectKey{{Namespace: w.target, Name: "shop"}, {Namespace: w.target, Name: "other"}, {Namespace: w.own.Namespace, Name: "other"}} {
+	for _, place := range []client.ObjectKey{{Namespace: w.target, Name: "shop"}, {Namespace: w.target, Name: "other"},
+		{Namespace: w.own.Namespace, Name: "other"}} {
 		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: place.Namespace, Name: place.Name}}
 		s.Spec.Ports = []corev1.ServicePort{{Port: 80}}
 		w.create(&s)
@@ -92,8 +94,8 @@ func (w *world) namespace(prefix string) string {
 	return ns.Name
 }
 
-// begin is what the account has at first: ports of their own and shared, one where a foreign Service stands, one that the selector excludes, one
-// that is impossible.
+// begin is what the account has at first: ports of their own and shared, one where a foreign
+// Service stands, one that the selector excludes, one that is impossible.
 func (w *world) begin() {
 	for _, e := range []account.Endpoint{
 		endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent),
@@ -108,7 +110,8 @@ func (w *world) begin() {
 	}
 }
 
-// change is what happens to it: a hostname goes, a port of another goes, one comes, one flaps, one becomes a pool.
+// change is what happens to it: a hostname goes, a port of another goes, one comes, one flaps, one
+// becomes a pool.
 func (w *world) change() {
 	w.account.delete("ep-web")
 	w.account.delete("ep-db1")
@@ -118,8 +121,8 @@ func (w *world) change() {
 	w.account.put(endpoint("ep-api", "http://api."+w.target, "ep-api", account.TypeAgent))
 }
 
-// start runs a manager through the given transports, the last of them next to the API server, until stop is called or the test ends. ended is closed
-// when it has ended.
+// start runs a manager through the given transports, the last of them next to the API server, until
+// stop is called or the test ends. ended is closed when it has ended.
 func (w *world) start(through ...transport) (stop func(), ended <-chan struct{}) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -144,9 +147,12 @@ func (w *world) options(through []transport) operator.ManagerOptions {
 		c.Wrap(through[i])
 	}
 	return operator.ManagerOptions{
-		Namespace: w.own.Namespace, Release: w.own.Release, BindingEnabled: true, EndpointSelector: "ep.name != 'hidden'", PortRange: "10000-32767",
-		ClusterDomain: "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(), ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
-		Kubernetes: c, Logger: slog.New(slog.DiscardHandler), Account: w.account, Registrar: w.account, Metrics: prometheus.NewRegistry(),
+		Namespace: w.own.Namespace, Release: w.own.Release, BindingEnabled: true, EndpointSelector: "ep.name != 'hidden'",
+		PortRange:     "10000-32767",
+		ClusterDomain: "cluster.local", AnchorClusterRole: w.anchor(), AnchorRole: w.anchor(),
+		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		Kubernetes: c, Logger: slog.New(slog.DiscardHandler), Account: w.account, Registrar: w.account,
+		Metrics: prometheus.NewRegistry(),
 	}
 }
 
@@ -170,7 +176,8 @@ func (w *world) await(what string, complaint func() error) {
 	}
 }
 
-// atRest waits until everything is as it is to be and nothing is written any longer, and looks once more.
+// atRest waits until everything is as it is to be and nothing is written any longer, and looks once
+// more.
 func (w *world) atRest(when string) {
 	w.Helper()
 	w.await(when, w.complaint)
@@ -182,7 +189,8 @@ func (w *world) atRest(when string) {
 	w.rested(when)
 }
 
-// rested checks that no target port has gone from one hostname to another within the minute that it is to rest.
+// rested checks that no target port has gone from one hostname to another within the minute that it
+// is to rest.
 func (w *world) rested(when string) {
 	w.Helper()
 	var objects v1alpha1.BoundEndpointList
@@ -192,7 +200,8 @@ func (w *world) rested(when string) {
 	for _, o := range objects.Items {
 		for _, port := range o.Spec.Ports {
 			if last, used := w.users[port.TargetPort]; used && last.hostname != o.Name && time.Since(last.at) < time.Minute {
-				w.Errorf("%s: target port %d of %s was that of %s %s ago", when, port.TargetPort, o.Name, last.hostname, time.Since(last.at))
+				w.Errorf("%s: target port %d of %s was that of %s %s ago", when, port.TargetPort, o.Name, last.hostname,
+					time.Since(last.at))
 			}
 			w.users[port.TargetPort] = use{o.Name, time.Now()}
 		}

@@ -15,7 +15,8 @@ import (
 	"sync"
 )
 
-// controlAPI is what tests tell the providers with. Bodies are JSON but where it says otherwise; an answer is JSON, or empty.
+// controlAPI is what tests tell the providers with. Bodies are JSON but where it says otherwise; an
+// answer is JSON, or empty.
 //
 //	PUT  /edge {addr, ca}                            where https hosts really listen, and whom to trust (PEM)
 //	PUT  /providers/{name} {kind}                    one more provider, at http://NAME.localhost:PORT
@@ -39,10 +40,14 @@ func controlAPI(h *house, out *outward) http.Handler {
 	handleAt(mux, h, "PUT /providers/{name}/clients", func(r *http.Request, s *seat, in client) (any, error) {
 		return nil, s.putClient(r.Context(), in)
 	})
-	handleAt(mux, h, "POST /providers/{name}/rotate", func(r *http.Request, s *seat, in struct{ Forget bool }) (any, error) {
+	handleAt(mux, h, "POST /providers/{name}/rotate", func(r *http.Request, s *seat, in struct {
+		Forget bool
+	}) (any, error) {
 		return nil, s.rotate(r.Context(), in.Forget)
 	})
-	handleAt(mux, h, "POST /providers/{name}/logout", func(r *http.Request, s *seat, in struct{ Email string }) (any, error) {
+	handleAt(mux, h, "POST /providers/{name}/logout", func(r *http.Request, s *seat, in struct {
+		Email string
+	}) (any, error) {
 		n, err := s.endSessions(r.Context(), in.Email)
 		return map[string]int{"ended": n}, err
 	})

@@ -48,14 +48,17 @@ func newDex(ctx context.Context, base string, log *slog.Logger) (*dex, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.notifier = &backchannel.Notifier{Storage: d.store, Signer: signs, IssuerURL: oauth2.IssuerURL{URL: *issuer}, Logger: log}
+	d.notifier = &backchannel.Notifier{Storage: d.store, Signer: signs, IssuerURL: oauth2.IssuerURL{URL: *issuer},
+		Logger: log}
 	key := make([]byte, 32)
 	if _, err := rand.Read(key); err != nil {
 		return nil, err
 	}
 	d.Server, err = server.NewServer(ctx, server.Config{
-		Issuer: d.issuer, Storage: d.store, SupportedResponseTypes: []string{"code"}, SkipApprovalScreen: true, Logger: log, Signer: signs, IDTokensValidFor: tokenLife,
-		SessionConfig: &session.Config{CookieName: "dex_session", CookieEncryptionKey: key, AbsoluteLifetime: time.Hour, ValidIfNotUsedFor: time.Hour,
+		Issuer: d.issuer, Storage: d.store, SupportedResponseTypes: []string{"code"}, SkipApprovalScreen: true, Logger: log,
+		Signer: signs, IDTokensValidFor: tokenLife,
+		SessionConfig: &session.Config{CookieName: "dex_session", CookieEncryptionKey: key, AbsoluteLifetime: time.Hour,
+			ValidIfNotUsedFor:          time.Hour,
 			RememberMeCheckedByDefault: true, SSOSharedWithDefault: "all"},
 	})
 	return d, err
@@ -71,7 +74,8 @@ func (d *dex) putUser(ctx context.Context, u user) error {
 		return err
 	}
 	verified := !u.Unverified
-	p := storage.Password{Email: u.Email, Hash: hash, Username: u.Username, PreferredUsername: u.Username, Name: u.Name, UserID: "user-" + u.Username,
+	p := storage.Password{Email: u.Email, Hash: hash, Username: u.Username, PreferredUsername: u.Username, Name: u.Name,
+		UserID:        "user-" + u.Username,
 		EmailVerified: &verified, Groups: u.Groups}
 	err = d.store.CreatePassword(ctx, p)
 	if errors.Is(err, storage.ErrAlreadyExists) {
@@ -81,7 +85,8 @@ func (d *dex) putUser(ctx context.Context, u user) error {
 }
 
 func (d *dex) putClient(ctx context.Context, c client) error {
-	s := storage.Client{ID: c.ID, Secret: c.Secret, Name: c.ID, RedirectURIs: c.RedirectURIs, PostLogoutRedirectURIs: c.PostLogoutRedirectURIs, BackchannelLogoutURI: c.BackChannelLogoutURI}
+	s := storage.Client{ID: c.ID, Secret: c.Secret, Name: c.ID, RedirectURIs: c.RedirectURIs,
+		PostLogoutRedirectURIs: c.PostLogoutRedirectURIs, BackchannelLogoutURI: c.BackChannelLogoutURI}
 	err := d.store.CreateClient(ctx, s)
 	if errors.Is(err, storage.ErrAlreadyExists) {
 		return d.store.UpdateClient(ctx, c.ID, func(storage.Client) (storage.Client, error) { return s, nil })
@@ -96,7 +101,8 @@ func (d *dex) rotate(ctx context.Context, forget bool) error {
 	}
 	id := rand.Text()
 	return d.store.UpdateKeys(ctx, func(k storage.Keys) (storage.Keys, error) {
-		k.VerificationKeys = append(slices.Clone(k.VerificationKeys), storage.VerificationKey{PublicKey: k.SigningKeyPub, Expiry: time.Now().Add(tokenLife)})
+		k.VerificationKeys = append(slices.Clone(k.VerificationKeys),
+			storage.VerificationKey{PublicKey: k.SigningKeyPub, Expiry: time.Now().Add(tokenLife)})
 		if forget {
 			k.VerificationKeys = nil
 		}

@@ -17,13 +17,15 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// provider is an identity provider. Methods that a provider has not got return errors.ErrUnsupported.
+// provider is an identity provider. Methods that a provider has not got return
+// errors.ErrUnsupported.
 type provider interface {
 	http.Handler
 	describe() description
 	putUser(ctx context.Context, u user) error
 	putClient(ctx context.Context, c client) error
-	rotate(ctx context.Context, forget bool) error                        // forget: tokens of the old key are no good any more
+	// forget: tokens of the old key are no good any more
+	rotate(ctx context.Context, forget bool) error
 	endSessions(ctx context.Context, email string) (ended int, err error) // and says so to those who want to know
 }
 
@@ -67,7 +69,8 @@ type client struct {
 // people are in every provider. Their passwords are hashed once.
 var people = sync.OnceValues(func() ([]user, error) {
 	all := []user{
-		{Email: "alice@example.com", Password: "alice-password", Username: "alice", Name: "Alice Arnold", Groups: []string{"engineering", "admins"}},
+		{Email: "alice@example.com", Password: "alice-password", Username: "alice", Name: "Alice Arnold",
+			Groups: []string{"engineering", "admins"}},
 		{Email: "bob@example.com", Password: "bob-password", Username: "bob", Name: "Bob Brown", Groups: []string{"support"}},
 		{Email: "eve@example.com", Password: "eve-password", Username: "eve", Name: "Éve \"Œ\"", Unverified: true},
 	}
@@ -153,7 +156,9 @@ type asked struct {
 
 // fault is what goes wrong with requests whose path ends in Path.
 type fault struct {
-	Mode string `json:"mode"` // "" or "none", "stall": no answer, "500", "garbage": an answer that is neither HTML nor JSON, "huge": one without end
+	// "" or "none", "stall": no answer, "500", "garbage": an answer that is neither HTML nor JSON,
+	// "huge": one without end
+	Mode string `json:"mode"`
 	Path string `json:"path"` // "" = all
 }
 

@@ -1,12 +1,15 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command idp runs real identity providers for tests: Dex and zitadel's example provider (OpenID Connect), and crewjam's samlidp (SAML), each on a
-// host name below localhost, since two ports of one address are the same site to a browser. It owns its providers, which are in memory, and a control API over
-// plain HTTP (control.go). It is a module of its own, so that what it needs is no dependency of the product. What comes in: browsers and the edge under test. It hands
-// over to nobody.
+// Command idp runs real identity providers for tests: Dex and zitadel's example provider (OpenID
+// Connect), and crewjam's samlidp (SAML), each on a host name below localhost, since two ports of
+// one address are the same site to a browser. It owns its providers, which are in memory, and a
+// control API over plain HTTP (control.go). It is a module of its own, so that what it needs is no
+// dependency of the product. What comes in: browsers and the edge under test. It hands over to
+// nobody.
 //
-// One line of JSON on standard output says where everything is. The program ends when its standard input does.
+// One line of JSON on standard output says where everything is. The program ends when its standard
+// input does.
 package main
 
 import (
@@ -31,7 +34,8 @@ func main() {
 	if *verbose {
 		out = os.Stderr
 	}
-	if err := run(*listen, *control, slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))); err != nil {
+	if err := run(*listen, *control,
+		slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))); err != nil {
 		fmt.Fprintln(os.Stderr, "idp:", err)
 		os.Exit(1)
 	}

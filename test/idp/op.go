@@ -17,7 +17,8 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// exampleOP is zitadel's example provider with our users and clients. It keeps no sessions: it always asks.
+// exampleOP is zitadel's example provider with our users and clients. It keeps no sessions: it
+// always asks.
 type exampleOP struct {
 	http.Handler
 	issuer string
@@ -26,7 +27,8 @@ type exampleOP struct {
 
 func newOP(base string, log *slog.Logger) *exampleOP {
 	users := &opUsers{users: map[string]storage.User{}, groups: map[string][]string{}}
-	store := &opStorage{Storage: storage.NewStorageWithClients(users, map[string]*storage.Client{}), users: users, clients: map[string]opClient{}}
+	store := &opStorage{Storage: storage.NewStorageWithClients(users, map[string]*storage.Client{}), users: users,
+		clients: map[string]opClient{}}
 	return &exampleOP{Handler: exampleop.SetupServer(base, store, log, false), issuer: base, store: store}
 }
 
@@ -92,7 +94,9 @@ func (s *opStorage) AuthorizeClientIDSecret(_ context.Context, id, secret string
 	return err
 }
 
-func (s *opStorage) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo, r op.IDTokenRequest, scopes []string) error {
+func (s *opStorage) SetUserinfoFromRequest(
+	ctx context.Context, info *oidc.UserInfo, r op.IDTokenRequest, scopes []string,
+) error {
 	if err := s.Storage.SetUserinfoFromRequest(ctx, info, r, scopes); err != nil {
 		return err
 	}
@@ -100,7 +104,9 @@ func (s *opStorage) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserI
 	return nil
 }
 
-func (s *opStorage) SetUserinfoFromToken(ctx context.Context, info *oidc.UserInfo, tokenID, subject, origin string) error {
+func (s *opStorage) SetUserinfoFromToken(
+	ctx context.Context, info *oidc.UserInfo, tokenID, subject, origin string,
+) error {
 	if err := s.Storage.SetUserinfoFromToken(ctx, info, tokenID, subject, origin); err != nil {
 		return err
 	}
@@ -120,7 +126,8 @@ func (u *opUsers) put(n user) {
 	defer u.mu.Unlock()
 	id := "op-" + n.Username
 	first, last, _ := strings.Cut(n.Name, " ")
-	u.users[id] = storage.User{ID: id, Username: n.Email, Password: n.Password, FirstName: first, LastName: last, Email: n.Email, EmailVerified: !n.Unverified}
+	u.users[id] = storage.User{ID: id, Username: n.Email, Password: n.Password, FirstName: first, LastName: last,
+		Email: n.Email, EmailVerified: !n.Unverified}
 	u.groups[id] = n.Groups
 }
 

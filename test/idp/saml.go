@@ -32,7 +32,8 @@ const (
 	emailName  = "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"
 )
 
-// samlIDP is crewjam's identity provider, with SHA-256, ForceAuthn and the name formats that it leaves out. Its form of a login initiated by the provider is that of /login.
+// samlIDP is crewjam's identity provider, with SHA-256, ForceAuthn and the name formats that it
+// leaves out. Its form of a login initiated by the provider is that of /login.
 type samlIDP struct {
 	*samlidp.Server
 	base  string
@@ -72,7 +73,8 @@ func newSAML(base string, lg *slog.Logger) (*samlIDP, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: at.Hostname()}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: at.Hostname()},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
@@ -82,7 +84,8 @@ func newSAML(base string, lg *slog.Logger) (*samlIDP, error) {
 		return nil, err
 	}
 	p := &samlIDP{base: base, store: &samlStore{}}
-	p.Server, err = samlidp.New(samlidp.Options{URL: *at, Key: key, Certificate: certificate, Store: p.store, Logger: log.New(logWriter{lg}, "", 0)})
+	p.Server, err = samlidp.New(samlidp.Options{URL: *at, Key: key, Certificate: certificate, Store: p.store,
+		Logger: log.New(logWriter{lg}, "", 0)})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +106,8 @@ func (p *samlIDP) describe() description {
 	return description{Kind: "saml", URL: p.base, Metadata: p.IDP.MetadataURL.String()}
 }
 
-// GetSession asks for the password although there is a session when the request says so, and names the person in the format that was asked for.
+// GetSession asks for the password although there is a session when the request says so, and names
+// the person in the format that was asked for.
 func (p *samlIDP) GetSession(w http.ResponseWriter, r *http.Request, q *saml.IdpAuthnRequest) *saml.Session {
 	if q.Request.ForceAuthn != nil && *q.Request.ForceAuthn {
 		r = r.Clone(r.Context())
@@ -125,7 +129,8 @@ func (p *samlIDP) putUser(_ context.Context, u user) error {
 	if err != nil {
 		return err
 	}
-	return p.store.Put("/users/"+u.Email, samlidp.User{Name: u.Email, HashedPassword: hash, Groups: u.Groups, Email: u.Email, CommonName: u.Name})
+	return p.store.Put("/users/"+u.Email, samlidp.User{Name: u.Email, HashedPassword: hash, Groups: u.Groups,
+		Email: u.Email, CommonName: u.Name})
 }
 
 func (p *samlIDP) putClient(context.Context, client) error { return errors.ErrUnsupported }

@@ -11,16 +11,20 @@ import (
 	"testing"
 )
 
-// TestReturnPaths: wherever a login was told to end, it ends on the endpoint's own host, and with no header of the attacker's.
+// TestReturnPaths: wherever a login was told to end, it ends on the endpoint's own host, and with
+// no header of the attacker's.
 func TestReturnPaths(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("return")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), alice).echo(t)
-	for _, to := range []string{"https://evil.example/", "//evil.example/", `/\evil.example/`, `\/evil.example`, "///evil.example", "/%09/evil.example", "/\t/evil.example", "/\n//evil.example", " //evil.example",
-		"http:evil.example", "javascript:alert(1)", "/x\r\nSet-Cookie: a=b", "/.//evil.example", "/..//evil.example", "/@evil.example", "@evil.example", ".evil.example", ":443@evil.example",
-		"/_fairlead/oidc/logout", "/_fairlead/oidc/login?return_to=/", "/%5cevil.example", "/%2fevil.example", "\\\\evil.example", "/x#@evil.example", "?x", "", strings.Repeat("/a", 4000)} {
+	for _, to := range []string{"https://evil.example/", "//evil.example/", `/\evil.example/`, `\/evil.example`,
+		"///evil.example", "/%09/evil.example", "/\t/evil.example", "/\n//evil.example", " //evil.example",
+		"http:evil.example", "javascript:alert(1)", "/x\r\nSet-Cookie: a=b", "/.//evil.example", "/..//evil.example",
+		"/@evil.example", "@evil.example", ".evil.example", ":443@evil.example",
+		"/_fairlead/oidc/logout", "/_fairlead/oidc/login?return_to=/", "/%5cevil.example", "/%2fevil.example",
+		"\\\\evil.example", "/x#@evil.example", "?x", "", strings.Repeat("/a", 4000)} {
 		at := b.step(s.at("oidc", "login") + "?return_to=" + url.QueryEscape(to))
 		for range 10 { // the provider knows the browser and asks nothing
 			next := at.header.Get("Location")
@@ -35,7 +39,9 @@ func TestReturnPaths(t *testing.T) {
 				t.Errorf("return_to %q leads to %s", to, u)
 				break
 			}
-			if at.url.Path == "/_fairlead/oidc/callback" && (strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\t\r\n") || strings.HasPrefix(u.Path, "/_fairlead")) {
+			if at.url.Path == "/_fairlead/oidc/callback" &&
+				(strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\t\r\n") ||
+					strings.HasPrefix(u.Path, "/_fairlead")) {
 				t.Errorf("return_to %q: Location %q", to, next)
 			}
 			at = b.step(u.String())
@@ -46,7 +52,8 @@ func TestReturnPaths(t *testing.T) {
 	}
 }
 
-// TestForeignCookies: a session is good where it was made; what neighbours toss makes nobody somebody, and breaks nothing.
+// TestForeignCookies: a session is good where it was made; what neighbours toss makes nobody
+// somebody, and breaks nothing.
 func TestForeignCookies(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -68,7 +75,8 @@ func TestForeignCookies(t *testing.T) {
 		{"of another endpoint", two, []*http.Cookie{{Name: "__Host-fl-oidc", Value: session}}, 401},
 		{"of another action", other, []*http.Cookie{{Name: "__Host-fl-staff", Value: session}}, 401},
 		{"under another name", one, []*http.Cookie{{Name: "__host-fl-oidc", Value: session}}, 401},
-		{"two, one of them tossed", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)}, {Name: "__Host-fl-oidc", Value: session}}, 401},
+		{"two, one of them tossed", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)},
+			{Name: "__Host-fl-oidc", Value: session}}, 401},
 		{"nothing", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: ""}}, 401},
 		{"another's guess", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 43)}}, 401},
 		{"much", one, []*http.Cookie{{Name: "__Host-fl-oidc", Value: strings.Repeat("A", 5000)}}, 401},
@@ -89,7 +97,8 @@ func TestForeignCookies(t *testing.T) {
 	if end := c.step(one.url + "/"); end.status/100 != 3 {
 		t.Errorf("tossed flows: %s", end)
 	}
-	if end := c.step(one.at("oidc", "callback") + "?code=x&state=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"); end.status != http.StatusForbidden {
+	if end := c.step(one.at("oidc", "callback") +
+		"?code=x&state=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"); end.status != http.StatusForbidden {
 		t.Errorf("a callback for a tossed flow: %s", end)
 	}
 }
@@ -106,7 +115,8 @@ func (b *browser) session(s *site, authID string) string {
 	return ""
 }
 
-// TestReplays: neither callback nor code nor state counts twice, or in another browser, and a login always makes a new secret.
+// TestReplays: neither callback nor code nor state counts twice, or in another browser, and a login
+// always makes a new secret.
 func TestReplays(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -150,7 +160,8 @@ func TestReplays(t *testing.T) {
 		refused("callback"+bad, b.step(s.at("oidc", "callback")+bad))
 	}
 	state := parse(t, b.begin(s, "/", "oidc")).Query().Get("state")
-	denied := b.step(s.at("oidc", "callback") + "?error=access_denied&error_description=" + url.QueryEscape("<script>alert(1)</script>") + "&state=" + state)
+	denied := b.step(s.at("oidc", "callback") + "?error=access_denied&error_description=" +
+		url.QueryEscape("<script>alert(1)</script>") + "&state=" + state)
 	refused("the provider's refusal", denied)
 	if strings.Contains(denied.body, "<script>alert") {
 		t.Errorf("the provider's words are in the page as they came: %s", denied)
@@ -182,16 +193,21 @@ func TestFixation(t *testing.T) {
 	}
 }
 
-// TestSpoofedHeaders: nobody but the edge names the person, in any spelling that an upstream could take for ours.
+// TestSpoofedHeaders: nobody but the edge names the person, in any spelling that an upstream could
+// take for ours.
 func TestSpoofedHeaders(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("spoof")
-	s.serve(rule{Expressions: []string{"!req.url.path.startsWith('/open')"}, Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
+	s.serve(rule{Expressions: []string{"!req.url.path.startsWith('/open')"},
+		Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
 	b := newBrowser(t).http1() // which knows the header Connection
 	b.signIn(b.visit(s.url+"/"), bob)
-	for _, name := range []string{"Fairlead-Auth-Email", "fairlead-auth-email", "FAIRLEAD-AUTH-EMAIL", "Fairlead_Auth_Email", "fairlead-auth_email", "FAIRLEAD_AUTH_GROUPS", "Fairlead-Auth-User-Id", "Fairlead_auth-user_id",
+	for _, name := range []string{"Fairlead-Auth-Email", "fairlead-auth-email", "FAIRLEAD-AUTH-EMAIL",
+		"Fairlead_Auth_Email", "fairlead-auth_email", "FAIRLEAD_AUTH_GROUPS", "Fairlead-Auth-User-Id",
+		"Fairlead_auth-user_id",
 		"Fairlead-Auth-Anything", "fairlead-x", "Fairlead.Auth.Email"} {
-		b.extra = http.Header{name: {"root@example.com"}, "Connection": {"close, " + name + ", fairlead-auth-email, Fairlead-Auth-Groups"}}
+		b.extra = http.Header{name: {"root@example.com"},
+			"Connection": {"close, " + name + ", fairlead-auth-email, Fairlead-Auth-Groups"}}
 		for path, email := range map[string][]string{"/x": {bob.email}, "/open": nil} {
 			e := b.call(s.url + path).echo(t)
 			if got := e.Header.Values("Fairlead-Auth-Email"); !slices.Equal(got, email) {
@@ -213,7 +229,8 @@ func TestCookiesOfTheUpstream(t *testing.T) {
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), bob).echo(t)
-	b.extra["X-Set-Cookie"] = []string{"own=1; Path=/", "__Host-fl-oidc=x; Path=/; Secure", "__host-FL-oidc=x; Path=/; Secure", "__Host-fl-oidc-AAAAAAAA=; Path=/; Secure; Max-Age=0", " __Host-fl-oidc=x"}
+	b.extra["X-Set-Cookie"] = []string{"own=1; Path=/", "__Host-fl-oidc=x; Path=/; Secure",
+		"__host-FL-oidc=x; Path=/; Secure", "__Host-fl-oidc-AAAAAAAA=; Path=/; Secure; Max-Age=0", " __Host-fl-oidc=x"}
 	set := b.call(s.url + "/cookie").header.Values("Set-Cookie")
 	if !slices.Equal(set, []string{"own=1; Path=/"}) {
 		t.Errorf("the upstream sets %q", set)

@@ -9,7 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestWithoutLogin is what the other tests stand on: without a login action everything is served, to both browsers.
+// TestWithoutLogin is what the other tests stand on: without a login action everything is served,
+// to both browsers.
 func TestWithoutLogin(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("open").serve()

@@ -12,11 +12,13 @@ import (
 	"testing"
 )
 
-// TestABrokenProvider gives a clear page, at whichever step it breaks, and the next login after it was mended works; sessions do not mind.
+// TestABrokenProvider gives a clear page, at whichever step it breaks, and the next login after it
+// was mended works; sessions do not mind.
 func TestABrokenProvider(t *testing.T) {
 	t.Parallel()
 	const discovery, token, keys = "/.well-known/openid-configuration", "/token", "/keys"
-	for mode, paths := range map[string][]string{"500": {discovery, token, keys}, "garbage": {discovery, token}, "huge": {discovery}, "stall": {discovery, token}} {
+	for mode, paths := range map[string][]string{"500": {discovery, token, keys}, "garbage": {discovery, token},
+		"huge": {discovery}, "stall": {discovery, token}} {
 		for _, path := range paths {
 			t.Run(mode+path, func(t *testing.T) {
 				t.Parallel()
@@ -29,7 +31,8 @@ func TestABrokenProvider(t *testing.T) {
 				if end.asksPassword() {
 					end = b.signIn(end, alice)
 				}
-				if end.status != http.StatusBadGateway || end.url.Hostname() != s.host || !strings.Contains(end.body, "ERR_FL_3016") || strings.Contains(end.body, "<script>alert") {
+				if end.status != http.StatusBadGateway || end.url.Hostname() != s.host ||
+					!strings.Contains(end.body, "ERR_FL_3016") || strings.Contains(end.body, "<script>alert") {
 					t.Errorf("the login ends with %s", end)
 				}
 				p.fault(t, "none", "")
@@ -61,12 +64,15 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedOfTheProvider: PKCE, state and nonce every time, the code exchanged once, and no token renewed.
+// TestWhatIsAskedOfTheProvider: PKCE, state and nonce every time, the code exchanged once, and no
+// token renewed.
 func TestWhatIsAskedOfTheProvider(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
 	s := newTenant(t).site("asked")
-	s.serve(always(s.oidc(p, "oidc", map[string]any{"authz_url_params": map[string]string{"login_hint": "alice"}, "scopes": []string{"openid", "email", "offline_access"}})))
+	s.serve(
+		always(s.oidc(p, "oidc", map[string]any{"authz_url_params": map[string]string{"login_hint": "alice"},
+			"scopes": []string{"openid", "email", "offline_access"}})))
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), alice).echo(t)
 	for range 5 {
@@ -79,12 +85,14 @@ func TestWhatIsAskedOfTheProvider(t *testing.T) {
 	if fmt.Sprint(exchanged) != "[authorization_code]" {
 		t.Errorf("the provider's tokens were asked for with %v", exchanged)
 	}
-	auth := slices.DeleteFunc(p.requests(t, "/auth"), func(a asked) bool { return !a.Query.Has("client_id") }) // Dex sends the browser to itself, too
+	// Dex sends the browser to itself, too
+	auth := slices.DeleteFunc(p.requests(t, "/auth"), func(a asked) bool { return !a.Query.Has("client_id") })
 	if len(auth) != 1 {
 		t.Fatalf("the provider was asked %+v", auth)
 	}
 	q := auth[0].Query
-	if q.Get("code_challenge_method") != "S256" || len(q.Get("code_challenge")) != 43 || len(q.Get("state")) < 22 || len(q.Get("nonce")) < 22 || q.Get("response_type") != "code" {
+	if q.Get("code_challenge_method") != "S256" || len(q.Get("code_challenge")) != 43 || len(q.Get("state")) < 22 ||
+		len(q.Get("nonce")) < 22 || q.Get("response_type") != "code" {
 		t.Errorf("the provider was asked %v", q)
 	}
 	if q.Get("redirect_uri") != s.at("oidc", "callback") || q.Get("login_hint") != "alice" {
@@ -92,7 +100,8 @@ func TestWhatIsAskedOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestWhereProvidersCannotBe: an issuer, or what it names, in a place that no tenant may reach is not asked; the page does not say what is there.
+// TestWhereProvidersCannotBe: an issuer, or what it names, in a place that no tenant may reach is
+// not asked; the page does not say what is there.
 func TestWhereProvidersCannotBe(t *testing.T) {
 	t.Parallel()
 	evil := http.NewServeMux()
@@ -102,19 +111,24 @@ func TestWhereProvidersCannotBe(t *testing.T) {
 		http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/", http.StatusFound)
 	})
 	evil.HandleFunc("/elsewhere/", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, world.idp.at.Control+"/providers/dex/requests", http.StatusFound) // another service of the same machine
+		// another service of the same machine
+		http.Redirect(w, r, world.idp.at.Control+"/providers/dex/requests", http.StatusFound)
 	})
 	evil.HandleFunc("/endpoints/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":"https://idp.example/auth","token_endpoint":"http://169.254.169.254/token","jwks_uri":"http://metadata.%s/keys",`+
-			`"response_types_supported":["code"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/endpoints", domain)
+		fmt.Fprintf(w,
+			`{"issuer":%q,"authorization_endpoint":"https://idp.example/auth","token_endpoint":"http://169.254.169.254/token","jwks_uri":"http://metadata.%s/keys",`+
+				`"response_types_supported":["code"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/endpoints", domain)
 	})
 	evil.HandleFunc("/scheme/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"issuer":%q,"authorization_endpoint":"javascript:alert(1)","token_endpoint":%q,"jwks_uri":%q,"response_types_supported":["code"],`+
-			`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/scheme", srv.URL+"/t", srv.URL+"/k")
+		fmt.Fprintf(w,
+			`{"issuer":%q,"authorization_endpoint":"javascript:alert(1)","token_endpoint":%q,"jwks_uri":%q,"response_types_supported":["code"],`+
+				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"]}`, srv.URL+"/scheme",
+			srv.URL+"/t", srv.URL+"/k")
 	})
-	issuers := []string{"https://169.254.169.254", "https://[fe80::1]", "https://10.0.0.1", "https://[::ffff:169.254.169.254]", "https://2852039166", "https://0xa9fea9fe", "https://[fd00:ec2::254]",
+	issuers := []string{"https://169.254.169.254", "https://[fe80::1]", "https://10.0.0.1",
+		"https://[::ffff:169.254.169.254]", "https://2852039166", "https://0xa9fea9fe", "https://[fd00:ec2::254]",
 		"https://100.100.100.200", srv.URL + "/redirect", srv.URL + "/elsewhere", srv.URL + "/scheme"}
 	for name := range forbidden {
 		issuers = append(issuers, "https://"+name)
@@ -123,9 +137,12 @@ func TestWhereProvidersCannotBe(t *testing.T) {
 		t.Run(issuer, func(t *testing.T) {
 			t.Parallel()
 			s := newTenant(t).site("ssrf")
-			s.serve(always(action{Type: "openid-connect", Config: map[string]any{"issuer_url": issuer, "client_id": "x", "client_secret": secretOf("x")}}))
+			s.serve(
+				always(action{Type: "openid-connect",
+					Config: map[string]any{"issuer_url": issuer, "client_id": "x", "client_secret": secretOf("x")}}))
 			end := newBrowser(t).step(s.url + "/")
-			if end.status != http.StatusBadGateway || !strings.Contains(end.body, "ERR_FL_3016") || strings.Contains(end.body, "169.254") || strings.Contains(end.body, "dial") {
+			if end.status != http.StatusBadGateway || !strings.Contains(end.body, "ERR_FL_3016") ||
+				strings.Contains(end.body, "169.254") || strings.Contains(end.body, "dial") {
 				t.Errorf("%s", end)
 			}
 		})
@@ -133,7 +150,9 @@ func TestWhereProvidersCannotBe(t *testing.T) {
 	t.Run("token endpoint", func(t *testing.T) {
 		t.Parallel()
 		s := newTenant(t).site("ssrf")
-		s.serve(always(action{Type: "openid-connect", Config: map[string]any{"issuer_url": srv.URL + "/endpoints", "client_id": "x", "client_secret": secretOf("x")}}))
+		s.serve(
+			always(action{Type: "openid-connect", Config: map[string]any{"issuer_url": srv.URL + "/endpoints", "client_id": "x",
+				"client_secret": secretOf("x")}}))
 		b := newBrowser(t)
 		begun := b.step(s.url + "/")
 		to := parse(t, begun.header.Get("Location"))
@@ -147,7 +166,8 @@ func TestWhereProvidersCannotBe(t *testing.T) {
 	})
 }
 
-// untilAsked goes to the page until the provider asks for the password there: the service waits a few seconds before it asks a provider again that has failed.
+// untilAsked goes to the page until the provider asks for the password there: the service waits a
+// few seconds before it asks a provider again that has failed.
 func (b *browser) untilAsked(target string) page {
 	b.t.Helper()
 	return b.until(target, page.asksPassword)

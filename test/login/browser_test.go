@@ -23,8 +23,9 @@ import (
 	"golang.org/x/net/html"
 )
 
-// browser is a small one: it keeps cookies, follows redirects, fills forms, and sends the headers by which servers know a navigation. As real
-// ones do, it sends no SameSite=Lax cookie (none of any kind, here) with a POST that comes from another site.
+// browser is a small one: it keeps cookies, follows redirects, fills forms, and sends the headers
+// by which servers know a navigation. As real ones do, it sends no SameSite=Lax cookie (none of any
+// kind, here) with a POST that comes from another site.
 type browser struct {
 	t     testing.TB
 	jar   *cookiejar.Jar
@@ -45,10 +46,11 @@ func newBrowser(t testing.TB) *browser {
 	}
 	n := addresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
-	b := &browser{t: t, jar: jar, extra: http.Header{}, tr: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: world.certs.pool},
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, reachable(addr))
-		}}}
+	b := &browser{t: t, jar: jar, extra: http.Header{},
+		tr: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: world.certs.pool},
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, reachable(addr))
+			}}}
 	t.Cleanup(b.tr.CloseIdleConnections)
 	return b
 }
@@ -136,7 +138,8 @@ func (b *browser) step(target string) page {
 	return b.do(b.navigation(http.MethodGet, parse(b.t, target), nil, ""))
 }
 
-// until goes to the page until it is as it should be, and returns that; the first answer alone, or the whole way, may be it.
+// until goes to the page until it is as it should be, and returns that; the first answer alone, or
+// the whole way, may be it.
 func (b *browser) until(target string, is func(page) bool) page {
 	b.t.Helper()
 	again := time.NewTicker(100 * time.Millisecond)
@@ -170,7 +173,8 @@ func (b *browser) navigation(method string, to *url.URL, form url.Values, from s
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
 	r.Header.Set("Sec-Fetch-Dest", "document")
 	r.Header.Set("Sec-Fetch-Site", "none")
-	r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36")
+	r.Header.Set("User-Agent",
+		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36")
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Origin", from)
@@ -338,7 +342,8 @@ func (b *browser) call(target string, header ...string) page {
 // websocket opens one and reads its greeting; it is nil when the status is not 101.
 func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	b.t.Helper()
-	conn, err := tls.Dial("tcp", world.at.HTTPS.String(), &tls.Config{ServerName: s.host, RootCAs: world.certs.pool, NextProtos: []string{"http/1.1"}})
+	conn, err := tls.Dial("tcp", world.at.HTTPS.String(),
+		&tls.Config{ServerName: s.host, RootCAs: world.certs.pool, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -351,7 +356,8 @@ func (b *browser) websocket(s *site) (open net.Conn, status int) {
 	for _, c := range b.jar.Cookies(r.URL) {
 		r.AddCookie(c)
 	}
-	for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": s.url} {
+	for k, v := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+		"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": s.url} {
 		r.Header.Set(k, v)
 	}
 	if err := r.Write(conn); err != nil {

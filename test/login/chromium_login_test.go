@@ -18,7 +18,8 @@ func (c *tab) signIn(who person) {
 	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=password]")))
 	c.painted()
 	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=login]"), who.email),
-		chromedp.SendKeys(chromedp.CSS("input[name=password]"), who.password), chromedp.Click(chromedp.CSS("button[type=submit]")))
+		chromedp.SendKeys(chromedp.CSS("input[name=password]"), who.password),
+		chromedp.Click(chromedp.CSS("button[type=submit]")))
 }
 
 // painted waits until the page is painted: the browser throws away keys that come before.
@@ -31,14 +32,17 @@ func (c *tab) painted() {
 func (a *tenant) admin() *tab {
 	a.Helper()
 	c := chromium(a.TB)
-	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"), chromedp.WaitVisible(chromedp.CSS("#key")))
+	c.do("signing in to the dashboard", chromedp.Navigate("https://"+apiHost+"/ui/traffic-policy/identities"),
+		chromedp.WaitVisible(chromedp.CSS("#key")))
 	c.painted()
-	c.do("giving the key", chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey), chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
+	c.do("giving the key", chromedp.SendKeys(chromedp.CSS("#key"), a.apiKey),
+		chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS("#q")))
 	return c
 }
 
-// TestInARealBrowser is the whole story: people log in and have a page with a websocket open, an administrator finds one of them in the dashboard and revokes,
-// the page sees it, the next one asks for the password, the login works again, and nobody else notices.
+// TestInARealBrowser is the whole story: people log in and have a page with a websocket open, an
+// administrator finds one of them in the dashboard and revokes, the page sees it, the next one asks
+// for the password, the login works again, and nobody else notices.
 func TestInARealBrowser(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -72,28 +76,34 @@ func TestInARealBrowser(t *testing.T) {
 	if status := other.step(s.url + "/").status; status != http.StatusOK {
 		t.Errorf("another person's session: %d", status)
 	}
-	c.do("logging out", chromedp.Navigate(s.at("oidc", "logout")), chromedp.Click(chromedp.CSS("button")), chromedp.WaitVisible(chromedp.CSS("a")))
-	if text, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.body.innerText")); err != nil || !strings.Contains(text, "logged out") {
+	c.do("logging out", chromedp.Navigate(s.at("oidc", "logout")), chromedp.Click(chromedp.CSS("button")),
+		chromedp.WaitVisible(chromedp.CSS("a")))
+	if text, err := chromedp.Run(c.ctx, chromedp.Evaluate[string]("document.body.innerText")); err != nil ||
+		!strings.Contains(text, "logged out") {
 		t.Errorf("the page says %q, %v", text, err)
 	}
 }
 
-// revokeByKeyboard finds the person by the search, and ends their sessions with the trash control of the row, without a mouse.
+// revokeByKeyboard finds the person by the search, and ends their sessions with the trash control
+// of the row, without a mouse.
 func (c *tab) revokeByKeyboard(who person) {
 	c.t.Helper()
 	c.painted()
 	c.do("searching", chromedp.SendKeys(chromedp.CSS("#q"), who.email))
-	c.wait(`document.querySelectorAll("#live tbody tr").length == 1 && document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
+	c.wait(
+		`document.querySelectorAll("#live tbody tr").length == 1 && document.querySelector("#live tbody").innerText.includes("` + who.email + `")`)
 	c.do("the trash control", chromedp.Focus(chromedp.CSS("#live tbody a[data-dialog]")), chromedp.KeyEvent(kb.Enter))
 	c.wait(`document.querySelector("dialog[open] button.destroy") != null`)
-	if text, err := chromedp.Run(c.ctx, chromedp.Text(chromedp.CSS("dialog[open]"))); err != nil || !strings.Contains(text, "Alice Arnold") && !strings.Contains(text, who.email) {
+	if text, err := chromedp.Run(c.ctx, chromedp.Text(chromedp.CSS("dialog[open]"))); err != nil ||
+		!strings.Contains(text, "Alice Arnold") && !strings.Contains(text, who.email) {
 		c.t.Errorf("the confirmation does not name the person: %q, %v", text, err)
 	}
 	c.do("confirming", chromedp.Focus(chromedp.CSS("dialog[open] button.destroy")), chromedp.KeyEvent(kb.Enter))
 	c.wait(`document.querySelector("dialog[open]") == null && !document.body.innerText.includes("` + who.email + `")`)
 }
 
-// TestSAMLInARealBrowser: Chromium sends no cookie of the flow with the provider's post, and the login ends well all the same.
+// TestSAMLInARealBrowser: Chromium sends no cookie of the flow with the provider's post, and the
+// login ends well all the same.
 func TestSAMLInARealBrowser(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
@@ -104,7 +114,8 @@ func TestSAMLInARealBrowser(t *testing.T) {
 	c.do("opening the page", chromedp.Navigate(s.url+"/app?saml=1"))
 	c.do("waiting for the provider's form", chromedp.WaitVisible(chromedp.CSS("input[name=user]")))
 	c.painted()
-	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=user]"), bob.email), chromedp.SendKeys(chromedp.CSS("input[name=password]"), bob.password),
+	c.do("filling the provider's form", chromedp.SendKeys(chromedp.CSS("input[name=user]"), bob.email),
+		chromedp.SendKeys(chromedp.CSS("input[name=password]"), bob.password),
 		chromedp.Click(chromedp.CSS("input[type=submit]")))
 	c.wait(`document.title == "ws hello"`)
 	if at := c.location(); at != s.url+"/app?saml=1" {

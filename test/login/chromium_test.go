@@ -23,7 +23,8 @@ import (
 // requireChromium says that tests fail, rather than being skipped, where there is no Chromium.
 const requireChromium = "FAIRLEAD_REQUIRE_CHROMIUM"
 
-// theChromium is started by the first test that wants it, and shared: every test has a profile of its own in it.
+// theChromium is started by the first test that wants it, and shared: every test has a profile of
+// its own in it.
 var theChromium struct {
 	sync.Mutex
 	ctx  context.Context
@@ -96,7 +97,8 @@ func serviceKey(t testing.TB) string {
 func startChromium() {
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.Flag("no-sandbox", os.Getuid() == 0), chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, world.at.HTTPS, apiHost, world.at.Service)),
+		chromedp.Flag("host-resolver-rules", fmt.Sprintf("MAP *.%s:443 %s,MAP %s %s", domain, world.at.HTTPS, apiHost,
+			world.at.Service)),
 		chromedp.Flag("ignore-certificate-errors-spki-list", world.certs.spki+","+theChromium.serviceKey))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -133,7 +135,8 @@ func (c *tab) location() string {
 func (c *tab) wait(expression string) {
 	c.t.Helper()
 	for {
-		_, err := chromedp.Run(c.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(0)))
+		_, err := chromedp.Run(c.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(20*time.Millisecond),
+			chromedp.WithPollingTimeout(0)))
 		if err == nil {
 			return
 		}

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// gitHub is as much of a GitHub Enterprise Server as a login needs. It asks for no password: the cookie-less browser is always alice.
+// gitHub is as much of a GitHub Enterprise Server as a login needs. It asks for no password: the
+// cookie-less browser is always alice.
 type gitHub struct {
 	mu         sync.Mutex
 	challenges map[string]string // of PKCE, by code
@@ -36,7 +37,8 @@ func (g *gitHub) serve(t *testing.T) string {
 			_, _ = w.Write([]byte(body))
 		}
 	}
-	mux.HandleFunc("GET /api/v3/user", bearer(`{"id":583231,"login":"alice","name":"Alice Arnold","email":"public@evil.example"}`))
+	mux.HandleFunc("GET /api/v3/user",
+		bearer(`{"id":583231,"login":"alice","name":"Alice Arnold","email":"public@evil.example"}`))
 	mux.HandleFunc("GET /api/v3/user/emails", bearer(g.emails))
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
@@ -50,7 +52,8 @@ func (g *gitHub) authorize(w http.ResponseWriter, r *http.Request) {
 	g.challenges[code] = q.Get("code_challenge")
 	g.prompts = append(g.prompts, q.Get("prompt"))
 	g.mu.Unlock()
-	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
+	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(),
+		http.StatusFound)
 }
 
 func (g *gitHub) token(w http.ResponseWriter, r *http.Request) {
@@ -61,8 +64,11 @@ func (g *gitHub) token(w http.ResponseWriter, r *http.Request) {
 	delete(g.challenges, code)
 	g.mu.Unlock()
 	answer := map[string]string{"access_token": "gho_token", "token_type": "bearer", "scope": "read:user,user:email"}
-	if !known || challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || r.PostFormValue("client_secret") != secretOf("github") {
-		answer = map[string]string{"error": "bad_verification_code", "error_description": "The code passed is incorrect or expired."} // with status 200, as GitHub does
+	if !known || challenge != base64.RawURLEncoding.EncodeToString(sum[:]) ||
+		r.PostFormValue("client_secret") != secretOf("github") {
+		// with status 200, as GitHub does
+		answer = map[string]string{"error": "bad_verification_code",
+			"error_description": "The code passed is incorrect or expired."}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
@@ -75,7 +81,8 @@ func TestGitHub(t *testing.T) {
 		emails string
 		want   string
 	}{
-		"verified":      {`[{"email":"old@example.com","primary":false,"verified":true},{"email":"alice@example.com","primary":true,"verified":true}]`, alice.email},
+		"verified": {
+			`[{"email":"old@example.com","primary":false,"verified":true},{"email":"alice@example.com","primary":true,"verified":true}]`, alice.email},
 		"not verified":  {`[{"email":"alice@example.com","primary":true,"verified":false}]`, ""},
 		"no permission": {"", ""},
 	} {
@@ -84,16 +91,21 @@ func TestGitHub(t *testing.T) {
 			g := &gitHub{emails: test.emails}
 			a := newTenant(t)
 			s := a.site("github")
-			s.serve(always(action{Type: "oauth", Config: map[string]any{"provider": "github", "provider_url": g.serve(t), "client_id": "github", "client_secret": secretOf("github")}}),
-				rule{Expressions: []string{"actions.oauth.identity.provider_user_id != '583231'"}, Actions: []action{{Type: "deny"}}})
+			s.serve(
+				always(action{Type: "oauth", Config: map[string]any{"provider": "github", "provider_url": g.serve(t),
+					"client_id": "github", "client_secret": secretOf("github")}}),
+				rule{Expressions: []string{"actions.oauth.identity.provider_user_id != '583231'"},
+					Actions: []action{{Type: "deny"}}})
 			b := newBrowser(t)
 			back := b.visit(s.url + "/x?y=1")
 			e := back.echo(t)
-			if e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != test.want || e.Header.Get("Fairlead-Auth-Name") != "Alice Arnold" || e.Header.Get("Fairlead-Auth-Provider") != "GitHub" {
+			if e.URL != "/x?y=1" || e.Header.Get("Fairlead-Auth-Email") != test.want ||
+				e.Header.Get("Fairlead-Auth-Name") != "Alice Arnold" || e.Header.Get("Fairlead-Auth-Provider") != "GitHub" {
 				t.Errorf("the upstream was asked %+v", e)
 			}
 			checkCookies(t, back, s, "oauth")
-			if status := a.api("DELETE", "/app/users/"+e.Header.Get("Fairlead-Auth-User-Id"), nil, nil); status != http.StatusNoContent {
+			if status := a.api("DELETE", "/app/users/"+e.Header.Get("Fairlead-Auth-User-Id"), nil,
+				nil); status != http.StatusNoContent {
 				t.Fatalf("revoking: %d", status)
 			}
 			if again := b.visit(s.url + "/again").echo(t); again.URL != "/again" {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// BenchmarkLogin is a login through Dex, from the first request to the upstream's answer, but for the person's typing: Dex takes most of it to compare
-// the password. ReportMetric has what is left without that: a login of a browser that Dex knows.
+// BenchmarkLogin is a login through Dex, from the first request to the upstream's answer, but for
+// the person's typing: Dex takes most of it to compare the password. ReportMetric has what is left
+// without that: a login of a browser that Dex knows.
 func BenchmarkLogin(b *testing.B) {
 	s := newTenant(b).site("bench")
 	s.serve(always(s.oidc(world.provider("dex"), "oidc")))

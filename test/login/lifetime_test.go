@@ -9,10 +9,12 @@ import (
 	"testing"
 )
 
-// TestSessionsEnd: a session that is over cuts what it has open, whether its time is up or nobody has used it, and the next page is a login.
+// TestSessionsEnd: a session that is over cuts what it has open, whether its time is up or nobody
+// has used it, and the next page is a login.
 func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"}, "idle": {"idle_session_timeout": "3s"}} {
+	for name, config := range map[string]map[string]any{"maximum": {"max_session_duration": "3s"},
+		"idle": {"idle_session_timeout": "3s"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newTenant(t).site("ends")
@@ -30,7 +32,8 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// openAfterLogin logs in and opens a websocket; on a slow machine the session may have ended in between, and it is done again.
+// openAfterLogin logs in and opens a websocket; on a slow machine the session may have ended in
+// between, and it is done again.
 func (b *browser) openAfterLogin(s *site) net.Conn {
 	b.t.Helper()
 	for range 10 {
@@ -46,7 +49,8 @@ func (b *browser) openAfterLogin(s *site) net.Conn {
 	return nil
 }
 
-// TestAnotherPolicy: what a policy does beside the login can change without anybody noticing; with another client everybody logs in again.
+// TestAnotherPolicy: what a policy does beside the login can change without anybody noticing; with
+// another client everybody logs in again.
 func TestAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -54,20 +58,24 @@ func TestAnotherPolicy(t *testing.T) {
 	s := a.site("policy")
 	s.grant()
 	respond := func(text string) action {
-		return action{Type: "custom-response", Config: map[string]any{"status_code": 200, "body": text + " ${actions.oidc.identity.name}"}}
+		return action{Type: "custom-response",
+			Config: map[string]any{"status_code": 200, "body": text + " ${actions.oidc.identity.name}"}}
 	}
 	first := s.oidc(p, "oidc")
 	second := s.oidc(p, "oidc")
 	other := s.register(p, "other")
 	second.Config["client_id"], second.Config["client_secret"] = other, secretOf(other)
-	p.tell(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other), "redirect_uris": []string{s.at("oidc", "callback")}}, nil)
+	p.tell(t, "PUT", "/clients", map[string]any{"id": other, "secret": secretOf(other),
+		"redirect_uris": []string{s.at("oidc", "callback")}}, nil)
 	var made struct{ ID, Msg string }
-	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"}, "traffic_policy": policy(t, always(first, respond("one")))}, &made); status != http.StatusCreated {
+	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"},
+		"traffic_policy": policy(t, always(first, respond("one")))}, &made); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, made.Msg)
 	}
 	change := func(rules ...rule) {
 		t.Helper()
-		if status := a.api("PATCH", "/endpoints/"+made.ID, map[string]any{"traffic_policy": policy(t, rules...)}, &made); status != http.StatusOK {
+		if status := a.api("PATCH", "/endpoints/"+made.ID, map[string]any{"traffic_policy": policy(t, rules...)},
+			&made); status != http.StatusOK {
 			t.Fatalf("%d %s", status, made.Msg)
 		}
 	}

@@ -61,7 +61,8 @@ func untilCut(t testing.TB, res *http.Response) {
 	}
 }
 
-// TestBackChannelLogout: a logout at the provider ends sessions and what they have open, and nobody else's.
+// TestBackChannelLogout: a logout at the provider ends sessions and what they have open, and nobody
+// else's.
 func TestBackChannelLogout(t *testing.T) {
 	t.Parallel()
 	p := ownProvider(t, "dex")
@@ -89,7 +90,8 @@ func TestBackChannelLogout(t *testing.T) {
 	}
 }
 
-// TestRevoke: when the API's DELETE has answered, nothing of the person is served; the provider asks for the password again, although it knows the browser.
+// TestRevoke: when the API's DELETE has answered, nothing of the person is served; the provider
+// asks for the password again, although it knows the browser.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -145,7 +147,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// begin begins a login and goes as far as the provider sends the browser back; it returns that URL, unopened.
+// begin begins a login and goes as far as the provider sends the browser back; it returns that URL,
+// unopened.
 func (b *browser) begin(s *site, path, authID string) string {
 	b.t.Helper()
 	at := b.step(s.at(authID, "login") + "?return_to=" + path)

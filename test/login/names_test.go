@@ -22,7 +22,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names is a name server: hosts below localhost are this machine, which not every system's resolver knows, and some names lead where no tenant may.
+// names is a name server: hosts below localhost are this machine, which not every system's resolver
+// knows, and some names lead where no tenant may.
 type names struct {
 	conn net.PacketConn
 	done chan struct{}
@@ -108,8 +109,9 @@ func issue(dir string, hosts ...string) (c certificates, err error) {
 	if err != nil {
 		return c, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: hosts, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: hosts, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return c, err
@@ -123,8 +125,9 @@ func issue(dir string, hosts ...string) (c certificates, err error) {
 		return c, err
 	}
 	digest := sha256.Sum256(parsed.RawSubjectPublicKeyInfo)
-	c = certificates{cert: filepath.Join(dir, "tls.crt"), key: filepath.Join(dir, "tls.key"), pool: x509.NewCertPool(), spki: base64.StdEncoding.EncodeToString(digest[:]),
-		pem: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+	c = certificates{cert: filepath.Join(dir, "tls.crt"), key: filepath.Join(dir, "tls.key"), pool: x509.NewCertPool(),
+		spki: base64.StdEncoding.EncodeToString(digest[:]),
+		pem:  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 	c.pool.AddCert(parsed)
 	if err := os.WriteFile(c.cert, []byte(c.pem), 0o600); err != nil {
 		return c, err

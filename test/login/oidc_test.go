@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// kinds of login that end in the same: through Dex, through another provider of OpenID Connect, and through the provider of an oauth action that has a URL of its own.
+// kinds of login that end in the same: through Dex, through another provider of OpenID Connect, and
+// through the provider of an oauth action that has a URL of its own.
 var oidcKinds = map[string]struct {
 	provider string
 	action   func(s *site, p *provider) action
@@ -29,10 +30,12 @@ var oidcKinds = map[string]struct {
 func (s *site) oauth(p *provider, name string) action {
 	s.Helper()
 	client := s.register(p, "oauth")
-	return action{Type: "oauth", Config: map[string]any{"provider": name, "provider_url": p.Issuer, "client_id": client, "client_secret": secretOf(client)}}
+	return action{Type: "oauth", Config: map[string]any{"provider": name, "provider_url": p.Issuer, "client_id": client,
+		"client_secret": secretOf(client)}}
 }
 
-// TestLogin: a browser that asks for a page is sent to the provider, comes back to that page with a session, and the upstream learns who it is.
+// TestLogin: a browser that asks for a page is sent to the provider, comes back to that page with a
+// session, and the upstream learns who it is.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	for name, kind := range oidcKinds {
@@ -47,7 +50,8 @@ func TestLogin(t *testing.T) {
 			if !asking.asksPassword() || siteOf(asking.url.String()) != siteOf(p.URL) {
 				t.Fatalf("the browser is not sent to the provider: %s", asking)
 			}
-			if first := asking.hops[0]; first.header.Get("Cache-Control") != "no-store" || first.status != http.StatusSeeOther && first.status != http.StatusFound {
+			if first := asking.hops[0]; first.header.Get("Cache-Control") != "no-store" || first.status != http.StatusSeeOther &&
+				first.status != http.StatusFound {
 				t.Errorf("the way to the provider may be kept: %d %v", first.status, first.header)
 			}
 			back := b.signIn(asking, alice)
@@ -55,7 +59,8 @@ func TestLogin(t *testing.T) {
 			if e.URL != deep || e.Host != s.host {
 				t.Errorf("the login ends at %s%s, not at the page that was asked for", e.Host, e.URL)
 			}
-			for header, want := range map[string]string{"Fairlead-Auth-Email": alice.email, "Fairlead-Auth-Name": "Alice Arnold"} {
+			for header, want := range map[string]string{"Fairlead-Auth-Email": alice.email,
+				"Fairlead-Auth-Name": "Alice Arnold"} {
 				if got := e.Header.Values(header); !slices.Equal(got, []string{want}) {
 					t.Errorf("%s: %q, want %q", header, got, want)
 				}
@@ -74,7 +79,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// checkCookies looks at every cookie of the login: none can be read by scripts or by neighbours, and that of the flow is gone.
+// checkCookies looks at every cookie of the login: none can be read by scripts or by neighbours,
+// and that of the flow is gone.
 func checkCookies(t *testing.T, back page, s *site, authID string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -87,7 +93,8 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(c.Name, "__Host-fl-"+authID) || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" || c.SameSite != http.SameSiteLaxMode {
+			if !strings.HasPrefix(c.Name, "__Host-fl-"+authID) || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" ||
+				c.SameSite != http.SameSiteLaxMode {
 				t.Errorf("a cookie of the login: %s", line)
 			}
 			left[c.Name] = c.MaxAge >= 0 && c.Value != ""
@@ -99,12 +106,16 @@ func checkCookies(t *testing.T, back page, s *site, authID string) {
 	}
 }
 
-// TestGroupsAndAddresses: groups reach rules and upstream, an address that is not verified does neither.
+// TestGroupsAndAddresses: groups reach rules and upstream, an address that is not verified does
+// neither.
 func TestGroupsAndAddresses(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("groups")
-	s.serve(always(s.oidc(world.provider("dex"), "staff")), rule{Expressions: []string{"req.url.path.startsWith('/eng')", "!('engineering' in actions.oidc.identity.groups)"}, Actions: []action{{Type: "deny"}}},
-		rule{Expressions: []string{"req.url.path.startsWith('/mail')", "!actions.oidc.identity.email.endsWith('@example.com')"}, Actions: []action{{Type: "deny"}}})
+	s.serve(always(s.oidc(world.provider("dex"), "staff")),
+		rule{Expressions: []string{"req.url.path.startsWith('/eng')", "!('engineering' in actions.oidc.identity.groups)"},
+			Actions: []action{{Type: "deny"}}},
+		rule{Expressions: []string{"req.url.path.startsWith('/mail')",
+			"!actions.oidc.identity.email.endsWith('@example.com')"}, Actions: []action{{Type: "deny"}}})
 	for _, test := range []struct {
 		who          person
 		eng, mail    int
@@ -147,8 +158,10 @@ func TestWhatIsNoNavigation(t *testing.T) {
 		} else if status != want {
 			t.Errorf("a websocket: %d", status)
 		}
-		for _, call := range []page{b.call(s.url + "/api"), b.call(s.url+"/api", "Sec-Fetch-Mode", "", "X-Requested-With", "XMLHttpRequest", "Accept", "text/html"),
-			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "Accept", "application/json"), b.call(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept", "image/*,text/html")} {
+		for _, call := range []page{b.call(s.url + "/api"),
+			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "X-Requested-With", "XMLHttpRequest", "Accept", "text/html"),
+			b.call(s.url+"/api", "Sec-Fetch-Mode", "", "Accept", "application/json"),
+			b.call(s.url+"/api", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image", "Accept", "image/*,text/html")} {
 			if call.status != want || call.header.Get("Location") != "" || len(call.header.Values("Set-Cookie")) > 0 {
 				t.Errorf("want %d: %s %v", want, call, call.header)
 			}
@@ -164,7 +177,8 @@ func TestWhatIsNoNavigation(t *testing.T) {
 	t.Error("with a session a websocket is still refused")
 }
 
-// TestSeveralTabs: logins that one browser has begun end in any order, each where it began; of too many the oldest is forgotten.
+// TestSeveralTabs: logins that one browser has begun end in any order, each where it began; of too
+// many the oldest is forgotten.
 func TestSeveralTabs(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("tabs")
@@ -184,7 +198,8 @@ func TestSeveralTabs(t *testing.T) {
 	}
 }
 
-// TestTwoEndpoints: a session is good for one host; a person who is logged in with the provider gets the other without a password.
+// TestTwoEndpoints: a session is good for one host; a person who is logged in with the provider
+// gets the other without a password.
 func TestTwoEndpoints(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
@@ -229,7 +244,8 @@ func TestLogout(t *testing.T) {
 	b := newBrowser(t)
 	b.signIn(b.visit(s.url+"/"), bob).echo(t)
 	kept := b.jar.Cookies(parse(t, s.url))
-	if foreign := b.follow(b.navigation(http.MethodPost, parse(t, s.at("oidc", "logout")), nil, "https://evil.example")); foreign.status != http.StatusForbidden {
+	if foreign := b.follow(b.navigation(http.MethodPost, parse(t, s.at("oidc", "logout")), nil,
+		"https://evil.example")); foreign.status != http.StatusForbidden {
 		t.Errorf("another site logs the person out: %s", foreign)
 	}
 	b.step(s.at("oidc", "logout"))
@@ -247,17 +263,20 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// TestWhereTheRuleHolds: a login for some paths only leaves the others alone, and comes back to its own.
+// TestWhereTheRuleHolds: a login for some paths only leaves the others alone, and comes back to its
+// own.
 func TestWhereTheRuleHolds(t *testing.T) {
 	t.Parallel()
 	s := newTenant(t).site("some")
-	s.serve(rule{Expressions: []string{"req.url.path.startsWith('/admin')"}, Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
+	s.serve(rule{Expressions: []string{"req.url.path.startsWith('/admin')"},
+		Actions: []action{s.oidc(world.provider("dex"), "oidc")}})
 	b := newBrowser(t)
 	b.extra.Set("Fairlead-Auth-Email", "root@example.com")
 	if e := b.visit(s.url + "/open").echo(t); len(e.Header.Values("Fairlead-Auth-Email")) != 0 {
 		t.Errorf("outside of the login the client names itself: %v", e.Header)
 	}
-	if e := b.signIn(b.visit(s.url+"/admin/x"), alice).echo(t); e.URL != "/admin/x" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
+	if e := b.signIn(b.visit(s.url+"/admin/x"), alice).echo(t); e.URL != "/admin/x" ||
+		e.Header.Get("Fairlead-Auth-Email") != alice.email {
 		t.Errorf("the upstream was asked %+v", e)
 	}
 }
@@ -271,13 +290,16 @@ func TestACloudEndpoint(t *testing.T) {
 	inside.bindTo("internal")
 	s := a.site("cloud")
 	s.grant()
-	doc := policy(t, always(s.oidc(world.provider("dex"), "oidc"), action{Type: "forward-internal", Config: map[string]any{"url": inside.url}}))
+	doc := policy(t, always(s.oidc(world.provider("dex"), "oidc"),
+		action{Type: "forward-internal", Config: map[string]any{"url": inside.url}}))
 	var made struct{ ID, Msg string }
-	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"}, "traffic_policy": doc}, &made); status != http.StatusCreated {
+	if status := a.api("POST", "/endpoints", map[string]any{"url": s.url, "bindings": []string{"public"},
+		"traffic_policy": doc}, &made); status != http.StatusCreated {
 		t.Fatalf("%d %s", status, made.Msg)
 	}
 	b := newBrowser(t)
-	if e := b.signIn(b.visit(s.url+"/cloudy"), alice).echo(t); e.URL != "/cloudy" || e.Header.Get("Fairlead-Auth-Email") != alice.email {
+	if e := b.signIn(b.visit(s.url+"/cloudy"), alice).echo(t); e.URL != "/cloudy" ||
+		e.Header.Get("Fairlead-Auth-Email") != alice.email {
 		t.Errorf("the upstream was asked %+v", e)
 	}
 	for _, path := range []string{"/endpoints", "/endpoints/" + made.ID, "/events", "/app/users", "/app/sessions"} {

@@ -115,7 +115,8 @@ func (p *providers) control(method, path string, in, out any) error {
 
 var moreProviders atomic.Int32
 
-// provider returns the one of the kind that all tests share, who change nothing of it but to add clients.
+// provider returns the one of the kind that all tests share, who change nothing of it but to add
+// clients.
 func (w *running) provider(kind string) *provider { return w.idp.at.Providers[kind] }
 
 // ownProvider makes one for a test that changes or breaks it.

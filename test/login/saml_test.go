@@ -19,7 +19,8 @@ func (s *site) saml(p *provider, more map[string]any) action {
 	return action{Type: "saml", Config: config}
 }
 
-// introduce gives the provider the metadata of the site, which is being served, and a button that begins a login there.
+// introduce gives the provider the metadata of the site, which is being served, and a button that
+// begins a login there.
 func (s *site) introduce(p *provider, relayState string) {
 	s.Helper()
 	metadata := newBrowser(s.TB).step(s.at("saml", "metadata"))
@@ -46,12 +47,14 @@ func TestSAMLLogin(t *testing.T) {
 	}
 	back := b.signIn(asking, alice)
 	e := back.echo(t)
-	if e.URL != deep || e.Header.Get("Fairlead-Auth-Email") != alice.email || e.Header.Get("Fairlead-Auth-Groups") != "engineering,admins" {
+	if e.URL != deep || e.Header.Get("Fairlead-Auth-Email") != alice.email ||
+		e.Header.Get("Fairlead-Auth-Groups") != "engineering,admins" {
 		t.Errorf("the upstream was asked %+v", e)
 	}
 	checkCookies(t, back, s, "saml")
 	other := newBrowser(t)
-	if end := other.signIn(other.visit(s.url+"/"), bob); end.status != http.StatusForbidden || !strings.Contains(end.body, "ERR_FL_3015") {
+	if end := other.signIn(other.visit(s.url+"/"), bob); end.status != http.StatusForbidden ||
+		!strings.Contains(end.body, "ERR_FL_3015") {
 		t.Errorf("somebody of no authorized group: %s", end)
 	}
 	if _, status := newBrowser(t).websocket(s); status != http.StatusUnauthorized {
@@ -98,7 +101,8 @@ func TestSAMLReplays(t *testing.T) {
 	}
 }
 
-// TestIdPInitiated: logins that begin at the provider count where the policy says so, and end on this host.
+// TestIdPInitiated: logins that begin at the provider count where the policy says so, and end on
+// this host.
 func TestIdPInitiated(t *testing.T) {
 	t.Parallel()
 	p := world.provider("saml")
@@ -120,7 +124,8 @@ func TestIdPInitiated(t *testing.T) {
 			s.serve(always(s.saml(p, map[string]any{"allow_idp_initiated": test.allow})))
 			s.introduce(p, test.relay)
 			b := newBrowser(t)
-			b.follow(b.navigation(http.MethodPost, parse(t, p.URL+"/login"), url.Values{"user": {alice.email}, "password": {alice.password}}, p.URL))
+			b.follow(b.navigation(http.MethodPost, parse(t, p.URL+"/login"),
+				url.Values{"user": {alice.email}, "password": {alice.password}}, p.URL))
 			sent := b.visit(p.URL + "/login/" + s.host)
 			f, ok := sent.form("SAMLResponse")
 			if !ok {
@@ -140,7 +145,8 @@ func TestIdPInitiated(t *testing.T) {
 	}
 }
 
-// TestSAMLAsksAgain: after a revoke the provider is told to ask for the password, and a login that it began without asking does not count.
+// TestSAMLAsksAgain: after a revoke the provider is told to ask for the password, and a login that
+// it began without asking does not count.
 func TestSAMLAsksAgain(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)

@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// secrets are what went over the wire in all tests and nobody may read in a log: cookies, codes, states, tokens, passwords.
+// secrets are what went over the wire in all tests and nobody may read in a log: cookies, codes,
+// states, tokens, passwords.
 var secrets struct {
 	sync.Mutex
 	seen map[string]string // what it is, by the text
@@ -23,7 +24,8 @@ func keepSecret(what, text string) {
 	secrets.Lock()
 	defer secrets.Unlock()
 	if secrets.seen == nil {
-		secrets.seen = map[string]string{secretPrefix: "a client secret", alice.password: "a password", bob.password: "a password"}
+		secrets.seen = map[string]string{secretPrefix: "a client secret", alice.password: "a password",
+			bob.password: "a password"}
 	}
 	secrets.seen[text] = what
 }

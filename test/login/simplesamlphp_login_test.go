@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestSimpleSAMLphp logs in with an identity provider whose authors wrote none of the libraries here: their XML, their canonical form, their signatures.
+// TestSimpleSAMLphp logs in with an identity provider whose authors wrote none of the libraries
+// here: their XML, their canonical form, their signatures.
 func TestSimpleSAMLphp(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -32,7 +33,8 @@ func TestSimpleSAMLphp(t *testing.T) {
 				t.Fatalf("the browser is not sent to the provider: %s", asking)
 			}
 			e := b.signIn(asking, alice).echo(t)
-			want := map[string]string{"Email": alice.email, "Name": "Alice %C3%84rmel", "Groups": "eng,ops", "Provider": idp.url + "/idp"}
+			want := map[string]string{"Email": alice.email, "Name": "Alice %C3%84rmel", "Groups": "eng,ops",
+				"Provider": idp.url + "/idp"}
 			for header, value := range want {
 				if got := e.Header.Get("Fairlead-Auth-" + header); got != value {
 					t.Errorf("%s is %q, want %q", header, got, value)
@@ -63,11 +65,16 @@ func TestSimpleSAMLphp(t *testing.T) {
 		who      person
 		sentence string
 	}{
-		"sha-1":           {more: map[string]any{"signature.algorithm": "http://www.w3.org/2000/09/xmldsig#rsa-sha1"}, who: alice, sentence: "was refused"},
-		"encrypted":       {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, who: alice, sentence: "encrypts its assertions"},
-		"another format":  {config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"}, who: alice, sentence: "ERR_FL_3015"},
-		"in no group":     {config: map[string]any{"authorized_groups": []string{"eng"}}, who: bob, sentence: "none of the groups"},
-		"another service": {more: map[string]any{"AssertionConsumerService": tenant.site("signed-response").at("saml", "acs")}, who: alice, sentence: "ERR_FL_3015"},
+		"sha-1": {more: map[string]any{"signature.algorithm": "http://www.w3.org/2000/09/xmldsig#rsa-sha1"},
+			who: alice, sentence: "was refused"},
+		"encrypted": {more: map[string]any{"assertion.encryption": true, "certData": idp.certificate()}, who: alice,
+			sentence: "encrypts its assertions"},
+		"another format": {config: map[string]any{"nameid_format": "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"},
+			who: alice, sentence: "ERR_FL_3015"},
+		"in no group": {config: map[string]any{"authorized_groups": []string{"eng"}}, who: bob,
+			sentence: "none of the groups"},
+		"another service": {more: map[string]any{"AssertionConsumerService": tenant.site("signed-response").
+			at("saml", "acs")}, who: alice, sentence: "ERR_FL_3015"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := idp.site(tenant, strings.ReplaceAll(name, " ", "-"), c.more, c.config)
@@ -80,7 +87,8 @@ func TestSimpleSAMLphp(t *testing.T) {
 	}
 }
 
-// TestSimpleSAMLphpAsksAgain: force_authn, and a revoke, have the provider ask for the password of somebody whom it knows.
+// TestSimpleSAMLphpAsksAgain: force_authn, and a revoke, have the provider ask for the password of
+// somebody whom it knows.
 func TestSimpleSAMLphpAsksAgain(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
@@ -131,7 +139,8 @@ func TestSimpleSAMLphpInitiates(t *testing.T) {
 	}{
 		"admitted":     {config: map[string]any{"allow_idp_initiated": true}},
 		"not admitted": {sentence: "began at the identity provider"},
-		"and forced":   {config: map[string]any{"allow_idp_initiated": true, "force_authn": true}, sentence: "Start from the endpoint"},
+		"and forced": {config: map[string]any{"allow_idp_initiated": true, "force_authn": true},
+			sentence: "Start from the endpoint"},
 		"transient": {more: map[string]any{"NameIDFormat": "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"},
 			config: map[string]any{"allow_idp_initiated": true}, sentence: "a transient NameID"},
 	} {
@@ -155,14 +164,15 @@ var (
 	assertions = regexp.MustCompile(`(?s)<saml:Assertion .*</saml:Assertion>`)
 )
 
-// TestForgedAssertions posts what an attacker makes of the provider's own response to the service, and then the response as it was, which nothing
-// of this has used up.
+// TestForgedAssertions posts what an attacker makes of the provider's own response to the service,
+// and then the response as it was, which nothing of this has used up.
 func TestForgedAssertions(t *testing.T) {
 	t.Parallel()
 	idp := startSimpleSAML(t)
 	tenant := newTenant(t)
 	b := newBrowser(t)
-	s := idp.site(tenant, "forged", nil, map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body, "allow_idp_initiated": true})
+	s := idp.site(tenant, "forged", nil, map[string]any{"idp_metadata": b.visit(idp.url + "/saml2/idp/metadata.php").body,
+		"allow_idp_initiated": true})
 	other := idp.site(tenant, "elsewhere", nil, map[string]any{"allow_idp_initiated": true})
 	sent := b.answer(b.visit(s.url+"/mine"), alice)
 	f, ok := sent.form("SAMLResponse")
@@ -176,21 +186,28 @@ func TestForgedAssertions(t *testing.T) {
 	genuine := string(raw)
 	evil := signatures.ReplaceAllString(strings.ReplaceAll(assertions.FindString(genuine), "ssp-alice", "ssp-bob"), "")
 	for name, forged := range map[string]string{
-		"somebody else":            strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
-		"no signature":             signatures.ReplaceAllString(genuine, ""),
-		"no signature but one":     strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"), signatures.FindString(genuine), "", 1),
-		"another assertion before": strings.Replace(genuine, "<saml:Assertion ", strings.Replace(evil, ` ID="`, ` ID="_x`, 1)+"<saml:Assertion ", 1),
-		"another assertion behind": strings.Replace(genuine, "</saml:Assertion>", "</saml:Assertion>"+strings.Replace(evil, ` ID="`, ` ID="_x`, 1), 1),
-		"a comment":                strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
-		"an entity":                `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` + strings.Replace(genuine, ">ssp-alice<", ">&bob;<", 1),
-		"begun by nobody":          strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
+		"somebody else": strings.ReplaceAll(genuine, "ssp-alice", "ssp-bob"),
+		"no signature":  signatures.ReplaceAllString(genuine, ""),
+		"no signature but one": strings.Replace(strings.ReplaceAll(genuine, ">eng<", ">admins<"),
+			signatures.FindString(genuine), "", 1),
+		"another assertion before": strings.Replace(genuine, "<saml:Assertion ",
+			strings.Replace(evil, ` ID="`, ` ID="_x`, 1)+"<saml:Assertion ", 1),
+		"another assertion behind": strings.Replace(genuine, "</saml:Assertion>",
+			"</saml:Assertion>"+strings.Replace(evil, ` ID="`, ` ID="_x`, 1), 1),
+		"a comment": strings.Replace(genuine, ">ssp-alice<", ">ssp-<!-- -->alice<", 1),
+		"an entity": `<!DOCTYPE x [<!ENTITY bob "ssp-bob">]>` + strings.Replace(genuine, ">ssp-alice<",
+			">&bob;<", 1),
+		"begun by nobody": strings.NewReplacer(` InResponseTo="`, ` InResponse="`).Replace(genuine),
 	} {
 		if forged == genuine {
 			t.Fatalf("%s: nothing was forged in %s", name, genuine)
 		}
-		bad := form{action: f.action, values: url.Values{"RelayState": f.values["RelayState"], "SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(forged))}}}
+		bad := form{action: f.action,
+			values: url.Values{"RelayState": f.values["RelayState"],
+				"SAMLResponse": {base64.StdEncoding.EncodeToString([]byte(forged))}}}
 		end := b.post(sent, bad)
-		if _, tries := end.passed("/finish"); end.status != http.StatusForbidden || !strings.Contains(end.body, "ERR_FL_3015") || tries {
+		if _, tries := end.passed("/finish"); end.status != http.StatusForbidden ||
+			!strings.Contains(end.body, "ERR_FL_3015") || tries {
 			t.Errorf("%s: %s", name, end)
 		}
 	}
@@ -213,7 +230,8 @@ func TestForgedAssertions(t *testing.T) {
 	}
 }
 
-// site serves one of the tenant's with a saml action of this provider, who knows it; more are fields of its side, config of the action's.
+// site serves one of the tenant's with a saml action of this provider, who knows it; more are
+// fields of its side, config of the action's.
 func (s *simpleSAML) site(a *tenant, name string, more, config map[string]any) *site {
 	s.Helper()
 	at := a.site(name)

@@ -22,13 +22,15 @@ import (
 	"time"
 )
 
-// requireSimpleSAML says that tests fail, rather than being skipped, where there is no SimpleSAMLphp.
+// requireSimpleSAML says that tests fail, rather than being skipped, where there is no
+// SimpleSAMLphp.
 const requireSimpleSAML = "FAIRLEAD_REQUIRE_SIMPLESAML"
 
 // simpleSAMLDir is where Debian puts SimpleSAMLphp.
 const simpleSAMLDir = "/usr/share/simplesamlphp/www"
 
-// simpleSAML is SimpleSAMLphp as an identity provider, at a host name of its own. It was written by other people than the libraries here.
+// simpleSAML is SimpleSAMLphp as an identity provider, at a host name of its own. It was written by
+// other people than the libraries here.
 type simpleSAML struct {
 	*testing.T
 	url string
@@ -97,7 +99,8 @@ func startSimpleSAML(t *testing.T) *simpleSAML {
 		}
 	}
 	s.key()
-	for name, text := range map[string]string{"config/config.php": simpleSAMLConfig, "config/authsources.php": simpleSAMLUsers,
+	for name, text := range map[string]string{"config/config.php": simpleSAMLConfig,
+		"config/authsources.php":         simpleSAMLUsers,
 		"metadata/saml20-idp-hosted.php": simpleSAMLHosted, "metadata/saml20-sp-remote.php": simpleSAMLRemote} {
 		s.write(name, []byte(text))
 	}
@@ -160,7 +163,8 @@ func (s *simpleSAML) key() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "simplesaml"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "simplesaml"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		s.Fatal(err)
@@ -187,7 +191,8 @@ func (s *simpleSAML) certificate() string {
 // register tells it of a service provider; more are fields of saml20-sp-remote.
 func (s *simpleSAML) register(name, entityID, acs string, more map[string]any) {
 	s.Helper()
-	sp := map[string]any{"entityid": entityID, "AssertionConsumerService": acs, "NameIDFormat": "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent",
+	sp := map[string]any{"entityid": entityID, "AssertionConsumerService": acs,
+		"NameIDFormat":          "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent",
 		"saml20.sign.assertion": true, "saml20.sign.response": true}
 	for k, v := range more {
 		sp[k] = v

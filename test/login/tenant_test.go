@@ -94,7 +94,8 @@ func (a *tenant) site(name string) *site {
 func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 	s.Helper()
 	client := s.register(p, authID)
-	config := map[string]any{"auth_id": authID, "issuer_url": p.Issuer, "client_id": client, "client_secret": secretOf(client), "scopes": []string{"openid", "profile", "email", "groups"}}
+	config := map[string]any{"auth_id": authID, "issuer_url": p.Issuer, "client_id": client,
+		"client_secret": secretOf(client), "scopes": []string{"openid", "profile", "email", "groups"}}
 	for _, m := range more {
 		for k, v := range m {
 			config[k] = v
@@ -107,8 +108,9 @@ func (s *site) oidc(p *provider, authID string, more ...map[string]any) action {
 func (s *site) register(p *provider, authID string) string {
 	s.Helper()
 	id := s.host + "-" + authID
-	p.tell(s.TB, "PUT", "/clients", map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
-		"backchannel_logout_uri": s.at(authID, "logout")}, nil)
+	p.tell(s.TB, "PUT", "/clients",
+		map[string]any{"id": id, "secret": secretOf(id), "redirect_uris": []string{s.at(authID, "callback")},
+			"backchannel_logout_uri": s.at(authID, "logout")}, nil)
 	return id
 }
 
@@ -150,7 +152,8 @@ func (a *tenant) bind(b tunnel.Bind) tunnel.Bound {
 	c := tunnel.NewClient(tunnel.ClientConfig{
 		Address: world.at.Service.String(), TLS: tlsConfig, MaxBackoff: 300 * time.Millisecond,
 		Hello: func() tunnel.Hello {
-			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux", InstanceID: "test"}
+			return tunnel.Hello{Role: tunnel.RoleAgent, Token: a.authtoken, ClientVersion: "0.0.0-test", OS: "linux",
+				InstanceID: "test"}
 		},
 		OnUp: func(ctx context.Context, s *tunnel.Session) error {
 			got, err := s.Bind(ctx, b)
@@ -207,7 +210,8 @@ func (a *tenant) api(method, path string, in, out any) int {
 	if err != nil {
 		a.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(within(a.TB), method, "https://"+world.at.Service.String()+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(within(a.TB), method, "https://"+world.at.Service.String()+path,
+		bytes.NewReader(body))
 	if err != nil {
 		a.Fatal(err)
 	}

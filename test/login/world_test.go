@@ -27,7 +27,8 @@ import (
 // patience is how long a test waits for what has to happen at once.
 const patience = 2 * time.Minute
 
-// domain is above every endpoint's host; all of them are the same site, which is what a hostile neighbour would wish for.
+// domain is above every endpoint's host; all of them are the same site, which is what a hostile
+// neighbour would wish for.
 const domain = "edge.test"
 
 // apiHost is where clients and administrators think the service is.
@@ -36,7 +37,8 @@ const apiHost = "api.fairlead.test:8443"
 // providersProgram names the program of test/idp.
 const providersProgram = "FAIRLEAD_IDP"
 
-// world is the service and the identity providers that all tests share, each test with an account and hosts of its own; nil without providers.
+// world is the service and the identity providers that all tests share, each test with an account
+// and hosts of its own; nil without providers.
 var world *running
 
 type running struct {
@@ -56,7 +58,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	program := os.Getenv(providersProgram)
 	if program == "" {
-		fmt.Fprintln(os.Stderr, "test/login: skipped; make idp builds the identity providers, and "+providersProgram+" names them")
+		fmt.Fprintln(os.Stderr, "test/login: skipped; make idp builds the identity providers, and "+providersProgram+
+			" names them")
 		return 0
 	}
 	names, err := startNames()
@@ -100,10 +103,14 @@ func start(program string) (*running, error) {
 	w.stop = cancel
 	up := make(chan server.Addresses, 1)
 	opt := server.Options{
-		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://" + apiHost, DataDir: filepath.Join(dir, "data"),
-		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
-		Public: server.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert}, TLSKeys: []string{w.certs.key}},
-		Logger: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Up: func(a server.Addresses) { up <- a },
+		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, BaseURL: "https://" + apiHost,
+		DataDir:   filepath.Join(dir, "data"),
+		AccessLog: filepath.Join(dir, "access.log"), AccessLogSample: 1, DrainTimeout: 10 * time.Second,
+		EndpointGrace: 10 * time.Minute,
+		Public: server.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert},
+			TLSKeys: []string{w.certs.key}},
+		Logger: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Up:     func(a server.Addresses) { up <- a },
 	}
 	allowLoopback(&opt)
 	go func() { w.finished <- server.Run(ctx, opt) }()

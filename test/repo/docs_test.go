@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// Every condition and every reason that kubectl can show has a row of its own in the operator's guide.
+// Every condition and every reason that kubectl can show has a row of its own in the operator's
+// guide.
 func TestEveryConditionAndReasonIsDocumented(t *testing.T) {
 	t.Parallel()
 	rows := map[string]bool{}

@@ -20,7 +20,8 @@ type goPackage struct {
 	Deps       []string
 }
 
-// packages asks the go command for every package of the module, with its direct imports and its whole graph, tests left out.
+// packages asks the go command for every package of the module, with its direct imports and its
+// whole graph, tests left out.
 func packages(t *testing.T) map[string]goPackage {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", "./...")
@@ -72,7 +73,8 @@ var rules = []rule{
 		why:    "so that they can be tested without a store or an edge",
 	},
 	{
-		name: "edge, apiserver and dashboard see interfaces", of: []string{"internal/edge", "internal/apiserver", "internal/dashboard"},
+		name:   "edge, apiserver and dashboard see interfaces",
+		of:     []string{"internal/edge", "internal/apiserver", "internal/dashboard"},
 		forbid: []string{module + "/internal/store", module + "/internal/tunnelserver"},
 		why:    "so that they can be tested and replaced without a store or a tunnel",
 	},
@@ -96,13 +98,15 @@ var rules = []rule{
 	},
 	{
 		name: "a traffic policy only names targets", of: []string{"internal/trafficpolicy"},
-		forbid: []string{module + "/internal/edge", module + "/internal/backend", module + "/internal/tunnel", module + "/internal/store"},
-		why:    "the edge carries out what it says, and the agent's command checks documents with it",
+		forbid: []string{module + "/internal/edge", module + "/internal/backend", module + "/internal/tunnel",
+			module + "/internal/store"},
+		why: "the edge carries out what it says, and the agent's command checks documents with it",
 	},
 	{
 		name: "the doctor asks kubectl", of: []string{"internal/doctor"},
-		forbid: []string{module + "/internal/apiclient", module + "/api/", "github.com/spf13/", "golang.org/", "k8s.io/", "sigs.k8s.io/"},
-		why:    "it is linked into the agent, and the account is asked through a function",
+		forbid: []string{module + "/internal/apiclient", module + "/api/", "github.com/spf13/", "golang.org/", "k8s.io/",
+			"sigs.k8s.io/"},
+		why: "it is linked into the agent, and the account is asked through a function",
 	},
 	{
 		name: "the nouns need only the standard library", of: []string{"internal/account"},
@@ -166,5 +170,7 @@ func (r rule) covers(path string) bool {
 }
 
 func (r rule) forbids(imp string) bool {
-	return !slices.Contains(r.allow, imp) && slices.ContainsFunc(r.forbid, func(f string) bool { return imp == f || strings.HasPrefix(imp, f) })
+	return !slices.Contains(r.allow, imp) && slices.ContainsFunc(r.forbid, func(f string) bool {
+		return imp == f || strings.HasPrefix(imp, f)
+	})
 }

@@ -120,7 +120,8 @@ func TestPackageComments(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), parser.ParseComments|parser.PackageClauseOnly)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file),
+			parser.ParseComments|parser.PackageClauseOnly)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,12 @@ import (
 	"testing"
 )
 
-// maxExposure is what `systemd-analyze security` may say of a unit, in tenths: up to 2 of 10. An unprotected service has 9.6.
+// maxExposure is what `systemd-analyze security` may say of a unit, in tenths: up to 2 of 10. An
+// unprotected service has 9.6.
 const maxExposure = "20"
 
-// systemd knows every setting of the units, and finds them well protected. The program itself need not be installed here.
+// systemd knows every setting of the units, and finds them well protected. The program itself need
+// not be installed here.
 func TestSystemdUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -48,7 +50,8 @@ func TestSystemdUnits(t *testing.T) {
 		if said := err != nil || len(out) > 0; said != bad {
 			t.Errorf("%s: systemd-analyze verify says %s(%v)", name, out, err)
 		}
-		out, err = exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=yes", "--threshold="+maxExposure, path).CombinedOutput()
+		out, err = exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=yes",
+			"--threshold="+maxExposure, path).CombinedOutput()
 		if exposed := err != nil; exposed != bad {
 			t.Errorf("%s: systemd-analyze security says %s(%v)", name, out, err)
 		}

@@ -18,16 +18,22 @@ func BindingURLs() []BindingURL {
 	widest := strings.Repeat(long+".", 3) + strings.Repeat("a", 253-3*64)
 	var rows []BindingURL
 	for raw, normal := range map[string]string{
-		"http://api.internal": "http://api.internal", "HTTP://Api.Internal:80/": "http://api.internal", "http://a.b.c.internal:8080": "http://a.b.c.internal:8080",
-		"tcp://db.internal:5432": "tcp://db.internal:5432", "tcp://1.internal:80": "tcp://1.internal:80", "http://xn--bcher-kva.internal": "http://xn--bcher-kva.internal",
+		"http://api.internal": "http://api.internal", "HTTP://Api.Internal:80/": "http://api.internal",
+		"http://a.b.c.internal:8080": "http://a.b.c.internal:8080",
+		"tcp://db.internal:5432":     "tcp://db.internal:5432", "tcp://1.internal:80": "tcp://1.internal:80",
+		"http://xn--bcher-kva.internal": "http://xn--bcher-kva.internal",
 	} {
 		rows = append(rows, BindingURL{account.BindingInternal, raw, normal})
 	}
 	for raw, normal := range map[string]string{
-		"https://app.example.com": "https://app.example.com", "https://APP.Example.COM:443/": "https://app.example.com", "https://app.example.com:": "https://app.example.com",
-		"https://app.example.com:8443": "https://app.example.com:8443", "http://app.example.com:80": "http://app.example.com", "http://app.example.com:443": "http://app.example.com:443",
-		"https://example.com:80": "https://example.com:80", "https://1.example": "https://1.example", "https://xn--bcher-kva.example": "https://xn--bcher-kva.example",
-		"https://app.localhost": "https://app.localhost", "https://" + widest: "https://" + widest, "https://a.0xg": "https://a.0xg",
+		"https://app.example.com": "https://app.example.com", "https://APP.Example.COM:443/": "https://app.example.com",
+		"https://app.example.com:":     "https://app.example.com",
+		"https://app.example.com:8443": "https://app.example.com:8443", "http://app.example.com:80": "http://app.example.com",
+		"http://app.example.com:443": "http://app.example.com:443",
+		"https://example.com:80":     "https://example.com:80", "https://1.example": "https://1.example",
+		"https://xn--bcher-kva.example": "https://xn--bcher-kva.example",
+		"https://app.localhost":         "https://app.localhost", "https://" + widest: "https://" + widest,
+		"https://a.0xg": "https://a.0xg",
 	} {
 		rows = append(rows, BindingURL{account.BindingPublic, raw, normal})
 	}
@@ -62,16 +68,22 @@ func RefusedBindingURLs() []RefusedBindingURL {
 		for _, p := range []string{"0", "70000", "99999999999", "-1", "080", "8x", "+80", "0x50", "65536", "80:80"} {
 			add("from 1 to 65535", "http://"+c.good+":"+p)
 		}
-		for _, h := range []string{"*." + c.good, "*", c.good + ".", "." + c.good, "a.." + c.good, "-a." + c.good, "a-." + c.good, "a_b." + c.good, "a%2e." + c.good, "a,b." + c.good,
-			"[::1]", "[::1]:80", "[" + c.good + "]", "10.0.0.1", "10.1", "1.0x7f", "", ".", strings.Repeat("a", 64) + "." + c.good, strings.Repeat("a.", 125) + c.good, "internal", "localhost"} {
+		for _, h := range []string{"*." + c.good, "*", c.good + ".", "." + c.good, "a.." + c.good, "-a." + c.good,
+			"a-." + c.good, "a_b." + c.good, "a%2e." + c.good, "a,b." + c.good,
+			"[::1]", "[::1]:80", "[" + c.good + "]", "10.0.0.1", "10.1", "1.0x7f", "", ".",
+			strings.Repeat("a", 64) + "." + c.good, strings.Repeat("a.", 125) + c.good, "internal", "localhost"} {
 			add(c.host, "http://"+h)
 		}
-		for _, h := range []string{"ä." + c.good, "a\x00." + c.good, c.good + "\n", " " + c.good, "a\t." + c.good, "a\x7f." + c.good, "\xff." + c.good, "ａ." + c.good} {
+		for _, h := range []string{"ä." + c.good, "a\x00." + c.good, c.good + "\n", " " + c.good, "a\t." + c.good,
+			"a\x7f." + c.good, "\xff." + c.good, "ａ." + c.good} {
 			add("printable ASCII", "http://"+h)
 		}
 	}
 	return append(rows,
-		RefusedBindingURL{account.BindingInternal, "tcp://a.internal", "needs a port"}, RefusedBindingURL{account.BindingInternal, "tcp://a.internal:", "needs a port"},
-		RefusedBindingURL{account.BindingInternal, "https://a.internal", "http or tcp"}, RefusedBindingURL{account.BindingInternal, "http://a.example.com", "end in .internal"},
-		RefusedBindingURL{account.BindingPublic, "tcp://app.example.com:5432", "http or https"}, RefusedBindingURL{account.BindingPublic, "https://a.internal", "not below .internal"})
+		RefusedBindingURL{account.BindingInternal, "tcp://a.internal", "needs a port"},
+		RefusedBindingURL{account.BindingInternal, "tcp://a.internal:", "needs a port"},
+		RefusedBindingURL{account.BindingInternal, "https://a.internal", "http or tcp"},
+		RefusedBindingURL{account.BindingInternal, "http://a.example.com", "end in .internal"},
+		RefusedBindingURL{account.BindingPublic, "tcp://app.example.com:5432", "http or https"},
+		RefusedBindingURL{account.BindingPublic, "https://a.internal", "not below .internal"})
 }

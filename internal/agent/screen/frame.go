@@ -91,13 +91,17 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 	}
 	nameWidth, upstreamWidth := 0, 0
 	for _, r := range m.rows {
-		nameWidth, upstreamWidth = max(nameWidth, printable.Width(r.title())), max(upstreamWidth, printable.Width(Clean(r.Upstream)))
+		nameWidth, upstreamWidth = max(nameWidth, printable.Width(r.title())),
+			max(upstreamWidth, printable.Width(Clean(r.Upstream)))
 	}
 	nameWidth, upstreamWidth = min(nameWidth, columns*3/10), min(upstreamWidth, columns/4)
 	for i := range m.rows[:shown] {
 		r := &m.rows[i]
 		if each == 1 {
-			add(append([]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Clean(r.Upstream), upstreamWidth) + "  "}}, r.figures()...)...)
+			add(
+				append(
+					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Clean(r.Upstream), upstreamWidth) +
+						"  "}}, r.figures()...)...)
 			continue
 		}
 		add(span{"", r.title() + " -> " + Clean(r.Upstream)})

@@ -38,7 +38,8 @@ func modelOf(events ...agent.Event) *model {
 func connected(targets ...agent.Target) []agent.Event {
 	events := []agent.Event{
 		agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Targets: targets},
-		agent.Connected{SessionID: "ts-1", Server: "https://fairlead.example.net:8443", ServerVersion: "0.1.0", AccountID: "ac-1", Region: "home"},
+		agent.Connected{SessionID: "ts-1", Server: "https://fairlead.example.net:8443", ServerVersion: "0.1.0",
+			AccountID: "ac-1", Region: "home"},
 		agent.Latency{RoundTrip: 12345 * time.Microsecond},
 	}
 	for _, t := range targets {
@@ -49,17 +50,21 @@ func connected(targets ...agent.Target) []agent.Event {
 
 func busy() []agent.Event {
 	events := connected(web, db, group)
-	for i, path := range []string{"/", "/a/long/path/with/a?query=that+goes+on+and+on+and+on+and+on&page=12", "/日本語のパス/とても長い/とても長い/とても長い/パス", "/\x1b[2J\u202eevil\r\n"} {
+	for i, path := range []string{"/", "/a/long/path/with/a?query=that+goes+on+and+on+and+on+and+on&page=12",
+		"/日本語のパス/とても長い/とても長い/とても長い/パス", "/\x1b[2J\u202eevil\r\n"} {
 		events = append(events, agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1"},
-			agent.Request{Target: web, Method: []string{"GET", "POST", "OPTIONS", "\x1b[31mX"}[i], Path: path, Status: 200 + 101*i, Duration: time.Duration(1+i*i*400) * time.Millisecond})
+			agent.Request{Target: web, Method: []string{"GET", "POST", "OPTIONS", "\x1b[31mX"}[i], Path: path,
+				Status: 200 + 101*i, Duration: time.Duration(1+i*i*400) * time.Millisecond})
 	}
 	return append(events,
 		agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1", Ended: true, Duration: time.Hour},
 		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client"},
-		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second},
+		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client", Ended: true, In: 12, Out: 3456789,
+			Duration: 2 * time.Second},
 		agent.Connection{Target: group, Client: "10.0.0.6:4242", Ended: true, Refused: true, Cause: "connection refused"},
 		agent.UpstreamDown{Target: group, Cause: "connection refused"},
-		agent.BindRefused{Target: db, Cause: "tcp://orders.db:5432 is taken by tunnel session ts-9 from 10.1.2.3 since 09:00; stop that agent"},
+		agent.BindRefused{Target: db,
+			Cause: "tcp://orders.db:5432 is taken by tunnel session ts-9 from 10.1.2.3 since 09:00; stop that agent"},
 	)
 }
 
@@ -67,16 +72,20 @@ func TestFrames(t *testing.T) {
 	t.Parallel()
 	var crowd []agent.Target
 	for i := range 30 {
-		crowd = append(crowd, agent.Target{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i), Upstream: "http://localhost:8080"})
+		crowd = append(crowd, agent.Target{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i),
+			Upstream: "http://localhost:8080"})
 	}
-	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443", Cause: "the connection was closed", In: 1500 * time.Millisecond, WasOnline: true})
+	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443",
+		Cause: "the connection was closed", In: 1500 * time.Millisecond, WasOnline: true})
 	for name, c := range map[string]struct {
 		events        []agent.Event
 		columns, rows int
 		color         bool
 	}{
-		"starting":     {[]agent.Event{agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Targets: []agent.Target{web}}}, 80, 24, false},
-		"one":          {append(connected(web), agent.Request{Target: web, Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond}), 80, 24, false},
+		"starting": {[]agent.Event{agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443",
+			Targets: []agent.Target{web}}}, 80, 24, false},
+		"one": {append(connected(web), agent.Request{Target: web, Method: "GET", Path: "/", Status: 200,
+			Duration: time.Millisecond}), 80, 24, false},
 		"busy":         {busy(), 120, 24, false},
 		"busy-80":      {busy(), 80, 24, false},
 		"busy-colour":  {busy(), 120, 24, true},
@@ -84,8 +93,9 @@ func TestFrames(t *testing.T) {
 		"tiny":         {busy(), 5, 4, false},
 		"reconnecting": {lost, 80, 24, false},
 		"draining":     {append(connected(web), agent.Draining{}), 80, 24, false},
-		"crowd":        {append(connected(crowd...), agent.BindRefused{Target: crowd[29], Cause: "taken"}, agent.BindRefused{Target: crowd[0], Cause: "taken"}), 80, 24, false},
-		"crowd-wide":   {connected(crowd...), 140, 50, false},
+		"crowd": {append(connected(crowd...), agent.BindRefused{Target: crowd[29], Cause: "taken"},
+			agent.BindRefused{Target: crowd[0], Cause: "taken"}), 80, 24, false},
+		"crowd-wide": {connected(crowd...), 140, 50, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -72,8 +72,8 @@ func jsonLine(s stamped) []byte {
 	return append(escape(out), '\n')
 }
 
-// escape writes what JSON allows and a terminal does not want (DEL, C1 controls, directional marks) in JSON's own escapes: people look at
-// these lines too.
+// escape writes what JSON allows and a terminal does not want (DEL, C1 controls, directional marks)
+// in JSON's own escapes: people look at these lines too.
 func escape(line []byte) []byte {
 	if !bytes.ContainsFunc(line, unwanted) {
 		return line
@@ -100,11 +100,13 @@ func recordOf(event agent.Event) record {
 	case agent.Starting:
 		return starting(e)
 	case agent.Connected:
-		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion, Account: e.AccountID, Region: e.Region}
+		return record{Event: "connected", SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion,
+			Account: e.AccountID, Region: e.Region}
 	case agent.BindRefused:
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
-		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name, Labels: e.Labels, Upstream: e.Upstream,
+		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name, Labels: e.Labels,
+			Upstream:  e.Upstream,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Retrying:
 		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.In)}
@@ -119,7 +121,8 @@ func recordOf(event agent.Event) record {
 	case agent.UpstreamUp:
 		return record{Event: "upstream_up", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream}
 	case agent.Request:
-		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status, Duration: secs(e.Duration)}
+		return record{Event: "request", URL: e.URL, Labels: e.Labels, Method: e.Method, Path: e.Path, Status: e.Status,
+			Duration: secs(e.Duration)}
 	case agent.Connection:
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {

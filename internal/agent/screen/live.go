@@ -18,16 +18,17 @@ const (
 	redrawEvery = time.Second            // at least: ages go on, and what somebody typed onto the screen goes away
 )
 
-// What a terminal is told. The alternate screen keeps what was on the terminal before; without wrapping, a character that is wider than thought
-// spoils its own line only.
+// What a terminal is told. The alternate screen keeps what was on the terminal before; without
+// wrapping, a character that is wider than thought spoils its own line only.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	frameBegins = "\x1b[H"
-	lineBegins  = "\x1b[K" // what the frame before left there; behind a line of full width it would erase its last character
-	lineEnds    = "\r\n"
-	restBegins  = "\x1b[J" // the last line, and all below
-	frameEnds   = "\x1b[H"
+	// what the frame before left there; behind a line of full width it would erase its last character
+	lineBegins = "\x1b[K"
+	lineEnds   = "\r\n"
+	restBegins = "\x1b[J" // the last line, and all below
+	frameEnds  = "\x1b[H"
 )
 
 // terminal is what Live draws on.
@@ -36,15 +37,17 @@ type terminal interface {
 	size() (columns, rows int)
 	// foreground says whether the terminal is this process's to draw on: a shell may have taken it.
 	foreground() bool
-	// changes gets a value when the size may have changed. stops gets one when the process is to stop for a while, or to quit; suspend does that, once the
-	// terminal was left, and returns when the process goes on.
+	// changes gets a value when the size may have changed. stops gets one when the process is to stop
+	// for a while, or to quit; suspend does that, once the terminal was left, and returns when the
+	// process goes on.
 	changes() <-chan os.Signal
 	stops() <-chan os.Signal
 	suspend(os.Signal)
 	close()
 }
 
-// Live is a status screen on a terminal, redrawn in place. After Leave it prints lines, as a Screen does. Safe for concurrent use.
+// Live is a status screen on a terminal, redrawn in place. After Leave it prints lines, as a Screen
+// does. Safe for concurrent use.
 type Live struct {
 	term terminal
 	opt  Options
@@ -60,7 +63,8 @@ type Live struct {
 	lines *Screen       // after Leave
 }
 
-// NewLive starts a status screen on out. ok is false where out is no terminal that it could draw on; then there is no Live.
+// NewLive starts a status screen on out. ok is false where out is no terminal that it could draw
+// on; then there is no Live.
 func NewLive(out io.Writer, opt Options) (l *Live, ok bool) {
 	f, isFile := out.(*os.File)
 	if !isFile {
@@ -101,7 +105,8 @@ func (l *Live) Show(e agent.Event) {
 	}
 }
 
-// Leave gives the terminal back; what comes after is printed as lines. It waits for a moment at most.
+// Leave gives the terminal back; what comes after is printed as lines. It waits for a moment at
+// most.
 func (l *Live) Leave() {
 	l.once.Do(func() {
 		l.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agent"
 )
 
-// emulated is a terminal that keeps what a person would see. It knows what Live sends. As on a real one whose lines do not
-// wrap, the cursor stays on the last column behind a full line.
+// emulated is a terminal that keeps what a person would see. It knows what Live sends. As on a real
+// one whose lines do not wrap, the cursor stays on the last column behind a full line.
 type emulated struct {
 	columns, rows int
 
@@ -98,7 +98,8 @@ func newEmulated(columns, rows int) *emulated {
 	return e
 }
 
-// TestLive_ShowsEachFrameWhole: what is on the terminal is the frame, at every width, also when a longer one was there before.
+// TestLive_ShowsEachFrameWhole: what is on the terminal is the frame, at every width, also when a
+// longer one was there before.
 func TestLive_ShowsEachFrameWhole(t *testing.T) {
 	t.Parallel()
 	for columns := 40; columns <= 130; columns += 3 {
@@ -159,7 +160,8 @@ func TestText_DecodesLettersOfPaths(t *testing.T) {
 func TestFrame_ShowsTheName(t *testing.T) {
 	t.Parallel()
 	named := agent.Target{URL: "http://web.demo", Name: "blue", Upstream: "http://localhost:8080"}
-	if got := strings.Join(modelOf(connected(named)...).frame(120, 24, false, noon()), "\n"); !strings.Contains(got, "http://web.demo (blue) -> ") {
+	if got := strings.Join(modelOf(connected(named)...).frame(120, 24, false, noon()), "\n"); !strings.Contains(got,
+		"http://web.demo (blue) -> ") {
 		t.Errorf("the name is missing:\n%s", got)
 	}
 }

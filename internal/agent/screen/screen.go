@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen owns what the agent prints: readable lines, one JSON object a line, or a status screen on a terminal (Live). The agent's events come in through Show; text goes
-// out to a writer, usually standard output. A slow or stopped terminal never holds up the agent: Show only queues, and when the queue is
-// full, lines about single requests and connections are dropped and counted.
+// Package screen owns what the agent prints: readable lines, one JSON object a line, or a status
+// screen on a terminal (Live). The agent's events come in through Show; text goes out to a writer,
+// usually standard output. A slow or stopped terminal never holds up the agent: Show only queues,
+// and when the queue is full, lines about single requests and connections are dropped and counted.
 package screen
 
 import (
@@ -28,7 +29,8 @@ type Options struct {
 	Now   func() time.Time // nil = time.Now
 }
 
-// stamped is an event with the time at which it was shown. A negative dropped never occurs; a positive one stands for lost lines.
+// stamped is an event with the time at which it was shown. A negative dropped never occurs; a
+// positive one stands for lost lines.
 type stamped struct {
 	at      time.Time
 	event   agent.Event
@@ -133,7 +135,8 @@ func (s *Screen) print() {
 	}
 }
 
-// wanted says whether an event is worth a line: requests tell more of an http endpoint than its connections.
+// wanted says whether an event is worth a line: requests tell more of an http endpoint than its
+// connections.
 func wanted(e agent.Event) bool {
 	switch e := e.(type) {
 	case agent.Latency:

@@ -37,48 +37,63 @@ func shown() []struct {
 	}{
 		{agent.Starting{Version: "0.1.0", Server: "https://s:8443", Targets: []agent.Target{hello}},
 			"fairlead 0.1.0\n",
-			at + `info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
+			at +
+				`info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
 		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", In: time.Second},
 			"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
 			at + `warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
-		{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1", Region: "home"},
+		{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1",
+			Region: "home"},
 			"",
-			at + `info","event":"connected","server":"https://s:8443","server_version":"0.1.0","account_id":"ac-1","region":"home","session_id":"ts-1"}`},
+			at +
+				`info","event":"connected","server":"https://s:8443","server_version":"0.1.0","account_id":"ac-1","region":"home","session_id":"ts-1"}`},
 		{agent.Online{EndpointID: "ep-1", Target: hello, SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0"},
-			"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with https://s:8443: online\n",
-			at + `info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
+			"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with " +
+				"https://s:8443: online\n",
+			at +
+				`info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
 		{agent.UpstreamDown{Target: hello, Cause: "connection refused", HTTP: true},
 			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it answers\n",
-			at + `warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080","cause":"connection refused"}`},
+			at +
+				`warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080","cause":"connection refused"}`},
 		{agent.UpstreamDown{Target: group, Cause: "no answer in time"},
-			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are closed until it answers\n",
-			at + `warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
+			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are closed until " +
+				"it answers\n",
+			at +
+				`warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
 		{agent.UpstreamUp{Target: hello},
 			"12:00:00  upstream reachable: http://localhost:8080\n",
 			at + `info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
 		{agent.Request{Target: hello, Method: "GET", Path: "/a?b=c", Status: 200, Duration: 12345 * time.Microsecond},
 			"12:00:00  GET     /a?b=c                           200  12ms\n",
-			at + `info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
+			at +
+				`info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
 		{agent.Connection{Target: hello, HTTP: true, Client: "10.0.0.5:4242"}, "", ""},
 		{agent.Latency{RoundTrip: time.Second}, "", ""},
 		{agent.Connection{Target: group, Client: "10.0.0.5:4242", Pod: "demo/client"},
 			"12:00:00  open    demo/client (10.0.0.5:4242)\n",
 			at + `info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242","pod":"demo/client"}`},
-		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second, Cause: "reset"},
+		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second,
+			Cause: "reset"},
 			"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
-			at + `info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", In: 1234 * time.Millisecond, WasOnline: true},
+			at +
+				`info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
+		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", In: 1234 * time.Millisecond,
+			WasOnline: true},
 			"12:00:00  reconnecting in 1.2 s: the connection was closed\n",
-			at + `warn","event":"reconnecting","server":"https://s:8443","cause":"the connection was closed","retry_in_seconds":1.234}`},
+			at +
+				`warn","event":"reconnecting","server":"https://s:8443","cause":"the connection was closed","retry_in_seconds":1.234}`},
 		{agent.Retrying{Server: "https://s:8443", Cause: "no rule", WasOnline: true},
 			"12:00:00  reconnecting: no rule\n",
 			at + `warn","event":"reconnecting","server":"https://s:8443","cause":"no rule","retry_in_seconds":0}`},
 		{agent.Draining{Server: "https://s:8443"},
 			"12:00:00  draining: https://s:8443 is about to stop; connecting anew\n",
 			at + `info","event":"draining","server":"https://s:8443"}`},
-		{agent.Online{Again: true, EndpointID: "ep-1", Target: agent.Target{URL: "http://hello.demo"}, SessionID: "ts-2", Server: "https://s:8443"},
+		{agent.Online{Again: true, EndpointID: "ep-1", Target: agent.Target{URL: "http://hello.demo"}, SessionID: "ts-2",
+			Server: "https://s:8443"},
 			"12:00:00  online again: http://hello.demo (ep-1), session ts-2\n",
-			at + `info","event":"online","server":"https://s:8443","url":"http://hello.demo","endpoint_id":"ep-1","session_id":"ts-2","again":true}`},
+			at +
+				`info","event":"online","server":"https://s:8443","url":"http://hello.demo","endpoint_id":"ep-1","session_id":"ts-2","again":true}`},
 		{agent.Stopping{Connections: 3, Within: 3 * time.Second},
 			"12:00:00  stopping: 3 connections may finish within 3.0 s; Ctrl-C again ends at once\n",
 			at + `info","event":"stopping","connections":3}`},
@@ -148,7 +163,8 @@ func TestWithSeveralEndpointsLinesSayWhichOne(t *testing.T) {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
 	first, _, _ := strings.Cut(asJSON.String(), "\n")
-	if !strings.HasSuffix(first, `"endpoints":[{"url":"http://web.demo","upstream":"http://localhost:8080"},{"labels":"app=api site=a","upstream":"tcp://localhost:5432"}]}`) {
+	if !strings.HasSuffix(first,
+		`"endpoints":[{"url":"http://web.demo","upstream":"http://localhost:8080"},{"labels":"app=api site=a","upstream":"tcp://localhost:5432"}]}`) {
 		t.Errorf("first line %s", first)
 	}
 }
@@ -204,7 +220,8 @@ func TestColourOnlyWhenAsked(t *testing.T) {
 
 func TestTheLevelHidesWhatIsBelowIt(t *testing.T) {
 	t.Parallel()
-	for level, want := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelInfo: 3, slog.LevelWarn: 2, slog.LevelError: 0} {
+	for level, want := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelInfo: 3, slog.LevelWarn: 2,
+		slog.LevelError: 0} {
 		var out bytes.Buffer
 		s := New(&out, Options{Now: noon, Level: level})
 		s.Show(agent.Request{Method: "GET", Path: "/", Status: 200})

@@ -22,7 +22,8 @@ type tty struct {
 }
 
 func openTerminal(f *os.File) (terminal, bool) {
-	t := &tty{File: f, resized: make(chan os.Signal, 1), stopped: make(chan os.Signal, 1), resumed: make(chan os.Signal, 1)}
+	t := &tty{File: f, resized: make(chan os.Signal, 1), stopped: make(chan os.Signal, 1),
+		resumed: make(chan os.Signal, 1)}
 	if !term.IsTerminal(int(f.Fd())) || !t.foreground() {
 		return nil, false
 	}
@@ -40,7 +41,8 @@ func (t *tty) size() (columns, rows int) {
 	return columns, rows
 }
 
-// foreground compares process groups. Where the terminal is not the one that controls the process it can be nobody else's.
+// foreground compares process groups. Where the terminal is not the one that controls the process
+// it can be nobody else's.
 func (t *tty) foreground() bool {
 	group, err := unix.IoctlGetInt(int(t.Fd()), unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
@@ -49,7 +51,8 @@ func (t *tty) foreground() bool {
 func (t *tty) changes() <-chan os.Signal { return t.resized }
 func (t *tty) stops() <-chan os.Signal   { return t.stopped }
 
-// suspend does what the signal does to a process that does not catch it. SIGTSTP stops: it returns when SIGCONT comes.
+// suspend does what the signal does to a process that does not catch it. SIGTSTP stops: it returns
+// when SIGCONT comes.
 func (t *tty) suspend(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// console is a terminal of Windows. Its size is looked at with each frame, as no signal tells of it.
+// console is a terminal of Windows. Its size is looked at with each frame, as no signal tells of
+// it.
 type console struct {
 	*os.File
 

@@ -42,11 +42,13 @@ func (t *text) line(s stamped) []byte {
 		if !t.many {
 			return nil // the endpoint's own line comes next, and says it
 		}
-		return []byte(stamp + t.paint(green, "connected") + " to " + Clean(e.Server) + ", session " + Clean(e.SessionID) + "\n")
+		return []byte(stamp + t.paint(green, "connected") + " to " + Clean(e.Server) + ", session " + Clean(e.SessionID) +
+			"\n")
 	case agent.Online:
 		return t.online(stamp, e)
 	case agent.Request:
-		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(readablePath(e.Path)), t.status(e.Status), short(e.Duration), t.which(e.Target))
+		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(readablePath(e.Path)),
+			t.status(e.Status), short(e.Duration), t.which(e.Target))
 	case agent.Connection:
 		return []byte(stamp + t.connection(e) + t.which(e.Target) + "\n")
 	}
@@ -90,7 +92,8 @@ func (t *text) sentence(event agent.Event) string {
 	switch e := event.(type) {
 	case agent.Retrying:
 		if !e.WasOnline {
-			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) + "; trying again until it works"
+			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) +
+				"; trying again until it works"
 		}
 		in := ""
 		if e.In > 0 {
@@ -110,7 +113,8 @@ func (t *text) sentence(event agent.Event) string {
 		if e.HTTP {
 			fate = "callers get a 502"
 		}
-		return t.paint(yellow, "upstream unreachable") + ": " + Clean(e.Upstream) + ": " + Clean(e.Cause) + "; " + fate + " until it answers"
+		return t.paint(yellow, "upstream unreachable") + ": " + Clean(e.Upstream) + ": " + Clean(e.Cause) + "; " + fate +
+			" until it answers"
 	case agent.UpstreamUp:
 		return t.paint(green, "upstream reachable") + ": " + Clean(e.Upstream)
 	case agent.Stopping:
@@ -121,7 +125,8 @@ func (t *text) sentence(event agent.Event) string {
 		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once", open, seconds(e.Within))
 	case agent.Stopped:
 		if !e.Told {
-			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() + ", offline, for the grace period"
+			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() +
+				", offline, for the grace period"
 		}
 		return "stopped"
 	}
@@ -165,8 +170,8 @@ func (t *text) paint(color, s string) string {
 	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }
 
-// readablePath decodes what stands percent-encoded for letters beyond ASCII. What has a meaning in a path (%2F, %25) stays,
-// as does what is not printable.
+// readablePath decodes what stands percent-encoded for letters beyond ASCII. What has a meaning in
+// a path (%2F, %25) stays, as does what is not printable.
 func readablePath(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); {
@@ -181,7 +186,8 @@ func readablePath(path string) string {
 	return b.String()
 }
 
-// encodedRune reads a percent-encoded printable rune beyond ASCII, of n bytes in s; n is 0 where s begins with none.
+// encodedRune reads a percent-encoded printable rune beyond ASCII, of n bytes in s; n is 0 where s
+// begins with none.
 func encodedRune(s string) (r rune, n int) {
 	var encoded []byte
 	for len(encoded) < utf8.UTFMax && len(s) >= n+3 && s[n] == '%' {
@@ -200,7 +206,8 @@ func encodedRune(s string) (r rune, n int) {
 
 const maxText = 300 // characters of a text from the network
 
-// Clean makes a text that came from the network fit for a terminal: what is not printable is escaped, what is long is cut.
+// Clean makes a text that came from the network fit for a terminal: what is not printable is
+// escaped, what is long is cut.
 func Clean(s string) string { return printable.Text(s, maxText) }
 
 func short(d time.Duration) string {

@@ -13,15 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// addressAttempts is how often an address that is still taken is asked for before another will do, once every `again`. The API server gives an address
-// back a moment after it has told of the end of its Service.
+// addressAttempts is how often an address that is still taken is asked for before another will do,
+// once every `again`. The API server gives an address back a moment after it has told of the end of
+// its Service.
 const addressAttempts = 20
 
 // errAddressTaken says that the address is to be asked for once more.
 var errAddressTaken = errors.New("the address that the Service had is still taken")
 
-// withAddress writes a Service that asks for the addresses it had before, and lets the API server choose others where those have been given away, or
-// the cluster's ranges have changed: the second family's alone, where that is enough.
+// withAddress writes a Service that asks for the addresses it had before, and lets the API server
+// choose others where those have been given away, or the cluster's ranges have changed: the second
+// family's alone, where that is enough.
 func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
 	asked := s.DeepCopy()
 	err := write()

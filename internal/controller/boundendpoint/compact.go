@@ -16,8 +16,10 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// compactor makes cached objects small. Of tens of thousands nearly all have the same labels, owners, selectors and condition texts, and decoding
-// leaves each with a copy of its own and with room in its slices. What a cache holds is read only, so they share one. It is safe for concurrent use.
+// compactor makes cached objects small. Of tens of thousands nearly all have the same labels,
+// owners, selectors and condition texts, and decoding leaves each with a copy of its own and with
+// room in its slices. What a cache holds is read only, so they share one. It is safe for concurrent
+// use.
 type compactor struct {
 	mu               sync.Mutex
 	labels, selector map[string]string // those seen last

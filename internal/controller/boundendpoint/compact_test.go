@@ -20,7 +20,8 @@ import (
 
 func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 	t.Helper()
-	text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"fairlead","uid":"u-%s","labels":{"part-of":%q},"annotations":{"a":"%s"},
+	text := fmt.Sprintf(
+		`{"metadata":{"name":%q,"namespace":"fairlead","uid":"u-%s","labels":{"part-of":%q},"annotations":{"a":"%s"},
 		"managedFields":[{"manager":"x"}],"ownerReferences":[{"apiVersion":"v1","kind":"Role","name":"r","uid":"1","controller":true}]},
 		"spec":{"service":"a","namespace":"demo","projectionID":"ep-1","endpoints":[{"id":"ep-1","url":"http://a.demo"}],"ports":[{"port":80,"scheme":"http","targetPort":10001,"state":"Bound"}]},
 		"status":{"clusterIP":"10.0.0.1","conditions":[{"type":"Ready","status":"True","reason":"Projected","message":"all is well","lastTransitionTime":null}]}}`,
@@ -32,7 +33,8 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 	return b
 }
 
-// What a cache keeps says the same as what came, whatever came before it, and equal parts are kept once.
+// What a cache keeps says the same as what came, whatever came before it, and equal parts are kept
+// once.
 func TestCompactChangesNothing(t *testing.T) {
 	t.Parallel()
 	compact := Compact()
@@ -51,10 +53,12 @@ func TestCompactChangesNothing(t *testing.T) {
 		}
 	}
 	one, other := kept["a0.demo"], kept["a1.demo"]
-	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() || &one.OwnerReferences[0] != &other.OwnerReferences[0] {
+	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() ||
+		&one.OwnerReferences[0] != &other.OwnerReferences[0] {
 		t.Error("equal labels and owners are kept twice")
 	}
-	if a, b := one.Status.Conditions[0].Message, other.Status.Conditions[0].Message; unsafe.StringData(a) != unsafe.StringData(b) {
+	if a, b := one.Status.Conditions[0].Message,
+		other.Status.Conditions[0].Message; unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Error("equal texts are kept twice")
 	}
 	if cap(one.Spec.Ports) != 1 || cap(one.Status.Conditions) != 1 {
@@ -69,9 +73,13 @@ func TestCompactTellsOwnersApart(t *testing.T) {
 		t.Error("an equal owner is another")
 	}
 	for name, change := range map[string]func(*metav1.OwnerReference){
-		"version": func(o *metav1.OwnerReference) { o.APIVersion = "v2" }, "kind": func(o *metav1.OwnerReference) { o.Kind = "x" },
+		"version": func(o *metav1.OwnerReference) { o.APIVersion = "v2" }, "kind": func(o *metav1.OwnerReference) {
+			o.Kind = "x"
+		},
 		"name": func(o *metav1.OwnerReference) { o.Name = "x" }, "uid": func(o *metav1.OwnerReference) { o.UID = "2" },
-		"controller": func(o *metav1.OwnerReference) { o.Controller = ptr.To(false) }, "no controller": func(o *metav1.OwnerReference) { o.Controller = nil },
+		"controller": func(o *metav1.OwnerReference) {
+			o.Controller = ptr.To(false)
+		}, "no controller": func(o *metav1.OwnerReference) { o.Controller = nil },
 		"blocking": func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr.To(true) },
 	} {
 		o := *base.DeepCopy()

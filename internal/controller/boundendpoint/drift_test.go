@@ -22,12 +22,14 @@ var _ = Describe("drift", func() {
 	var b *v1alpha1.BoundEndpoint
 	BeforeEach(func(ctx SpecContext) {
 		w = newWorld(ctx)
-		b = w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080}, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
+		b = w.object(ctx, "api", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080},
+			v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		w.reconcile(ctx, b)
 		w.counter.took()
 	})
 
-	// repairs changes one Service as somebody else would and expects it to be as before after exactly one write, with what is theirs kept.
+	// repairs changes one Service as somebody else would and expects it to be as before after exactly
+	// one write, with what is theirs kept.
 	repairs := func(ctx context.Context, good *corev1.Service, drift func(*corev1.Service)) {
 		GinkgoHelper()
 		changed := good.DeepCopy()
@@ -40,7 +42,8 @@ var _ = Describe("drift", func() {
 		Expect(now.Spec).To(Equal(good.Spec))
 		Expect(now.UID).To(Equal(good.UID))
 		Expect(now.OwnerReferences).To(Equal(good.OwnerReferences))
-		for kind, marks := range map[string][2]map[string]string{"labels": {now.Labels, good.Labels}, "annotations": {now.Annotations, good.Annotations}} {
+		for kind, marks := range map[string][2]map[string]string{"labels": {now.Labels, good.Labels},
+			"annotations": {now.Annotations, good.Annotations}} {
 			Expect(marks[0]).To(HaveKeyWithValue("theirs", "stays"), kind)
 			delete(marks[0], "theirs")
 			Expect(marks[0]).To(Equal(marks[1]), kind)
@@ -51,9 +54,10 @@ var _ = Describe("drift", func() {
 		Expect(w.Said()).To(BeEmpty())
 	}
 
-	DescribeTable("of the upstream Service is repaired with one write, the address kept", func(ctx SpecContext, drift func(*corev1.Service)) {
-		repairs(ctx, w.upstream(ctx, b), drift)
-	},
+	DescribeTable("of the upstream Service is repaired with one write, the address kept",
+		func(ctx SpecContext, drift func(*corev1.Service)) {
+			repairs(ctx, w.upstream(ctx, b), drift)
+		},
 		Entry("a port more", func(s *corev1.Service) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "more", Port: 9})
 		}),
@@ -74,7 +78,9 @@ var _ = Describe("drift", func() {
 			s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)
 		}),
 		Entry("addresses that are not ready", func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
-		Entry("address families", func(s *corev1.Service) { s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack) }),
+		Entry("address families", func(s *corev1.Service) {
+			s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+		}),
 		Entry("made a node port", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }),
 		Entry("made a load balancer with source ranges", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr.To("example.com/lb")
@@ -99,7 +105,9 @@ var _ = Describe("drift", func() {
 		repairs(ctx, w.target(ctx, b), drift)
 	},
 		Entry("external name", func(s *corev1.Service) { s.Spec.ExternalName = "example.net" }),
-		Entry("made a ClusterIP", func(s *corev1.Service) { s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" }),
+		Entry("made a ClusterIP", func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeClusterIP, ""
+		}),
 		Entry("made headless", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName, s.Spec.ClusterIP = corev1.ServiceTypeClusterIP, "", corev1.ClusterIPNone
 		}),
@@ -131,7 +139,8 @@ var _ = Describe("drift", func() {
 		moved := up.DeepCopy()
 		moved.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.net"}
 		Expect(w.Client.Update(ctx, moved)).To(Succeed())
-		thief := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 1}}}}
+		thief := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP,
+			Ports: []corev1.ServicePort{{Port: 1}}}}
 		thief.Namespace, thief.Name = w.Target, "thief"
 		Expect(w.Client.Create(ctx, thief)).To(Succeed())
 		w.reconcile(ctx, b)
@@ -146,23 +155,25 @@ var _ = Describe("drift", func() {
 		Expect(w.Client.Delete(ctx, up)).To(Succeed())
 		Expect(w.Client.Delete(ctx, target)).To(Succeed())
 		w.reconcile(ctx, b)
-		Expect(w.counter.took()).To(Equal([]string{"create " + up.Namespace + "/" + up.Name, "create " + target.Namespace + "/" + target.Name}))
+		Expect(w.counter.took()).
+			To(Equal([]string{"create " + up.Namespace + "/" + up.Name, "create " + target.Namespace + "/" + target.Name}))
 		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
 		Expect(w.target(ctx, b).Spec).To(Equal(target.Spec))
 	})
 
-	DescribeTable("that takes a mark does not make a Service somebody else's to keep", func(ctx SpecContext, strip func(*corev1.Service)) {
-		up := w.upstream(ctx, b)
-		for _, s := range []*corev1.Service{up, w.target(ctx, b)} {
-			strip(s)
-			Expect(w.Client.Update(ctx, s)).To(Succeed())
-		}
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		w.reconcile(ctx, b)
-		w.expectNoService(ctx, up.Namespace, up.Name)
-		w.expectNoService(ctx, w.Target, "api")
-		Expect(b.Status.Services).To(BeEmpty())
-	},
+	DescribeTable("that takes a mark does not make a Service somebody else's to keep",
+		func(ctx SpecContext, strip func(*corev1.Service)) {
+			up := w.upstream(ctx, b)
+			for _, s := range []*corev1.Service{up, w.target(ctx, b)} {
+				strip(s)
+				Expect(w.Client.Update(ctx, s)).To(Succeed())
+			}
+			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			w.reconcile(ctx, b)
+			w.expectNoService(ctx, up.Namespace, up.Name)
+			w.expectNoService(ctx, w.Target, "api")
+			Expect(b.Status.Services).To(BeEmpty())
+		},
 		Entry("label", func(s *corev1.Service) { delete(s.Labels, installation.Label) }),
 		Entry("place", func(s *corev1.Service) { delete(s.Annotations, installation.AnnotationPlace) }),
 	)
@@ -194,7 +205,9 @@ var _ = Describe("drift", func() {
 		Expect(w.target(ctx, b)).To(Equal(target))
 	},
 		Entry("both marks are taken off: it was given away", func(s *corev1.Service) { s.Labels, s.Annotations = nil, nil }),
-		Entry("another installation has it", func(s *corev1.Service) { installation.Installation{Namespace: "other", Release: "blue"}.Mark(s) }),
+		Entry("another installation has it", func(s *corev1.Service) {
+			installation.Installation{Namespace: "other", Release: "blue"}.Mark(s)
+		}),
 		Entry("a copy in its place without the label", func(s *corev1.Service) {
 			delete(s.Labels, installation.Label)
 			s.UID, s.ResourceVersion = "", ""

@@ -21,23 +21,24 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
 	good := forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 
-	DescribeTable("are the hop that is named when it is broken", func(ctx SpecContext, change func(*forwarderstatus.Report), want, message, count string) {
-		b := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, b)
-		Expect(b.Status.Forwarders).To(Equal("2/2"))
-		change(&w.forwarders.report)
-		w.account.offline = []string{"http://api." + w.Target} // the word of the account comes last
-		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionReachable, want, message)
-		if want != "True Online" {
-			expectCondition(b, v1alpha1.ConditionReady, want, message)
-		}
-		Expect(b.Status.Forwarders).To(Equal(count))
-		version := b.ResourceVersion
-		w.Clock.Step(time.Hour)
-		w.reconcile(ctx, b)
-		Expect(b.ResourceVersion).To(Equal(version))
-	},
+	DescribeTable("are the hop that is named when it is broken",
+		func(ctx SpecContext, change func(*forwarderstatus.Report), want, message, count string) {
+			b := w.object(ctx, "api", w.Target)
+			w.reconcile(ctx, b)
+			Expect(b.Status.Forwarders).To(Equal("2/2"))
+			change(&w.forwarders.report)
+			w.account.offline = []string{"http://api." + w.Target} // the word of the account comes last
+			w.reconcile(ctx, b)
+			expectCondition(b, v1alpha1.ConditionReachable, want, message)
+			if want != "True Online" {
+				expectCondition(b, v1alpha1.ConditionReady, want, message)
+			}
+			Expect(b.Status.Forwarders).To(Equal(count))
+			version := b.ResourceVersion
+			w.Clock.Step(time.Hour)
+			w.reconcile(ctx, b)
+			Expect(b.ResourceVersion).To(Equal(version))
+		},
 		Entry("one that cannot listen", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 1, []forwarderstatus.Failure{{Pod: "fwd-1", Port: 20080, Error: "address already in use"}}
 		}, "False ListenerFailed", "forwarder fwd-1 does not listen on port 20080: address already in use", "1/2"),
@@ -47,13 +48,21 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Entry("many of them", func(r *forwarderstatus.Report) {
 			r.Listening, r.Failures = 0, make([]forwarderstatus.Failure, 5)
 		}, "False ListenerFailed", "; and 2 more", "0/2"),
-		Entry("none with a session", func(r *forwarderstatus.Report) { r.Sessions = 0 }, "False ServiceUnreachable", "EdgeReachable of KubernetesOperator fairlead says why", "2/2"),
-		Entry("one with a session", func(r *forwarderstatus.Report) { r.Sessions = 1 }, "False AgentOffline", "no agent is connected", "2/2"),
-		Entry("none at all", func(r *forwarderstatus.Report) { *r = forwarderstatus.Report{Known: true} }, "False ServiceUnreachable", "no forwarder runs", "0/0"),
+		Entry("none with a session", func(r *forwarderstatus.Report) {
+			r.Sessions = 0
+		}, "False ServiceUnreachable", "EdgeReachable of KubernetesOperator fairlead says why", "2/2"),
+		Entry("one with a session", func(r *forwarderstatus.Report) {
+			r.Sessions = 1
+		}, "False AgentOffline", "no agent is connected", "2/2"),
+		Entry("none at all", func(r *forwarderstatus.Report) {
+			*r = forwarderstatus.Report{Known: true}
+		}, "False ServiceUnreachable", "no forwarder runs", "0/0"),
 		Entry("none that tells its status", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{Known: true, Forwarders: 2, Unheard: 2}
 		}, "Unknown ServiceUnreachable", "port 8081", "0/2"),
-		Entry("nothing known yet: the last word holds", func(r *forwarderstatus.Report) { *r = forwarderstatus.Report{} }, "True Online", "", "2/2"),
+		Entry("nothing known yet: the last word holds", func(r *forwarderstatus.Report) {
+			*r = forwarderstatus.Report{}
+		}, "True Online", "", "2/2"),
 	)
 
 	It("are no news while a roll-out replaces them one by one", func(ctx SpecContext) {
@@ -111,19 +120,22 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 	})
 
-	DescribeTable("are waited for in vain only for a while", func(ctx SpecContext, report forwarderstatus.Report, wait time.Duration, want string) {
-		b := w.object(ctx, "api", w.Target)
-		w.forwarders.report = report
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(wait))
-		w.Clock.Step(wait - time.Second)
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Second))
-		w.Clock.Step(time.Second)
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(BeZero())
-		expectCondition(b, v1alpha1.ConditionReady, want, "")
-		Expect(w.forwarders.awaited).To(BeEmpty())
-	},
-		Entry("one fails", forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Failures: []forwarderstatus.Failure{{Pod: "p", Port: 1}}}, 3*time.Second, "False ListenerFailed"),
-		Entry("the first one starts", forwarderstatus.Report{Known: true, Starting: true}, 10*time.Second, "False ServiceUnreachable"),
+	DescribeTable("are waited for in vain only for a while",
+		func(ctx SpecContext, report forwarderstatus.Report, wait time.Duration, want string) {
+			b := w.object(ctx, "api", w.Target)
+			w.forwarders.report = report
+			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(wait))
+			w.Clock.Step(wait - time.Second)
+			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Second))
+			w.Clock.Step(time.Second)
+			Expect(w.reconcile(ctx, b).RequeueAfter).To(BeZero())
+			expectCondition(b, v1alpha1.ConditionReady, want, "")
+			Expect(w.forwarders.awaited).To(BeEmpty())
+		},
+		Entry("one fails", forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 1, Sessions: 2,
+			Failures: []forwarderstatus.Failure{{Pod: "p", Port: 1}}}, 3*time.Second, "False ListenerFailed"),
+		Entry("the first one starts", forwarderstatus.Report{Known: true, Starting: true}, 10*time.Second,
+			"False ServiceUnreachable"),
 		Entry("none was heard", forwarderstatus.Report{}, 3*time.Second, "Unknown ServiceUnreachable"),
 	)
 
@@ -143,32 +155,34 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		Expect(w.Said()).To(BeEmpty())
 	})
 
-	It("that fail for a swarm of hostnames cause 50 writes a second, and what is repaired meanwhile causes none", func(ctx SpecContext) {
-		objects := make([]*v1alpha1.BoundEndpoint, 4)
-		for i := range objects {
-			objects[i] = w.object(ctx, fmt.Sprintf("e%d", i), w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: int32(20080 + i)})
-			w.reconcile(ctx, objects[i])
-		}
-		at := func(b *v1alpha1.BoundEndpoint) time.Duration {
-			result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
-			Expect(err).NotTo(HaveOccurred())
-			return result.RequeueAfter
-		}
-		w.forwarders.report.Sessions = 0
-		for i, b := range objects {
-			Expect(at(b)).To(Equal(time.Duration(i) * 20 * time.Millisecond))
-		}
-		Expect(at(objects[2])).To(Equal(40*time.Millisecond), "its place in the queue stays")
-		w.Clock.Step(20 * time.Millisecond)
-		Expect(at(objects[1])).To(BeZero())
-		w.forwarders.report = good
-		Expect(at(objects[2])).To(BeZero())
-		Expect(at(objects[3])).To(BeZero())
-		for i, want := range []string{"False ServiceUnreachable", "False ServiceUnreachable", "True Ready", "True Ready"} {
-			Expect(w.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
-			expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
-		}
-		Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
-		Expect(w.Said()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
-	})
+	It("that fail for a swarm of hostnames cause 50 writes a second, and what is repaired meanwhile causes none",
+		func(ctx SpecContext) {
+			objects := make([]*v1alpha1.BoundEndpoint, 4)
+			for i := range objects {
+				objects[i] = w.object(ctx, fmt.Sprintf("e%d", i), w.Target,
+					v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: int32(20080 + i)})
+				w.reconcile(ctx, objects[i])
+			}
+			at := func(b *v1alpha1.BoundEndpoint) time.Duration {
+				result, err := w.reconciler.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+				Expect(err).NotTo(HaveOccurred())
+				return result.RequeueAfter
+			}
+			w.forwarders.report.Sessions = 0
+			for i, b := range objects {
+				Expect(at(b)).To(Equal(time.Duration(i) * 20 * time.Millisecond))
+			}
+			Expect(at(objects[2])).To(Equal(40*time.Millisecond), "its place in the queue stays")
+			w.Clock.Step(20 * time.Millisecond)
+			Expect(at(objects[1])).To(BeZero())
+			w.forwarders.report = good
+			Expect(at(objects[2])).To(BeZero())
+			Expect(at(objects[3])).To(BeZero())
+			for i, want := range []string{"False ServiceUnreachable", "False ServiceUnreachable", "True Ready", "True Ready"} {
+				Expect(w.Live.Get(ctx, client.ObjectKeyFromObject(objects[i]), objects[i])).To(Succeed())
+				expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
+			}
+			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
+			Expect(w.Said()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
+		})
 })

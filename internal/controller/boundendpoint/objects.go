@@ -27,7 +27,8 @@ type Layout struct {
 	Installation installation.Installation
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
-	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on the forwarders' pods.
+	// ForwarderName and ForwarderInstance are the values of app.kubernetes.io/name and /instance on
+	// the forwarders' pods.
 	ForwarderName, ForwarderInstance string
 	// Anchors are the names of the ClusterRole and the Roles that own Services.
 	Anchors []string
@@ -47,8 +48,9 @@ func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference)
 	s := l.service(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
 	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
 	s.Spec = corev1.ServiceSpec{
-		Type:                  corev1.ServiceTypeClusterIP,
-		Selector:              map[string]string{"app.kubernetes.io/name": l.ForwarderName, "app.kubernetes.io/instance": l.ForwarderInstance},
+		Type: corev1.ServiceTypeClusterIP,
+		Selector: map[string]string{"app.kubernetes.io/name": l.ForwarderName,
+			"app.kubernetes.io/instance": l.ForwarderInstance},
 		Ports:                 servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.TargetPort }),
 		ClusterIP:             b.Status.ClusterIP,
 		ClusterIPs:            slices.Clone(b.Status.ClusterIPs),
@@ -63,15 +65,18 @@ func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference)
 func (l Layout) target(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
 	s := l.service(b, b.Spec.Namespace, b.Spec.Service, owner)
 	s.Spec = corev1.ServiceSpec{
-		Type:            corev1.ServiceTypeExternalName,
-		ExternalName:    fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace, l.ClusterDomain),
+		Type: corev1.ServiceTypeExternalName,
+		ExternalName: fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace,
+			l.ClusterDomain),
 		Ports:           servicePorts(b, func(p v1alpha1.BoundPort) int32 { return p.Port }),
 		SessionAffinity: corev1.ServiceAffinityNone,
 	}
 	return s
 }
 
-func (l Layout) service(b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference) *corev1.Service {
+func (l Layout) service(
+	b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference,
+) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace:       namespace,
 		Name:            name,
@@ -99,8 +104,8 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 	return ports
 }
 
-// repaired returns live as it should be, and whether that is a difference. The spec is ours entirely, but for the addresses that the cluster gave;
-// labels and annotations of others stay.
+// repaired returns live as it should be, and whether that is a difference. The spec is ours
+// entirely, but for the addresses that the cluster gave; labels and annotations of others stay.
 func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next := live.DeepCopy()
 	next.OwnerReferences = desired.OwnerReferences
@@ -108,7 +113,8 @@ func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next.Annotations = merged(live.Annotations, desired.Annotations)
 	next.Spec = *desired.Spec.DeepCopy()
 	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
-		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs, live.Spec.IPFamilies
+		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
+			live.Spec.IPFamilies
 		if had := desired.Spec.ClusterIPs; len(had) > len(live.Spec.ClusterIPs) && had[0] == live.Spec.ClusterIP {
 			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, families(had) // it lost the second family
 		}

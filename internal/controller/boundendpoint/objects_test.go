@@ -29,10 +29,12 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 // TestServices compares the Services of testdata/*.in.yaml with testdata/*.out.yaml.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"}, ClusterDomain: "cluster.local",
+	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
+		ClusterDomain: "cluster.local",
 		ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead"}
 	owner := func(kind string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind, Name: "fairlead-operator-anchor", UID: "00000000-0000-0000-0000-000000000000"}
+		return metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind, Name: "fairlead-operator-anchor",
+			UID: "00000000-0000-0000-0000-000000000000"}
 	}
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(inputs) == 0 {
@@ -76,7 +78,8 @@ func TestUpstreamNameIsAlwaysAServiceNameAndNeverTwoIdsShareOne(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, id := range []string{
-		"ep-00000000000000000000000001", "a", "EP-1", "ep_1", "1ep", "ep-", "ep.1", "ep-1/../x", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("b", 253),
+		"ep-00000000000000000000000001", "a", "EP-1", "ep_1", "1ep", "ep-", "ep.1", "ep-1/../x", strings.Repeat("a", 63),
+		strings.Repeat("a", 64), strings.Repeat("b", 253),
 	} {
 		name := upstreamName(id)
 		if errs := validation.IsDNS1035Label(name); len(errs) > 0 {
@@ -96,7 +99,8 @@ func TestProblemOf(t *testing.T) {
 	t.Parallel()
 	services := schema.GroupResource{Resource: "services"}
 	forbidden := func(text string) error { return apierrors.NewForbidden(services, "api", errors.New(text)) }
-	terminating := apierrors.NewForbidden(services, "api", errors.New("unable to create new content in namespace demo because it is being terminated"))
+	terminating := apierrors.NewForbidden(services, "api",
+		errors.New("unable to create new content in namespace demo because it is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	for _, tc := range []struct {
 		name   string
@@ -105,15 +109,24 @@ func TestProblemOf(t *testing.T) {
 		after  bool
 		retry  bool // with back-off
 	}{
-		{"quota", forbidden("exceeded quota: none, requested: services=1, used: services=0, limited: services=0"), v1alpha1.ReasonQuotaExceeded, true, false},
-		{"webhook", forbidden(`admission webhook "policy.example" denied the request: no`), v1alpha1.ReasonAdmissionDenied, true, false},
-		{"policy", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", nil), v1alpha1.ReasonAdmissionDenied, true, false},
-		{"no right", forbidden(`User "x" cannot create resource "services" in API group "" in the namespace "demo"`), v1alpha1.ReasonNamespaceForbidden, true, false},
+		{"quota", forbidden("exceeded quota: none, requested: services=1, used: services=0, limited: services=0"),
+			v1alpha1.ReasonQuotaExceeded, true, false},
+		{"webhook", forbidden(`admission webhook "policy.example" denied the request: no`), v1alpha1.ReasonAdmissionDenied,
+			true, false},
+		{"policy", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"},
+			"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", nil), v1alpha1.ReasonAdmissionDenied, true,
+			false},
+		{"no right", forbidden(`User "x" cannot create resource "services" in API group "" in the namespace "demo"`),
+			v1alpha1.ReasonNamespaceForbidden, true, false},
 		{"terminating", terminating, v1alpha1.ReasonNamespaceTerminating, true, false},
-		{"no namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "demo"), v1alpha1.ReasonNamespaceNotFound, true, false},
-		{"addresses", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full")), v1alpha1.ReasonClusterIPExhausted, true, false},
-		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "api", nil), v1alpha1.ReasonInvalidEndpoint, true, false},
-		{"server", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), v1alpha1.ReasonAPIError, false, true},
+		{"no namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "demo"),
+			v1alpha1.ReasonNamespaceNotFound, true, false},
+		{"addresses", apierrors.NewInternalError(errors.New("failed to allocate a serviceIP: range is full")),
+			v1alpha1.ReasonClusterIPExhausted, true, false},
+		{"invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "api", nil), v1alpha1.ReasonInvalidEndpoint, true,
+			false},
+		{"server", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), v1alpha1.ReasonAPIError, false,
+			true},
 	} {
 		p := problemOf(tc.err)
 		if p.reason != tc.reason || (p.after > 0) != tc.after || (p.err != nil) != tc.retry || p.stale {
@@ -130,8 +143,9 @@ func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
 	own := installation.Installation{Namespace: "fairlead", Release: "fairlead"}
 	made := []metav1.ManagedFieldsEntry{{Manager: "kubectl-create", FieldsV1: &metav1.FieldsV1{}}, {Manager: "second"}}
 	full := func(mark bool) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7", ManagedFields: made,
-			Labels: map[string]string{"app": "x"}, Annotations: map[string]string{"big": "y"}},
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7",
+			ManagedFields: made,
+			Labels:        map[string]string{"app": "x"}, Annotations: map[string]string{"big": "y"}},
 			Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
 		if mark {
 			own.Mark(s)
@@ -144,7 +158,8 @@ func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
 		t.Errorf("ours: %+v", s)
 	}
 	got, _ = trim(full(false))
-	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-create"}}}}
+	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", UID: "u", ResourceVersion: "7",
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-create"}}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

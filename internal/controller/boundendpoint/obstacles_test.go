@@ -21,41 +21,44 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 	var w *world
 	BeforeEach(func(ctx SpecContext) { w = newWorld(ctx) })
 
-	It("may be a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone on release", func(ctx SpecContext) {
-		foreign := w.foreign(ctx, w.Target, "api")
-		b := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "Helm release "+w.Target+"/shop")
-		expectCondition(b, v1alpha1.ConditionReady, "False Conflict", "")
-		Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
-		w.reconcile(ctx, b)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
-		w.reconcile(ctx, b)
-		Expect(w.service(ctx, w.Target, "api")).To(Equal(foreign))
-		w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
-	})
+	It(
+		"may be a Service of somebody else's: it stays byte for byte, the condition names its owner, and it is left alone "+
+			"on release", func(ctx SpecContext) {
+			foreign := w.foreign(ctx, w.Target, "api")
+			b := w.object(ctx, "api", w.Target)
+			w.reconcile(ctx, b)
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "Helm release "+w.Target+"/shop")
+			expectCondition(b, v1alpha1.ConditionReady, "False Conflict", "")
+			Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
+			w.reconcile(ctx, b)
+			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
+			w.reconcile(ctx, b)
+			Expect(w.service(ctx, w.Target, "api")).To(Equal(foreign))
+			w.expectNoService(ctx, w.Installation.Namespace, "ep-api")
+		})
 
-	DescribeTable("may be a foreign Service that goes: its name is taken over when it has been free for a minute", func(ctx SpecContext, restart bool) {
-		foreign := w.foreign(ctx, w.Target, "api")
-		b := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, b)
-		Expect(w.Client.Delete(ctx, foreign)).To(Succeed())
-		if restart {
-			w.restart()
-		}
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute))
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "taken over")
-		w.Clock.Step(59 * time.Second)
-		again := w.foreign(ctx, w.Target, "api")
-		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "belongs to")
-		Expect(w.Client.Delete(ctx, again)).To(Succeed())
-		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute), "the minute begins anew")
-		w.Clock.Step(time.Minute)
-		w.reconcile(ctx, b)
-		Expect(w.Installation.Owns(w.target(ctx, b))).To(BeTrue())
-		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
-	},
+	DescribeTable("may be a foreign Service that goes: its name is taken over when it has been free for a minute",
+		func(ctx SpecContext, restart bool) {
+			foreign := w.foreign(ctx, w.Target, "api")
+			b := w.object(ctx, "api", w.Target)
+			w.reconcile(ctx, b)
+			Expect(w.Client.Delete(ctx, foreign)).To(Succeed())
+			if restart {
+				w.restart()
+			}
+			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute))
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "taken over")
+			w.Clock.Step(59 * time.Second)
+			again := w.foreign(ctx, w.Target, "api")
+			w.reconcile(ctx, b)
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "belongs to")
+			Expect(w.Client.Delete(ctx, again)).To(Succeed())
+			Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(time.Minute), "the minute begins anew")
+			w.Clock.Step(time.Minute)
+			w.reconcile(ctx, b)
+			Expect(w.Installation.Owns(w.target(ctx, b))).To(BeTrue())
+			expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
+		},
 		Entry("while the manager runs", false),
 		Entry("while it does not", true),
 	)
@@ -68,25 +71,26 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.expectNoService(ctx, w.Target, "api")
 	})
 
-	It("may be a copy of one of our own Services with all its marks edited, which is never deleted", func(ctx SpecContext) {
-		first := w.object(ctx, "api", w.Target)
-		w.reconcile(ctx, first)
-		original, elsewhere := w.target(ctx, first), w.Namespace(ctx, "team-")
-		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
-			Annotations: map[string]string{}, OwnerReferences: original.OwnerReferences}, Spec: original.Spec}
-		for key, value := range original.Annotations { // as sed does
-			theCopy.Annotations[key] = strings.ReplaceAll(value, w.Target, elsewhere)
-		}
-		Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
-		w.unowned(ctx, "api."+elsewhere)
-		Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
+	It("may be a copy of one of our own Services with all its marks edited, which is never deleted",
+		func(ctx SpecContext) {
+			first := w.object(ctx, "api", w.Target)
+			w.reconcile(ctx, first)
+			original, elsewhere := w.target(ctx, first), w.Namespace(ctx, "team-")
+			theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
+				Annotations: map[string]string{}, OwnerReferences: original.OwnerReferences}, Spec: original.Spec}
+			for key, value := range original.Annotations { // as sed does
+				theCopy.Annotations[key] = strings.ReplaceAll(value, w.Target, elsewhere)
+			}
+			Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
+			w.unowned(ctx, "api."+elsewhere)
+			Expect(w.service(ctx, elsewhere, "api").UID).To(Equal(theCopy.UID))
 
-		b := w.object(ctx, "api", elsewhere)
-		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
-		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "who copied it")
-		Expect(w.service(ctx, elsewhere, "api").ResourceVersion).To(Equal(theCopy.ResourceVersion))
-	})
+			b := w.object(ctx, "api", elsewhere)
+			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
+			w.reconcile(ctx, b)
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "who copied it")
+			Expect(w.service(ctx, elsewhere, "api").ResourceVersion).To(Equal(theCopy.ResourceVersion))
+		})
 
 	DescribeTable("may be a Service with our marks that another owns, which is never deleted", func(
 		ctx SpecContext, owners ...metav1.OwnerReference,
@@ -116,7 +120,8 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 		w.reconcile(ctx, first)
 		original := w.target(ctx, first)
 		elsewhere := w.Namespace(ctx, "team-")
-		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels, Annotations: original.Annotations}, Spec: original.Spec}
+		theCopy := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "api", Labels: original.Labels,
+			Annotations: original.Annotations}, Spec: original.Spec}
 		Expect(w.Client.Create(ctx, theCopy)).To(Succeed())
 		b := w.object(ctx, "api", elsewhere)
 		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.ProjectionID = "ep-copied" })
@@ -129,7 +134,8 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 	})
 
 	It("may be another installation of Fairlead, which the condition names", func(ctx SpecContext) {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "api"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "api"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		installation.Installation{Namespace: "elsewhere", Release: "blue"}.Mark(s)
 		Expect(w.Client.Create(ctx, s)).To(Succeed())
 		b := w.object(ctx, "api", w.Target)
@@ -167,7 +173,8 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 	It("may be a namespace that is being deleted: nothing is written into it", func(ctx SpecContext) {
 		b := w.object(ctx, "api", w.Target)
 		// something that the namespace controller cannot remove keeps the namespace terminating
-		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "held", Finalizers: []string{"test.example/held"}}}
+		held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "held",
+			Finalizers: []string{"test.example/held"}}}
 		Expect(w.Live.Create(ctx, held)).To(Succeed())
 		Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
 		Eventually(func(g Gomega) {
@@ -204,7 +211,8 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			s.Endpoints, s.RemoveAfter, s.Ports[0].RemoveAfter = nil, &deadline, &deadline
 		})
 		w.reconcile(ctx, b)
-		expectCondition(b, v1alpha1.ConditionReady, "False EndpointRemoved", "no endpoint any longer for http://api."+w.Target)
+		expectCondition(b, v1alpha1.ConditionReady, "False EndpointRemoved",
+			"no endpoint any longer for http://api."+w.Target)
 		w.target(ctx, b)
 	})
 

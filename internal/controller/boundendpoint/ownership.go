@@ -20,7 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// ours says whether the Service, which stands where one of the hostname's is to be, is this installation's and the hostname's.
+// ours says whether the Service, which stands where one of the hostname's is to be, is this
+// installation's and the hostname's.
 func (r *Reconciler) ours(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 	own := r.Layout.Installation
 	if slices.Contains(b.Status.Services, refOf(s)) {
@@ -30,15 +31,15 @@ func (r *Reconciler) ours(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 	return own.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
 
-// proven reports whether the Service, of which no UID was recorded, may be deleted: beside the marks it has an anchor of
-// ours as its only owner.
+// proven reports whether the Service, of which no UID was recorded, may be deleted: beside the
+// marks it has an anchor of ours as its only owner.
 func (r *Reconciler) proven(s *corev1.Service) bool {
 	return r.Layout.Installation.Owns(s) && len(s.OwnerReferences) > 0 &&
 		!slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
 
-// notAnchor reports whether the owner is none of our anchors. Its UID may be an earlier one's: an installation adopts
-// what the one before it left.
+// notAnchor reports whether the owner is none of our anchors. Its UID may be an earlier one's: an
+// installation adopts what the one before it left.
 func (r *Reconciler) notAnchor(owner metav1.OwnerReference) bool {
 	return owner.APIVersion != rbacv1.SchemeGroupVersion.String() || !slices.Contains(r.Layout.Anchors, owner.Name)
 }
@@ -52,7 +53,8 @@ func (r *Reconciler) ownerOf(s *corev1.Service) string {
 	return ownerOf(r.Layout.Installation, s)
 }
 
-// hostnameOf returns the hostname that a Service of ours belongs to: a target's place says it, an upstream's annotation.
+// hostnameOf returns the hostname that a Service of ours belongs to: a target's place says it, an
+// upstream's annotation.
 func hostnameOf(own installation.Installation, service client.Object) string {
 	if service.GetNamespace() == own.Namespace {
 		return service.GetAnnotations()[installation.AnnotationHostname]
@@ -60,9 +62,12 @@ func hostnameOf(own installation.Installation, service client.Object) string {
 	return service.GetName() + "." + service.GetNamespace()
 }
 
-// owned lists the Services that belong to the hostname and may be deleted, from the caches: those proven to be ours, and
-// those known from the status. It returns what it found even when it could not look everywhere.
-func (r *Reconciler) owned(ctx context.Context, hostname string, known []v1alpha1.ServiceRef) ([]corev1.Service, error) {
+// owned lists the Services that belong to the hostname and may be deleted, from the caches: those
+// proven to be ours, and those known from the status. It returns what it found even when it could
+// not look everywhere.
+func (r *Reconciler) owned(
+	ctx context.Context, hostname string, known []v1alpha1.ServiceRef,
+) ([]corev1.Service, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{indexHostname: hostname}); err != nil {
 		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
@@ -93,7 +98,8 @@ func (r *Reconciler) owned(ctx context.Context, hostname string, known []v1alpha
 	return all, errors.Join(errs...)
 }
 
-// anothers says whether the Service is in the upstream's place of another hostname, whatever its annotation says.
+// anothers says whether the Service is in the upstream's place of another hostname, whatever its
+// annotation says.
 func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname string) bool {
 	if s.Namespace != r.Layout.Installation.Namespace {
 		return false
@@ -109,7 +115,8 @@ func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname s
 // lost says whether a Service that was made is gone.
 func (r *Reconciler) lost(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
 	return slices.ContainsFunc(b.Status.Services, func(ref v1alpha1.ServiceRef) bool {
-		return apierrors.IsNotFound(r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &corev1.Service{}))
+		return apierrors.IsNotFound(r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
+			&corev1.Service{}))
 	})
 }
 
@@ -117,7 +124,8 @@ func refOf(s *corev1.Service) v1alpha1.ServiceRef {
 	return v1alpha1.ServiceRef{Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 }
 
-// remembered returns the reference of the Service made, or where it could not be seen to, what was known of its place.
+// remembered returns the reference of the Service made, or where it could not be seen to, what was
+// known of its place.
 func remembered(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
 	if made != nil {
 		return []v1alpha1.ServiceRef{refOf(made)}

@@ -11,7 +11,8 @@ import (
 const (
 	// paceInterval keeps writes that may be late at 50 a second.
 	paceInterval = 20 * time.Millisecond
-	// firstWait is how long the first status of a spec waits for the forwarders to listen, so that it has to be written only once.
+	// firstWait is how long the first status of a spec waits for the forwarders to listen, so that it
+	// has to be written only once.
 	firstWait = 3 * time.Second
 	// startWait is how long it waits while the first forwarder of the installation starts.
 	startWait = 10 * time.Second
@@ -59,7 +60,8 @@ func (p *pace) leave(hostname string, now time.Time) {
 	}
 }
 
-// novices remembers since when objects wait for the first status of their spec. It is safe for concurrent use.
+// novices remembers since when objects wait for the first status of their spec. It is safe for
+// concurrent use.
 type novices struct {
 	mu    sync.Mutex
 	since map[string]time.Time

@@ -19,7 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
-// retry is when what the API server refuses is tried again, besides the events that may change its mind.
+// retry is when what the API server refuses is tried again, besides the events that may change its
+// mind.
 const retry = 30 * time.Second
 
 // problem is what is in the way of a Service.
@@ -31,7 +32,8 @@ type problem struct {
 	pending         bool          // nobody knows yet: an event will tell, nothing to report
 }
 
-// problemOf says what the API server's answer means. It names quotas, admission and address exhaustion only in the sentence, so the sentence decides.
+// problemOf says what the API server's answer means. It names quotas, admission and address
+// exhaustion only in the sentence, so the sentence decides.
 func problemOf(err error) *problem {
 	if unread := (*namespaces.NotRead)(nil); errors.As(err, &unread) && unread.Err == nil {
 		return &problem{pending: true}
@@ -62,7 +64,8 @@ func problemOf(err error) *problem {
 func conflictPrefix(key client.ObjectKey) string { return "Service " + key.String() + " " }
 
 func conflict(key client.ObjectKey, owner string) *problem {
-	return &problem{reason: v1alpha1.ReasonConflict, message: conflictPrefix(key) + "belongs to " + owner + " and stays as it is"}
+	return &problem{reason: v1alpha1.ReasonConflict, message: conflictPrefix(key) + "belongs to " + owner +
+		" and stays as it is"}
 }
 
 func freed(key client.ObjectKey, wait time.Duration) *problem {
@@ -72,7 +75,8 @@ func freed(key client.ObjectKey, wait time.Duration) *problem {
 	}
 }
 
-// takeover remembers Services that are or were others', so that a team's delete-and-recreate does not lose its name. It is safe for concurrent use.
+// takeover remembers Services that are or were others', so that a team's delete-and-recreate does
+// not lose its name. It is safe for concurrent use.
 type takeover struct {
 	delay time.Duration
 
@@ -96,7 +100,8 @@ func (t *takeover) forget(key client.ObjectKey) {
 	delete(t.freed, key)
 }
 
-// remaining returns how long a name that is free now has to stay free. A restarted manager learns from the object's condition that it was not.
+// remaining returns how long a name that is free now has to stay free. A restarted manager learns
+// from the object's condition that it was not.
 func (t *takeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,11 +14,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// Forwarders answers what the forwarders say about a hostname, from memory; *forwarderstatus.Reader does.
+// Forwarders answers what the forwarders say about a hostname, from memory; *forwarderstatus.Reader
+// does.
 type Forwarders interface {
 	// Hostname returns the truth of a hostname that is to be served on the given target ports.
 	Hostname(hostname string, targetPorts []int) forwarderstatus.Report
-	// Await asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes that back.
+	// Await asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes
+	// that back.
 	Await(hostname string)
 	Forget(hostname string)
 }
@@ -37,14 +39,18 @@ func (r *Reconciler) ask(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
 	return r.Forwarders.Hostname(b.Name, ports)
 }
 
-// isFresh says that no status tells of this spec yet, so that forwarders may not have seen it either.
+// isFresh says that no status tells of this spec yet, so that forwarders may not have seen it
+// either.
 func isFresh(b *v1alpha1.BoundEndpoint) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	return b.Spec.State != v1alpha1.StateReleased && (c == nil || c.ObservedGeneration != b.Generation)
 }
 
-// reachable says what the forwarders say, and then what the account's watch says. Until both have said anything, the last word holds.
-func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, report forwarderstatus.Report) metav1.Condition {
+// reachable says what the forwarders say, and then what the account's watch says. Until both have
+// said anything, the last word holds.
+func (r *Reconciler) reachable(
+	b *v1alpha1.BoundEndpoint, leaving []string, report forwarderstatus.Report,
+) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
 	known, _, offline := r.Account.Hostname(b.Name)
 	last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)
@@ -54,9 +60,11 @@ func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, repo
 	case (!known || !report.Known) && last != nil:
 		return *last
 	case !known:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, "the account has not been read yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable,
+			"the account has not been read yet"
 	case !report.Known:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable, "the forwarders have not been heard yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable,
+			"the forwarders have not been heard yet"
 	case report.Forwarders == 0:
 		c.Reason, c.Message = v1alpha1.ReasonServiceUnreachable, "no forwarder runs"
 	case report.Unheard == report.Forwarders:
@@ -66,7 +74,8 @@ func (r *Reconciler) reachable(b *v1alpha1.BoundEndpoint, leaving []string, repo
 		c.Reason, c.Message = v1alpha1.ReasonListenerFailed, sentence(report.Failures)
 	case report.Sessions == 0:
 		c.Reason = v1alpha1.ReasonServiceUnreachable
-		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " + r.Layout.Installation.Release + " says why"
+		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " +
+			r.Layout.Installation.Release + " says why"
 	case len(offline) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
 	case len(leaving) > 0:
@@ -96,7 +105,8 @@ func sentence(failures []forwarderstatus.Failure) string {
 	return strings.Join(parts, "; ")
 }
 
-// forwarders is how many forwarders listen, of how many. A roll-out, in which they come and go and all of them listen, is no news.
+// forwarders is how many forwarders listen, of how many. A roll-out, in which they come and go and
+// all of them listen, is no news.
 func forwarders(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
 	last := b.Status.Forwarders
 	switch {

@@ -33,13 +33,15 @@ const again = 50 * time.Millisecond
 
 // Account answers what the account says about a hostname, from memory.
 type Account interface {
-	// Hostname returns whether the account has been read at all, how many endpoints the hostname is to have, and which of its URLs have none online.
+	// Hostname returns whether the account has been read at all, how many endpoints the hostname is to
+	// have, and which of its URLs have none online.
 	Hostname(hostname string) (known bool, endpoints int, offline []string)
 }
 
 // Options of a Reconciler.
 type Options struct {
-	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them, or those of the operator's alone.
+	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them, or
+	// those of the operator's alone.
 	Client client.Client
 	// Live reads from the API server.
 	Live   client.Reader
@@ -47,7 +49,8 @@ type Options struct {
 	// Owners returns the owner references of the chart's anchors.
 	Owners  func(context.Context) (installation.Owners, error)
 	Account Account
-	// Approved reports whether the spec is one that endpointsync wrote; when it becomes one is an event.
+	// Approved reports whether the spec is one that endpointsync wrote; when it becomes one is an
+	// event.
 	Approved func(*v1alpha1.BoundEndpoint) bool
 	// Forwarders says how many forwarders listen for a hostname, and what is in their way.
 	Forwarders Forwarders
@@ -55,19 +58,25 @@ type Options struct {
 	Now        func() time.Time
 	// Namespaces says which namespaces get Services.
 	Namespaces namespaces.Policy
-	// Targets reads the Services of listed namespaces, of which Client then knows nothing. Nil where Namespaces lists none.
+	// Targets reads the Services of listed namespaces, of which Client then knows nothing. Nil where
+	// Namespaces lists none.
 	Targets *namespaces.Informers
-	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the API server's is the namespace's refusal.
+	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the
+	// API server's is the namespace's refusal.
 	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
-	// Distrust has the anchors of a namespace's Services read anew; a Service that is gone may have gone with them.
+	// Distrust has the anchors of a namespace's Services read anew; a Service that is gone may have
+	// gone with them.
 	Distrust func(namespace string)
-	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for messages.
+	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for
+	// messages.
 	TargetRole string
-	// Ending says that the operator's own namespace is being deleted, so that no target Service may stay. Nil: never.
+	// Ending says that the operator's own namespace is being deleted, so that no target Service may
+	// stay. Nil: never.
 	Ending func() bool
 	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
 	TakeoverDelay time.Duration
-	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand comes back.
+	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand
+	// comes back.
 	OrphanDelay time.Duration
 }
 
@@ -87,12 +96,14 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	return &Reconciler{
-		Options: o, takeover: newTakeover(o.TakeoverDelay), addresses: &addresses{tries: map[client.ObjectKey]int{}}, pace: newPace(), novices: newNovices(),
+		Options: o, takeover: newTakeover(o.TakeoverDelay), addresses: &addresses{tries: map[client.ObjectKey]int{}},
+		pace: newPace(), novices: newNovices(),
 		replaced: newReplaced(), orphaned: map[string]time.Time{},
 	}
 }
 
-// Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to what was found.
+// Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to
+// what was found.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	b := &v1alpha1.BoundEndpoint{}
 	err := r.Client.Get(ctx, req.NamespacedName, b)
@@ -153,7 +164,8 @@ func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcom
 	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
 		return outcome{madeUpstream, services}, found // what an earlier projection id has stays until its successor stands
 	}
-	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream), client.ObjectKeyFromObject(target))
+	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
+		client.ObjectKeyFromObject(target))
 	if err != nil && found == nil {
 		found = problemOf(err)
 	}
@@ -169,7 +181,8 @@ func (r *Reconciler) clear(ctx context.Context, b *v1alpha1.BoundEndpoint, becau
 	return outcome{services: left}, because
 }
 
-// orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose hostname the account does not have.
+// orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
+// hostname the account does not have.
 func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.owned(ctx, hostname, nil)
 	var unread *namespaces.NotRead

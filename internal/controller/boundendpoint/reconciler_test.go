@@ -62,7 +62,8 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		w.reconcile(ctx, b)
 		up := w.upstream(ctx, b)
 		Expect(w.Client.Delete(ctx, up)).To(Succeed())
-		thief := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "thief"}, Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 1}}}}
+		thief := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "thief"},
+			Spec: corev1.ServiceSpec{ClusterIP: up.Spec.ClusterIP, Ports: []corev1.ServicePort{{Port: 1}}}}
 		Expect(w.Client.Create(ctx, thief)).To(Succeed())
 		w.reconcile(ctx, b)
 		Expect(w.upstream(ctx, b).Spec.ClusterIP).To(And(Not(BeEmpty()), Not(Equal(up.Spec.ClusterIP))))
@@ -82,7 +83,8 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 	})
 
 	It("lose only the port that is released", func(ctx SpecContext) {
-		b := w.object(ctx, "db", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080}, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
+		b := w.object(ctx, "db", w.Target, v1alpha1.BoundPort{Port: 80, Scheme: "http", TargetPort: 20080},
+			v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		w.reconcile(ctx, b)
 		before := w.upstream(ctx, b)
 		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.Ports[0].State = v1alpha1.StateReleased })

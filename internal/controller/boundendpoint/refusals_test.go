@@ -36,32 +36,37 @@ var _ = Describe("what the API server refuses", func() {
 		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
 	}
 
-	It("is not all that takes Services away: when a namespace is denied: both Services go at once, and come back with their address", func(ctx SpecContext) {
-		w.reconcile(ctx, b)
-		up := w.upstream(ctx, b)
-		w.reconciler.Namespaces.Deny = []string{"team-*"}
-		w.reconcile(ctx, b)
-		w.expectNoService(ctx, w.Target, "api")
-		w.expectNoService(ctx, up.Namespace, up.Name)
-		expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed", "binding.namespaces.deny has team-*")
-		Expect(b.Status.Services).To(BeEmpty())
-		w.reconciler.Namespaces.Deny = nil
-		w.reconcile(ctx, b)
-		Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
-	})
+	It(
+		"is not all that takes Services away: when a namespace is denied: both Services go at once, and come back with "+
+			"their address", func(ctx SpecContext) {
+			w.reconcile(ctx, b)
+			up := w.upstream(ctx, b)
+			w.reconciler.Namespaces.Deny = []string{"team-*"}
+			w.reconcile(ctx, b)
+			w.expectNoService(ctx, w.Target, "api")
+			w.expectNoService(ctx, up.Namespace, up.Name)
+			expectCondition(b, v1alpha1.ConditionServicesReady, "False NamespaceNotAllowed",
+				"binding.namespaces.deny has team-*")
+			Expect(b.Status.Services).To(BeEmpty())
+			w.reconciler.Namespaces.Deny = nil
+			w.reconcile(ctx, b)
+			Expect(w.upstream(ctx, b).Spec).To(Equal(up.Spec))
+		})
 
 	It("because of a quota is named, tried again, and made when the quota is raised", func(ctx SpecContext) {
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "none"},
 			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}}}
 		Expect(w.Live.Create(ctx, quota)).To(Succeed())
-		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard,
+			corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
 		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False QuotaExceeded", "exceeded quota: none")
 		w.upstream(ctx, b)
 		quota.Spec.Hard = corev1.ResourceList{corev1.ResourceServices: resource.MustParse("5")}
 		Expect(w.Live.Update(ctx, quota)).To(Succeed())
-		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
+		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard,
+			corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
 		Expect(w.Live.Status().Update(ctx, quota)).To(Succeed())
 		becomes(ctx, "True Projected")
 	})
@@ -84,51 +89,62 @@ var _ = Describe("what the API server refuses", func() {
 
 	It("because of an admission policy is named with its sentence, and made when the policy goes", func(ctx SpecContext) {
 		name := w.Target
-		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
-			}}}},
-			Validations: []admissionv1.Validation{{Expression: "object.spec.type != 'ExternalName'", Message: "no external names here"}},
-		}}
-		binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Target}}},
-		}}
+		policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionv1.MatchResources{
+					ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+						Operations: []admissionv1.OperationType{admissionv1.Create},
+						Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+							Resources: []string{"services"}},
+					}}}},
+				Validations: []admissionv1.Validation{{Expression: "object.spec.type != 'ExternalName'",
+					Message: "no external names here"}},
+			}}
+		binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+				MatchResources: &admissionv1.MatchResources{
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Target}}},
+			}}
 		Expect(w.Live.Create(ctx, policy)).To(Succeed())
 		Expect(w.Live.Create(ctx, binding)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) {
 			_ = w.Live.Delete(ctx, binding)
 			_ = w.Live.Delete(ctx, policy)
 		})
-		probe := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "probe"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}}
-		Eventually(func() error { return w.Live.Create(ctx, probe.DeepCopy(), client.DryRunAll) }).WithTimeout(time.Minute).Should(MatchError(ContainSubstring("no external names here")))
+		probe := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.Target, Name: "probe"},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.b"}}
+		Eventually(func() error {
+			return w.Live.Create(ctx, probe.DeepCopy(), client.DryRunAll)
+		}).WithTimeout(time.Minute).Should(MatchError(ContainSubstring("no external names here")))
 		Expect(w.reconcile(ctx, b).RequeueAfter).To(Equal(30 * time.Second))
 		expectCondition(b, v1alpha1.ConditionServicesReady, "False AdmissionDenied", "no external names here")
 		Expect(w.Live.Delete(ctx, binding)).To(Succeed())
 		becomes(ctx, "True Projected")
 	})
 
-	It("because the namespace is deleted is made again in the next one of that name, with the address that it had", func(ctx SpecContext) {
-		w.reconcile(ctx, b)
-		up := w.upstream(ctx, b)
-		Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
-		Eventually(func(g Gomega) {
+	It("because the namespace is deleted is made again in the next one of that name, with the address that it had",
+		func(ctx SpecContext) {
 			w.reconcile(ctx, b)
-			got, _ := condition(b, v1alpha1.ConditionServicesReady)
-			g.Expect(got).To(Equal("False NamespaceNotFound"))
-		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
-		Expect(w.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
-		becomes(ctx, "True Projected")
-		Expect(w.upstream(ctx, b)).To(Equal(up))
-		Expect(w.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
-	})
+			up := w.upstream(ctx, b)
+			Expect(w.Live.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+			Eventually(func(g Gomega) {
+				w.reconcile(ctx, b)
+				got, _ := condition(b, v1alpha1.ConditionServicesReady)
+				g.Expect(got).To(Equal("False NamespaceNotFound"))
+			}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
+			Expect(w.Live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Target}})).To(Succeed())
+			becomes(ctx, "True Projected")
+			Expect(w.upstream(ctx, b)).To(Equal(up))
+			Expect(w.target(ctx, b).Spec.ExternalName).NotTo(BeEmpty())
+		})
 })
 
 var _ = Describe("a foreign Service", func() {
 	It("stays byte for byte the same whatever happens to the hostname that its name belongs to", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		places := map[string]*corev1.Service{"target": w.foreign(ctx, w.Target, "api"), "upstream": w.foreign(ctx, w.Installation.Namespace, "ep-taken")}
+		places := map[string]*corev1.Service{"target": w.foreign(ctx, w.Target, "api"),
+			"upstream": w.foreign(ctx, w.Installation.Namespace, "ep-taken")}
 		same := func(when string) {
 			GinkgoHelper()
 			for place, foreign := range places {

@@ -9,8 +9,8 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// replaced remembers the versions of objects that the last write of each status replaced. A write of what the cache
-// still has then would only be refused. It is safe for concurrent use.
+// replaced remembers the versions of objects that the last write of each status replaced. A write
+// of what the cache still has then would only be refused. It is safe for concurrent use.
 type replaced struct {
 	mu       sync.Mutex
 	versions map[string]string // hostname -> resourceVersion

@@ -18,7 +18,9 @@ import (
 )
 
 // ensure makes the Service what is desired, or says what is in the way.
-func (r *Reconciler) ensure(ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service) (*corev1.Service, *problem) {
+func (r *Reconciler) ensure(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
+) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
 	live := &corev1.Service{}
 	err := r.service(ctx, key, live)
@@ -62,7 +64,8 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 	return made, err
 }
 
-// repair updates our Service where it differs. One without a way back (it was made headless) is deleted; its deletion is an event that creates it anew.
+// repair updates our Service where it differs. One without a way back (it was made headless) is
+// deleted; its deletion is an event that creates it anew.
 func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
 	next, different := repaired(live, desired)
 	if !different {
@@ -90,9 +93,11 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 
 func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// removeAll deletes every Service of ours that the hostname has, besides those kept: both, even when one of them is gone or cannot be deleted. It
-// returns those that are left.
-func (r *Reconciler) removeAll(ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey) ([]v1alpha1.ServiceRef, error) {
+// removeAll deletes every Service of ours that the hostname has, besides those kept: both, even
+// when one of them is gone or cannot be deleted. It returns those that are left.
+func (r *Reconciler) removeAll(
+	ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey,
+) ([]v1alpha1.ServiceRef, error) {
 	services, err := r.owned(ctx, hostname, known)
 	errs := []error{err}
 	var left []v1alpha1.ServiceRef

@@ -28,10 +28,12 @@ import (
 
 const (
 	workers = 8
-	// settle is when a Service that we have just created is looked at once more; its event usually says nothing new.
+	// settle is when a Service that we have just created is looked at once more; its event usually
+	// says nothing new.
 	settle = time.Second
 
-	// indexHostname finds the Services of ours by hostname, indexUpstream and indexNamespace BoundEndpoints by upstream Service and target namespace.
+	// indexHostname finds the Services of ours by hostname, indexUpstream and indexNamespace
+	// BoundEndpoints by upstream Service and target namespace.
 	indexHostname  = "fairlead.hostname"
 	indexUpstream  = "fairlead.upstream"
 	indexNamespace = "fairlead.namespace"
@@ -61,14 +63,17 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 	return nil
 }
 
-// SetupWithManager adds the controller. Sources name hostnames of which the account or the forwarders have news.
+// SetupWithManager adds the controller. Sources name hostnames of which the account or the
+// forwarders have news.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source) error {
-	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{})
 	build := ctrl.NewControllerManagedBy(mgr)
 	if r.Targets != nil {
-		sources = append(sources, r.Targets.Source(r.serviceHandler(), func(ctx context.Context, namespace string) []reconcile.Request {
-			return r.requests(ctx, indexNamespace, namespace)
-		}))
+		sources = append(sources, r.Targets.Source(r.serviceHandler(),
+			func(ctx context.Context, namespace string) []reconcile.Request {
+				return r.requests(ctx, indexNamespace, namespace)
+			}))
 	} else {
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -88,7 +93,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 // matters passes what matters about a Namespace: that it comes, that it goes, and that it consents.
 func (r *Reconciler) matters() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, now := r.Namespaces.Withheld(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()), r.Namespaces.Withheld(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
+		before, now := r.Namespaces.Withheld(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
+			r.Namespaces.Withheld(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
 		return before != now || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}}
 }
@@ -99,7 +105,8 @@ func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconc
 
 func (r *Reconciler) requests(ctx context.Context, index, value string) []reconcile.Request {
 	var list v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace), client.MatchingFields{index: value}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
+		client.MatchingFields{index: value}); err != nil {
 		return nil // the cache has stopped
 	}
 	requests := make([]reconcile.Request, len(list.Items))
@@ -109,7 +116,8 @@ func (r *Reconciler) requests(ctx context.Context, index, value string) []reconc
 	return requests
 }
 
-// serviceHandler maps Services to BoundEndpoints: ours by the hostname they name, others by the name or the id that they stand in the way of.
+// serviceHandler maps Services to BoundEndpoints: ours by the hostname they name, others by the
+// name or the id that they stand in the way of.
 func (r *Reconciler) serviceHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {

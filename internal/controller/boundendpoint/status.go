@@ -22,10 +22,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// report writes the status, where it differs, and tells of a new reason by an event. A spec that is in order and has a
-// new port takes two writes: at once that it is observed, for which forwarders wait, and the rest when all of them
-// listen. Later ones that only tell of forwarders or agents are written when it is their turn.
-func (r *Reconciler) report(ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem) (ctrl.Result, error) {
+// report writes the status, where it differs, and tells of a new reason by an event. A spec that is
+// in order and has a new port takes two writes: at once that it is observed, for which forwarders
+// wait, and the rest when all of them listen. Later ones that only tell of forwarders or agents are
+// written when it is their turn.
+func (r *Reconciler) report(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem,
+) (ctrl.Result, error) {
 	heard := r.ask(b)
 	next := b.DeepCopy()
 	next.Status = r.status(b, now, found, heard)
@@ -84,7 +87,8 @@ func (r *Reconciler) first(b *v1alpha1.BoundEndpoint, heard forwarderstatus.Repo
 	return limit - r.novices.waited(b.Name, r.Now())
 }
 
-// turn returns how long a status has to wait that differs in nothing but what forwarders and agents say.
+// turn returns how long a status has to wait that differs in nothing but what forwarders and agents
+// say.
 func (r *Reconciler) turn(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
@@ -107,7 +111,8 @@ func (r *Reconciler) forget(hostname string) {
 	r.Forwarders.Forget(hostname)
 }
 
-// tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a new object is ready at once is no news.
+// tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a
+// new object is ready at once is no news.
 func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
@@ -124,14 +129,17 @@ func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) 
 	}
 }
 
-// installationWide says of a change that it is every hostname's: forwarders lost the service or are back. The KubernetesOperator tells of it once, and
-// thousands of events would say no more.
+// installationWide says of a change that it is every hostname's: forwarders lost the service or are
+// back. The KubernetesOperator tells of it once, and thousands of events would say no more.
 func installationWide(old, now *metav1.Condition) bool {
-	return now.Reason == v1alpha1.ReasonServiceUnreachable || old != nil && old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
+	return now.Reason == v1alpha1.ReasonServiceUnreachable || old != nil &&
+		old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
 }
 
 // status computes the whole status from what was found.
-func (r *Reconciler) status(b *v1alpha1.BoundEndpoint, now outcome, found *problem, heard forwarderstatus.Report) v1alpha1.BoundEndpointStatus {
+func (r *Reconciler) status(
+	b *v1alpha1.BoundEndpoint, now outcome, found *problem, heard forwarderstatus.Report,
+) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.upstream != nil {
 		s.ClusterIP, s.ClusterIPs = now.upstream.Spec.ClusterIP, now.upstream.Spec.ClusterIPs
@@ -173,7 +181,8 @@ func servicesReady(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
 	case found != nil:
 		c.Reason, c.Message = found.reason, found.message
 	case b.Spec.State == v1alpha1.StateReleased:
-		c.Reason, c.Message = v1alpha1.ReasonReleased, "both Services are deleted; the target ports rest before they are used again"
+		c.Reason, c.Message = v1alpha1.ReasonReleased,
+			"both Services are deleted; the target ports rest before they are used again"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonProjected
 		c.Message = fmt.Sprintf("Service %s/%s leads to the forwarders", b.Spec.Namespace, b.Spec.Service)

@@ -35,7 +35,8 @@ func TestReconciler(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
-	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace"), testenv.WithServiceRange("10.0.0.0/16,fd00::/112"))
+	config = testenv.Start(GinkgoTB(), testenv.WithControllers("namespace"),
+		testenv.WithServiceRange("10.0.0.0/16,fd00::/112"))
 })
 
 // fakeAccount answers for every hostname.
@@ -56,7 +57,8 @@ type fakeForwarders struct {
 }
 
 func newFakeForwarders() *fakeForwarders {
-	return &fakeForwarders{awaited: map[string]bool{}, report: forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}}
+	return &fakeForwarders{awaited: map[string]bool{},
+		report: forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}}
 }
 
 func (f *fakeForwarders) Hostname(string, []int) forwarderstatus.Report { return f.report }
@@ -131,7 +133,8 @@ func (c *counter) took() []string {
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
-	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1}, forwarders: newFakeForwarders()}
+	w := &world{Fixture: fixture.New(ctx, config), account: &fakeAccount{known: true, endpoints: 1},
+		forwarders: newFakeForwarders()}
 	w.counter = &counter{Client: w.Client}
 	w.restart()
 	return w
@@ -139,8 +142,10 @@ func newWorld(ctx context.Context) *world {
 
 func (w *world) restart() {
 	w.reconciler = boundendpoint.New(boundendpoint.Options{
-		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders, Recorder: w.Events, Now: w.Clock.Now,
-		Layout: boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local", ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
+		Client: w.counter, Live: w.Live, Owners: w.Anchors.Owners, Account: w.account, Forwarders: w.forwarders,
+		Recorder: w.Events, Now: w.Clock.Now,
+		Layout: boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local",
+			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			Anchors: []string{w.Anchors.ClusterRole, w.Anchors.Role}},
 		Namespaces:    namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
 		TargetOwner:   w.Anchors.Target,
@@ -151,7 +156,9 @@ func (w *world) restart() {
 }
 
 // object makes a BoundEndpoint in the target namespace.
-func (w *world) object(ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort) *v1alpha1.BoundEndpoint {
+func (w *world) object(
+	ctx context.Context, service, namespace string, ports ...v1alpha1.BoundPort,
+) *v1alpha1.BoundEndpoint {
 	GinkgoHelper()
 	if len(ports) == 0 {
 		ports = []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20080}}
@@ -174,7 +181,8 @@ func (w *world) change(ctx context.Context, b *v1alpha1.BoundEndpoint, change fu
 	Expect(w.Client.Update(ctx, b)).To(Succeed())
 }
 
-// reconcile calls Reconcile as often as it asks to be called again at once, and reads the object anew.
+// reconcile calls Reconcile as often as it asks to be called again at once, and reads the object
+// anew.
 func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.Result {
 	GinkgoHelper()
 	var result ctrl.Result
@@ -188,7 +196,8 @@ func (w *world) reconcile(ctx context.Context, b *v1alpha1.BoundEndpoint) ctrl.R
 	return result
 }
 
-// unowned reconciles a hostname without an object and without endpoints until its orphans would be gone.
+// unowned reconciles a hostname without an object and without endpoints until its orphans would be
+// gone.
 func (w *world) unowned(ctx context.Context, hostname string) {
 	GinkgoHelper()
 	w.account.endpoints = 0
@@ -227,7 +236,8 @@ func (w *world) expectNoService(ctx context.Context, namespace, name string) {
 // foreign makes a Service of somebody else's.
 func (w *world) foreign(ctx context.Context, namespace, name string) *corev1.Service {
 	GinkgoHelper()
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels:      map[string]string{"app.kubernetes.io/managed-by": "Helm"},
 		Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": namespace}}}
 	s.Spec.Ports = []corev1.ServicePort{{Port: 8080}}
 	Expect(w.Client.Create(ctx, s)).To(Succeed())

@@ -16,7 +16,9 @@ import (
 )
 
 // project makes the target Service, or says what about it or its namespace is in the way.
-func (r *Reconciler) project(ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service) (*corev1.Service, *problem) {
+func (r *Reconciler) project(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
+) (*corev1.Service, *problem) {
 	if found := r.namespace(ctx, b.Spec.Namespace); found != nil {
 		return nil, found
 	}
@@ -32,7 +34,8 @@ func (r *Reconciler) project(ctx context.Context, b *v1alpha1.BoundEndpoint, des
 // refused says whether the target namespace gets no Services, or none any longer.
 func (r *Reconciler) refused(ctx context.Context, name string) *problem {
 	if r.ending() {
-		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted", r.Layout.Installation.Namespace)
+		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted",
+			r.Layout.Installation.Namespace)
 	}
 	why := r.Namespaces.Refuses(name)
 	if why == "" && r.Namespaces.Consent != nil {
@@ -46,7 +49,8 @@ func (r *Reconciler) refused(ctx context.Context, name string) *problem {
 	return nil
 }
 
-// namespace says what about the target namespace is in the way. Of listed namespaces only what is written there will tell.
+// namespace says what about the target namespace is in the way. Of listed namespaces only what is
+// written there will tell.
 func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
 	if r.Namespaces.Listed() {
 		return nil
@@ -54,7 +58,8 @@ func (r *Reconciler) namespace(ctx context.Context, name string) *problem {
 	ns, err := r.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return namespaceProblem(v1alpha1.ReasonNamespaceNotFound, "namespace %s does not exist; the endpoint is projected when it appears", name)
+		return namespaceProblem(v1alpha1.ReasonNamespaceNotFound,
+			"namespace %s does not exist; the endpoint is projected when it appears", name)
 	case err != nil:
 		return problemOf(fmt.Errorf("reading namespace %s: %w", name, err))
 	case ns.DeletionTimestamp != nil:
@@ -70,7 +75,8 @@ func (r *Reconciler) read(ctx context.Context, name string) (*metav1.PartialObje
 	return ns, r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
 }
 
-// explained adds to a listed namespace's refusal what it lacks. That such a namespace does not exist is a refusal too: nobody may ask.
+// explained adds to a listed namespace's refusal what it lacks. That such a namespace does not
+// exist is a refusal too: nobody may ask.
 func (r *Reconciler) explained(namespace string, found *problem) *problem {
 	if found == nil || !r.Namespaces.Listed() {
 		return found
@@ -78,7 +84,9 @@ func (r *Reconciler) explained(namespace string, found *problem) *problem {
 	switch found.reason {
 	case v1alpha1.ReasonNamespaceForbidden, v1alpha1.ReasonNamespaceNotFound:
 		found.reason, found.after = v1alpha1.ReasonNamespaceForbidden, retry
-		found.message = fmt.Sprintf("namespace %s lacks the Role or RoleBinding %s, or the Role that owns our Services there (the chart's notes tell how to make them), or does not exist: %s",
+		found.message = fmt.Sprintf(
+			"namespace %s lacks the Role or RoleBinding %s, or the Role that owns our Services there (the chart's notes tell "+
+				"how to make them), or does not exist: %s",
 			namespace, r.TargetRole, found.message)
 	}
 	return found
@@ -94,7 +102,8 @@ func (r *Reconciler) service(ctx context.Context, key client.ObjectKey, into *co
 	if r.Targets.Has(key.Namespace) {
 		return r.Targets.Get(key, into)
 	}
-	// It was listed once. Where the rights went with the list, the Service goes with its owner, and is nothing of ours to know.
+	// It was listed once. Where the rights went with the list, the Service goes with its owner, and is
+	// nothing of ours to know.
 	err := r.Live.Get(ctx, key, into)
 	if apierrors.IsForbidden(err) {
 		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)

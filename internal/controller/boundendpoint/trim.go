@@ -20,8 +20,8 @@ const (
 	managedBy     = "app.kubernetes.io/managed-by"
 )
 
-// Trim keeps of the Services of others only what a conflict message names, so that the cache of a large cluster stays small. Those with a mark of ours
-// keep all but managedFields.
+// Trim keeps of the Services of others only what a conflict message names, so that the cache of a
+// large cluster stays small. Those with a mark of ours keep all but managedFields.
 func Trim(own installation.Installation) toolscache.TransformFunc {
 	c := &compactor{}
 	return func(o any) (any, error) {
@@ -33,9 +33,11 @@ func Trim(own installation.Installation) toolscache.TransformFunc {
 			return c.service(s), nil
 		}
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion, DeletionTimestamp: s.DeletionTimestamp,
-			Labels:          pick(s.Labels, managedBy, installation.Label),
-			Annotations:     pick(s.Annotations, helmName, helmNamespace, installation.AnnotationInstallation, installation.AnnotationPlace),
+			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+			DeletionTimestamp: s.DeletionTimestamp,
+			Labels:            pick(s.Labels, managedBy, installation.Label),
+			Annotations: pick(s.Annotations, helmName, helmNamespace, installation.AnnotationInstallation,
+				installation.AnnotationPlace),
 			OwnerReferences: s.OwnerReferences,
 			ManagedFields:   firstManager(s.ManagedFields),
 		}}, nil
@@ -69,7 +71,8 @@ func ownerOf(own installation.Installation, s *corev1.Service) string {
 		return "somebody else, who copied it from one of this installation's"
 	case s.Annotations[installation.AnnotationHostname] != "":
 		return "this installation's " + s.Annotations[installation.AnnotationHostname]
-	case s.Annotations[installation.AnnotationInstallation] != "" && s.Annotations[installation.AnnotationPlace] == s.Namespace+"/"+s.Name:
+	case s.Annotations[installation.AnnotationInstallation] != "" &&
+		s.Annotations[installation.AnnotationPlace] == s.Namespace+"/"+s.Name:
 		return "the Fairlead installation " + s.Annotations[installation.AnnotationInstallation]
 	case s.Annotations[helmName] != "":
 		return fmt.Sprintf("the Helm release %s/%s", s.Annotations[helmNamespace], s.Annotations[helmName])

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Approvals are the specs that this manager wrote, or found to be as it would write them, until boundendpoint has noted
-// that in the status: no Service is made, and no port opened, for what somebody else wrote. The zero value is empty. It
-// is safe for concurrent use.
+// Approvals are the specs that this manager wrote, or found to be as it would write them, until
+// boundendpoint has noted that in the status: no Service is made, and no port opened, for what
+// somebody else wrote. The zero value is empty. It is safe for concurrent use.
 type Approvals struct {
 	// Notify is called with the hostname of each approval.
 	Notify func(hostname string)
@@ -60,8 +60,8 @@ func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	}
 }
 
-// vouched returns the object's spec without the ports that only an unobserved spec names: neither the manager, nor an
-// earlier one, nor a Service has them.
+// vouched returns the object's spec without the ports that only an unobserved spec names: neither
+// the manager, nor an earlier one, nor a Service has them.
 func (r *Reconciler) vouched(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
 	if o.Observed() {
 		return &o.Spec

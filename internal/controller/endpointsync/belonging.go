@@ -8,15 +8,17 @@ import "cmp"
 // Belonging says which account, in which store, a list came from. An empty part is not known.
 type Belonging struct{ AccountID, StoreID string }
 
-// belonging freezes removals from the moment that lists come from another account, or another store, than the one recorded, until that one is
-// accepted by its id. A list that does not say where it comes from changes nothing here.
+// belonging freezes removals from the moment that lists come from another account, or another
+// store, than the one recorded, until that one is accepted by its id. A list that does not say
+// where it comes from changes nothing here.
 type belonging struct {
 	accept           string
 	recorded, listed Belonging
 	frozen           bool
 }
 
-// take compares a list's belonging with what was recorded first, and says whether a freeze has ended and whether anything is other than before.
+// take compares a list's belonging with what was recorded first, and says whether a freeze has
+// ended and whether anything is other than before.
 func (b *belonging) take(listed Belonging) (thawed, changed bool) {
 	before := *b
 	b.listed = listed
@@ -29,7 +31,8 @@ func (b *belonging) take(listed Belonging) (thawed, changed bool) {
 		b.frozen = false
 	}
 	if !b.frozen {
-		b.recorded = Belonging{AccountID: cmp.Or(listed.AccountID, b.recorded.AccountID), StoreID: cmp.Or(listed.StoreID, b.recorded.StoreID)}
+		b.recorded = Belonging{AccountID: cmp.Or(listed.AccountID, b.recorded.AccountID),
+			StoreID: cmp.Or(listed.StoreID, b.recorded.StoreID)}
 	}
 	return before.frozen && !b.frozen, before != *b
 }

@@ -27,9 +27,11 @@ type Desired struct {
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
 	OldestID string
-	// Immediate says of a port without endpoints that there is nothing to wait for: it was deselected, or deleted at the API.
+	// Immediate says of a port without endpoints that there is nothing to wait for: it was deselected,
+	// or deleted at the API.
 	Immediate func(port int32) bool
-	// MayRelease says of a port without endpoints that it need not wait for a second list, nor for the account to be accepted.
+	// MayRelease says of a port without endpoints that it need not wait for a second list, nor for the
+	// account to be accepted.
 	MayRelease func(port int32) bool
 	// Frozen says that another account's endpoints are listed, and that it has not been accepted.
 	Frozen bool
@@ -65,7 +67,8 @@ func (d *Desired) add(e *entry) {
 	problem := ""
 	switch {
 	case known && scheme != e.url.Scheme:
-		problem = fmt.Sprintf("port %d of %s already is %s by an older endpoint; one port has one scheme", port, e.url.Host, scheme)
+		problem = fmt.Sprintf("port %d of %s already is %s by an older endpoint; one port has one scheme", port, e.url.Host,
+			scheme)
 	case !known && len(d.Ports) == maxPorts:
 		problem = fmt.Sprintf("%s has %d ports already, and not more are projected", e.url.Host, maxPorts)
 	case len(d.Endpoints) == maxEndpoints:
@@ -92,8 +95,9 @@ func (s *Set) Forget(hostname string) {
 	delete(s.gone, hostname)
 }
 
-// Hostname says whether the account has been read at all, how many endpoints the hostname is to have, and which of its URLs, sorted, have none online.
-// While removals wait, nothing is known of a hostname without an object: its Services are no orphans yet.
+// Hostname says whether the account has been read at all, how many endpoints the hostname is to
+// have, and which of its URLs, sorted, have none online. While removals wait, nothing is known of a
+// hostname without an object: its Services are no orphans yet.
 func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

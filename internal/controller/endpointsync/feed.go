@@ -24,7 +24,8 @@ const (
 	maxBackoff   = 2 * time.Second
 )
 
-// Feed keeps a Set up to date: a complete list, then the watch from the list's version, resumed for ever. Whatever fails changes nothing.
+// Feed keeps a Set up to date: a complete list, then the watch from the list's version, resumed for
+// ever. Whatever fails changes nothing.
 type Feed struct {
 	Source Source
 	Set    *Set
@@ -105,7 +106,8 @@ func (f *Feed) remember(ctx context.Context) error {
 	return nil
 }
 
-// follow watches from the version on, resuming where the watch broke off, until the version is gone or the context ends. Where there is no watch it polls.
+// follow watches from the version on, resuming where the watch broke off, until the version is gone
+// or the context ends. Where there is no watch it polls.
 func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) error {
 	var tries backoff
 	for {
@@ -130,15 +132,16 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 	}
 }
 
-// needsList says of a watch's error that another watch from the same version would end the same way, or would hide something: a key that was refused
-// may be followed by another account's.
+// needsList says of a watch's error that another watch from the same version would end the same
+// way, or would hide something: a key that was refused may be followed by another account's.
 func needsList(err error) bool {
 	if errors.Is(err, errLookAgain) {
 		return true
 	}
 	switch account.CodeOf(err) {
 	case account.CodeNoCredential, account.CodeUnknownCredential, account.CodeExpired,
-		account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute, account.CodeBadAnswer:
+		account.CodeGone, account.CodeInvalid, account.CodeMalformed, account.CodeNotFound, account.CodeNoRoute,
+		account.CodeBadAnswer:
 		return true
 	}
 	return false
@@ -193,7 +196,8 @@ func (f *Feed) lookAgain(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// poll lists with jitter until it is time to ask for a watch again, and returns the last list's version.
+// poll lists with jitter until it is time to ask for a watch again, and returns the last list's
+// version.
 func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
 	f.setPolling(true)
 	var version account.ResourceVersion

@@ -44,7 +44,8 @@ func (s *script) Watch(ctx context.Context, v account.ResourceVersion) (Watcher,
 	return w, err
 }
 
-// tape is a Watcher that plays events, and then ends with err, or waits for the context when there is none.
+// tape is a Watcher that plays events, and then ends with err, or waits for the context when there
+// is none.
 type tape struct {
 	ctx    context.Context
 	events []account.EndpointEvent
@@ -143,7 +144,9 @@ func TestFeedListsAgainWhenItsVersionIsGone(t *testing.T) {
 }
 
 func TestFeedPollsAServerWithoutAWatchAndAsksForOneEachMinute(t *testing.T) {
-	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return nil, ErrWatchUnsupported }}
+	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
+		return nil, ErrWatchUnsupported
+	}}
 	play(t, s, 5*time.Minute, func(f *Feed, _ *Set) {
 		lists, watches := 0, 0
 		for _, c := range s.calls {
@@ -165,7 +168,8 @@ func TestFeedPollsAServerWithoutAWatchAndAsksForOneEachMinute(t *testing.T) {
 func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errors.New("connection refused"), "unavailable": account.Errorf(account.CodeUnavailable, "stopping"),
-		"unknown key": account.Errorf(account.CodeUnknownCredential, "unknown API key"), "internal": account.Errorf(account.CodeInternal, "oops"),
+		"unknown key": account.Errorf(account.CodeUnknownCredential, "unknown API key"),
+		"internal":    account.Errorf(account.CodeInternal, "oops"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}

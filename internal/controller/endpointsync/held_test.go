@@ -72,7 +72,8 @@ var _ = Describe("a mass of removals", func() {
 		w.list()
 		w.reconcileAll(ctx)
 		Expect(w.states(ctx)).To(bound)
-		Expect(w.object(ctx, hostname(0)).Spec.Endpoints).To(Equal([]v1alpha1.EndpointRef{{ID: "ep-00", URL: "http://h00.demo"}}))
+		Expect(w.object(ctx, hostname(0)).Spec.Endpoints).
+			To(Equal([]v1alpha1.EndpointRef{{ID: "ep-00", URL: "http://h00.demo"}}))
 		Expect(w.object(ctx, hostname(0)).Spec.RemoveAfter).NotTo(BeNil())
 
 		w.restart("")
@@ -90,60 +91,63 @@ var _ = Describe("a mass of removals", func() {
 		w.expectGone(ctx, hostname(2))
 	})
 
-	It("holds no addition, and nothing of a selector that changed, which writes what it concerns and nothing else", func(ctx SpecContext) {
-		endpoints := w.project(ctx)
-		before := w.versions(ctx)
-		w.restart("ep.id > 'ep-08' || ep.id == 'ep-new'")
-		w.list(append(endpoints, w.endpoint("ep-new", "http://new.demo"))...)
-		w.reconcileAll(ctx)
-		w.reconcile(ctx, "new.demo")
-		states, after := w.states(ctx), w.versions(ctx)
-		Expect(states[:9]).To(released)
-		Expect(after[9:]).To(Equal(before[9:]))
-		w.object(ctx, "new.demo")
+	It("holds no addition, and nothing of a selector that changed, which writes what it concerns and nothing else",
+		func(ctx SpecContext) {
+			endpoints := w.project(ctx)
+			before := w.versions(ctx)
+			w.restart("ep.id > 'ep-08' || ep.id == 'ep-new'")
+			w.list(append(endpoints, w.endpoint("ep-new", "http://new.demo"))...)
+			w.reconcileAll(ctx)
+			w.reconcile(ctx, "new.demo")
+			states, after := w.states(ctx), w.versions(ctx)
+			Expect(states[:9]).To(released)
+			Expect(after[9:]).To(Equal(before[9:]))
+			w.object(ctx, "new.demo")
 
-		w.restart("")
-		w.list(endpoints...)
-		w.reconcileAll(ctx)
-		Expect(w.states(ctx)).To(bound)
-		Expect(w.versions(ctx)[9:]).To(Equal(before[9:]))
-	})
-
-	It("is frozen when another account lists, through a restart, until it is accepted; a mass it is then, too", func(ctx SpecContext) {
-		w.project(ctx)
-		before := w.object(ctx, hostname(0))
-		w.recorded, w.belonging = w.belonging, endpointsync.Belonging{AccountID: "ac-2", StoreID: "st-1"}
-		cloud := w.endpoint("ep-other", "http://other.demo")
-		cloud.Type = account.TypeCloud
-		same := w.endpoint("ep-their", "http://h00.demo")
-		for range 2 {
 			w.restart("")
-			w.list(cloud, same)
-			w.event(account.Deleted, cloud)
-			w.event(account.Added, cloud)
-			w.reconcile(ctx, "other.demo")
-			w.event(account.Deleted, cloud)
-			w.Clock.Step(time.Hour)
+			w.list(endpoints...)
+			w.reconcileAll(ctx)
+			Expect(w.states(ctx)).To(bound)
+			Expect(w.versions(ctx)[9:]).To(Equal(before[9:]))
+		})
+
+	It("is frozen when another account lists, through a restart, until it is accepted; a mass it is then, too",
+		func(ctx SpecContext) {
+			w.project(ctx)
+			before := w.object(ctx, hostname(0))
+			w.recorded, w.belonging = w.belonging, endpointsync.Belonging{AccountID: "ac-2", StoreID: "st-1"}
+			cloud := w.endpoint("ep-other", "http://other.demo")
+			cloud.Type = account.TypeCloud
+			same := w.endpoint("ep-their", "http://h00.demo")
+			for range 2 {
+				w.restart("")
+				w.list(cloud, same)
+				w.event(account.Deleted, cloud)
+				w.event(account.Added, cloud)
+				w.reconcile(ctx, "other.demo")
+				w.event(account.Deleted, cloud)
+				w.Clock.Step(time.Hour)
+				w.list(same)
+				w.reconcileAll(ctx)
+				w.reconcile(ctx, "other.demo")
+				Expect(w.states(ctx)).To(bound)
+				Expect(w.object(ctx, "other.demo").Spec.State).To(Equal(v1alpha1.StateBound))
+				after := w.object(ctx, hostname(0))
+				Expect(after.Spec.ProjectionID).To(Equal(before.Spec.ProjectionID),
+					"the upstream Service keeps its name and address")
+				Expect(after.Spec.Ports).To(Equal(before.Spec.Ports))
+			}
+			w.accept = "ac-2"
+			w.restart("")
 			w.list(same)
 			w.reconcileAll(ctx)
-			w.reconcile(ctx, "other.demo")
 			Expect(w.states(ctx)).To(bound)
-			Expect(w.object(ctx, "other.demo").Spec.State).To(Equal(v1alpha1.StateBound))
-			after := w.object(ctx, hostname(0))
-			Expect(after.Spec.ProjectionID).To(Equal(before.Spec.ProjectionID), "the upstream Service keeps its name and address")
-			Expect(after.Spec.Ports).To(Equal(before.Spec.Ports))
-		}
-		w.accept = "ac-2"
-		w.restart("")
-		w.list(same)
-		w.reconcileAll(ctx)
-		Expect(w.states(ctx)).To(bound)
-		w.Clock.Step(time.Minute)
-		w.list(same)
-		w.reconcileAll(ctx)
-		states := w.states(ctx)
-		Expect(states[0]).To(Equal(v1alpha1.StateBound))
-		Expect(states[1:]).To(released)
-		Expect(w.object(ctx, hostname(0)).Spec.ProjectionID).To(Equal("ep-their"))
-	})
+			w.Clock.Step(time.Minute)
+			w.list(same)
+			w.reconcileAll(ctx)
+			states := w.states(ctx)
+			Expect(states[0]).To(Equal(v1alpha1.StateBound))
+			Expect(states[1:]).To(released)
+			Expect(w.object(ctx, hostname(0)).Spec.ProjectionID).To(Equal("ep-their"))
+		})
 })

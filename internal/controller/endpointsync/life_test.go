@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// life is an account and the objects made of it, in memory: what Reconcile does but for the API server.
+// life is an account and the objects made of it, in memory: what Reconcile does but for the API
+// server.
 type life struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -38,7 +39,8 @@ func newLife(t *testing.T, seed uint64, within PortRange) *life {
 	l := &life{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), within: within,
 		own:       installation.Installation{Namespace: "fairlead", Release: "fairlead"},
-		endpoints: map[string]account.Endpoint{}, objects: map[string]*v1alpha1.BoundEndpoint{}, lastBound: map[int32]time.Time{}, lastUser: map[int32]portKey{},
+		endpoints: map[string]account.Endpoint{}, objects: map[string]*v1alpha1.BoundEndpoint{},
+		lastBound: map[int32]time.Time{}, lastUser: map[int32]portKey{},
 	}
 	l.restart()
 	return l
@@ -90,7 +92,8 @@ func (l *life) reconcile(hostname string) {
 		current = old.Spec.DeepCopy()
 	}
 	desired := l.r.Set.Desired(hostname)
-	next, exhausted := planner{now: l.now, delays: l.r.Delays, ports: l.r.Ports, hostname: hostname, desired: desired}.plan(current)
+	next, exhausted := planner{now: l.now, delays: l.r.Delays, ports: l.r.Ports, hostname: hostname,
+		desired: desired}.plan(current)
 	if len(exhausted) > 0 {
 		l.t.Fatalf("%s: no port is free", hostname)
 	}
@@ -99,7 +102,8 @@ func (l *life) reconcile(hostname string) {
 	case next == nil:
 		delete(l.objects, hostname)
 	case old == nil:
-		o := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: hostname, CreationTimestamp: metav1.NewTime(l.now)}, Spec: *next}
+		o := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "fairlead", Name: hostname,
+			CreationTimestamp: metav1.NewTime(l.now)}, Spec: *next}
 		l.own.Mark(o)
 		l.objects[hostname] = o
 	default:
@@ -108,7 +112,8 @@ func (l *life) reconcile(hostname string) {
 	l.r.settled(hostname, next, desired, l.now, false)
 }
 
-// check compares what is about to be written with the account itself, not with what the Set makes of it.
+// check compares what is about to be written with the account itself, not with what the Set makes
+// of it.
 func (l *life) check(hostname string, current, next *v1alpha1.BoundEndpointSpec) {
 	l.t.Helper()
 	wanted, bound, targets := map[int32]bool{}, map[int32]bool{}, map[int32]int32{}
@@ -144,7 +149,8 @@ func (l *life) check(hostname string, current, next *v1alpha1.BoundEndpointSpec)
 // use checks that a target port rests a minute between two users.
 func (l *life) use(key portKey, p v1alpha1.BoundPort) {
 	if user, used := l.lastUser[p.TargetPort]; used && user != key && l.now.Sub(l.lastBound[p.TargetPort]) < time.Minute {
-		l.t.Fatalf("%v has target port %d, which %v had %s ago", key, p.TargetPort, user, l.now.Sub(l.lastBound[p.TargetPort]))
+		l.t.Fatalf("%v has target port %d, which %v had %s ago", key, p.TargetPort, user,
+			l.now.Sub(l.lastBound[p.TargetPort]))
 	}
 	if p.State == v1alpha1.StateBound {
 		l.lastUser[p.TargetPort], l.lastBound[p.TargetPort] = key, l.now

@@ -31,8 +31,8 @@ type planner struct {
 	desired  Desired
 }
 
-// plan returns the spec that follows current (nil: there is no object); nil means that there is to be none. exhausted are wanted ports for which no
-// target port is free.
+// plan returns the spec that follows current (nil: there is no object); nil means that there is to
+// be none. exhausted are wanted ports for which no target port is free.
 func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.BoundEndpointSpec, exhausted []int32) {
 	if current == nil {
 		current = &v1alpha1.BoundEndpointSpec{}
@@ -54,7 +54,8 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 			exhausted = append(exhausted, port)
 			continue
 		}
-		next.Ports = append(next.Ports, v1alpha1.BoundPort{Port: port, Scheme: scheme, TargetPort: target, State: v1alpha1.StateBound})
+		next.Ports = append(next.Ports, v1alpha1.BoundPort{Port: port, Scheme: scheme, TargetPort: target,
+			State: v1alpha1.StateBound})
 	}
 	if len(next.Ports) == 0 {
 		return nil, exhausted
@@ -65,8 +66,8 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 	return next, exhausted
 }
 
-// withHeld returns the endpoints to be projected, and those that the object has for ports whose removal is held: should the list be wrong, calls go on
-// reaching them.
+// withHeld returns the endpoints to be projected, and those that the object has for ports whose
+// removal is held: should the list be wrong, calls go on reaching them.
 func (p planner) withHeld(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
 	all := slices.Clone(p.desired.Endpoints)
 	for _, ref := range current {
@@ -83,8 +84,9 @@ func (p planner) withHeld(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef
 	return all
 }
 
-// projectionID is the API's word for the hostname, or else what the object has, or else the oldest endpoint's id. Another account's word renames
-// nothing before it is accepted: the upstream Service would lose its address.
+// projectionID is the API's word for the hostname, or else what the object has, or else the oldest
+// endpoint's id. Another account's word renames nothing before it is accepted: the upstream Service
+// would lose its address.
 func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 	if p.desired.Frozen && current.ProjectionID != "" {
 		return current.ProjectionID
@@ -92,7 +94,8 @@ func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 	return cmp.Or(p.desired.ProjectionID, current.ProjectionID, p.desired.OldestID)
 }
 
-// existing moves a port of the object through its life: Bound, Bound with a deadline, Released with a deadline, gone (false).
+// existing moves a port of the object through its life: Bound, Bound with a deadline, Released with
+// a deadline, gone (false).
 func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
 	if !p.ports.claim(portKey{p.hostname, port.Port}, port.TargetPort) {
 		// an older object has the target port, or the range was changed
@@ -128,7 +131,8 @@ func (p planner) after(d time.Duration) *metav1.Time {
 	return &t
 }
 
-// summary says what the ports make of the object: Released when all are, and to be removed when the last of them is.
+// summary says what the ports make of the object: Released when all are, and to be removed when the
+// last of them is.
 func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.Time) {
 	state, latest := v1alpha1.StateReleased, ports[0].RemoveAfter
 	for _, port := range ports {
@@ -146,7 +150,8 @@ func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.T
 	return state, latest
 }
 
-// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none. When a held port may be released the Set says.
+// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none.
+// When a held port may be released the Set says.
 func wake(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
 	var first time.Duration
 	for _, port := range spec.Ports {

@@ -25,7 +25,8 @@ func ParsePortRange(field, s string) (PortRange, error) {
 	f, err1 := strconv.ParseUint(first, 10, 16)
 	l, err2 := strconv.ParseUint(last, 10, 16)
 	if !ok || err1 != nil || err2 != nil || f < 1024 || f > l {
-		return PortRange{}, account.Invalid(field, s, "give the first and the last port as FIRST-LAST, both from 1024 to 65535, such as 10000-32767")
+		return PortRange{}, account.Invalid(field, s,
+			"give the first and the last port as FIRST-LAST, both from 1024 to 65535, such as 10000-32767")
 	}
 	return PortRange{First: int32(f), Last: int32(l)}, nil
 }
@@ -41,7 +42,8 @@ type portKey struct {
 	port     int32
 }
 
-// Ports hands out target ports. There is one in the cluster for each namespace: the leader's. It is safe for concurrent use.
+// Ports hands out target ports. There is one in the cluster for each namespace: the leader's. It is
+// safe for concurrent use.
 type Ports struct {
 	within PortRange
 	rest   time.Duration
@@ -55,11 +57,13 @@ type Ports struct {
 
 // NewPorts makes an allocator. A port that is released rests for the given time.
 func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports {
-	return &Ports{within: within, rest: rest, now: now, holder: map[int32]portKey{}, held: map[string]map[int32]int32{}, resting: map[int32]time.Time{}}
+	return &Ports{within: within, rest: rest, now: now, holder: map[int32]portKey{}, held: map[string]map[int32]int32{},
+		resting: map[int32]time.Time{}}
 }
 
-// claim records that an object or a Service already uses target for the key; false means that another has it, or that nobody may: it is outside of the
-// range, which the forwarders' network policy may open alone.
+// claim records that an object or a Service already uses target for the key; false means that
+// another has it, or that nobody may: it is outside of the range, which the forwarders' network
+// policy may open alone.
 func (p *Ports) claim(key portKey, target int32) bool {
 	if target < p.within.First || target > p.within.Last {
 		return false
@@ -83,7 +87,8 @@ func (p *Ports) holds(key portKey, target int32) bool {
 	return p.holder[target] == key
 }
 
-// take returns the key's target port, a random free one the first time; false means that there is none.
+// take returns the key's target port, a random free one the first time; false means that there is
+// none.
 func (p *Ports) take(key portKey) (int32, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -78,10 +78,12 @@ func TestNoTwoHoldersEverShareATargetPort(t *testing.T) {
 
 func TestParsePortRange(t *testing.T) {
 	t.Parallel()
-	if r, err := ParsePortRange("--port-range", "10000-32767"); err != nil || r != (PortRange{10000, 32767}) || r.String() != "10000-32767" {
+	if r, err := ParsePortRange("--port-range", "10000-32767"); err != nil || r != (PortRange{10000, 32767}) ||
+		r.String() != "10000-32767" {
 		t.Errorf("got %v, %v", r, err)
 	}
-	for _, bad := range []string{"", "10000", "10000-", "32767-10000", "80-90", "10000-70000", "a-b", "-1-5", "1024-2000-3000"} {
+	for _, bad := range []string{"", "10000", "10000-", "32767-10000", "80-90", "10000-70000", "a-b", "-1-5",
+		"1024-2000-3000"} {
 		if _, err := ParsePortRange("--port-range", bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
@@ -96,7 +98,8 @@ func TestATargetPortOutsideOfTheRangeIsReplaced(t *testing.T) {
 	before := l.objects["a.b"].Spec.Ports[0]
 	l.within = PortRange{30000, 30009}
 	l.restart()
-	after, _ := planner{now: l.now, ports: l.r.Ports, hostname: "a.b", desired: l.r.Set.Desired("a.b")}.plan(&l.objects["a.b"].Spec)
+	after, _ := planner{now: l.now, ports: l.r.Ports, hostname: "a.b", desired: l.r.Set.Desired("a.b")}.plan(
+		&l.objects["a.b"].Spec)
 	if moved := after.Ports[0].TargetPort; moved < 30000 || moved > 30009 || before.TargetPort >= 30000 {
 		t.Errorf("it was %d and is %d", before.TargetPort, moved)
 	}

@@ -31,7 +31,8 @@ import (
 
 const (
 	workers = 4
-	// again is when a write that lost against another, or against a cache that lagged behind, is tried once more.
+	// again is when a write that lost against another, or against a cache that lagged behind, is tried
+	// once more.
 	again = 50 * time.Millisecond
 	// retry is when what the API server refused, or what has no port, is tried once more.
 	retry = 30 * time.Second
@@ -59,7 +60,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the controller. changes names hostnames whose desired state changed.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
-	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("endpointsync").
 		For(&v1alpha1.BoundEndpoint{}, builder.WithPredicates(specOrMarks)).
@@ -106,8 +108,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.settled(req.Name, next, desired, now, len(exhausted) > 0), nil
 }
 
-// ours says whether the installation has made the object. One whose labels or annotations somebody took away still belongs to our anchor, and gets them
-// back.
+// ours says whether the installation has made the object. One whose labels or annotations somebody
+// took away still belongs to our anchor, and gets them back.
 func (r *Reconciler) ours(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
 	if r.Installation.Owns(o) {
 		return true
@@ -117,7 +119,9 @@ func (r *Reconciler) ours(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
 }
 
 // settled lets go of what the written object no longer needs, and says when to look again.
-func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool) ctrl.Result {
+func (r *Reconciler) settled(
+	hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool,
+) ctrl.Result {
 	var kept []int32
 	var result ctrl.Result
 	if spec != nil {
@@ -136,8 +140,8 @@ func (r *Reconciler) settled(hostname string, spec *v1alpha1.BoundEndpointSpec, 
 	return result
 }
 
-// write creates, updates or deletes the object; nothing where there is no difference. It returns the object that there
-// is then, or nil.
+// write creates, updates or deletes the object; nothing where there is no difference. It returns
+// the object that there is then, or nil.
 func (r *Reconciler) write(
 	ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec,
 ) (*v1alpha1.BoundEndpoint, error) {
@@ -163,7 +167,10 @@ func (r *Reconciler) write(
 		}
 		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
 		if topLevelDomain(spec.Namespace) && r.Report.TopLevelDomain(next) {
-			log.FromContext(ctx).Info("The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint instead")
+			log.FromContext(ctx).
+				Info(
+					"The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint " +
+						"instead")
 		}
 	case !equality.Semantic.DeepEqual(current, next):
 		if err := r.Client.Update(ctx, next); err != nil {
@@ -178,7 +185,8 @@ func (r *Reconciler) remove(ctx context.Context, current *v1alpha1.BoundEndpoint
 	if current == nil {
 		return nil
 	}
-	err := r.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
+	err := r.Client.Delete(ctx, current,
+		client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting BoundEndpoint %s: %w", current.Name, err)
 	}
@@ -198,8 +206,8 @@ func (r *Reconciler) writeFailed(ctx context.Context, hostname string, err error
 	return ctrl.Result{}, err
 }
 
-// seed learns, once, which target ports are in use: from the objects that a manager observed, oldest first, then from
-// upstream Services whose object is lost or was not observed.
+// seed learns, once, which target ports are in use: from the objects that a manager observed,
+// oldest first, then from upstream Services whose object is lost or was not observed.
 func (r *Reconciler) seed(ctx context.Context) error {
 	r.seedMu.Lock()
 	defer r.seedMu.Unlock()
@@ -211,7 +219,8 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	var services corev1.ServiceList
-	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace), client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
+	if err := r.Client.List(ctx, &services, client.InNamespace(r.Installation.Namespace),
+		client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
 		return fmt.Errorf("listing upstream Services: %w", err)
 	}
 	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.ours(ctx, &o) })

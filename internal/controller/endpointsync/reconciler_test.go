@@ -52,9 +52,11 @@ func (w *world) restart(expression string) {
 	GinkgoHelper()
 	s, err := selector.Compile(expression)
 	Expect(err).NotTo(HaveOccurred())
-	w.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, RemovalDelay: 30 * time.Second, AcceptAccount: w.accept, Now: w.Clock.Now})
+	w.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, RemovalDelay: 30 * time.Second,
+		AcceptAccount: w.accept, Now: w.Clock.Now})
 	w.set.Remember(w.recorded)
-	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "fairlead"}}
+	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
+		Name: "fairlead"}}
 	w.reconciler = &endpointsync.Reconciler{
 		Client: w.Client, Installation: w.Installation, Owners: w.Anchors.Owners, Set: w.set, Now: w.Clock.Now,
 		Ports:     endpointsync.NewPorts(w.ports, time.Minute, w.Clock.Now),
@@ -84,7 +86,8 @@ func (w *world) observe() {
 func (w *world) endpoint(id, url string) account.Endpoint {
 	w.seq++
 	return account.Endpoint{
-		ID: id, URL: url, Type: account.TypeAgent, Status: account.StatusOnline, Bindings: []string{account.BindingKubernetes}, ProjectionID: id,
+		ID: id, URL: url, Type: account.TypeAgent, Status: account.StatusOnline,
+		Bindings: []string{account.BindingKubernetes}, ProjectionID: id,
 		CreatedAt: w.Clock.Now(), ResourceVersion: account.ResourceVersion{Epoch: 1, Seq: w.seq},
 	}
 }
@@ -92,12 +95,14 @@ func (w *world) endpoint(id, url string) account.Endpoint {
 // list applies a complete list and returns the hostnames that it names.
 func (w *world) list(endpoints ...account.Endpoint) []string {
 	from := w.belonging
-	return w.set.Replace(endpointsync.Snapshot{Endpoints: endpoints, AccountID: from.AccountID, StoreID: from.StoreID}, w.Clock.Now()).Hostnames
+	return w.set.Replace(endpointsync.Snapshot{Endpoints: endpoints, AccountID: from.AccountID, StoreID: from.StoreID},
+		w.Clock.Now()).Hostnames
 }
 
 func (w *world) event(typ account.EventType, e account.Endpoint) {
 	w.seq++
-	w.set.Apply(account.EndpointEvent{Type: typ, ResourceVersion: account.ResourceVersion{Epoch: 1, Seq: w.seq}, Endpoint: &e})
+	w.set.Apply(account.EndpointEvent{Type: typ, ResourceVersion: account.ResourceVersion{Epoch: 1, Seq: w.seq},
+		Endpoint: &e})
 }
 
 func (w *world) reconcile(ctx context.Context, hostname string) ctrl.Result {
@@ -178,7 +183,8 @@ var _ = Describe("a hostname's object", func() {
 	})
 
 	It("is deleted at once when somebody else made it, and repaired when somebody else changed it", func(ctx SpecContext) {
-		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "forged.demo"}}
+		forged := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
+			Name: "forged.demo"}}
 		forged.Spec = v1alpha1.BoundEndpointSpec{Service: "forged", Namespace: "demo", ProjectionID: "ep-forged",
 			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 12345}}}
 		w.Installation.Mark(forged)
@@ -230,7 +236,8 @@ var _ = Describe("a hostname's object", func() {
 		w.restart("")
 		w.Clock.Step(time.Hour)
 		w.reconcile(ctx, "api.demo")
-		Expect(w.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateBound), "nothing is removed before the first complete list")
+		Expect(w.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateBound),
+			"nothing is removed before the first complete list")
 		w.list()
 		Expect(w.reconcile(ctx, "api.demo").RequeueAfter).To(Equal(time.Minute))
 		Expect(w.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateReleased))
@@ -255,15 +262,16 @@ var _ = Describe("a hostname's object", func() {
 		Expect(b.Spec.RemoveAfter.Time).To(BeTemporally("==", w.Clock.Now().Add(30*time.Second)))
 	})
 
-	DescribeTable("is released at once when there is nothing to wait for", func(ctx SpecContext, gone func(account.Endpoint)) {
-		e := w.endpoint("ep-1", "http://api.demo")
-		e.Type = account.TypeCloud
-		w.event(account.Added, e)
-		w.reconcile(ctx, "api.demo")
-		gone(e)
-		w.reconcile(ctx, "api.demo")
-		Expect(w.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateReleased))
-	},
+	DescribeTable("is released at once when there is nothing to wait for",
+		func(ctx SpecContext, gone func(account.Endpoint)) {
+			e := w.endpoint("ep-1", "http://api.demo")
+			e.Type = account.TypeCloud
+			w.event(account.Added, e)
+			w.reconcile(ctx, "api.demo")
+			gone(e)
+			w.reconcile(ctx, "api.demo")
+			Expect(w.object(ctx, "api.demo").Spec.State).To(Equal(v1alpha1.StateReleased))
+		},
 		Entry("an endpoint deleted at the API", func(e account.Endpoint) { w.event(account.Deleted, e) }),
 		Entry("a selector that no longer admits it", func(e account.Endpoint) { w.restart("ep.id != 'ep-1'"); w.list(e) }),
 		Entry("binding.enabled=false", func(account.Endpoint) { w.restart(""); w.set.Disable() }),
@@ -302,19 +310,22 @@ var _ = Describe("a hostname's object", func() {
 		Expect(w.object(ctx, "api.demo").Spec.Ports[0].TargetPort).To(BeEquivalentTo(23456))
 	})
 
-	It("leaves somebody else's object of the same name alone, says so, and goes on with the others", func(ctx SpecContext) {
-		foreign := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "api.demo"},
-			Spec: v1alpha1.BoundEndpointSpec{Service: "api", Namespace: "demo", ProjectionID: "x", Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10000}}}}
-		Expect(w.Client.Create(ctx, foreign)).To(Succeed())
-		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
-		w.event(account.Added, w.endpoint("ep-2", "http://web.demo"))
-		w.reconcile(ctx, "api.demo")
-		w.reconcile(ctx, "api.demo")
-		Expect(w.object(ctx, "api.demo").ResourceVersion).To(Equal(foreign.ResourceVersion))
-		Expect(w.Said()).To(ConsistOf(ContainSubstring("Conflict")))
-		w.reconcile(ctx, "web.demo")
-		w.object(ctx, "web.demo")
-	})
+	It("leaves somebody else's object of the same name alone, says so, and goes on with the others",
+		func(ctx SpecContext) {
+			foreign := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
+				Name: "api.demo"},
+				Spec: v1alpha1.BoundEndpointSpec{Service: "api", Namespace: "demo", ProjectionID: "x",
+					Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 10000}}}}
+			Expect(w.Client.Create(ctx, foreign)).To(Succeed())
+			w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
+			w.event(account.Added, w.endpoint("ep-2", "http://web.demo"))
+			w.reconcile(ctx, "api.demo")
+			w.reconcile(ctx, "api.demo")
+			Expect(w.object(ctx, "api.demo").ResourceVersion).To(Equal(foreign.ResourceVersion))
+			Expect(w.Said()).To(ConsistOf(ContainSubstring("Conflict")))
+			w.reconcile(ctx, "web.demo")
+			w.object(ctx, "web.demo")
+		})
 
 	It("gets its labels and annotations back, as it belongs to our anchor", func(ctx SpecContext) {
 		w.event(account.Added, w.endpoint("ep-1", "http://api.demo"))
@@ -349,7 +360,8 @@ var _ = Describe("a hostname's object", func() {
 			w.reconcile(ctx, "example.com")
 		}
 		w.object(ctx, "example.com")
-		Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning TopLevelDomain"), ContainSubstring("example.com. with a dot"))))
+		Expect(w.Said()).
+			To(ConsistOf(And(ContainSubstring("Warning TopLevelDomain"), ContainSubstring("example.com. with a dot"))))
 	})
 
 	It("gives the younger of two objects with one target port another", func(ctx SpecContext) {
@@ -357,7 +369,8 @@ var _ = Describe("a hostname's object", func() {
 		w.reconcile(ctx, "api.demo")
 		taken := w.object(ctx, "api.demo").Spec.Ports[0].TargetPort
 		odd := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace, Name: "odd.demo"},
-			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: "demo", ProjectionID: "x", Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: taken}}}}
+			Spec: v1alpha1.BoundEndpointSpec{Service: "odd", Namespace: "demo", ProjectionID: "x",
+				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: taken}}}}
 		w.Installation.Mark(odd)
 		Expect(w.Client.Create(ctx, odd)).To(Succeed())
 		w.event(account.Added, w.endpoint("ep-2", "http://odd.demo"))

@@ -11,11 +11,14 @@ const (
 	leastMassDelay = time.Minute
 )
 
-// removals decides whether ports without an endpoint may be released. What is counted are hostnames that have an object: one waits for its removal
-// from the moment that one of its ports has no endpoint until the object no longer has that port, which includes the minute for which a released port
-// rests, so that a removal that comes in pieces is one mass. The selector's exclusions, and removals that a second list has confirmed, do not count
-// at all. A mass is held, with all that follows, until a complete list has been asked for at hold.due or later: what was gone when the mass was noticed
-// and is on that list neither, may go; what went later is judged anew. The holder of Set.mu calls it.
+// removals decides whether ports without an endpoint may be released. What is counted are hostnames
+// that have an object: one waits for its removal from the moment that one of its ports has no
+// endpoint until the object no longer has that port, which includes the minute for which a released
+// port rests, so that a removal that comes in pieces is one mass. The selector's exclusions, and
+// removals that a second list has confirmed, do not count at all. A mass is held, with all that
+// follows, until a complete list has been asked for at hold.due or later: what was gone when the
+// mass was noticed and is on that list neither, may go; what went later is judged anew. The holder
+// of Set.mu calls it.
 type removals struct {
 	delay     time.Duration
 	seeded    bool // the objects that exist are known
@@ -45,7 +48,8 @@ type projectedPort struct {
 
 func newRemovals(removalDelay time.Duration, accept string) removals {
 	return removals{
-		delay: max(removalDelay, leastMassDelay), hosts: map[string]*projected{}, changed: make(chan struct{}), belonging: belonging{accept: accept},
+		delay: max(removalDelay, leastMassDelay), hosts: map[string]*projected{}, changed: make(chan struct{}),
+		belonging: belonging{accept: accept},
 	}
 }
 
@@ -53,11 +57,13 @@ func newRemovals(removalDelay time.Duration, accept string) removals {
 type Removals struct {
 	// Known says that the account has been listed and that the objects that exist are known.
 	Known bool
-	// Recorded is the account that removals are taken from, Listed the one that the latest list came from; empty before the first.
+	// Recorded is the account that removals are taken from, Listed the one that the latest list came
+	// from; empty before the first.
 	Recorded, Listed Belonging
 	// Frozen says that nothing is removed until somebody accepts Listed.
 	Frozen bool
-	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or later.
+	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or
+	// later.
 	Held             bool
 	Since, LookAgain time.Time
 	// Pending is how many hostnames, of all that are Projected, wait for their removal.
@@ -89,8 +95,8 @@ func (s *Set) LookNow() {
 	s.removals.signal()
 }
 
-// lookAgain returns when a complete list is to be asked for, besides those that are asked for anyway: zero for never. changed is closed when that may
-// be another time.
+// lookAgain returns when a complete list is to be asked for, besides those that are asked for
+// anyway: zero for never. changed is closed when that may be another time.
 func (s *Set) lookAgain() (at time.Time, changed <-chan struct{}) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -217,7 +223,8 @@ func (r *removals) notice(now time.Time) {
 	}
 }
 
-// listed takes that a complete list, asked for at begun, has been applied. It returns the hostnames whose removals need wait no longer.
+// listed takes that a complete list, asked for at begun, has been applied. It returns the hostnames
+// whose removals need wait no longer.
 func (r *removals) listed(begun, now time.Time) (free []string) {
 	if r.lookNow {
 		r.lookNow = false
@@ -237,7 +244,8 @@ func (r *removals) listed(begun, now time.Time) (free []string) {
 	return free
 }
 
-// confirm lets go what has been gone since the given time or longer, and returns the names of all that waited.
+// confirm lets go what has been gone since the given time or longer, and returns the names of all
+// that waited.
 func (r *removals) confirm(since time.Time) (waited []string) {
 	for hostname, h := range r.hosts {
 		if !h.pending {

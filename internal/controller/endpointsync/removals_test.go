@@ -76,7 +76,8 @@ func TestAMassIsMoreThanHalfOfMoreThanTen(t *testing.T) {
 	for _, tc := range []struct {
 		hostnames, lost int
 		held            bool
-	}{{10, 10, false}, {11, 5, false}, {11, 6, true}, {20, 10, false}, {20, 11, true}, {100, 50, false}, {100, 51, true}, {1, 1, false}} {
+	}{{10, 10, false}, {11, 5, false}, {11, 6, true}, {20, 10, false}, {20, 11, true}, {100, 50, false}, {100, 51, true},
+		{1, 1, false}} {
 		m := newMasses(t, tc.hostnames, 0)
 		m.list(m.endpoints[tc.lost:]...)
 		free := tc.lost
@@ -89,7 +90,9 @@ func TestAMassIsMoreThanHalfOfMoreThanTen(t *testing.T) {
 
 func TestAMassWaitsForAListThatWasAskedForLateEnough(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ removalDelay, wait time.Duration }{{0, time.Minute}, {30 * time.Second, time.Minute}, {5 * time.Minute, 5 * time.Minute}} {
+	for _, tc := range []struct {
+		removalDelay, wait time.Duration
+	}{{0, time.Minute}, {30 * time.Second, time.Minute}, {5 * time.Minute, 5 * time.Minute}} {
 		m := newMasses(t, 20, tc.removalDelay)
 		m.list(m.endpoints[15:]...)
 		if got := m.Removals(); got.Pending != 15 || got.Projected != 20 || !got.LookAgain.Equal(m.now.Add(tc.wait)) {
@@ -219,7 +222,8 @@ func TestAnotherAccountFreezesRemovalsUntilItIsAccepted(t *testing.T) {
 		{"a store is accepted by its own id", first, Belonging{"ac-1", "st-2"}, "st-2", false, Belonging{"ac-1", "st-2"}},
 		{"a store is not accepted by an account of long ago", first, Belonging{"ac-1", "st-2"}, "ac-1", true, first},
 		{"a third account", first, Belonging{"ac-3", "st-1"}, "ac-2", true, first},
-		{"accepted for good, and the first one is back", Belonging{"ac-2", "st-1"}, first, "ac-2", true, Belonging{"ac-2", "st-1"}},
+		{"accepted for good, and the first one is back", Belonging{"ac-2", "st-1"}, first, "ac-2", true,
+			Belonging{"ac-2", "st-1"}},
 		{"a list that does not say", first, Belonging{}, "", false, first},
 		{"nothing recorded of the store", Belonging{AccountID: "ac-1"}, first, "", false, first},
 	} {

@@ -21,7 +21,8 @@ type entry struct {
 
 func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline }
 
-// Set is the account's kubernetes-bound endpoints in memory and what each hostname should be. It is safe for concurrent use.
+// Set is the account's kubernetes-bound endpoints in memory and what each hostname should be. It is
+// safe for concurrent use.
 type Set struct {
 	selector Admitter
 	now      func() time.Time
@@ -31,7 +32,8 @@ type Set struct {
 	disabled bool
 	byID     map[string]*entry
 	byHost   map[string]map[string]*entry // hostname -> id -> valid entry
-	// gone remembers the ports of a hostname that lost their last endpoint by the API, not by an agent: nothing is worth waiting for.
+	// gone remembers the ports of a hostname that lost their last endpoint by the API, not by an
+	// agent: nothing is worth waiting for.
 	gone map[string]map[int]bool
 	// awaiting are hostnames that were asked about before the first complete list.
 	awaiting map[string]struct{}
@@ -43,7 +45,8 @@ type SetOptions struct {
 	Selector Admitter
 	// RemovalDelay as in Delays. A mass of removals waits that long, and a minute at least.
 	RemovalDelay time.Duration
-	// AcceptAccount is the id of the account, or of the store where only that is another, whose lists may remove what an earlier one's made.
+	// AcceptAccount is the id of the account, or of the store where only that is another, whose lists
+	// may remove what an earlier one's made.
 	AcceptAccount string
 	Now           func() time.Time
 }
@@ -52,12 +55,14 @@ type SetOptions struct {
 func NewSet(o SetOptions) *Set {
 	return &Set{
 		selector: o.Selector, now: o.Now, removals: newRemovals(o.RemovalDelay, o.AcceptAccount),
-		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{}, awaiting: map[string]struct{}{},
+		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{},
+		awaiting: map[string]struct{}{},
 	}
 }
 
-// Change is what a list or an event changed: hostnames whose objects may have to change, hostnames whose availability changed, and endpoints with
-// a new problem (or, with an empty text, none any longer).
+// Change is what a list or an event changed: hostnames whose objects may have to change, hostnames
+// whose availability changed, and endpoints with a new problem (or, with an empty text, none any
+// longer).
 type Change struct {
 	Hostnames    []string
 	Availability []string
@@ -69,14 +74,16 @@ type Problem struct {
 	EndpointID, URL, Text string
 }
 
-// Disable makes the Set complete and empty for good: binding.enabled=false. What was projected goes at once.
+// Disable makes the Set complete and empty for good: binding.enabled=false. What was projected goes
+// at once.
 func (s *Set) Disable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced, s.disabled = true, true
 }
 
-// Await says whether a complete list has come. If not, the change of the first one will name the hostname.
+// Await says whether a complete list has come. If not, the change of the first one will name the
+// hostname.
 func (s *Set) Await(hostname string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +93,8 @@ func (s *Set) Await(hostname string) bool {
 	return s.synced
 }
 
-// Counts returns the numbers of admitted endpoints, of those that the selector excludes and of those with a problem.
+// Counts returns the numbers of admitted endpoints, of those that the selector excludes and of
+// those with a problem.
 func (s *Set) Counts() (admitted, excluded, problems int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -142,7 +150,8 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	return c
 }
 
-// Apply takes one event of the watch. An event that is not newer than what is known of its endpoint is dropped.
+// Apply takes one event of the watch. An event that is not newer than what is known of its endpoint
+// is dropped.
 func (s *Set) Apply(ev account.EndpointEvent) Change {
 	if ev.Endpoint == nil {
 		return Change{}
@@ -261,7 +270,8 @@ func (s *Set) judge(endpoint account.Endpoint) *entry {
 	return e
 }
 
-// oddity says what else than the URL makes an endpoint impossible to project. An API that keeps its promises never sends such a thing.
+// oddity says what else than the URL makes an endpoint impossible to project. An API that keeps its
+// promises never sends such a thing.
 func oddity(e *account.Endpoint) string {
 	switch {
 	case !printable(e.ID):

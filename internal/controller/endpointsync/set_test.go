@@ -32,7 +32,8 @@ func all(*account.Endpoint) (bool, error) { return true, nil }
 func version(seq int64) account.ResourceVersion { return account.ResourceVersion{Epoch: 1, Seq: seq} }
 
 func agentEndpoint(id, url string) account.Endpoint {
-	return account.Endpoint{ID: id, URL: url, Type: account.TypeAgent, Status: account.StatusOnline, Bindings: []string{account.BindingKubernetes}}
+	return account.Endpoint{ID: id, URL: url, Type: account.TypeAgent, Status: account.StatusOnline,
+		Bindings: []string{account.BindingKubernetes}}
 }
 
 func event(typ account.EventType, seq int64, e account.Endpoint) account.EndpointEvent {
@@ -43,16 +44,20 @@ func TestAnAPIThatLiesAboutOneEndpointStopsNoOther(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 64)
 	urls := []string{
-		"a.b:8080", "tcp://a.b", "tcp://a.b:0", "http://a.b:70000", "http://a.b:99999999999", "http://a.b:-1", "http://a.b:080", "http://a.b:8x",
-		"https://a.b", "tls://a.b", "ftp://a.b", "http://a", "http://a.b.c", "http://.b", "http://a.", "http://a.b.", "http://*.b", "http://10.0",
-		"http://[::1]:80", "http://a.b/path", "http://a.b?q", "http://a.b#f", "http://user:pw@a.b", "http://" + long + ".b", "http://a." + long,
+		"a.b:8080", "tcp://a.b", "tcp://a.b:0", "http://a.b:70000", "http://a.b:99999999999", "http://a.b:-1",
+		"http://a.b:080", "http://a.b:8x",
+		"https://a.b", "tls://a.b", "ftp://a.b", "http://a", "http://a.b.c", "http://.b", "http://a.", "http://a.b.",
+		"http://*.b", "http://10.0",
+		"http://[::1]:80", "http://a.b/path", "http://a.b?q", "http://a.b#f", "http://user:pw@a.b", "http://" + long + ".b",
+		"http://a." + long,
 		"http://a_b.c", "http://ä.b", "http://a\x01.b", "http://a\x00.b", "",
 	}
 	endpoints := []account.Endpoint{agentEndpoint("ep-good", "http://Good.demo:80/")}
 	for i, url := range urls {
 		endpoints = append(endpoints, agentEndpoint(fmt.Sprintf("ep-%d", i), url))
 	}
-	internal, nothing, noID := agentEndpoint("ep-internal", "http://x.demo"), agentEndpoint("ep-none", "http://y.demo"), agentEndpoint("", "http://z.demo")
+	internal, nothing, noID := agentEndpoint("ep-internal", "http://x.demo"), agentEndpoint("ep-none", "http://y.demo"),
+		agentEndpoint("", "http://z.demo")
 	internal.Bindings, nothing.Bindings = []string{account.BindingInternal}, nil
 	badProjection := agentEndpoint("ep-projection", "http://p.demo")
 	badProjection.ProjectionID = strings.Repeat("p", 254)
@@ -92,7 +97,8 @@ func TestApply(t *testing.T) {
 		{"nothing that matters", event(account.Modified, 8, web), nil, nil},
 		{"offline", event(account.Modified, 8, offline), nil, []string{"a.b"}},
 		{"deleted", event(account.Deleted, 8, web), []string{"a.b"}, []string{"a.b"}},
-		{"another epoch's", account.EndpointEvent{Type: account.Deleted, ResourceVersion: account.ResourceVersion{Epoch: 2, Seq: 1}, Endpoint: &web}, []string{"a.b"}, []string{"a.b"}},
+		{"another epoch's", account.EndpointEvent{Type: account.Deleted,
+			ResourceVersion: account.ResourceVersion{Epoch: 2, Seq: 1}, Endpoint: &web}, []string{"a.b"}, []string{"a.b"}},
 		{"a bookmark", account.EndpointEvent{Type: account.Bookmark, ResourceVersion: version(9)}, nil, nil},
 		{"a URL that changed, which cannot be", event(account.Modified, 8, moved), []string{"a.b", "c.d"}, []string{"a.b"}},
 		{"an unknown endpoint deleted", event(account.Deleted, 8, agentEndpoint("ep-9", "http://x.y")), nil, nil},
@@ -161,7 +167,8 @@ func TestHostnameNamesTheURLsWithoutAnEndpointOnline(t *testing.T) {
 	if known, _, _ := s.Hostname("db.prod"); known {
 		t.Error("known before any list")
 	}
-	one, two, other := agentEndpoint("ep-1", "tcp://db.prod:5432"), agentEndpoint("ep-2", "tcp://db.prod:5432"), agentEndpoint("ep-3", "http://db.prod")
+	one, two, other := agentEndpoint("ep-1", "tcp://db.prod:5432"), agentEndpoint("ep-2", "tcp://db.prod:5432"),
+		agentEndpoint("ep-3", "http://db.prod")
 	one.Status, other.Status = account.StatusOffline, account.StatusOffline
 	s.Replace(listed(one, two, other), time.Now())
 	known, endpoints, offline := s.Hostname("db.prod")

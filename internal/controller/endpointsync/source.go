@@ -17,7 +17,8 @@ var ErrWatchUnsupported = errors.New("this server knows no watch")
 type Source interface {
 	// List returns all of them, or an error: a snapshot is complete.
 	List(ctx context.Context) (Snapshot, error)
-	// Watch streams what happened after the version. The error has account.CodeGone when that is no longer known.
+	// Watch streams what happened after the version. The error has account.CodeGone when that is no
+	// longer known.
 	Watch(ctx context.Context, after account.ResourceVersion) (Watcher, error)
 }
 
@@ -28,8 +29,8 @@ type Snapshot struct {
 	AccountID, StoreID string
 }
 
-// Watcher is a running watch. Next blocks until there is an event, the watch breaks, was silent for too long, or its context ends; the error is
-// io.EOF where the service ended the watch.
+// Watcher is a running watch. Next blocks until there is an event, the watch breaks, was silent for
+// too long, or its context ends; the error is io.EOF where the service ended the watch.
 type Watcher interface {
 	Next() (account.EndpointEvent, error)
 	Close()

@@ -9,7 +9,8 @@ func TestTopLevelDomains(t *testing.T) {
 	t.Parallel()
 	for namespace, want := range map[string]bool{
 		"com": true, "dev": true, "io": true, "de": true, "uk": true, "app": true, "xn--p1ai": true,
-		"demo": false, "prod": false, "default": false, "kube-system": false, "team-a": false, "co-uk": false, "internal": false, "1": false,
+		"demo": false, "prod": false, "default": false, "kube-system": false, "team-a": false, "co-uk": false,
+		"internal": false, "1": false,
 	} {
 		if got := topLevelDomain(namespace); got != want {
 			t.Errorf("%s: got %v", namespace, got)

@@ -38,8 +38,9 @@ func (f *forwarder) broke(err error) {
 	f.err = err.Error()
 }
 
-// take puts a line of the stream into what is known, and returns the hostnames that it concerns. The first line replaces everything; that of a forwarder
-// that was not known before concerns nobody by name.
+// take puts a line of the stream into what is known, and returns the hostnames that it concerns.
+// The first line replaces everything; that of a forwarder that was not known before concerns nobody
+// by name.
 func (f *forwarder) take(l *line, first bool) []string {
 	before, fresh := f.ports, !f.heard
 	if first {
@@ -124,5 +125,7 @@ func (r *Reader) count(now time.Time) fleet {
 }
 
 func (r *Reader) sorted() []*forwarder {
-	return slices.SortedFunc(maps.Values(r.byUID), func(a, b *forwarder) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
+	return slices.SortedFunc(maps.Values(r.byUID), func(a, b *forwarder) int {
+		return cmp.Compare(a.pod.Name, b.pod.Name)
+	})
 }

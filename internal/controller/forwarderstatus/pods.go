@@ -19,15 +19,18 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
 
-// PodsOf returns the pods of a namespace with the given labels, for Options.Pods. They have an informer of their own: what nothing but a status depends on
-// must not keep the controllers waiting.
+// PodsOf returns the pods of a namespace with the given labels, for Options.Pods. They have an
+// informer of their own: what nothing but a status depends on must not keep the controllers
+// waiting.
 func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(context.Context, func([]Pod)) error, error) {
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making client for pods: %w", err)
 	}
 	return func(ctx context.Context, update func([]Pod)) error {
-		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) { o.LabelSelector = which.String() })
+		lw := cache.NewFilteredListWatchFromClient(core.RESTClient(), "pods", namespace, func(o *metav1.ListOptions) {
+			o.LabelSelector = which.String()
+		})
 		informer := cache.NewSharedInformer(lw, &corev1.Pod{}, 0)
 		dirty := make(chan struct{}, 1)
 		mark := func() {
@@ -83,7 +86,8 @@ func trim(object any) (any, error) {
 		return object, nil
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp},
-		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
+			DeletionTimestamp: p.DeletionTimestamp},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, Conditions: p.Status.Conditions},
 	}, nil
 }

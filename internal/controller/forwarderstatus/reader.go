@@ -18,9 +18,11 @@ const (
 	// Port is where a forwarder serves /status.
 	Port = 8081
 
-	// silence is how long a stream may say nothing, and how long what it said last counts after it broke.
+	// silence is how long a stream may say nothing, and how long what it said last counts after it
+	// broke.
 	silence = 25 * time.Second
-	// settle is how long the set of forwarders has to stay the same before it is news: a roll-out comes and goes.
+	// settle is how long the set of forwarders has to stay the same before it is news: a roll-out
+	// comes and goes.
 	settle = 10 * time.Second
 
 	firstPause = 200 * time.Millisecond
@@ -37,11 +39,13 @@ type Pod struct {
 
 // Options of a Reader. All are required but Dial.
 type Options struct {
-	// Pods calls update with all pods at first and after each change, one call at a time, until ctx is done.
+	// Pods calls update with all pods at first and after each change, one call at a time, until ctx is
+	// done.
 	Pods func(ctx context.Context, update func([]Pod)) error
 	// Hostnames returns all that there are.
 	Hostnames func(ctx context.Context) []string
-	// Prompt takes hostnames that somebody waits for, Later those that may be looked at when there is time. They must not block.
+	// Prompt takes hostnames that somebody waits for, Later those that may be looked at when there is
+	// time. They must not block.
 	Prompt, Later func(hostnames []string)
 	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token of
 	// the forwarders' status is made; empty while it is not known.
@@ -74,7 +78,8 @@ func New(o Options) *Reader {
 	}
 	return &Reader{
 		Options: o, byUID: map[string]*forwarder{}, awaited: map[string]struct{}{},
-		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: 10 * time.Second}},
+		http: &http.Client{Transport: &http.Transport{DialContext: o.Dial, DisableKeepAlives: true, DisableCompression: true,
+			ResponseHeaderTimeout: 10 * time.Second}},
 	}
 }
 
@@ -171,8 +176,8 @@ func (r *Reader) change(ctx context.Context, do func()) {
 	}
 }
 
-// look compares the fleet with what it was. It returns whether every hostname is concerned, and those that somebody waits for and may now be told of.
-// The caller holds the lock.
+// look compares the fleet with what it was. It returns whether every hostname is concerned, and
+// those that somebody waits for and may now be told of. The caller holds the lock.
 func (r *Reader) look(now time.Time) (everyone bool, prompt []string) {
 	last, next := r.fleet, r.count(now)
 	r.fleet = next

@@ -92,7 +92,8 @@ func TestChangesAreToldToWhomTheyConcern(t *testing.T) {
 		a, b := two(w)
 		a.lines <- `{"listeners":[` + bad + `]}`
 		w.expect("api.demo", Report{
-			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true, Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
+			Known: true, Forwarders: 2, Listening: 1, Sessions: 2, Settled: true,
+			Failures: []Failure{{Pod: "a", Port: 20080, Error: "address already in use"}},
 		})
 		if prompt, later := w.told(); prompt != nil || !slices.Equal(later, []string{"api.demo"}) {
 			t.Errorf("a failure: told %v, %v", prompt, later)
@@ -119,7 +120,8 @@ func TestWhoWaitsIsToldPromptlyAndOnce(t *testing.T) {
 		w.Await("gone.demo")
 		w.Forget("gone.demo")
 		a.lines <- `{"listeners":[` + db + `,{"port":1,"hostname":"gone.demo","listening":true}]}`
-		if prompt, later := w.told(); !slices.Equal(prompt, []string{"db.demo"}) || !slices.Equal(later, []string{"gone.demo"}) {
+		if prompt, later := w.told(); !slices.Equal(prompt, []string{"db.demo"}) ||
+			!slices.Equal(later, []string{"gone.demo"}) {
 			t.Errorf("told %v, %v", prompt, later)
 		}
 		b.lines <- `{"listeners":[` + db + `]}`
@@ -147,14 +149,16 @@ func TestFirstForwarderWakesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// Two forwarders are replaced one by one, each new one before an old one: nobody is told until that is over, and then all is as it was.
+// Two forwarders are replaced one by one, each new one before an old one: nobody is told until that
+// is over, and then all is as it was.
 func TestRollOutIsToldOnceItIsOver(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
 		c, d := w.pod("c"), w.pod("d")
 		w.set <- []Pod{ready("a"), ready("b"), ready("c")}
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}) // c has not been heard yet
+		// c has not been heard yet
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
 		c.lines <- full(up, api)
 		w.expect("api.demo", Report{Known: true, Forwarders: 3, Listening: 3, Sessions: 3})
 		beat(5*time.Second, a, b, c)
@@ -217,7 +221,8 @@ func TestStreamThatBreaksCountsForAWhileAndComesBack(t *testing.T) {
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true, Unread: ""})
 		beat(20*time.Second, b)
 		w.expect("api.demo", Report{
-			Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Settled: true, Unread: `forwarder a: asking for its status: Get "http://a:8081/status?watch=true": connection refused`,
+			Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Settled: true,
+			Unread: `forwarder a: asking for its status: Get "http://a:8081/status?watch=true": connection refused`,
 		})
 		w.told()
 		again := w.pod("a")
@@ -232,14 +237,16 @@ func TestSilentStreamIsBroken(t *testing.T) {
 	inBubble(t, func(w *world) {
 		_, b := two(w)
 		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Unread: "forwarder a: its status stream is silent"})
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1,
+			Unread: "forwarder a: its status stream is silent"})
 	})
 }
 
 func TestOddAnswersBreakTheStreamOnly(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"HTML": "<html>", "half a document": `{"listeners":[`, "a type": `{"listeners":"none"}`, "an array": "[]", "an empty object": "{}",
+		"HTML": "<html>", "half a document": `{"listeners":[`, "a type": `{"listeners":"none"}`, "an array": "[]",
+		"an empty object": "{}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -260,7 +267,8 @@ func TestWhichPodsCount(t *testing.T) {
 	t.Parallel()
 	make := func(name string, change func(*corev1.Pod)) any {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}
-		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1",
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		change(&p)
 		trimmed, err := trim(&p)
 		if err != nil {
@@ -277,7 +285,8 @@ func TestWhichPodsCount(t *testing.T) {
 		make("failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
 		make("done", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	})
-	want := []Pod{{UID: "u", Name: "good", IP: "10.0.0.1", Ready: true}, {UID: "u", Name: "unready", IP: "10.0.0.1"}, {UID: "u", Name: "new"}}
+	want := []Pod{{UID: "u", Name: "good", IP: "10.0.0.1", Ready: true}, {UID: "u", Name: "unready", IP: "10.0.0.1"},
+		{UID: "u", Name: "new"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}

@@ -12,7 +12,8 @@ import (
 type Report struct {
 	// Known is false until every forwarder has been heard once: then nothing is to be said yet.
 	Known bool
-	// Forwarders run (their pods are ready and are not being deleted). Listening of them have every port of the hostname. Unheard of them do not tell.
+	// Forwarders run (their pods are ready and are not being deleted). Listening of them have every
+	// port of the hostname. Unheard of them do not tell.
 	Forwarders, Listening, Unheard int
 	// Sessions is how many of them have a session with the service's edge.
 	Sessions int
@@ -30,14 +31,16 @@ type Report struct {
 type Failure struct {
 	Pod  string
 	Port int
-	// Error is why; empty when the forwarder does not say, because its cluster has not told it of the port yet.
+	// Error is why; empty when the forwarder does not say, because its cluster has not told it of the
+	// port yet.
 	Error string
 }
 
 // Complete says that every forwarder listens for the hostname.
 func (r Report) Complete() bool { return r.Known && r.Forwarders > 0 && r.Listening == r.Forwarders }
 
-// Await asks for the hostname to be told of promptly, once, when its truth is another. Call it before Hostname.
+// Await asks for the hostname to be told of promptly, once, when its truth is another. Call it
+// before Hostname.
 func (r *Reader) Await(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +60,8 @@ func (r *Reader) Hostname(hostname string, ports []int) Report {
 	defer r.mu.Unlock()
 	c := r.fleet
 	report := Report{
-		Known: r.caughtUp && (c.running > 0 || c.pending == 0), Forwarders: c.running, Unheard: c.unheard, Sessions: c.sessions,
+		Known: r.caughtUp && (c.running > 0 || c.pending == 0), Forwarders: c.running, Unheard: c.unheard,
+		Sessions: c.sessions,
 		Starting: c.running == 0 && c.starting+c.pending > 0, Settled: time.Since(r.turned) >= settle,
 	}
 	for _, f := range r.sorted() {
@@ -89,8 +93,8 @@ func (f *forwarder) failures(hostname string, ports []int) []Failure {
 	return failures
 }
 
-// Edge says whether all forwarders have a session with the service's edge; if not, problem says why. Until that has been so for some seconds nothing is
-// known: then the last word holds.
+// Edge says whether all forwarders have a session with the service's edge; if not, problem says
+// why. Until that has been so for some seconds nothing is known: then the last word holds.
 func (r *Reader) Edge() (known bool, problem string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -107,7 +107,8 @@ func (r *Reader) take(ctx context.Context, f *forwarder, l *line, first bool) {
 	r.Later(later)
 }
 
-// readLine returns the next line. Its memory is not kept: the first line may be long, the later ones are short.
+// readLine returns the next line. Its memory is not kept: the first line may be long, the later
+// ones are short.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var text bytes.Buffer
 	for {

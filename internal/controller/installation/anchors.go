@@ -22,11 +22,15 @@ import (
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=fairlead-operator-manager,verbs=get;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// Owners are the owner references of what the operator makes. The anchors are rule-less objects of the chart's: when the chart goes, the
-// garbage collector removes all that they own, whatever state the manager is in, so no finalizer and no hook is needed.
+// Owners are the owner references of what the operator makes. The anchors are rule-less objects of
+// the chart's: when the chart goes, the garbage collector removes all that they own, whatever state
+// the manager is in, so no finalizer and no hook is needed.
 type Owners struct {
-	Cluster metav1.OwnerReference // the ClusterRole: owns target Services, in any namespace; empty where namespaces are listed
-	Local   metav1.OwnerReference // the Role in the operator's namespace: owns upstream Services, BoundEndpoints and the KubernetesOperator
+	// the ClusterRole: owns target Services, in any namespace; empty where namespaces are listed
+	Cluster metav1.OwnerReference
+	// the Role in the operator's namespace: owns upstream Services, BoundEndpoints and the
+	// KubernetesOperator
+	Local metav1.OwnerReference
 }
 
 // Anchors finds the chart's anchors. It is safe for concurrent use.
@@ -34,14 +38,16 @@ type Anchors struct {
 	Installation Installation
 	// ClusterRole and Role are the names of the anchors.
 	ClusterRole, Role string
-	// Rights is the name of the ClusterRole, and of the ClusterRoleBinding, that the manager works with; empty where it has neither. They go with the
-	// namespace as the anchor does: a binding that outlived its ServiceAccount would be the right of whoever takes its name.
+	// Rights is the name of the ClusterRole, and of the ClusterRoleBinding, that the manager works
+	// with; empty where it has neither. They go with the namespace as the anchor does: a binding that
+	// outlived its ServiceAccount would be the right of whoever takes its name.
 	Rights string
 	// ForwarderRights is the same of the forwarders; empty where they have none in the cluster.
 	ForwarderRights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
-	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed, owns the target Services there.
+	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed,
+	// owns the target Services there.
 	Listed bool
 
 	mu     sync.Mutex // guards reading, and readAt
@@ -57,11 +63,13 @@ type targetOwner struct {
 	readAt time.Time
 }
 
-// refreshAfter is how long the anchors' UIDs are trusted. An anchor that somebody re-creates has a new one, and what refers to the old is collected.
+// refreshAfter is how long the anchors' UIDs are trusted. An anchor that somebody re-creates has a
+// new one, and what refers to the old is collected.
 const refreshAfter = time.Minute
 
-// Owners returns the owner references. Reading the anchors also makes the ClusterRole owned by the operator's Namespace, so that deleting the
-// namespace cleans up too. What was read is remembered, and goes on to hold while the anchors cannot be read; not when one of them is gone, as the
+// Owners returns the owner references. Reading the anchors also makes the ClusterRole owned by the
+// operator's Namespace, so that deleting the namespace cleans up too. What was read is remembered,
+// and goes on to hold while the anchors cannot be read; not when one of them is gone, as the
 // collector takes at once what refers to it.
 func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	a.mu.Lock()
@@ -103,7 +111,8 @@ func (a *Anchors) Distrust(namespace string) {
 	delete(a.targets, namespace)
 }
 
-// Target returns the owner reference for target Services in the namespace. Errors are the API server's.
+// Target returns the owner reference for target Services in the namespace. Errors are the API
+// server's.
 func (a *Anchors) Target(ctx context.Context, namespace string) (metav1.OwnerReference, error) {
 	if !a.Listed {
 		owners, err := a.Owners(ctx)
@@ -130,7 +139,8 @@ func (a *Anchors) Target(ctx context.Context, namespace string) (metav1.OwnerRef
 }
 
 func roleReference(role *rbacv1.Role) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role", Name: role.Name, UID: role.UID}
+	return metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role", Name: role.Name,
+		UID: role.UID}
 }
 
 func (a *Anchors) read(ctx context.Context) (Owners, error) {
@@ -149,8 +159,9 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 		return Owners{}, err
 	}
 	return Owners{
-		Cluster: metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: clusterRole.Name, UID: clusterRole.UID},
-		Local:   roleReference(&role),
+		Cluster: metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole",
+			Name: clusterRole.Name, UID: clusterRole.UID},
+		Local: roleReference(&role),
 	}, nil
 }
 

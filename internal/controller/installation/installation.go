@@ -1,14 +1,17 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package installation owns the answer to two questions of every controller: which objects are ours, and what do they belong to. Namespace and
-// release come in; labels, the annotation that proves the place of an object, and owner references to the chart's anchors go out to
+// Package installation owns the answer to two questions of every controller: which objects are
+// ours, and what do they belong to. Namespace and release come in; labels, the annotation that
+// proves the place of an object, and owner references to the chart's anchors go out to
 // endpointsync, boundendpoint and registration.
 //
-// An object is ours if it carries the installation's label, a hash of namespace and release so that a re-installation adopts what an earlier
-// one left, and an annotation that equals its own place, so that a copy of it is not ours. A copy whose place was edited,
-// as sed does, still has the original's checksum. One that has lost label or place is known again only by
-// its UID, which internal/controller/boundendpoint records: nothing else tells it from a copy. One that has lost both was given away.
+// An object is ours if it carries the installation's label, a hash of namespace and release so that
+// a re-installation adopts what an earlier one left, and an annotation that equals its own place,
+// so that a copy of it is not ours. A copy whose place was edited, as sed does, still has the
+// original's checksum. One that has lost label or place is known again only by its UID, which
+// internal/controller/boundendpoint records: nothing else tells it from a copy. One that has lost
+// both was given away.
 package installation
 
 import (
@@ -24,13 +27,16 @@ const (
 	Label = "bindings.fairlead.dev/installation"
 	// AnnotationPlace holds the object's own "<namespace>/<name>".
 	AnnotationPlace = "bindings.fairlead.dev/place"
-	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack it.
+	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack
+	// it.
 	AnnotationChecksum = "bindings.fairlead.dev/checksum"
-	// AnnotationInstallation holds "<namespace>/<release>", for people and for other installations' conflict messages.
+	// AnnotationInstallation holds "<namespace>/<release>", for people and for other installations'
+	// conflict messages.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
 	// AnnotationHostname holds, on a Service, the hostname it belongs to.
 	AnnotationHostname = "bindings.fairlead.dev/hostname"
-	// AnnotationProjectionID holds, on an upstream Service, the projection id, which is not its name when it cannot be one.
+	// AnnotationProjectionID holds, on an upstream Service, the projection id, which is not its name
+	// when it cannot be one.
 	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
 
 	managedByLabel = "app.kubernetes.io/managed-by"
@@ -57,15 +63,18 @@ func (i Installation) Owns(o metav1.Object) bool {
 	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o) && !i.Copied(o)
 }
 
-// Copied reports whether the object's marks were made for another object: its checksum is another's.
+// Copied reports whether the object's marks were made for another object: its checksum is
+// another's.
 func (i Installation) Copied(o metav1.Object) bool {
 	sum := o.GetAnnotations()[AnnotationChecksum]
 	return sum != "" && sum != i.checksum(o)
 }
 
-// Marked says whether the object carries a mark of ours at all: the label, or its place together with our name. It is no proof, as a copy may.
+// Marked says whether the object carries a mark of ours at all: the label, or its place together
+// with our name. It is no proof, as a copy may.
 func (i Installation) Marked(o metav1.Object) bool {
-	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == place(o) && o.GetAnnotations()[AnnotationInstallation] == i.String()
+	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == place(o) &&
+		o.GetAnnotations()[AnnotationInstallation] == i.String()
 }
 
 // Mark makes the object ours. Other labels and annotations stay.

@@ -15,7 +15,8 @@ func TestOnlyAnObjectWithLabelAndItsOwnPlaceIsOurs(t *testing.T) {
 	t.Parallel()
 	own := Installation{Namespace: "fairlead", Release: "blue"}
 	service := func() *corev1.Service {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api", Labels: map[string]string{"a": "b"}}}
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "api",
+			Labels: map[string]string{"a": "b"}}}
 		own.Mark(s)
 		return s
 	}

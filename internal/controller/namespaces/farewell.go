@@ -22,21 +22,24 @@ import (
 )
 
 const (
-	// farewellTime bounds the removal: the manager's pod and account go as well, and its token with them.
+	// farewellTime bounds the removal: the manager's pod and account go as well, and its token with
+	// them.
 	farewellTime    = 15 * time.Second
 	farewellWorkers = 16
 	watchRetry      = 10 * time.Second
 )
 
-// Farewell removes the target Services when the operator's own namespace is deleted. With a list of namespaces nothing that goes with that namespace can own
-// them: an owner reference to another namespace's object makes the collector delete the dependent at once, and there is no ClusterRole. It is a Runnable of
-// the leader.
+// Farewell removes the target Services when the operator's own namespace is deleted. With a list of
+// namespaces nothing that goes with that namespace can own them: an owner reference to another
+// namespace's object makes the collector delete the dependent at once, and there is no ClusterRole.
+// It is a Runnable of the leader.
 type Farewell struct {
 	Installation installation.Installation
 	Informers    *Informers
 	// Client deletes.
 	Client client.Client
-	// Config reaches the API server. The namespace is watched by its own path, for which a Role in it suffices.
+	// Config reaches the API server. The namespace is watched by its own path, for which a Role in it
+	// suffices.
 	Config *rest.Config
 	Log    logr.Logger
 
@@ -82,7 +85,8 @@ func (f *Farewell) core() (rest.Interface, error) {
 
 // watch returns whether the namespace is being deleted, or that it can be watched no longer.
 func (f *Farewell) watch(ctx context.Context, c rest.Interface) (bool, error) {
-	w, err := c.Get().AbsPath("/api/v1/watch/namespaces", f.Installation.Namespace).VersionedParams(&metav1.ListOptions{Watch: true}, scheme.ParameterCodec).Watch(ctx)
+	w, err := c.Get().AbsPath("/api/v1/watch/namespaces", f.Installation.Namespace).
+		VersionedParams(&metav1.ListOptions{Watch: true}, scheme.ParameterCodec).Watch(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -100,7 +104,8 @@ func ends(o runtime.Object) bool {
 	return ok && ns.DeletionTimestamp != nil
 }
 
-// leave deletes every target Service. It goes on while the manager is told to stop, which comes with the namespace's end.
+// leave deletes every target Service. It goes on while the manager is told to stop, which comes
+// with the namespace's end.
 func (f *Farewell) leave(ctx context.Context) {
 	f.ending.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
@@ -114,7 +119,8 @@ func (f *Farewell) leave(ctx context.Context) {
 				err := f.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID})
 				if client.IgnoreNotFound(err) != nil {
 					failed.Add(1)
-					f.Log.Error(err, "Deleting a Service before the operator's namespace goes", "service", client.ObjectKeyFromObject(s))
+					f.Log.Error(err, "Deleting a Service before the operator's namespace goes", "service",
+						client.ObjectKeyFromObject(s))
 					continue
 				}
 				removed.Add(1)
@@ -128,5 +134,6 @@ func (f *Farewell) leave(ctx context.Context) {
 	}
 	close(services)
 	working.Wait()
-	f.Log.Info("The operator's namespace is being deleted: removed the target Services", "removed", removed.Load(), "failed", failed.Load())
+	f.Log.Info("The operator's namespace is being deleted: removed the target Services", "removed", removed.Load(),
+		"failed", failed.Load())
 }

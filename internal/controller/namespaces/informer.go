@@ -76,11 +76,13 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 	}
 }
 
-// follow keeps a store up to date until the API server refuses, and returns the refusal. Other failures pass: what is known holds meanwhile.
+// follow keeps a store up to date until the API server refuses, and returns the refusal. Other
+// failures pass: what is known holds meanwhile.
 func (n *informer) follow(ctx context.Context, read func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	services := toolscache.NewSharedIndexInformerWithOptions(n.lister(), &corev1.Service{}, toolscache.SharedIndexInformerOptions{})
+	services := toolscache.NewSharedIndexInformerWithOptions(n.lister(), &corev1.Service{},
+		toolscache.SharedIndexInformerOptions{})
 	// neither fails before the start
 	_ = services.SetTransform(n.transform)
 	_ = services.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {

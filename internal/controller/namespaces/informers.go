@@ -24,7 +24,8 @@ import (
 // NotRead says that nobody knows which Services the namespace has.
 type NotRead struct {
 	Namespace string
-	// Err is the API server's refusal; nil while the first answer is awaited. An event follows when that changes.
+	// Err is the API server's refusal; nil while the first answer is awaited. An event follows when
+	// that changes.
 	Err error
 }
 
@@ -41,8 +42,8 @@ func (e *NotRead) Unwrap() error { return e.Err }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica, and a Source of one controller. Reads may run
-// concurrently with everything; they never block.
+// Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica,
+// and a Source of one controller. Reads may run concurrently with everything; they never block.
 type Informers struct {
 	retry time.Duration
 	log   logr.Logger
@@ -55,8 +56,11 @@ type Informers struct {
 	changed func(ctx context.Context, namespace string) []reconcile.Request
 }
 
-// NewInformers prepares an informer for each namespace. Transform is applied to what they keep. A namespace that refuses is asked again after retry.
-func NewInformers(c client.WithWatch, names []string, transform toolscache.TransformFunc, retry time.Duration, log logr.Logger) *Informers {
+// NewInformers prepares an informer for each namespace. Transform is applied to what they keep. A
+// namespace that refuses is asked again after retry.
+func NewInformers(
+	c client.WithWatch, names []string, transform toolscache.TransformFunc, retry time.Duration, log logr.Logger,
+) *Informers {
 	i := &Informers{retry: retry, log: log, all: map[string]*informer{}}
 	for _, name := range names {
 		i.all[name] = &informer{namespace: name, client: c, transform: transform, notify: i.notify}
@@ -68,7 +72,8 @@ func NewInformers(c client.WithWatch, names []string, transform toolscache.Trans
 func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 	n := i.all[key.Namespace]
 	if n == nil {
-		return &NotRead{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
+		return &NotRead{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
+			key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
 	}
 	store, err := n.state()
 	if err != nil {
@@ -111,8 +116,9 @@ func (i *Informers) Start(ctx context.Context) error {
 // NeedLeaderElection says that they run on every replica, so that a new leader knows at once.
 func (i *Informers) NeedLeaderElection() bool { return false }
 
-// Source returns the events of all namespaces for one controller. The handler gets them as those of any informer; changed names what concerns a
-// namespace as a whole: that it can be read now, or no longer. A controller's start waits for none of the informers.
+// Source returns the events of all namespaces for one controller. The handler gets them as those of
+// any informer; changed names what concerns a namespace as a whole: that it can be read now, or no
+// longer. A controller's start waits for none of the informers.
 func (i *Informers) Source(h handler.EventHandler, changed func(context.Context, string) []reconcile.Request) *Source {
 	i.handler, i.changed = h, changed
 	return &Source{i}

@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// DenyDefault are the namespaces that get no Services unless the values say otherwise: those of Kubernetes itself.
+// DenyDefault are the namespaces that get no Services unless the values say otherwise: those of
+// Kubernetes itself.
 const DenyDefault = "kube-*"
 
 // Policy says which namespaces get Services. The zero value allows every one.
@@ -44,7 +45,8 @@ func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 		wrong = append(wrong, account.FieldError{Field: flag, Value: value, Rule: rule})
 	}
 	for _, pattern := range deny {
-		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" && len(validation.IsDNS1123Label(strings.TrimSuffix(name, "-"))) > 0 {
+		if name := strings.TrimSuffix(pattern, "*"); pattern != "*" &&
+			len(validation.IsDNS1123Label(strings.TrimSuffix(name, "-"))) > 0 {
 			add(flagDeny, pattern, "give names of namespaces, or prefixes such as kube-*")
 		}
 	}
@@ -63,7 +65,8 @@ func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 		add(flagSelector, selector, "give a label selector, such as fairlead=yes: "+err.Error())
 	}
 	if len(allow) > 0 {
-		add(flagSelector, selector, "give either "+flagAllow+" or "+flagSelector+": with a list the manager may not read the labels of namespaces")
+		add(flagSelector, selector, "give either "+flagAllow+" or "+flagSelector+
+			": with a list the manager may not read the labels of namespaces")
 	}
 	return p, invalid(wrong)
 }
@@ -78,7 +81,8 @@ func invalid(wrong []account.FieldError) error {
 // Listed says whether only listed namespaces get Services, and the manager has rights in no other.
 func (p Policy) Listed() bool { return len(p.Allow) > 0 }
 
-// Refuses says in a sentence why the namespace gets no Services, whatever its labels are; empty where it may.
+// Refuses says in a sentence why the namespace gets no Services, whatever its labels are; empty
+// where it may.
 func (p Policy) Refuses(namespace string) string {
 	if why := p.denied(namespace); why != "" {
 		return why
@@ -96,13 +100,15 @@ func (p Policy) denied(namespace string) string {
 	for _, pattern := range p.Deny {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")
 		if namespace == pattern || isPrefix && strings.HasPrefix(namespace, prefix) {
-			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s", namespace, pattern)
+			return fmt.Sprintf("no endpoints are projected into namespace %s: binding.namespaces.deny has %s", namespace,
+				pattern)
 		}
 	}
 	return ""
 }
 
-// Withheld says in a sentence that the namespace's labels do not consent; empty where they do, or need not.
+// Withheld says in a sentence that the namespace's labels do not consent; empty where they do, or
+// need not.
 func (p Policy) Withheld(namespace string, has map[string]string) string {
 	if p.Consent == nil || p.Consent.Matches(labels.Set(has)) {
 		return ""

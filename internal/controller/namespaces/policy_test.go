@@ -49,7 +49,8 @@ func TestPolicy(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		{nil, false}, {map[string]string{"fairlead": "yes"}, false}, {map[string]string{"fairlead": "yes", "team": "b"}, true},
+		{nil, false}, {map[string]string{"fairlead": "yes"}, false},
+		{map[string]string{"fairlead": "yes", "team": "b"}, true},
 	} {
 		if got := consent.Withheld("x", tc.labels); (got == "") != tc.want {
 			t.Errorf("%v: %q", tc.labels, got)

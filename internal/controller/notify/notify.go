@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify owns the way from the account's watch to a controller's work queue: names of objects come in from endpointsync, as requests
-// they go out to the queue of the controller that the source was given to. Nothing blocks and nothing is lost before the controller starts.
+// Package notify owns the way from the account's watch to a controller's work queue: names of
+// objects come in from endpointsync, as requests they go out to the queue of the controller that
+// the source was given to. Nothing blocks and nothing is lost before the controller starts.
 package notify
 
 import (
@@ -17,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Source is a source.Source of one controller. The zero value is not usable; call New. It is safe for concurrent use.
+// Source is a source.Source of one controller. The zero value is not usable; call New. It is safe
+// for concurrent use.
 type Source struct {
 	namespace string
 	after     time.Duration
@@ -28,8 +30,8 @@ type Source struct {
 	pending map[string]struct{}
 }
 
-// New makes a source of requests for objects of one namespace. With a delay, requests are held that long and then served after all others:
-// for what may be late and comes in swarms.
+// New makes a source of requests for objects of one namespace. With a delay, requests are held that
+// long and then served after all others: for what may be late and comes in swarms.
 func New(namespace string, delay time.Duration) *Source {
 	s := &Source{namespace: namespace, after: delay, pending: map[string]struct{}{}}
 	if delay > 0 {
@@ -38,7 +40,8 @@ func New(namespace string, delay time.Duration) *Source {
 	return s
 }
 
-// Start takes the controller's queue and hands it what was named before. Only the controller calls it.
+// Start takes the controller's queue and hands it what was named before. Only the controller calls
+// it.
 func (s *Source) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

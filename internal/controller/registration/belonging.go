@@ -16,8 +16,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Recorded returns which account, in which store, the object's status names: empty where there is no object, or no list has come yet. It asks the API
-// server, as what another manager wrote a moment ago counts.
+// Recorded returns which account, in which store, the object's status names: empty where there is
+// no object, or no list has come yet. It asks the API server, as what another manager wrote a
+// moment ago counts.
 func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string, err error) {
 	var o v1alpha1.KubernetesOperator
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
@@ -27,8 +28,8 @@ func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string,
 	return o.Status.AccountID, o.Status.StoreID, nil
 }
 
-// belong puts into the status where the endpoints come from, and what is not removed. Nobody else writes this. Before the first list, what an earlier
-// manager said holds.
+// belong puts into the status where the endpoints come from, and what is not removed. Nobody else
+// writes this. Before the first list, what an earlier manager said holds.
 func (r *Registration) belong(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if !r.Spec.BindingEnabled {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAccountChanged)
@@ -42,7 +43,8 @@ func (r *Registration) belong(s *v1alpha1.KubernetesOperatorStatus, generation i
 	if facts.Removals.ListedAccountID != "" {
 		r.set(s, generation, r.accountChanged(facts))
 	}
-	if facts.Removals.Held || facts.Removals.Known && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionRemovalsHeld) != nil {
+	if facts.Removals.Held || facts.Removals.Known && meta.FindStatusCondition(s.Conditions,
+		v1alpha1.ConditionRemovalsHeld) != nil {
 		r.set(s, generation, removalsHeld(facts.Removals))
 	}
 }
@@ -51,16 +53,20 @@ func (r *Registration) belong(s *v1alpha1.KubernetesOperatorStatus, generation i
 func (r *Registration) accountChanged(facts Facts) metav1.Condition {
 	listed := facts.Removals
 	if !listed.Frozen {
-		return condition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded, "the lists come from the account that was recorded")
+		return condition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded,
+			"the lists come from the account that was recorded")
 	}
 	reason, what, accept := v1alpha1.ReasonAccountChanged,
-		fmt.Sprintf("account %s instead of account %s", safeID(listed.ListedAccountID), safeID(facts.AccountID)), listed.ListedAccountID
+		fmt.Sprintf("account %s instead of account %s", safeID(listed.ListedAccountID), safeID(facts.AccountID)),
+		listed.ListedAccountID
 	if listed.ListedAccountID == facts.AccountID || listed.ListedAccountID == "" {
 		reason, accept = v1alpha1.ReasonStoreChanged, listed.ListedStoreID
-		what = fmt.Sprintf("store %s instead of store %s of the same account", safeID(listed.ListedStoreID), safeID(facts.StoreID))
+		what = fmt.Sprintf("store %s instead of store %s of the same account", safeID(listed.ListedStoreID),
+			safeID(facts.StoreID))
 	}
 	return condition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
-		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is removed until this is confirmed: "+
+		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is removed until "+
+			"this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
 		what, listed.Pending, listed.Projected, r.Installation.Release, r.Installation.Namespace, safeID(accept)))
 }
@@ -77,9 +83,11 @@ func safeID(id string) string {
 
 func removalsHeld(r Removals) metav1.Condition {
 	if !r.Held {
-		return condition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld, "no removal waits for a second list")
+		return condition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld,
+			"no removal waits for a second list")
 	}
 	return condition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
-		"%d of %d hostnames had lost endpoints by %s or soon after; they are kept until the account has been listed once more, at %s or later",
+		"%d of %d hostnames had lost endpoints by %s or soon after; they are kept until the account has been listed once "+
+			"more, at %s or later",
 		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.LookAgain.UTC().Format(time.RFC3339)))
 }

@@ -26,7 +26,8 @@ func (r *Registration) observeEdge(s *v1alpha1.KubernetesOperatorStatus, generat
 		return
 	}
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionEdgeReachable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOnline, ObservedGeneration: generation,
+		Type: v1alpha1.ConditionEdgeReachable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOnline,
+		ObservedGeneration: generation,
 		LastTransitionTime: metav1.NewTime(r.Now()), Message: "all forwarders have a session with the service's edge",
 	}
 	if problem != "" {

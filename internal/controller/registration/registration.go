@@ -1,11 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration owns the installation's place in the account and the KubernetesOperator object that shows it.
+// Package registration owns the installation's place in the account and the KubernetesOperator
+// object that shows it.
 //
-// What comes in: the release's values, and the state of the account's feed from internal/controller/endpointsync. What goes out: an upsert at the
-// account's API every minute, which is the heartbeat too, and the object's spec and status. The forwarders read the operator's id from that status. An
-// API that is away is a condition, never a reason to stop.
+// What comes in: the release's values, and the state of the account's feed from
+// internal/controller/endpointsync. What goes out: an upsert at the account's API every minute,
+// which is the heartbeat too, and the object's spec and status. The forwarders read the operator's
+// id from that status. An API that is away is a condition, never a reason to stop.
 package registration
 
 import (
@@ -35,15 +37,16 @@ import (
 
 const (
 	heartbeat = time.Minute
-	// every is how often the counts are looked at, and how soon a heartbeat that failed is tried again.
+	// every is how often the counts are looked at, and how soon a heartbeat that failed is tried
+	// again.
 	every = 10 * time.Second
-	// accountTimeout is how long the account may take to answer a heartbeat. What follows has a deadline of its own,
-	// so that an account that never answers is reported.
+	// accountTimeout is how long the account may take to answer a heartbeat. What follows has a
+	// deadline of its own, so that an account that never answers is reported.
 	accountTimeout = 10 * time.Second
 	// clusterTimeout is how long reading and writing the object may take.
 	clusterTimeout = 10 * time.Second
-	// watchGrace is how long the endpoints may be unreadable before that is reported: a watch that was opened again
-	// shows that it works by its next BOOKMARK, up to 15 s later.
+	// watchGrace is how long the endpoints may be unreadable before that is reported: a watch that was
+	// opened again shows that it works by its next BOOKMARK, up to 15 s later.
 	watchGrace = 20 * time.Second
 )
 
@@ -59,7 +62,8 @@ type Facts struct {
 	AccountID, StoreID string
 	// Polling says that the server knows no watch.
 	Polling bool
-	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil where they can.
+	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil where
+	// they can.
 	FeedErr      error
 	FeedErrSince time.Time
 	Removals     Removals
@@ -71,10 +75,12 @@ type Facts struct {
 type Removals struct {
 	// Known says that the account has been listed and that the objects that exist are known.
 	Known bool
-	// Frozen says that the latest list came from account ListedAccountID in ListedStoreID, which nobody has accepted; both are empty before the first list.
+	// Frozen says that the latest list came from account ListedAccountID in ListedStoreID, which
+	// nobody has accepted; both are empty before the first list.
 	Frozen                         bool
 	ListedAccountID, ListedStoreID string
-	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or later.
+	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or
+	// later.
 	Held             bool
 	Since, LookAgain time.Time
 	// Pending hostnames of all that are Projected wait for their removal.
@@ -96,10 +102,11 @@ type Registration struct {
 	ClusterName string
 	// Facts returns what is known of the account now.
 	Facts func() Facts
-	// Moved is called when the account knows this installation by another id than before, as another account does.
+	// Moved is called when the account knows this installation by another id than before, as another
+	// account does.
 	Moved func()
-	// Edge says whether all forwarders have a session with the service's edge, and if not, why; until that is known, the last word holds. Nil: no
-	// forwarder is to run.
+	// Edge says whether all forwarders have a session with the service's edge, and if not, why; until
+	// that is known, the last word holds. Nil: no forwarder is to run.
 	Edge     func() (known bool, problem string)
 	Recorder events.EventRecorder
 	Now      func() time.Time
@@ -108,7 +115,8 @@ type Registration struct {
 	AccountTimeout time.Duration
 
 	clusterUID string
-	// asked reports whether the account has been asked by this process; failure is how the last heartbeat failed.
+	// asked reports whether the account has been asked by this process; failure is how the last
+	// heartbeat failed.
 	asked   bool
 	failure error
 }
@@ -159,8 +167,9 @@ func (r *Registration) Count(ctx context.Context) error {
 	return r.report(ctx, object, object.DeepCopy())
 }
 
-// Beat registers once and brings the object up to date; nothing is written where there is no difference. healthy
-// reports whether the account answered and knows the installation; the error is about the object.
+// Beat registers once and brings the object up to date; nothing is written where there is no
+// difference. healthy reports whether the account answered and knows the installation; the error is
+// about the object.
 func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	object, uid, err := r.prepare(ctx)
 	if err != nil {
@@ -185,8 +194,8 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	return failure == nil, r.report(reporting, object, next)
 }
 
-// Standby writes that this release does nothing, as another one works in its namespace. It is called while this manager
-// does not lead.
+// Standby writes that this release does nothing, as another one works in its namespace. It is
+// called while this manager does not lead.
 func (r *Registration) Standby(ctx context.Context, other string) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -301,7 +310,8 @@ func (r *Registration) binding() *account.OperatorBinding {
 	return b
 }
 
-// namespaceUID is the UID of the operator's own Namespace, which tells this installation from one with the same names in another cluster.
+// namespaceUID is the UID of the operator's own Namespace, which tells this installation from one
+// with the same names in another cluster.
 func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 	if r.clusterUID != "" {
 		return r.clusterUID, nil

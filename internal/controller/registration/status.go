@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// observe puts into the status what the last heartbeat found, and whether the endpoints can be read. Before the first
-// heartbeat, what an earlier manager found holds.
+// observe puts into the status what the last heartbeat found, and whether the endpoints can be
+// read. Before the first heartbeat, what an earlier manager found holds.
 func (r *Registration) observe(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if !r.asked {
 		return
@@ -45,8 +45,8 @@ func condition(typ string, status metav1.ConditionStatus, reason, message string
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 }
 
-// conditions returns those that follow from the last heartbeat and from the feed: an API that is out of reach tells
-// nothing about the registration.
+// conditions returns those that follow from the last heartbeat and from the feed: an API that is
+// out of reach tells nothing about the registration.
 func (r *Registration) conditions(failure error, facts Facts) []metav1.Condition {
 	answered := r.answered(facts)
 	if failure == nil {
@@ -60,7 +60,8 @@ func (r *Registration) conditions(failure error, facts Facts) []metav1.Condition
 	return []metav1.Condition{answered, condition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
 }
 
-// answered returns APIReachable for an account that answers heartbeats: whether its endpoints can be read, too.
+// answered returns APIReachable for an account that answers heartbeats: whether its endpoints can
+// be read, too.
 func (r *Registration) answered(facts Facts) metav1.Condition {
 	switch {
 	case facts.FeedErr != nil && r.Now().Sub(facts.FeedErrSince) >= watchGrace:
@@ -74,8 +75,8 @@ func (r *Registration) answered(facts Facts) metav1.Condition {
 		"the account's API answers")
 }
 
-// classify returns the condition that a failed heartbeat makes False, and the reason. The status decides, so that the
-// answers of another implementation of the API are understood as well.
+// classify returns the condition that a failed heartbeat makes False, and the reason. The status
+// decides, so that the answers of another implementation of the API are understood as well.
 func classify(failure error) (typ, reason string) {
 	var e *account.Error
 	if !errors.As(failure, &e) || e.Code == account.CodeUnreachable {
@@ -106,7 +107,8 @@ func safeMessage(failure error) string {
 // count counts the hostnames projected, and those of them that are ready.
 func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
 	var list v1alpha1.BoundEndpointList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing BoundEndpoints: %w", err)
 	}
 	s.BoundEndpoints, s.ReadyEndpoints = 0, 0
@@ -123,7 +125,8 @@ func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperator
 	return nil
 }
 
-// tell emits an event for each condition whose reason has changed. That a new object has nothing to complain of is no news.
+// tell emits an event for each condition whose reason has changed. That a new object has nothing to
+// complain of is no news.
 func (r *Registration) tell(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
 		old := meta.FindStatusCondition(before, c.Type)

@@ -65,8 +65,10 @@ var _ = Describe("a heartbeat", func() {
 	BeforeEach(func(ctx SpecContext) {
 		f, api, facts = fixture.New(ctx, config), &fakeAccount{id: "op-1"}, registration.Facts{}
 		r = &registration.Registration{
-			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners, Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
-			Spec:    v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true, EndpointSelector: "ep.port == 80"},
+			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners,
+			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
+			Spec: v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true,
+				EndpointSelector: "ep.port == 80"},
 			Version: "1.2.3", ClusterName: "eu-1", Facts: func() registration.Facts { return facts },
 		}
 	})
@@ -101,7 +103,9 @@ var _ = Describe("a heartbeat", func() {
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "answers")
 		Expect(f.Installation.Owns(k)).To(BeTrue())
 		Expect(k.OwnerReferences).To(HaveLen(1))
-		Expect(api.last.Deployment).To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3", ClusterName: "eu-1"}))
+		Expect(api.last.Deployment).
+			To(Equal(account.OperatorDeployment{Name: "fairlead", Namespace: f.Installation.Namespace, Version: "1.2.3",
+				ClusterName: "eu-1"}))
 		Expect(api.last.EnabledFeatures).To(Equal([]string{"bindings"}))
 		Expect(api.last.Binding.EndpointSelectors).To(Equal([]string{"ep.port == 80"}))
 		Expect(api.last.ClusterUID).NotTo(BeEmpty())
@@ -123,7 +127,8 @@ var _ = Describe("a heartbeat", func() {
 	It("keeps what the account said while it is away, whose sentences need no write each", func(ctx SpecContext) {
 		beat(ctx, true)
 		f.Said()
-		api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer", Cause: errors.New("connection refused")}
+		api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer",
+			Cause: errors.New("connection refused")}
 		k := beat(ctx, false)
 		expect(k, v1alpha1.ConditionAPIReachable, "False Unreachable", "connection refused")
 		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
@@ -162,7 +167,8 @@ var _ = Describe("a heartbeat", func() {
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "") // the next BOOKMARK may be on its way
 		f.Clock.Step(20 * time.Second)
 		Expect(r.Count(ctx)).To(Succeed())
-		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "API answers, but changes of endpoints do not")
+		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed",
+			"API answers, but changes of endpoints do not")
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "said nothing for 45s")
 		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
 		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
@@ -208,44 +214,50 @@ var _ = Describe("a heartbeat", func() {
 		expect(k, v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
 
-	It("records the first account, never another one by itself, and says what is frozen and how to confirm it", func(ctx SpecContext) {
-		facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1", Removals: registration.Removals{Known: true, ListedAccountID: "ac-1", ListedStoreID: "st-1"}}
-		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
-		f.Said()
-		facts.Removals.Frozen, facts.Removals.ListedAccountID, facts.Removals.Pending, facts.Removals.Projected = true, "ac-2", 12, 20
-		Expect(r.Count(ctx)).To(Succeed())
-		k := object(ctx)
-		Expect(k.Status.AccountID).To(Equal("ac-1"))
-		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "account ac-2 instead of account ac-1")
-		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "12 of 20 hostnames")
-		expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged",
-			"helm upgrade fairlead CHART --namespace "+f.Installation.Namespace+" --reuse-values --set binding.acceptAccount=ac-2")
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
+	It("records the first account, never another one by itself, and says what is frozen and how to confirm it",
+		func(ctx SpecContext) {
+			facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1",
+				Removals: registration.Removals{Known: true, ListedAccountID: "ac-1", ListedStoreID: "st-1"}}
+			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
+			f.Said()
+			facts.Removals.Frozen, facts.Removals.ListedAccountID, facts.Removals.Pending, facts.Removals.Projected = true,
+				"ac-2", 12, 20
+			Expect(r.Count(ctx)).To(Succeed())
+			k := object(ctx)
+			Expect(k.Status.AccountID).To(Equal("ac-1"))
+			expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "account ac-2 instead of account ac-1")
+			expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "12 of 20 hostnames")
+			expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged",
+				"helm upgrade fairlead CHART --namespace "+f.Installation.Namespace+
+					" --reuse-values --set binding.acceptAccount=ac-2")
+			Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
 
-		facts.Removals.ListedAccountID, facts.Removals.ListedStoreID = "ac-1", "st-2"
-		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
-		facts.Removals.ListedStoreID = "$(reboot)"
-		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged).Message).NotTo(ContainSubstring("reboot"))
+			facts.Removals.ListedAccountID, facts.Removals.ListedStoreID = "ac-1", "st-2"
+			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
+			facts.Removals.ListedStoreID = "$(reboot)"
+			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged).Message).
+				NotTo(ContainSubstring("reboot"))
 
-		By("deleting the object, and asking as a manager does at its start")
-		Expect(f.Client.Delete(ctx, object(ctx))).To(Succeed())
-		k = beat(ctx, true)
-		Expect(k.Status.AccountID).To(Equal("ac-1"))
-		expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
-		accountID, storeID, err := r.Recorded(ctx)
-		Expect([]any{accountID, storeID, err}).To(Equal([]any{"ac-1", "st-1", nil}))
-		facts = registration.Facts{}
-		expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
-		r.Spec.BindingEnabled = false
-		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
-	})
+			By("deleting the object, and asking as a manager does at its start")
+			Expect(f.Client.Delete(ctx, object(ctx))).To(Succeed())
+			k = beat(ctx, true)
+			Expect(k.Status.AccountID).To(Equal("ac-1"))
+			expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
+			accountID, storeID, err := r.Recorded(ctx)
+			Expect([]any{accountID, storeID, err}).To(Equal([]any{"ac-1", "st-1", nil}))
+			facts = registration.Facts{}
+			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
+			r.Spec.BindingEnabled = false
+			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
+		})
 
 	It("says which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
 		facts = registration.Facts{AccountID: "ac-1", Removals: registration.Removals{Known: true}}
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
 		f.Said()
 		since := f.Clock.Now()
-		facts.Removals = registration.Removals{Known: true, Held: true, Since: since, LookAgain: since.Add(time.Minute), Pending: 11, Projected: 20}
+		facts.Removals = registration.Removals{Known: true, Held: true, Since: since, LookAgain: since.Add(time.Minute),
+			Pending: 11, Projected: 20}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "11 of 20 hostnames")
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "2026-11-20T12:01:00Z")
 		facts.Removals.Pending = 12
@@ -276,7 +288,8 @@ var _ = Describe("a heartbeat", func() {
 	It("counts the hostnames that are projected and ready, and of those only ours", func(ctx SpecContext) {
 		for i, name := range []string{"a.demo", "b.demo", "c.demo", "d.demo"} {
 			b := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: name}}
-			b.Spec = v1alpha1.BoundEndpointSpec{Service: name[:1], Namespace: "demo", ProjectionID: name, Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000}}}
+			b.Spec = v1alpha1.BoundEndpointSpec{Service: name[:1], Namespace: "demo", ProjectionID: name,
+				Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: 20000}}}
 			if name == "c.demo" {
 				b.Spec.State = v1alpha1.StateReleased
 			}
@@ -285,7 +298,8 @@ var _ = Describe("a heartbeat", func() {
 			}
 			Expect(f.Client.Create(ctx, b)).To(Succeed())
 			if i == 0 {
-				meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady})
+				meta.SetStatusCondition(&b.Status.Conditions,
+					metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady})
 				Expect(f.Client.Status().Update(ctx, b)).To(Succeed())
 			}
 		}

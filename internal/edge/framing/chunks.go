@@ -5,7 +5,8 @@ package framing
 
 import "math"
 
-// maxChunkLine bounds the line before a chunk, with its extensions, and maxTrailer all that follows the last.
+// maxChunkLine bounds the line before a chunk, with its extensions, and maxTrailer all that follows
+// the last.
 const (
 	maxChunkLine = 256
 	maxTrailer   = 8 << 10
@@ -31,8 +32,8 @@ const (
 	chunkTrailer
 )
 
-// scan returns how many bytes belong to the body, whether it has ended there, and whether every program reads them alike; used is then what came
-// before the fault.
+// scan returns how many bytes belong to the body, whether it has ended there, and whether every
+// program reads them alike; used is then what came before the fault.
 func (c *chunks) scan(b []byte) (used int, done, ok bool) {
 	for i := 0; i < len(b); {
 		if c.at == chunkData {

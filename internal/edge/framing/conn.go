@@ -17,17 +17,18 @@ import (
 const (
 	// MaxHeaderBytes is what an http.Server behind a Conn allows for a request's header.
 	MaxHeaderBytes = 64 << 10
-	// MaxFrameSize is the largest HTTP/2 frame, in bytes, that such a server allows: what every client may send without
-	// asking (RFC 9113, section 4.2). The server keeps a buffer of that size for a connection.
+	// MaxFrameSize is the largest HTTP/2 frame, in bytes, that such a server allows: what every client
+	// may send without asking (RFC 9113, section 4.2). The server keeps a buffer of that size for a
+	// connection.
 	MaxFrameSize = 16 << 10
 	// HeadTimeout is how long a request's head may take, from its first byte to its last.
 	HeadTimeout = 10 * time.Second
 
-	// maxHead is more than net/http takes for a head (MaxHeaderBytes and a little): it answers a longer one with 431, and
-	// ends the connection.
+	// maxHead is more than net/http takes for a head (MaxHeaderBytes and a little): it answers a
+	// longer one with 431, and ends the connection.
 	maxHead = MaxHeaderBytes + 16<<10
-	// refusedHead is what net/http reads in place of a head that is refused: it answers in its turn, with 400, and ends
-	// the connection.
+	// refusedHead is what net/http reads in place of a head that is refused: it answers in its turn,
+	// with 400, and ends the connection.
 	refusedHead = "REFUSED\r\n\r\n"
 
 	lingerTime  = time.Second
@@ -54,14 +55,16 @@ type Options struct {
 	Protocol     Protocol
 	StartTimeout time.Duration // until the first byte arrives
 	HeadTimeout  time.Duration // of a head or an HTTP/2 header block, from its first byte to its last
-	// Linger makes Close read on for a moment after a refusal: a connection that is closed with unread input is reset, and
-	// the client might not see the answer. Not needed where the connection below does that itself.
+	// Linger makes Close read on for a moment after a refusal: a connection that is closed with unread
+	// input is reset, and the client might not see the answer. Not needed where the connection below
+	// does that itself.
 	Linger bool
 }
 
-// Conn is a connection that lets only heads and bodies through whose framing every program reads alike (see checkHead).
-// Programs before and behind the edge then agree with it on where each request ends. It keeps no bytes but those of an
-// incomplete head. Read is for one goroutine at a time, like that of net/http.
+// Conn is a connection that lets only heads and bodies through whose framing every program reads
+// alike (see checkHead). Programs before and behind the edge then agree with it on where each
+// request ends. It keeps no bytes but those of an incomplete head. Read is for one goroutine at a
+// time, like that of net/http.
 type Conn struct {
 	net.Conn
 	opt Options
@@ -270,7 +273,8 @@ func (s *Conn) refuse() {
 	s.headEnds()
 }
 
-// readMore adds to an incomplete head. It has HeadTimeout in all, however long the http.Server allows.
+// readMore adds to an incomplete head. It has HeadTimeout in all, however long the http.Server
+// allows.
 func (s *Conn) readMore() error {
 	if len(s.in) > 0 && !s.upgradePending.Load() {
 		s.headBegins()
@@ -305,7 +309,8 @@ func (s *Conn) follow(head []byte) bool {
 	return true
 }
 
-// SetState follows the http.Server's view of the connection: it is to be called by its ConnState hook.
+// SetState follows the http.Server's view of the connection: it is to be called by its ConnState
+// hook.
 func (s *Conn) SetState(st http.ConnState) {
 	switch st {
 	case http.StateHijacked:

@@ -33,20 +33,21 @@ func TestConn_EndsIncompleteHeads(t *testing.T) {
 		send string
 		want time.Duration
 	}{
-		"nothing":                            {"", startTimeout},
-		"half a head":                        {"GET / HTTP/1.1\r\nHost", HeadTimeout},
-		"a head":                             {wholeHead, serverTimeout},
-		"half a second head":                 {wholeHead + "GET", HeadTimeout},
-		"half a preface":                     {preface[:20], HeadTimeout},
-		"a preface":                          {preface, serverTimeout},
-		"half a frame's header":              {preface + headers[:5], HeadTimeout},
-		"half a HEADERS frame":               {preface + headers[:12], HeadTimeout},
-		"HEADERS without their end":          {preface + headers, HeadTimeout},
-		"an empty CONTINUATION behind them":  {preface + headers + frame(frameContinuation, 0, 0), HeadTimeout},
-		"HEADERS that end":                   {preface + frame(frameHeaders, flagEndHeaders, 10), serverTimeout},
-		"HEADERS that end in a CONTINUATION": {preface + headers + frame(frameContinuation, flagEndHeaders, 3), serverTimeout},
-		"half a DATA frame":                  {preface + data[:50], serverTimeout},
-		"a DATA frame, half HEADERS":         {preface + data + headers[:12], HeadTimeout},
+		"nothing":                           {"", startTimeout},
+		"half a head":                       {"GET / HTTP/1.1\r\nHost", HeadTimeout},
+		"a head":                            {wholeHead, serverTimeout},
+		"half a second head":                {wholeHead + "GET", HeadTimeout},
+		"half a preface":                    {preface[:20], HeadTimeout},
+		"a preface":                         {preface, serverTimeout},
+		"half a frame's header":             {preface + headers[:5], HeadTimeout},
+		"half a HEADERS frame":              {preface + headers[:12], HeadTimeout},
+		"HEADERS without their end":         {preface + headers, HeadTimeout},
+		"an empty CONTINUATION behind them": {preface + headers + frame(frameContinuation, 0, 0), HeadTimeout},
+		"HEADERS that end":                  {preface + frame(frameHeaders, flagEndHeaders, 10), serverTimeout},
+		"HEADERS that end in a CONTINUATION": {preface + headers + frame(frameContinuation, flagEndHeaders, 3),
+			serverTimeout},
+		"half a DATA frame":          {preface + data[:50], serverTimeout},
+		"a DATA frame, half HEADERS": {preface + data + headers[:12], HeadTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,8 +68,8 @@ func TestConn_EndsIncompleteHeads(t *testing.T) {
 	}
 }
 
-// TestConn_RestartsTheClockForEachHeaderBlock sends a block every six seconds, of which each read sees the end of one and
-// the beginning of the next.
+// TestConn_RestartsTheClockForEachHeaderBlock sends a block every six seconds, of which each read
+// sees the end of one and the beginning of the next.
 func TestConn_RestartsTheClockForEachHeaderBlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import "errors"
 // preface is what an HTTP/2 client sends first (RFC 9113, section 3.4).
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// maxContinuations is how many CONTINUATION frames a header block may have. MaxHeaderBytes fit into five of the usual
-// size; empty ones would cost a client nothing and the server work.
+// maxContinuations is how many CONTINUATION frames a header block may have. MaxHeaderBytes fit into
+// five of the usual size; empty ones would cost a client nothing and the server work.
 const maxContinuations = 64
 
 var errHeaderBlock = errors.New("a header block of more CONTINUATION frames than are allowed")
@@ -32,9 +32,9 @@ type frames struct {
 	block         bool // a header block has begun and its last frame not come
 }
 
-// scan takes bytes in the order in which they arrive. ended reports whether a frame other than DATA, or the header block
-// that it belongs to, was completed by them, and open whether one is incomplete after them; ok is false when a header
-// block has too many frames.
+// scan takes bytes in the order in which they arrive. ended reports whether a frame other than
+// DATA, or the header block that it belongs to, was completed by them, and open whether one is
+// incomplete after them; ok is false when a header block has too many frames.
 func (f *frames) scan(b []byte) (ended, open, ok bool) {
 	for len(b) > 0 {
 		if f.have < frameHeaderLen {
@@ -64,7 +64,8 @@ func (f *frames) scan(b []byte) (ended, open, ok bool) {
 	return ended, open, true
 }
 
-// begin notes what a frame's header announces. The block ends with the frame that has END_HEADERS, when that is complete.
+// begin notes what a frame's header announces. The block ends with the frame that has END_HEADERS,
+// when that is complete.
 func (f *frames) begin() bool {
 	switch f.header[3] {
 	case frameHeaders:

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// headEnd returns where the head ends, 0 while it is not complete. bad says that it cannot become a good one: a line that does not end in CRLF.
+// headEnd returns where the head ends, 0 while it is not complete. bad says that it cannot become a
+// good one: a line that does not end in CRLF.
 func headEnd(b []byte) (end int, bad bool) {
 	for at := 0; ; {
 		i := bytes.IndexByte(b[at:], '\n')
@@ -25,8 +26,9 @@ func headEnd(b []byte) (end int, bad bool) {
 	}
 }
 
-// checkHead says what body a complete head announces, and whether every program would read that alike: one of Content-Length and Transfer-Encoding,
-// once, plainly written; one Host; no line that goes on in the next, no blank before a colon, no control characters.
+// checkHead says what body a complete head announces, and whether every program would read that
+// alike: one of Content-Length and Transfer-Encoding, once, plainly written; one Host; no line that
+// goes on in the next, no blank before a colon, no control characters.
 func checkHead(head []byte) (length int64, chunked, ok bool) {
 	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
 	old, ok := checkRequestLine(line)
@@ -97,7 +99,8 @@ func checkRequestLine(line []byte) (old, ok bool) {
 	return string(version) == "HTTP/1.0", string(version) == "HTTP/1.0" || string(version) == "HTTP/1.1"
 }
 
-// plainName is the name in lower case with "-" for "_", where it may be one that matters; "" for all others.
+// plainName is the name in lower case with "-" for "_", where it may be one that matters; "" for
+// all others.
 func plainName(name []byte) string {
 	switch len(name) {
 	case len("host"), len("content-length"), len("transfer-encoding"):

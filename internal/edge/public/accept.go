@@ -18,7 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
-// maxHandshakes bounds the TLS handshakes at a time: they are what costs most, and anybody can ask for one.
+// maxHandshakes bounds the TLS handshakes at a time: they are what costs most, and anybody can ask
+// for one.
 const maxHandshakes = 512
 
 // accept takes connections until the listener is closed.
@@ -98,7 +99,8 @@ func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, err
 
 // framed lets the HTTP server read only what every program reads alike.
 func (e *Edge) framed(c net.Conn, p framing.Protocol) *framing.Conn {
-	return framing.New(c, framing.Options{Protocol: p, StartTimeout: e.opt.headerTimeout, HeadTimeout: e.opt.headerTimeout, Linger: true})
+	return framing.New(c, framing.Options{Protocol: p, StartTimeout: e.opt.headerTimeout, HeadTimeout: e.opt.headerTimeout,
+		Linger: true})
 }
 
 // conn is a client's connection before TLS.
@@ -128,7 +130,8 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// sever resets the connection. It is this one that is closed and not the TLS above it, whose goodbye would wait for a client that does not read.
+// sever resets the connection. It is this one that is closed and not the TLS above it, whose
+// goodbye would wait for a client that does not read.
 func (c *conn) sever() {
 	if tcp := c.tcp(); tcp != nil {
 		_ = tcp.SetLinger(0) // what is queued is dropped

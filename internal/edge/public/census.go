@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// census counts live connections, of all and of each client: an IPv4 address, or a /64 of IPv6, which is what one gets.
+// census counts live connections, of all and of each client: an IPv4 address, or a /64 of IPv6,
+// which is what one gets.
 type census struct {
 	most, mostPerClient int
 	log                 *slog.Logger
@@ -50,7 +51,8 @@ func (n *census) unshaken() {
 }
 
 func newCensus(most, mostPerClient int, log *slog.Logger) *census {
-	return &census{most: most, mostPerClient: mostPerClient, log: log, conns: make(map[*conn]netip.Prefix), count: make(map[netip.Prefix]int), told: make(map[netip.Prefix]bool)}
+	return &census{most: most, mostPerClient: mostPerClient, log: log, conns: make(map[*conn]netip.Prefix),
+		count: make(map[netip.Prefix]int), told: make(map[netip.Prefix]bool)}
 }
 
 // enter counts a connection and says whether there is room for it.
@@ -71,8 +73,8 @@ func (n *census) enter(c *conn) bool {
 	return true
 }
 
-// admit counts a connection for its client, when that is known, and says whether it may have it. Proxies have many clients, whose connections
-// count for them only where a header names them.
+// admit counts a connection for its client, when that is known, and says whether it may have it.
+// Proxies have many clients, whose connections count for them only where a header names them.
 func (n *census) admit(c *conn) bool {
 	if c.trusted && c.client == c.peer {
 		return true

@@ -23,11 +23,13 @@ const (
 	warnBefore  = 7 * 24 * time.Hour // of a certificate's end
 )
 
-// CertFiles names a certificate: two PEM files, the chain (leaf first) and its private key; or, without Key, a directory with NAME.crt and NAME.key for each
-// certificate, or with directories that hold tls.crt and tls.key, as Kubernetes mounts Secrets.
+// CertFiles names a certificate: two PEM files, the chain (leaf first) and its private key; or,
+// without Key, a directory with NAME.crt and NAME.key for each certificate, or with directories
+// that hold tls.crt and tls.key, as Kubernetes mounts Secrets.
 type CertFiles struct{ Cert, Key string }
 
-// Certificates are those of the public edge. They follow their files. It is safe for concurrent use.
+// Certificates are those of the public edge. They follow their files. It is safe for concurrent
+// use.
 type Certificates struct {
 	from    []CertFiles
 	log     *slog.Logger
@@ -47,9 +49,11 @@ type loadedPair struct {
 // certSet finds certificates by name: "app.example.com" or "*.example.com".
 type certSet struct{ byName map[string][]*tls.Certificate }
 
-// OpenCertificates loads all files. What is missing or does not fit is an error that names it; what has expired is only logged.
+// OpenCertificates loads all files. What is missing or does not fit is an error that names it; what
+// has expired is only logged.
 func OpenCertificates(from []CertFiles, log *slog.Logger) (*Certificates, error) {
-	c := &Certificates{from: from, log: log, loaded: make(map[CertFiles]loadedPair), failing: make(map[CertFiles]string), warned: make(map[string]bool)}
+	c := &Certificates{from: from, log: log, loaded: make(map[CertFiles]loadedPair), failing: make(map[CertFiles]string),
+		warned: make(map[string]bool)}
 	if errs := c.reload(time.Now()); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -59,7 +63,8 @@ func OpenCertificates(from []CertFiles, log *slog.Logger) (*Certificates, error)
 	return c, nil
 }
 
-// Run reloads what has changed until ctx is done. Files that cannot be read, or do not fit, leave the certificate that was made of them in service.
+// Run reloads what has changed until ctx is done. Files that cannot be read, or do not fit, leave
+// the certificate that was made of them in service.
 func (c *Certificates) Run(ctx context.Context) {
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
@@ -76,7 +81,8 @@ func (c *Certificates) Run(ctx context.Context) {
 func (c *Certificates) refresh(now time.Time) {
 	before := c.current.Load().names()
 	for _, err := range c.reload(now) {
-		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service", "err", err)
+		c.log.Error("a public certificate could not be reloaded; the old one, where there is one, stays in service", "err",
+			err)
 	}
 	if after := c.current.Load().names(); !slices.Equal(before, after) {
 		c.log.Info("names of public certificates", "names", after)
@@ -123,7 +129,8 @@ func (c *Certificates) reload(now time.Time) (errs []error) {
 	return errs
 }
 
-// load returns the pair of the files, or the one that they held before, with the error that keeps it.
+// load returns the pair of the files, or the one that they held before, with the error that keeps
+// it.
 func (c *Certificates) load(at CertFiles) (loadedPair, error) {
 	old := c.loaded[at]
 	cert, err := os.ReadFile(at.Cert)
@@ -139,7 +146,10 @@ func (c *Certificates) load(at CertFiles) (loadedPair, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return old, fmt.Errorf("loading --public-tls-cert %s and its key %s (PEM, the certificate's chain leaf first, and its private key): %w", at.Cert, at.Key, err)
+		return old,
+			fmt.Errorf(
+				"loading --public-tls-cert %s and its key %s (PEM, the certificate's chain leaf first, and its private key): %w",
+				at.Cert, at.Key, err)
 	}
 	if len(pair.Leaf.DNSNames) == 0 {
 		return old, fmt.Errorf("--public-tls-cert %s: the certificate has no DNS name (subject alternative name)", at.Cert)
@@ -173,7 +183,8 @@ func expand(given CertFiles) ([]CertFiles, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("--public-tls-cert %s: the directory holds no NAME.crt, and no directory with tls.crt", given.Cert)
+		return nil, fmt.Errorf("--public-tls-cert %s: the directory holds no NAME.crt, and no directory with tls.crt",
+			given.Cert)
 	}
 	return found, nil
 }
@@ -221,7 +232,8 @@ func (s *certSet) names() []string {
 	return names
 }
 
-// of returns the certificates for a host, best first. A wildcard covers one label, as clients see it.
+// of returns the certificates for a host, best first. A wildcard covers one label, as clients see
+// it.
 func (s *certSet) of(host string) []*tls.Certificate {
 	if exact := s.byName[host]; len(exact) > 0 {
 		return exact
@@ -233,7 +245,8 @@ func (s *certSet) of(host string) []*tls.Certificate {
 // Covers says whether there is a certificate for the host.
 func (c *Certificates) Covers(host string) bool { return len(c.current.Load().of(host)) > 0 }
 
-// get is the hook for tls.Config. Without a certificate for the name crypto/tls answers with the alert unrecognized_name.
+// get is the hook for tls.Config. Without a certificate for the name crypto/tls answers with the
+// alert unrecognized_name.
 func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	fit := c.current.Load().of(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
 	for _, p := range fit {
@@ -247,8 +260,8 @@ func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, nil
 }
 
-// coversBoth says whether a connection that was opened for one name may carry requests for the host: clients do that where its certificate covers
-// both.
+// coversBoth says whether a connection that was opened for one name may carry requests for the
+// host: clients do that where its certificate covers both.
 func (c *Certificates) coversBoth(name, host string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if name == host {

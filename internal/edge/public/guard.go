@@ -73,7 +73,8 @@ func (g *guard) end(at host) {
 	}
 }
 
-// keepGrants ends requests to hosts that their accounts have no more, until ctx is done. When the store does not answer, they live on.
+// keepGrants ends requests to hosts that their accounts have no more, until ctx is done. When the
+// store does not answer, they live on.
 func (e *Edge) keepGrants(ctx context.Context) {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()

@@ -13,12 +13,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
-// TestPublic_ConformsToHTTP2 runs h2spec against the https listener. The suite knows its server as localhost, which no
-// endpoint can be called, so the request's host is replaced.
+// TestPublic_ConformsToHTTP2 runs h2spec against the https listener. The suite knows its server as
+// localhost, which no endpoint can be called, so the request's host is replaced.
 func TestPublic_ConformsToHTTP2(t *testing.T) {
 	w := newWorld(t)
 	e := New(Options{
-		HTTPS: listenHere(t), Certificates: w.edge.opt.Certificates, Logger: w.log.logger(), Endpoint: find, Page: w.edge.opt.Page,
+		HTTPS: listenHere(t), Certificates: w.edge.opt.Certificates, Logger: w.log.logger(), Endpoint: find,
+		Page:  w.edge.opt.Page,
 		Serve: echo,
 	})
 	handle := e.http.Handler
@@ -31,7 +32,8 @@ func TestPublic_ConformsToHTTP2(t *testing.T) {
 	e.Start(context.Background())
 	t.Cleanup(e.Close)
 	framingtest.H2Spec(t, e.opt.HTTPS.Addr(), true)
-	for deadline := time.Now().Add(patience); e.Live() > 0; time.Sleep(10 * time.Millisecond) { // after GOAWAY net/http takes a second
+	// after GOAWAY net/http takes a second
+	for deadline := time.Now().Add(patience); e.Live() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections live on", e.Live())
 		}

@@ -13,10 +13,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
-// The page's sentence for hosts that nobody has, that somebody must not have, and that have no agent's or cloud endpoint at the port: one for all.
+// The page's sentence for hosts that nobody has, that somebody must not have, and that have no
+// agent's or cloud endpoint at the port: one for all.
 const nothingHere = "There is nothing at this address."
 
-// handle answers one request: host and port of the request, not of the connection, choose the endpoint.
+// handle answers one request: host and port of the request, not of the connection, choose the
+// endpoint.
 func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {
@@ -42,7 +44,8 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	ep, err := e.lookup.find(r.Context(), host, port, scheme)
 	switch {
 	case err != nil:
-		e.opt.Page(w, r, account.CodeUnavailable, "The service cannot look up who serves this address. Try again in a moment.")
+		e.opt.Page(w, r, account.CodeUnavailable,
+			"The service cannot look up who serves this address. Try again in a moment.")
 	case ep != nil:
 		e.setForwarded(c, r, client, scheme)
 		guarded, leave := e.guard.enter(r, ep)
@@ -54,7 +57,8 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// splitHost reads the host of a request; the port is the scheme's where it names none. What is no host that an endpoint can have becomes "".
+// splitHost reads the host of a request; the port is the scheme's where it names none. What is no
+// host that an endpoint can have becomes "".
 func splitHost(given, scheme string) (host string, port int) {
 	host, port = given, account.DefaultPort(scheme)
 	if h, p, err := net.SplitHostPort(given); err == nil {
@@ -70,7 +74,8 @@ func splitHost(given, scheme string) (host string, port int) {
 	return host, port
 }
 
-// redirect sends a client of the HTTP listener to the endpoint's https URL, and says whether there is one. It keeps method and body (308).
+// redirect sends a client of the HTTP listener to the endpoint's https URL, and says whether there
+// is one. It keeps method and body (308).
 func (e *Edge) redirect(w http.ResponseWriter, r *http.Request, host string) bool {
 	if e.opt.HTTPS == nil || host == "" {
 		return false

@@ -33,7 +33,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http gives a client that it has refused half a second to read why, even after the server is closed: longer than goleak waits.
+	// net/http gives a client that it has refused half a second to read why, even after the server is
+	// closed: longer than goleak waits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
@@ -55,7 +56,8 @@ func echo(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = fmt.Fprintf(w, "%s %s %s|%s|%t|%s|%s|%s", ep.URL, r.Method, r.URL.Path, c.Addr.Addr(), c.TLS, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), body)
+	_, _ = fmt.Fprintf(w, "%s %s %s|%s|%t|%s|%s|%s", ep.URL, r.Method, r.URL.Path, c.Addr.Addr(), c.TLS,
+		r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), body)
 }
 
 func newWorld(t *testing.T, change ...func(*Options)) *world {
@@ -68,7 +70,8 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(), Serve: echo, Endpoint: find,
+	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(), Serve: echo,
+		Endpoint: find,
 		Page: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
 			http.Error(rw, string(code)+" "+msg, code.Status())
 		}}
@@ -84,7 +87,8 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 
 // find knows the endpoints of every world.
 func find(_ context.Context, host string, port int) (*account.Endpoint, error) {
-	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com", "http://app.example.com:8080", "https://app.other.test"} {
+	for _, raw := range []string{"https://app.example.com", "https://two.example.com", "http://plain.example.com",
+		"http://app.example.com:8080", "https://app.other.test"} {
 		if u, err := account.ParseBindingURL(account.BindingPublic, raw); err == nil && u.Host == host && u.Port == port {
 			return &account.Endpoint{URL: raw, Scheme: u.Scheme, Host: host, Port: port}, nil
 		}
@@ -112,8 +116,10 @@ func (w *world) issue(dir, name string, life time.Duration, hosts ...string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: hosts, NotBefore: time.Now().Add(-24 * time.Hour),
-		NotAfter: time.Now().Add(life), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
+		NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter:  time.Now().Add(life), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		w.t.Fatal(err)
@@ -166,15 +172,18 @@ func (w *world) shake(below net.Conn, name string, protocols ...string) *tls.Con
 
 // client is an HTTP client that resolves every host to the world.
 func (w *world) client() *http.Client {
-	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: w.roots}, DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-		to := w.http
-		if strings.HasSuffix(addr, ":443") {
-			to = w.https
-		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", to)
-	}}
+	tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: w.roots},
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			to := w.http
+			if strings.HasSuffix(addr, ":443") {
+				to = w.https
+			}
+			return (&net.Dialer{}).DialContext(ctx, "tcp", to)
+		}}
 	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // get asks and returns status and body.

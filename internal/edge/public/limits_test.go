@@ -35,7 +35,8 @@ func hold(t *testing.T, w *world, header string) io.Closer {
 	return c
 }
 
-// TestOneClientCannotHaveAllConnections: what is too many is closed, and there is room again when one has ended.
+// TestOneClientCannotHaveAllConnections: what is too many is closed, and there is room again when
+// one has ended.
 func TestOneClientCannotHaveAllConnections(t *testing.T) {
 	t.Parallel()
 	served := func(w *world, header string) bool {
@@ -89,12 +90,14 @@ func TestOneClientCannotHaveAllConnections(t *testing.T) {
 	}
 }
 
-// TestSlowClientsAreCutOff: a head that does not end, the first of a connection or a later one, a handshake that does not begin.
+// TestSlowClientsAreCutOff: a head that does not end, the first of a connection or a later one, a
+// handshake that does not begin.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.headerTimeout = 300 * time.Millisecond })
 	for name, send := range map[string]string{
-		"nothing": "", "half a head": "GET / HTTP/1.1\r\nHost: pl", "half of a second head": "GET / HTTP/1.1\r\n" + framingtest.Host + "\r\nGET / HTTP/1.1\r\nHost",
+		"nothing": "", "half a head": "GET / HTTP/1.1\r\nHost: pl",
+		"half of a second head": "GET / HTTP/1.1\r\n" + framingtest.Host + "\r\nGET / HTTP/1.1\r\nHost",
 	} {
 		c := w.dial(w.http)
 		_, _ = io.WriteString(c, send)
@@ -125,7 +128,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	<-sent
 }
 
-// TestShutdown: requests under way are answered, HTTP/2 connections told to go, idle ones closed, and nothing is left.
+// TestShutdown: requests under way are answered, HTTP/2 connections told to go, idle ones closed,
+// and nothing is left.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	entered, more := make(chan struct{}), make(chan struct{})
@@ -262,13 +266,15 @@ func TestCertificatesFollowTheirFiles(t *testing.T) {
 	covers("one.test three.test")
 }
 
-// TestOfSeveralCertificatesTheOneThatLivesLongest: a renewed certificate beside the old one takes over; an expired one is told.
+// TestOfSeveralCertificatesTheOneThatLivesLongest: a renewed certificate beside the old one takes
+// over; an expired one is told.
 func TestOfSeveralCertificatesTheOneThatLivesLongest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	dir := t.TempDir()
 	w.issue(dir, "a", -time.Hour, "x.test")
-	if _, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.log.logger()); err != nil || !strings.Contains(w.log.String(), "has expired") {
+	if _, err := OpenCertificates([]CertFiles{{Cert: dir}}, w.log.logger()); err != nil ||
+		!strings.Contains(w.log.String(), "has expired") {
 		t.Fatalf("%v; log:\n%s", err, w.log)
 	}
 	w.issue(dir, "b", 48*time.Hour, "x.test", "y.test")
@@ -280,7 +286,8 @@ func TestOfSeveralCertificatesTheOneThatLivesLongest(t *testing.T) {
 	if got := certs.current.Load().of("x.test")[0].Leaf.Subject.CommonName; got != "b" {
 		t.Errorf("certificate %s", got)
 	}
-	if !certs.coversBoth("x.test", "y.test") || certs.coversBoth("x.test", "z.test") || certs.coversBoth("z.test", "x.test") {
+	if !certs.coversBoth("x.test", "y.test") || certs.coversBoth("x.test", "z.test") ||
+		certs.coversBoth("z.test", "x.test") {
 		t.Error("which hosts a connection covers")
 	}
 }
@@ -307,13 +314,15 @@ func TestBadCertificatesAreNamed(t *testing.T) {
 		"no directory":    {CertFiles{Cert: at("gone")}, "gone"},
 		"swapped by hand": {CertFiles{at("a.key"), at("a.crt")}, "a.key"},
 	} {
-		if _, err := OpenCertificates([]CertFiles{c.files}, w.log.logger()); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := OpenCertificates([]CertFiles{c.files}, w.log.logger()); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v does not name %s", name, err, c.want)
 		}
 	}
 }
 
-// TestLookupsSurviveTheStore: the last answer is good while the store gives none, and an endpoint that is gone is forgotten.
+// TestLookupsSurviveTheStore: the last answer is good while the store gives none, and an endpoint
+// that is gone is forgotten.
 func TestLookupsSurviveTheStore(t *testing.T) {
 	t.Parallel()
 	var answer error

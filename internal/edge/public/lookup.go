@@ -12,12 +12,14 @@ import (
 )
 
 const (
-	// lookupFresh is how long an endpoint is taken for the one at its address without asking again. With the time that a revoked grant or a
-	// deleted endpoint may live on (1 s), it leaves enough for everything else.
+	// lookupFresh is how long an endpoint is taken for the one at its address without asking again.
+	// With the time that a revoked grant or a deleted endpoint may live on (1 s), it leaves enough for
+	// everything else.
 	lookupFresh = 250 * time.Millisecond
 	// lookupStale is how long the last answer is good while the store gives none.
 	lookupStale = time.Minute
-	// lookupMost bounds the answers that are kept. They are of endpoints that exist: strangers cannot fill it with names.
+	// lookupMost bounds the answers that are kept. They are of endpoints that exist: strangers cannot
+	// fill it with names.
 	lookupMost = 10_000
 )
 

@@ -28,8 +28,9 @@ const (
 	maxHTTP2Streams = 250
 	pingAfter       = 30 * time.Second // of silence on an HTTP/2 connection
 
-	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what one stream may have, so that an upstream that does
-	// not read holds up its own upload and not those beside it.
+	// An HTTP/2 connection takes so much of uploads that nobody reads yet. It is several times what
+	// one stream may have, so that an upstream that does not read holds up its own upload and not
+	// those beside it.
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
 )
@@ -39,8 +40,9 @@ type Client struct {
 	Addr       netip.AddrPort // port 0 where a proxy does not tell it
 	TLS        bool           // spoken with us, or with a trusted proxy
 	ServerName string         // that the client asked for in TLS with us
-	// Sever closes the connection hard: what is queued for the client goes nowhere. nil where the connection carries other requests, too. It does not
-	// block, and must not be called once the request was served: the next one may be somebody else's.
+	// Sever closes the connection hard: what is queued for the client goes nowhere. nil where the
+	// connection carries other requests, too. It does not block, and must not be called once the
+	// request was served: the next one may be somebody else's.
 	Sever func()
 }
 
@@ -51,20 +53,25 @@ type Options struct {
 
 	// Endpoint finds who has host and port; CodeNotFound when nobody does.
 	Endpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
-	// Serve answers a request to the endpoint. X-Forwarded-For, -Proto and -Host of the request are the listener's word.
+	// Serve answers a request to the endpoint. X-Forwarded-For, -Proto and -Host of the request are
+	// the listener's word.
 	Serve func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
-	// Granted says which of the hosts the account may have now: requests to others are ended. nil = grants are never revoked.
+	// Granted says which of the hosts the account may have now: requests to others are ended. nil =
+	// grants are never revoked.
 	Granted func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 	// Page answers with an error.
 	Page   func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
 	Logger *slog.Logger
 
-	ProxyProtocol     bool           // connections from TrustedProxies begin with a header of the PROXY protocol, version 1 or 2
-	TrustedProxies    []netip.Prefix // whose word about clients counts
-	MaxConns          int            // of all clients; 0 = DefaultMaxConns
-	MaxConnsPerClient int            // of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
+	// connections from TrustedProxies begin with a header of the PROXY protocol, version 1 or 2
+	ProxyProtocol  bool
+	TrustedProxies []netip.Prefix // whose word about clients counts
+	MaxConns       int            // of all clients; 0 = DefaultMaxConns
+	// of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
+	MaxConnsPerClient int
 
-	headerTimeout time.Duration // of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; tests change it
+	// of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; tests change it
+	headerTimeout time.Duration
 }
 
 // Edge is the public edge. It is safe for concurrent use.
@@ -89,9 +96,11 @@ func New(o Options) *Edge {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
-	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger), lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
-		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: o.Certificates.get}
+		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: o.Certificates.get}
 	}
 	e.http = e.newServer()
 	return e
@@ -144,9 +153,10 @@ func (e *Edge) Start(ctx context.Context) {
 // Live is the number of connections.
 func (e *Edge) Live() int { return e.conns.live() }
 
-// Shutdown stops listening, closes idle connections, sends GOAWAY on those of HTTP/2, and waits for requests under way until ctx is done; what is
-// then left is cut. It comes after the edge's own drain, during which connections are still taken: their answers ask the clients to come back
-// over another.
+// Shutdown stops listening, closes idle connections, sends GOAWAY on those of HTTP/2, and waits for
+// requests under way until ctx is done; what is then left is cut. It comes after the edge's own
+// drain, during which connections are still taken: their answers ask the clients to come back over
+// another.
 func (e *Edge) Shutdown(ctx context.Context) error {
 	e.closeListeners()
 	err := e.http.Shutdown(ctx)

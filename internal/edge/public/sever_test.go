@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// TestSever resets a connection of HTTP/1, also below TLS and a PROXY header; one of HTTP/2 cannot be severed: others are on it.
+// TestSever resets a connection of HTTP/1, also below TLS and a PROXY header; one of HTTP/2 cannot
+// be severed: others are on it.
 func TestSever(t *testing.T) {
 	t.Parallel()
 	for name, proxied := range map[string]bool{"direct": false, "proxied": true} {

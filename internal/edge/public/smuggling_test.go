@@ -10,8 +10,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing/framingtest"
 )
 
-// TestPublic_RefusesAmbiguousFraming holds the table on the plain listener and, where the bytes are HTTP/1 inside TLS, on the
-// other one.
+// TestPublic_RefusesAmbiguousFraming holds the table on the plain listener and, where the bytes are
+// HTTP/1 inside TLS, on the other one.
 func TestPublic_RefusesAmbiguousFraming(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

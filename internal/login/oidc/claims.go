@@ -60,7 +60,8 @@ func (c *claims) complement(more *claims) {
 	if c.Email == "" {
 		c.Email, c.Verified, c.Domain = more.Email, more.Verified, more.Domain
 	}
-	for _, pair := range [][2]*string{{&c.Name, &more.Name}, {&c.Username, &more.Username}, {&c.Nickname, &more.Nickname}} {
+	for _, pair := range [][2]*string{{&c.Name, &more.Name}, {&c.Username, &more.Username},
+		{&c.Nickname, &more.Nickname}} {
 		if *pair[0] == "" {
 			*pair[0] = *pair[1]
 		}
@@ -81,7 +82,8 @@ func (c *claims) authTime() time.Time {
 
 // technical are claims that say nothing of the person, or are fields of their own.
 var technical = []string{
-	"acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "email", "email_verified", "exp", "groups", "groups_direct", "iat", "iss", "jti", "name", "nbf", "nickname",
+	"acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "email", "email_verified", "exp", "groups",
+	"groups_direct", "iat", "iss", "jti", "name", "nbf", "nickname",
 	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
 }
 
@@ -103,8 +105,8 @@ func (c *claims) isVerified(issuer string) bool {
 	return err == nil && u.Scheme == "https" && slices.Contains(microsoftHosts, u.Host) && bool(c.Domain)
 }
 
-// identity is what rules and upstreams may know. An address that nobody has verified is nobody's. Too many groups are an error: no group is ever
-// missing without a word.
+// identity is what rules and upstreams may know. An address that nobody has verified is nobody's.
+// Too many groups are an error: no group is ever missing without a word.
 func (c *claims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
 	id := account.LoginIdentity{ProviderUserID: subject, Name: bound(c.Name), Username: bound(c.Username)}
 	if c.isVerified(issuer) {
@@ -137,7 +139,8 @@ func (c *claims) identity(issuer, subject string, groups []string) (account.Logi
 	return id, nil
 }
 
-// texts reads a text or a list of texts; nil for anything else. Texts that are too long, or too many, are left out: then it is not the whole.
+// texts reads a text or a list of texts; nil for anything else. Texts that are too long, or too
+// many, are left out: then it is not the whole.
 func texts(raw json.RawMessage, most int) (list []string, whole bool) {
 	var one string
 	var many []string

@@ -27,11 +27,13 @@ func TestManyTenants(t *testing.T) {
 		claims map[string]any
 		ok     bool
 	}{
-		"a tenant":               {"/{tenantid}/v2.0", map[string]any{"tid": tenant, "iss": "/" + tenant + "/v2.0"}, true},
-		"another tenant":         {"/{tenantid}/v2.0", map[string]any{"tid": strings.Replace(tenant, "7", "8", 1), "iss": "/" + tenant + "/v2.0"}, false},
-		"no tenant":              {"/{tenantid}/v2.0", map[string]any{"iss": "/{tenantid}/v2.0"}, false},
-		"the template":           {"/{tenantid}/v2.0", map[string]any{"tid": "{tenantid}", "iss": "/{tenantid}/v2.0"}, false},
-		"a tenant of one's own":  {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/" + tenant + "/v2.0"}, true},
+		"a tenant": {"/{tenantid}/v2.0", map[string]any{"tid": tenant, "iss": "/" + tenant + "/v2.0"}, true},
+		"another tenant": {"/{tenantid}/v2.0",
+			map[string]any{"tid": strings.Replace(tenant, "7", "8", 1), "iss": "/" + tenant + "/v2.0"}, false},
+		"no tenant":    {"/{tenantid}/v2.0", map[string]any{"iss": "/{tenantid}/v2.0"}, false},
+		"the template": {"/{tenantid}/v2.0", map[string]any{"tid": "{tenantid}", "iss": "/{tenantid}/v2.0"}, false},
+		"a tenant of one's own": {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/" + tenant + "/v2.0"},
+			true},
 		"not of one's own":       {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/{tenantid}/v2.0"}, false},
 		"an issuer of elsewhere": {"https://evil.example/{tenantid}", map[string]any{"tid": tenant, "iss": "/x"}, false},
 	} {
@@ -46,7 +48,8 @@ func TestManyTenants(t *testing.T) {
 		got, err := callback(t, p.provider(config), "code=c")
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %+v, %v", name, got, err)
-		} else if c.ok && (got.Provider.Name != "Microsoft" || got.Identity.Email != "" || !strings.Contains(got.Key, tenant)) {
+		} else if c.ok && (got.Provider.Name != "Microsoft" || got.Identity.Email != "" ||
+			!strings.Contains(got.Key, tenant)) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -62,7 +65,8 @@ func TestDialects(t *testing.T) {
 		{"microsoft", "", "Microsoft", microsoft, "login"},
 		{"", "https://idp.example.com/realms/a", "idp.example.com", "https://idp.example.com/realms/a", "login"},
 	} {
-		if d := dialectOf(c.name, c.issuer); d.name != c.want || d.issuer != c.at || d.prompt != c.prompt || d.url != d.issuer {
+		if d := dialectOf(c.name, c.issuer); d.name != c.want || d.issuer != c.at || d.prompt != c.prompt ||
+			d.url != d.issuer {
 			t.Errorf("%s %s: %+v", c.name, c.issuer, d)
 		}
 	}
@@ -70,7 +74,8 @@ func TestDialects(t *testing.T) {
 	p.claims = map[string]any{"groups": nil, "groups_direct": []string{"x/y"}}
 	config := p.config()
 	config.Kind, config.Provider = trafficpolicy.LoginOAuth, "gitlab"
-	if got, err := callback(t, p.provider(config), "code=c"); err != nil || !reflect.DeepEqual(got.Identity.Groups, []string{"x/y"}) {
+	if got, err := callback(t, p.provider(config), "code=c"); err != nil || !reflect.DeepEqual(got.Identity.Groups,
+		[]string{"x/y"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -103,18 +108,22 @@ func TestGitHub(t *testing.T) {
 	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	made, err := Factory()(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOAuth, Provider: "github", IssuerURL: srv.URL + "/", ClientID: "client", ClientSecret: "hush"}, srv.Client())
+	made, err := Factory()(&trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOAuth, Provider: "github",
+		IssuerURL: srv.URL + "/", ClientID: "client", ClientSecret: "hush"}, srv.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := made.(login.CallbackProvider)
 	start, err := p.Start(t.Context(), &login.Flow{State: "s", Verifier: "v", Fresh: true}, here)
-	if q := parsed(t, start.URL).Query(); err != nil || q.Get("prompt") != "select_account" || q.Get("code_challenge_method") != "S256" || q.Get("scope") != "read:user user:email" || !strings.HasPrefix(start.URL, srv.URL+"/login/oauth/authorize?") {
+	if q := parsed(t, start.URL).Query(); err != nil || q.Get("prompt") != "select_account" ||
+		q.Get("code_challenge_method") != "S256" || q.Get("scope") != "read:user user:email" ||
+		!strings.HasPrefix(start.URL, srv.URL+"/login/oauth/authorize?") {
 		t.Errorf("%s %v", start.URL, err)
 	}
 	got, err := callback(t, p, "code=c")
 	if err != nil || got.Key != "github\x00"+srv.URL+"\x001078" || got.Issuer != "" || !got.AuthTime.IsZero() ||
-		!reflect.DeepEqual(got.Identity, account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann"}) {
+		!reflect.DeepEqual(got.Identity, account.LoginIdentity{ProviderUserID: "1078", Username: "ann",
+			Email: "ann@example.com", Name: "Ann"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := callback(t, p, "code=d"); account.CodeOf(err) != account.CodeLoginFailed {
@@ -135,7 +144,8 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// A description that cannot be read is asked for again, but not by everybody at once; one that was read counts on while it cannot be read again.
+// A description that cannot be read is asked for again, but not by everybody at once; one that was
+// read counts on while it cannot be read again.
 func TestDiscoveryIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +156,9 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 			if down {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			} else {
-				answerJSON(w, map[string]any{"issuer": "https://idp.example.com", "authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t", "jwks_uri": "https://idp.example.com/k"})
+				answerJSON(w, map[string]any{"issuer": "https://idp.example.com",
+					"authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t",
+					"jwks_uri": "https://idp.example.com/k"})
 			}
 			return w.Result(), nil
 		})}
@@ -184,12 +196,16 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestDescriptionsThatDoNotCount(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
-		"another issuer": {"issuer": "https://evil.example"}, "no keys": {"jwks_uri": ""}, "no token endpoint": {"token_endpoint": ""},
-		"a script": {"authorization_endpoint": "javascript:alert(1)"}, "no URL": {"authorization_endpoint": "/authorize"}, "with a user": {"authorization_endpoint": "https://a:b@c"},
+		"another issuer": {"issuer": "https://evil.example"}, "no keys": {"jwks_uri": ""},
+		"no token endpoint": {"token_endpoint": ""},
+		"a script":          {"authorization_endpoint": "javascript:alert(1)"},
+		"no URL":            {"authorization_endpoint": "/authorize"},
+		"with a user":       {"authorization_endpoint": "https://a:b@c"},
 	} {
 		p := startOP(t)
 		p.describe = change
-		if start, err := p.provider(p.config()).Start(t.Context(), &login.Flow{State: "s"}, here); account.CodeOf(err) != account.CodeProviderFailed {
+		if start, err := p.provider(p.config()).Start(t.Context(), &login.Flow{State: "s"},
+			here); account.CodeOf(err) != account.CodeProviderFailed {
 			t.Errorf("%s: %+v, %v", name, start, err)
 		}
 	}

@@ -25,7 +25,8 @@ const (
 	discoveryWait  = 10 * time.Second
 )
 
-// discovery reads the provider's description when it is needed first, and again when it is old. While it cannot be read again, the old one counts.
+// discovery reads the provider's description when it is needed first, and again when it is old.
+// While it cannot be read again, the old one counts.
 type discovery struct {
 	dialect dialect
 	client  *http.Client
@@ -108,7 +109,8 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 	}
 	p, err := goidc.NewProvider(asked, d.dialect.issuer)
 	if err != nil {
-		return nil, fmt.Errorf("reading the provider's description, %s/.well-known/openid-configuration: %w", strings.TrimSuffix(d.dialect.issuer, "/"), err)
+		return nil, fmt.Errorf("reading the provider's description, %s/.well-known/openid-configuration: %w",
+			strings.TrimSuffix(d.dialect.issuer, "/"), err)
 	}
 	var more struct {
 		goidc.ProviderConfig
@@ -131,7 +133,8 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 		p = more.NewProvider(ctx)
 	}
 	found := &described{
-		Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam, keys: d.keys.of(more.JWKSURL, d.client),
+		Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam,
+		keys: d.keys.of(more.JWKSURL, d.client),
 	}
 	for _, a := range algorithms {
 		if slices.Contains(more.Algorithms, string(a)) {
@@ -139,7 +142,8 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 		}
 	}
 	found.endpoint.AuthStyle = oauth2.AuthStyleInHeader
-	if len(more.Auth) > 0 && !slices.Contains(more.Auth, "client_secret_basic") && slices.Contains(more.Auth, "client_secret_post") {
+	if len(more.Auth) > 0 && !slices.Contains(more.Auth, "client_secret_basic") &&
+		slices.Contains(more.Auth, "client_secret_post") {
 		found.endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
 	return found, nil

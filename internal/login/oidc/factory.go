@@ -36,7 +36,8 @@ const (
 
 // dialectOf returns the dialect of an issuer; name is "" for the action openid-connect.
 func dialectOf(name, issuer string) dialect {
-	d := dialect{issuer: issuer, scopes: []string{"openid", "profile", "email"}, prompt: "login", maxAge: true, groups: []string{"groups"}}
+	d := dialect{issuer: issuer, scopes: []string{"openid", "profile", "email"}, prompt: "login", maxAge: true,
+		groups: []string{"groups"}}
 	switch {
 	case name == "google" || issuer == google:
 		d.name, d.prompt, d.maxAge = "Google", "select_account", false // it refuses prompt=login
@@ -75,7 +76,8 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, keys *keySet
 	switch {
 	case c.Kind == trafficpolicy.LoginOAuth && c.Provider == "github":
 		return newGitHub(s), nil
-	case c.Kind == trafficpolicy.LoginOAuth && slices.Contains([]string{"google", "gitlab", "microsoft"}, c.Provider), c.Kind == trafficpolicy.LoginOIDC && c.IssuerURL != "":
+	case c.Kind == trafficpolicy.LoginOAuth && slices.Contains([]string{"google", "gitlab", "microsoft"}, c.Provider),
+		c.Kind == trafficpolicy.LoginOIDC && c.IssuerURL != "":
 		d := dialectOf(c.Provider, c.IssuerURL)
 		return &provider{settings: s, dialect: d, discovery: &discovery{dialect: d, client: client, keys: keys}}, nil
 	}
@@ -90,7 +92,8 @@ type settings struct {
 
 // client of OAuth 2.0 at the endpoints.
 func (s *settings) oauth(at login.Place, e oauth2.Endpoint, scopes []string) *oauth2.Config {
-	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e, RedirectURL: at.URL(login.PathCallback), Scopes: scopes}
+	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e,
+		RedirectURL: at.URL(login.PathCallback), Scopes: scopes}
 }
 
 // scopes are those of the policy, else the defaults; required is always one.
@@ -121,7 +124,8 @@ func (s *settings) bound(issuer string) string {
 // answer looks at the parameters that the browser brings back, and returns the code.
 func answer(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
-		return "", login.Refused("The identity provider has not confirmed the login"+reason(refusal)+".", fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
+		return "", login.Refused("The identity provider has not confirmed the login"+reason(refusal)+".",
+			fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
 	}
 	if code = q.Get("code"); code == "" {
 		return "", login.Refused("The identity provider's answer has no code.", nil)

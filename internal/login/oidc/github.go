@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/login"
 )
 
-// gitHub is GitHub, or a GitHub Enterprise Server: OAuth 2.0, with its REST API for who the person is. It cannot be told to ask for the password
-// again, and does not say when it did.
+// gitHub is GitHub, or a GitHub Enterprise Server: OAuth 2.0, with its REST API for who the person
+// is. It cannot be told to ask for the password again, and does not say when it did.
 type gitHub struct {
 	settings
 	url, api string
@@ -35,7 +35,8 @@ func newGitHub(s settings) *gitHub {
 }
 
 func (g *gitHub) client(at login.Place) *oauth2.Config {
-	e := oauth2.Endpoint{AuthURL: g.url + "/login/oauth/authorize", TokenURL: g.url + "/login/oauth/access_token", AuthStyle: oauth2.AuthStyleInParams}
+	e := oauth2.Endpoint{AuthURL: g.url + "/login/oauth/authorize", TokenURL: g.url + "/login/oauth/access_token",
+		AuthStyle: oauth2.AuthStyleInParams}
 	return g.oauth(at, e, g.scopes([]string{"read:user", "user:email"}, ""))
 }
 
@@ -52,7 +53,9 @@ func (g *gitHub) Start(_ context.Context, f *login.Flow, at login.Place) (login.
 }
 
 // Callback implements login.CallbackProvider.
-func (g *gitHub) Callback(ctx context.Context, r *http.Request, f *login.Flow, at login.Place) (*login.Confirmed, error) {
+func (g *gitHub) Callback(
+	ctx context.Context, r *http.Request, f *login.Flow, at login.Place,
+) (*login.Confirmed, error) {
 	code, err := answer(r.URL.Query())
 	if err != nil {
 		return nil, err
@@ -80,11 +83,13 @@ func (g *gitHub) Callback(ctx context.Context, r *http.Request, f *login.Flow, a
 	}
 	return &login.Confirmed{
 		Key: strings.Join([]string{"github", g.url, id}, "\x00"), Provider: identityProvider("GitHub", g.url),
-		Identity: account.LoginIdentity{ProviderUserID: id, Username: bound(user.Login), Name: bound(user.Name), Email: bound(email)},
+		Identity: account.LoginIdentity{ProviderUserID: id, Username: bound(user.Login), Name: bound(user.Name),
+			Email: bound(email)},
 	}, nil
 }
 
-// email returns the address that is both the person's first and verified; "" without the permission to ask.
+// email returns the address that is both the person's first and verified; "" without the permission
+// to ask.
 func (g *gitHub) email(ctx context.Context, token *oauth2.Token) (string, error) {
 	var all []struct {
 		Email    string `json:"email"`

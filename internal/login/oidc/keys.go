@@ -63,8 +63,8 @@ func (k *keySets) of(uri string, client *http.Client) *keySet {
 }
 
 // keySet fetches and caches the keys of one jwks_uri. A token that no cached key verifies causes a
-// fetch, but there is at most one such fetch every keysInterval for all callers together. It is safe
-// for concurrent use.
+// fetch, but there is at most one such fetch every keysInterval for all callers together. It is
+// safe for concurrent use.
 type keySet struct {
 	uri    string
 	client *http.Client

@@ -25,7 +25,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// op is a provider that says whatever a test wants. What it says in answer to a code is made by change.
+// op is a provider that says whatever a test wants. What it says in answer to a code is made by
+// change.
 type op struct {
 	t        *testing.T
 	srv      *httptest.Server
@@ -80,13 +81,16 @@ func newOP(t *testing.T) (*op, http.Handler) {
 	mux := http.NewServeMux()
 	for path, serve := range map[string]http.HandlerFunc{
 		"/.well-known/openid-configuration": func(w http.ResponseWriter, _ *http.Request) {
-			d := map[string]any{"issuer": p.srv.URL, "authorization_endpoint": p.srv.URL + "/authorize?x=y", "token_endpoint": p.srv.URL + "/token", "jwks_uri": p.srv.URL + "/keys",
-				"userinfo_endpoint": p.srv.URL + "/userinfo", "id_token_signing_alg_values_supported": []string{"ES256", "HS256", "none"}}
+			d := map[string]any{"issuer": p.srv.URL, "authorization_endpoint": p.srv.URL + "/authorize?x=y",
+				"token_endpoint": p.srv.URL + "/token", "jwks_uri": p.srv.URL + "/keys",
+				"userinfo_endpoint": p.srv.URL + "/userinfo", "id_token_signing_alg_values_supported": []string{"ES256", "HS256",
+					"none"}}
 			maps.Copy(d, p.describe)
 			answerJSON(w, d)
 		},
 		"/keys": func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.key.Public(), KeyID: p.kid, Algorithm: "ES256", Use: "sig"}}})
+			answerJSON(w,
+				jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: p.key.Public(), KeyID: p.kid, Algorithm: "ES256", Use: "sig"}}})
 		},
 		"/token": p.token,
 		"/userinfo": func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +129,10 @@ func (p *op) token(w http.ResponseWriter, r *http.Request) {
 
 // usual are the claims of a good token, with changes.
 func (p *op) usual(change map[string]any) map[string]any {
-	claims := map[string]any{"iss": p.srv.URL, "sub": "1078", "aud": "client", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": "nonce", "email": "ann@example.com",
-		"email_verified": true, "name": "Ann", "preferred_username": "ann", "groups": []string{"a", "b"}, "sid": "sid", "auth_time": 1_700_000_000, "department": "sales", "level": 3}
+	claims := map[string]any{"iss": p.srv.URL, "sub": "1078", "aud": "client", "exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(), "nonce": "nonce", "email": "ann@example.com",
+		"email_verified": true, "name": "Ann", "preferred_username": "ann", "groups": []string{"a", "b"}, "sid": "sid",
+		"auth_time": 1_700_000_000, "department": "sales", "level": 3}
 	for k, v := range change {
 		if claims[k] = v; v == nil {
 			delete(claims, k)
@@ -165,7 +171,8 @@ func (p *op) signedWith(key jose.SigningKey, claims map[string]any) string {
 var here = login.Place{AccountID: "ac", EndpointURL: "https://app.example.com", AuthID: "oidc"}
 
 func (p *op) config() trafficpolicy.LoginConfig {
-	return trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, IssuerURL: p.srv.URL, ClientID: "client", ClientSecret: "hush/secret"}
+	return trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, IssuerURL: p.srv.URL, ClientID: "client",
+		ClientSecret: "hush/secret"}
 }
 
 func (p *op) provider(c trafficpolicy.LoginConfig) login.CallbackProvider {
@@ -181,7 +188,8 @@ func (p *op) provider(c trafficpolicy.LoginConfig) login.CallbackProvider {
 func callback(t *testing.T, p login.CallbackProvider, query string) (*login.Confirmed, error) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/_fairlead/oidc/callback?"+query, nil)
-	return p.Callback(t.Context(), r, &login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43), Began: time.Now()}, here)
+	return p.Callback(t.Context(), r, &login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43),
+		Began: time.Now()}, here)
 }
 
 func parsed(t *testing.T, raw string) *url.URL {

@@ -47,11 +47,14 @@ func (p *provider) Start(ctx context.Context, f *login.Flow, at login.Place) (lo
 			params = append(params, oauth2.SetAuthURLParam("max_age", "0"))
 		}
 	}
-	return login.Start{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).AuthCodeURL(f.State, params...)}, nil
+	return login.Start{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).
+		AuthCodeURL(f.State, params...)}, nil
 }
 
 // Callback implements login.CallbackProvider.
-func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow, at login.Place) (*login.Confirmed, error) {
+func (p *provider) Callback(
+	ctx context.Context, r *http.Request, f *login.Flow, at login.Place,
+) (*login.Confirmed, error) {
 	ctx = goidc.ClientContext(ctx, p.client)
 	d, err := p.discovery.get(ctx)
 	if err != nil {
@@ -59,7 +62,8 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 	}
 	q := r.URL.Query()
 	if iss := q.Get("iss"); iss != "" && iss != d.issuer && !isTemplate(d.issuer) || iss == "" && d.issParam {
-		return nil, login.Refused("The answer is not that of this endpoint's identity provider.", fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
+		return nil, login.Refused("The answer is not that of this endpoint's identity provider.",
+			fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
 	}
 	code, err := answer(q)
 	if err != nil {
@@ -88,7 +92,9 @@ func (p *provider) Callback(ctx context.Context, r *http.Request, f *login.Flow,
 
 // verify returns the ID token once everything about it holds. Its error is CodeProviderFailed when
 // that cannot be judged.
-func (p *provider) verify(ctx context.Context, d *described, token *oauth2.Token, f *login.Flow) (*goidc.IDToken, error) {
+func (p *provider) verify(
+	ctx context.Context, d *described, token *oauth2.Token, f *login.Flow,
+) (*goidc.IDToken, error) {
 	tokens, keys := d.verifier(p.config.ClientID, true)
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
@@ -160,7 +166,9 @@ func ofTenant(template, issuer, tenant string) bool {
 }
 
 // complement asks the userinfo endpoint for what the ID token does not say.
-func (p *provider) complement(ctx context.Context, d *described, token *oauth2.Token, id *goidc.IDToken, said *claims) error {
+func (p *provider) complement(
+	ctx context.Context, d *described, token *oauth2.Token, id *goidc.IDToken, said *claims,
+) error {
 	if said.Email != "" && said.Name != "" || d.UserInfoEndpoint() == "" {
 		return nil
 	}
@@ -182,7 +190,10 @@ func (p *provider) complement(ctx context.Context, d *described, token *oauth2.T
 func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed, error) {
 	who, err := said.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
-		return nil, login.Refused("The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it say fewer.", err)
+		return nil,
+			login.Refused(
+				"The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it "+
+					"say fewer.", err)
 	}
 	required := p.dialect.maxAge
 	if own := p.config.RequireAuthTime; own != nil {
@@ -223,13 +234,15 @@ func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutTok
 	}, nil
 }
 
-// exchangeError makes the error of a code that was not exchanged. Of the answer it keeps the error only: whole answers may hold what was sent.
+// exchangeError makes the error of a code that was not exchanged. Of the answer it keeps the error
+// only: whole answers may hold what was sent.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
 		return login.Unanswered(fmt.Errorf("exchanging the code: %w", err))
 	}
-	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode, answer.ErrorDescription, answer.Response.StatusCode)
+	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode,
+		answer.ErrorDescription, answer.Response.StatusCode)
 	if answer.ErrorCode == "invalid_grant" || answer.ErrorCode == "bad_verification_code" {
 		return login.Refused("This login was used before, or has taken too long.", cause)
 	}

@@ -29,11 +29,13 @@ func TestStart(t *testing.T) {
 	c.AuthzURLParams = map[string]string{"hd": "example.com", "prompt": "consent"}
 	provider := p.provider(c)
 	for fresh, want := range map[bool]map[string]string{
-		false: {"prompt": "consent", "max_age": "", "hd": "example.com", "x": "y", "scope": "openid profile email", "state": "state", "nonce": "nonce", "response_type": "code", "client_id": "client",
+		false: {"prompt": "consent", "max_age": "", "hd": "example.com", "x": "y", "scope": "openid profile email",
+			"state": "state", "nonce": "nonce", "response_type": "code", "client_id": "client",
 			"redirect_uri": "https://app.example.com/_fairlead/oidc/callback", "code_challenge_method": "S256"},
 		true: {"prompt": "login", "max_age": "0"},
 	} {
-		start, err := provider.Start(t.Context(), &login.Flow{State: "state", Nonce: "nonce", Verifier: "verifier", Fresh: fresh}, here)
+		start, err := provider.Start(t.Context(), &login.Flow{State: "state", Nonce: "nonce", Verifier: "verifier",
+			Fresh: fresh}, here)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +45,8 @@ func TestStart(t *testing.T) {
 				t.Errorf("fresh %v: %s=%q, want %q", fresh, name, q.Get(name), value)
 			}
 		}
-		if len(q.Get("code_challenge")) != 43 || strings.Contains(start.URL, "verifier") || strings.Contains(start.URL, "hush") {
+		if len(q.Get("code_challenge")) != 43 || strings.Contains(start.URL, "verifier") ||
+			strings.Contains(start.URL, "hush") {
 			t.Errorf("to %s", start.URL)
 		}
 	}
@@ -60,7 +63,8 @@ func TestCallback(t *testing.T) {
 	p := startOP(t)
 	p.tokens = func(_ http.ResponseWriter, r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
-		if user != "client" || password != url.QueryEscape("hush/secret") || r.PostFormValue("code") != "c" || r.PostFormValue("code_verifier") != strings.Repeat("v", 43) {
+		if user != "client" || password != url.QueryEscape("hush/secret") || r.PostFormValue("code") != "c" ||
+			r.PostFormValue("code_verifier") != strings.Repeat("v", 43) {
 			t.Errorf("asked with %s, %v", user, r.PostForm)
 		}
 		return false
@@ -70,9 +74,12 @@ func TestCallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(p.srv.URL, "http://")
-	want := &login.Confirmed{Key: "oidc\x00" + p.srv.URL + "\x001078", Provider: account.IdentityProvider{Name: host, URL: p.srv.URL}, Issuer: p.srv.URL, Client: "client", Subject: "1078", SessionID: "sid",
-		AuthTime: time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
-		Identity: account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann", Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}}
+	want := &login.Confirmed{Key: "oidc\x00" + p.srv.URL + "\x001078",
+		Provider: account.IdentityProvider{Name: host, URL: p.srv.URL}, Issuer: p.srv.URL, Client: "client", Subject: "1078",
+		SessionID: "sid",
+		AuthTime:  time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
+		Identity: account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
+			Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -100,25 +107,31 @@ func TestTokensThatDoNotCount(t *testing.T) {
 		"issued before the login": {claims: map[string]any{"iat": time.Now().Add(-2 * time.Minute).Unix()}},
 		"issued at no time":       {claims: map[string]any{"iat": nil}},
 		"issued at zero":          {claims: map[string]any{"iat": 0}},
-		"in JSON, flattened":      {sign: func(p *op, claims map[string]any) string { return inJSON(p.signed(claims), false) }},
-		"in JSON, general":        {sign: func(p *op, claims map[string]any) string { return inJSON(p.signed(claims), true) }},
-		"not yet":                 {claims: map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}},
-		"another nonce":           {claims: map[string]any{"nonce": "other"}},
-		"no nonce":                {claims: map[string]any{"nonce": nil}},
-		"nobody":                  {claims: map[string]any{"sub": nil}},
-		"an empty subject":        {claims: map[string]any{"sub": ""}},
-		"another access token":    {claims: map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}},
-		"none":                    {sign: func(_ *op, _ map[string]any) string { return "" }},
-		"no token":                {sign: func(_ *op, _ map[string]any) string { return "not.a.token" }},
+		"in JSON, flattened": {sign: func(p *op, claims map[string]any) string {
+			return inJSON(p.signed(claims), false)
+		}},
+		"in JSON, general": {sign: func(p *op, claims map[string]any) string {
+			return inJSON(p.signed(claims), true)
+		}},
+		"not yet":              {claims: map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}},
+		"another nonce":        {claims: map[string]any{"nonce": "other"}},
+		"no nonce":             {claims: map[string]any{"nonce": nil}},
+		"nobody":               {claims: map[string]any{"sub": nil}},
+		"an empty subject":     {claims: map[string]any{"sub": ""}},
+		"another access token": {claims: map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}},
+		"none":                 {sign: func(_ *op, _ map[string]any) string { return "" }},
+		"no token":             {sign: func(_ *op, _ map[string]any) string { return "not.a.token" }},
 		"signed with another key": {sign: func(p *op, claims map[string]any) string {
-			return p.signedWith(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: newKey(p.t), KeyID: p.kid}}, claims)
+			return p.signedWith(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: newKey(p.t), KeyID: p.kid}},
+				claims)
 		}},
 		"signed with the secret": {sign: func(p *op, claims map[string]any) string {
 			return p.signedWith(jose.SigningKey{Algorithm: jose.HS256, Key: []byte(strings.Repeat("hush/secret", 3))}, claims)
 		}},
 		"not signed": {sign: func(p *op, claims map[string]any) string {
 			b, _ := json.Marshal(claims)
-			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(b) + "."
+			return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." +
+				base64.RawURLEncoding.EncodeToString(b) + "."
 		}},
 		"with another body": {sign: func(p *op, claims map[string]any) string {
 			parts := strings.Split(p.signed(claims), ".")
@@ -135,7 +148,8 @@ func TestTokensThatDoNotCount(t *testing.T) {
 				p.sign = func(claims map[string]any) string { return c.sign(p, claims) }
 			}
 			got, err := callback(t, p.provider(p.config()), "code=c")
-			if got != nil || account.CodeOf(err) != account.CodeLoginFailed || cause(err) == "" || strings.Contains(err.Error(), "hush") {
+			if got != nil || account.CodeOf(err) != account.CodeLoginFailed || cause(err) == "" ||
+				strings.Contains(err.Error(), "hush") {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
@@ -163,11 +177,15 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if _, err := callback(t, advertises.provider(advertises.config()), "code=c&iss="+url.QueryEscape(advertises.srv.URL)); err != nil {
+	if _, err := callback(t, advertises.provider(advertises.config()),
+		"code=c&iss="+url.QueryEscape(advertises.srv.URL)); err != nil {
 		t.Errorf("with its issuer: %v", err)
 	}
-	// What the token endpoint says: a code that was used is the person's to repeat, anything else the endpoint's owner's to repair.
-	for body, code := range map[string]account.Code{`{"error":"invalid_grant"}`: account.CodeLoginFailed, `{"error":"invalid_client","error_description":"wrong"}`: account.CodeProviderFailed, `hush/secret`: account.CodeProviderFailed, ``: account.CodeProviderFailed} {
+	// What the token endpoint says: a code that was used is the person's to repeat, anything else the
+	// endpoint's owner's to repair.
+	for body, code := range map[string]account.Code{`{"error":"invalid_grant"}`: account.CodeLoginFailed,
+		`{"error":"invalid_client","error_description":"wrong"}`: account.CodeProviderFailed,
+		`hush/secret`: account.CodeProviderFailed, ``: account.CodeProviderFailed} {
 		q := startOP(t)
 		q.tokens = func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Type", "application/json")
@@ -175,7 +193,8 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 			_, _ = w.Write([]byte(body))
 			return true
 		}
-		if _, err := callback(t, q.provider(q.config()), "code=c"); account.CodeOf(err) != code || strings.Contains(err.Error(), "hush") {
+		if _, err := callback(t, q.provider(q.config()), "code=c"); account.CodeOf(err) != code ||
+			strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -188,21 +207,38 @@ func TestWhatIsKnownOfAPerson(t *testing.T) {
 		claims, userinfo map[string]any
 		want             func(id *account.LoginIdentity)
 	}{
-		"an address that is not verified": {map[string]any{"email_verified": false}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"of which nothing is said":        {map[string]any{"email_verified": nil}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"verified in words":               {map[string]any{"email_verified": "true"}, nil, func(*account.LoginIdentity) {}},
-		"verified by nonsense":            {map[string]any{"email_verified": []int{1}}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"by the domain's owner":           {map[string]any{"email_verified": nil, "xms_edov": true}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"by it, and by nobody":            {map[string]any{"email_verified": false, "xms_edov": true}, nil, func(id *account.LoginIdentity) { id.Email = "" }},
-		"one group":                       {map[string]any{"groups": "a"}, nil, func(id *account.LoginIdentity) { id.Groups = []string{"a"} }},
-		"groups that are none":            {map[string]any{"groups": map[string]int{"a": 1}}, nil, func(id *account.LoginIdentity) { id.Groups = nil }},
-		"long texts":                      {map[string]any{"department": []string{long, "b"}, "preferred_username": long}, nil, func(id *account.LoginIdentity) { id.Username = ""; id.Attributes = nil }},
-		"the rest from userinfo":          {map[string]any{"name": nil, "email": nil, "email_verified": nil}, map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true}, func(*account.LoginIdentity) {}},
-		"userinfo that verifies another":  {map[string]any{"name": nil, "email_verified": false}, map[string]any{"sub": "1078", "name": "Ann", "email": "eve@example.com", "email_verified": true}, func(id *account.LoginIdentity) { id.Email = "" }},
+		"an address that is not verified": {map[string]any{"email_verified": false}, nil, func(id *account.LoginIdentity) {
+			id.Email = ""
+		}},
+		"of which nothing is said": {map[string]any{"email_verified": nil}, nil, func(id *account.LoginIdentity) {
+			id.Email = ""
+		}},
+		"verified in words": {map[string]any{"email_verified": "true"}, nil, func(*account.LoginIdentity) {}},
+		"verified by nonsense": {map[string]any{"email_verified": []int{1}}, nil, func(id *account.LoginIdentity) {
+			id.Email = ""
+		}},
+		"by the domain's owner": {map[string]any{"email_verified": nil, "xms_edov": true}, nil,
+			func(id *account.LoginIdentity) { id.Email = "" }},
+		"by it, and by nobody": {map[string]any{"email_verified": false, "xms_edov": true}, nil,
+			func(id *account.LoginIdentity) { id.Email = "" }},
+		"one group": {map[string]any{"groups": "a"}, nil, func(id *account.LoginIdentity) {
+			id.Groups = []string{"a"}
+		}},
+		"groups that are none": {map[string]any{"groups": map[string]int{"a": 1}}, nil,
+			func(id *account.LoginIdentity) { id.Groups = nil }},
+		"long texts": {map[string]any{"department": []string{long, "b"}, "preferred_username": long},
+			nil, func(id *account.LoginIdentity) { id.Username = ""; id.Attributes = nil }},
+		"the rest from userinfo": {map[string]any{"name": nil, "email": nil, "email_verified": nil},
+			map[string]any{"sub": "1078", "name": "Ann", "email": "ann@example.com", "email_verified": true},
+			func(*account.LoginIdentity) {}},
+		"userinfo that verifies another": {map[string]any{"name": nil, "email_verified": false},
+			map[string]any{"sub": "1078", "name": "Ann", "email": "eve@example.com", "email_verified": true},
+			func(id *account.LoginIdentity) { id.Email = "" }},
 	} {
 		p := startOP(t)
 		p.claims, p.userinfo = c.claims, c.userinfo
-		want := account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann", Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}
+		want := account.LoginIdentity{ProviderUserID: "1078", Username: "ann", Email: "ann@example.com", Name: "Ann",
+			Groups: []string{"a", "b"}, Attributes: map[string][]string{"department": {"sales"}}}
 		c.want(&want)
 		got, err := callback(t, p.provider(p.config()), "code=c")
 		if err != nil || !reflect.DeepEqual(got.Identity, want) {
@@ -211,13 +247,15 @@ func TestWhatIsKnownOfAPerson(t *testing.T) {
 	}
 	p := startOP(t)
 	p.claims, p.userinfo = map[string]any{"name": nil}, map[string]any{"sub": "666", "name": "Eve"}
-	if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil || account.CodeOf(err) != account.CodeProviderFailed {
+	if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil ||
+		account.CodeOf(err) != account.CodeProviderFailed {
 		t.Errorf("another's details: %+v, %v", got, err)
 	}
 	for _, groups := range [][]string{{"a", long}, make([]string, maxGroups+1)} {
 		p := startOP(t)
 		p.claims = map[string]any{"groups": groups}
-		if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil || account.CodeOf(err) != account.CodeLoginFailed {
+		if got, err := callback(t, p.provider(p.config()), "code=c"); got != nil ||
+			account.CodeOf(err) != account.CodeLoginFailed {
 			t.Errorf("groups that are not taken: %+v, %v", got, err)
 		}
 	}
@@ -263,21 +301,25 @@ func TestLogoutTokens(t *testing.T) {
 	t.Parallel()
 	p := startOP(t)
 	provider := p.provider(p.config()).(login.LogoutReceiver)
-	good := map[string]any{"iss": p.srv.URL, "aud": "client", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(), "jti": "j", "sid": "s", "sub": "1078",
+	good := map[string]any{"iss": p.srv.URL, "aud": "client", "iat": time.Now().Unix(),
+		"exp": time.Now().Add(time.Minute).Unix(), "jti": "j", "sid": "s", "sub": "1078",
 		"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}}
 	take := func(token string) (login.LogoutToken, error) {
 		r := httptest.NewRequest(http.MethodPost, "/_fairlead/oidc/logout", nil)
 		r.PostForm = url.Values{"logout_token": {token}}
 		return provider.Logout(t.Context(), r)
 	}
-	if got, err := take(p.signed(good)); err != nil || got.Issuer != p.srv.URL || got.Client != "client" || got.Subject != "1078" || got.SessionID != "s" || got.ID != "j" || got.Expires.IsZero() {
+	if got, err := take(p.signed(good)); err != nil || got.Issuer != p.srv.URL || got.Client != "client" ||
+		got.Subject != "1078" || got.SessionID != "s" || got.ID != "j" || got.Expires.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, change := range map[string]map[string]any{
 		"issued at no time": {"iat": nil}, "issued at zero": {"iat": 0},
 		"issued in the future": {"iat": time.Now().Add(2 * time.Minute).Unix()},
-		"of another issuer":    {"iss": "https://evil.example"}, "for another client": {"aud": "other"}, "expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
-		"without an id": {"jti": nil}, "for nobody": {"sid": nil, "sub": nil}, "with a nonce": {"nonce": "n"}, "of another event": {"events": map[string]any{"x": map[string]any{}}}, "an ID token": {"events": nil, "nonce": "n"},
+		"of another issuer":    {"iss": "https://evil.example"}, "for another client": {"aud": "other"},
+		"expired": {"exp": time.Now().Add(-time.Hour).Unix()}, "without an end": {"exp": nil},
+		"without an id": {"jti": nil}, "for nobody": {"sid": nil, "sub": nil}, "with a nonce": {"nonce": "n"},
+		"of another event": {"events": map[string]any{"x": map[string]any{}}}, "an ID token": {"events": nil, "nonce": "n"},
 	} {
 		claims := maps.Clone(good)
 		for k, v := range change {
@@ -303,11 +345,14 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for name, c := range map[string]trafficpolicy.LoginConfig{
-		"one":            {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://a.example", ClientID: "c", ClientSecret: "hush"},
-		"another issuer": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://b.example", ClientID: "c", ClientSecret: "hush"},
-		"another client": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://a.example", ClientID: "d", ClientSecret: "hush"},
-		"github":         {Kind: trafficpolicy.LoginOAuth, Provider: "github", ClientID: "c", ClientSecret: "hush"},
-		"google":         {Kind: trafficpolicy.LoginOAuth, Provider: "google", ClientID: "c", ClientSecret: "hush"},
+		"one": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://a.example", ClientID: "c",
+			ClientSecret: "hush"},
+		"another issuer": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://b.example", ClientID: "c",
+			ClientSecret: "hush"},
+		"another client": {Kind: trafficpolicy.LoginOIDC, IssuerURL: "https://a.example", ClientID: "d",
+			ClientSecret: "hush"},
+		"github": {Kind: trafficpolicy.LoginOAuth, Provider: "github", ClientID: "c", ClientSecret: "hush"},
+		"google": {Kind: trafficpolicy.LoginOAuth, Provider: "google", ClientID: "c", ClientSecret: "hush"},
 	} {
 		p, err := Factory()(&c, http.DefaultClient)
 		if err != nil {

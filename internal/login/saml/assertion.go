@@ -17,7 +17,8 @@ import (
 const (
 	skew = time.Minute // by which clocks may differ
 
-	// longest is how old an assertion may be at most, whatever it says of itself: so long its id has to be remembered.
+	// longest is how old an assertion may be at most, whatever it says of itself: so long its id has
+	// to be remembered.
 	longest = time.Hour
 
 	bearer      = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
@@ -132,13 +133,15 @@ func (x *expected) nameID(subject *etree.Element, a *assertion) error {
 	if a.nameID, err = text(id); err != nil {
 		return err
 	}
-	if a.nameID == "" || len(a.nameID) > 1024 || strings.TrimSpace(a.nameID) != a.nameID || strings.ContainsFunc(a.nameID, unicode.IsControl) {
+	if a.nameID == "" || len(a.nameID) > 1024 || strings.TrimSpace(a.nameID) != a.nameID ||
+		strings.ContainsFunc(a.nameID, unicode.IsControl) {
 		return errors.New("the NameID is empty, longer than 1024 bytes, or has spaces around it")
 	}
 	if a.format = attr(id, "Format"); a.format == "" {
 		a.format = formatUnspecified
 	}
-	// A persistent id is one person's only together with its qualifiers: those of others, that a proxy passes on, are not this provider's.
+	// A persistent id is one person's only together with its qualifiers: those of others, that a proxy
+	// passes on, are not this provider's.
 	if q := attr(id, "NameQualifier"); q != "" && q != x.entity {
 		return fmt.Errorf("the NameID is qualified by %.256q, another identity provider", q)
 	}
@@ -226,7 +229,8 @@ func (x *expected) window(e *etree.Element, a *assertion) error {
 	return nil
 }
 
-// authentication reads when the person was asked, and how long the identity provider's session lasts.
+// authentication reads when the person was asked, and how long the identity provider's session
+// lasts.
 func (x *expected) authentication(e *etree.Element, a *assertion) error {
 	statement, err := only(e, nsAssertion, "AuthnStatement")
 	if err != nil {

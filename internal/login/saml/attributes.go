@@ -23,16 +23,25 @@ const (
 
 // Names under which identity providers send the same, best first. They are compared in any case.
 var (
-	emailNames = []string{"mail", "email", "emailAddress", "urn:oid:0.9.2342.19200300.100.1.3", "urn:oid:1.2.840.113549.1.9.1",
-		"http://schemas.xmlsoap.org/ws/2005/05/identity/claims/emailaddress", "http://schemas.xmlsoap.org/claims/EmailAddress"}
-	nameNames = []string{"displayName", "urn:oid:2.16.840.1.113730.3.1.241", "http://schemas.microsoft.com/identity/claims/displayname", "cn",
+	emailNames = []string{"mail", "email", "emailAddress", "urn:oid:0.9.2342.19200300.100.1.3",
+		"urn:oid:1.2.840.113549.1.9.1",
+		"http://schemas.xmlsoap.org/ws/2005/05/identity/claims/emailaddress",
+		"http://schemas.xmlsoap.org/claims/EmailAddress"}
+	nameNames = []string{"displayName", "urn:oid:2.16.840.1.113730.3.1.241",
+		"http://schemas.microsoft.com/identity/claims/displayname", "cn",
 		"commonName", "urn:oid:2.5.4.3", "http://schemas.xmlsoap.org/claims/CommonName", "fullName"}
-	firstNames = []string{"givenName", "firstName", "urn:oid:2.5.4.42", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/givenname"}
-	lastNames  = []string{"sn", "surname", "lastName", "urn:oid:2.5.4.4", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/surname"}
-	userNames  = []string{"uid", "username", "preferred_username", "login", "urn:oid:0.9.2342.19200300.100.1.1", "eduPersonPrincipalName",
-		"urn:oid:1.3.6.1.4.1.5923.1.1.1.6", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/upn", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/name"}
-	groupNames = []string{"groups", "group", "memberOf", "isMemberOf", "urn:oid:1.3.6.1.4.1.5923.1.5.1.1", "http://schemas.xmlsoap.org/claims/Group",
-		"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups", "eduPersonAffiliation", "urn:oid:1.3.6.1.4.1.5923.1.1.1.1"}
+	firstNames = []string{"givenName", "firstName", "urn:oid:2.5.4.42",
+		"http://schemas.xmlsoap.org/ws/2005/05/identity/claims/givenname"}
+	lastNames = []string{"sn", "surname", "lastName", "urn:oid:2.5.4.4",
+		"http://schemas.xmlsoap.org/ws/2005/05/identity/claims/surname"}
+	userNames = []string{"uid", "username", "preferred_username", "login", "urn:oid:0.9.2342.19200300.100.1.1",
+		"eduPersonPrincipalName",
+		"urn:oid:1.3.6.1.4.1.5923.1.1.1.6", "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/upn",
+		"http://schemas.xmlsoap.org/ws/2005/05/identity/claims/name"}
+	groupNames = []string{"groups", "group", "memberOf", "isMemberOf", "urn:oid:1.3.6.1.4.1.5923.1.5.1.1",
+		"http://schemas.xmlsoap.org/claims/Group",
+		"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups", "eduPersonAffiliation",
+		"urn:oid:1.3.6.1.4.1.5923.1.1.1.1"}
 )
 
 // attributes reads all statements of an assertion. Values that are no text are left out.
@@ -58,7 +67,10 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 		}
 	}
 	if values > maxValues || size > maxText {
-		return nil, fmt.Errorf("the assertion has %d values in %d bytes, more than %d or %d: let the identity provider send fewer groups", values, size, maxValues, maxText)
+		return nil,
+			fmt.Errorf(
+				"the assertion has %d values in %d bytes, more than %d or %d: let the identity provider send fewer groups", values,
+				size, maxValues, maxText)
 	}
 	return found, nil
 }
@@ -78,7 +90,8 @@ func (a *assertion) identity() account.LoginIdentity {
 		}
 		return ""
 	}
-	id := account.LoginIdentity{ProviderUserID: a.nameID, Email: first(emailNames), Name: first(nameNames), Username: first(userNames), Attributes: a.attributes}
+	id := account.LoginIdentity{ProviderUserID: a.nameID, Email: first(emailNames), Name: first(nameNames),
+		Username: first(userNames), Attributes: a.attributes}
 	if id.Email == "" && a.format == formatEmail {
 		id.Email = a.nameID
 	}

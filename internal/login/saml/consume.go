@@ -27,8 +27,9 @@ const (
 	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
 )
 
-// Consume checks the response that a browser has posted: everything but to which flow it belongs (Confirmed.InResponseTo), and that its
-// assertion comes for the first time (Once). Nobody has to be logged in to post, so whatever is sent, it ends in an error.
+// Consume checks the response that a browser has posted: everything but to which flow it belongs
+// (Confirmed.InResponseTo), and that its assertion comes for the first time (Once). Nobody has to
+// be logged in to post, so whatever is sent, it ends in an error.
 func (p *Provider) Consume(ctx context.Context, r *http.Request, at login.Place) (c *login.Confirmed, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -51,7 +52,8 @@ func (p *Provider) Consume(ctx context.Context, r *http.Request, at login.Place)
 	if err != nil {
 		return nil, err
 	}
-	x := &expected{entity: idp.id, audience: at.URL(login.PathMetadata), acs: at.URL(login.PathACS), format: p.format, now: p.now()}
+	x := &expected{entity: idp.id, audience: at.URL(login.PathMetadata), acs: at.URL(login.PathACS), format: p.format,
+		now: p.now()}
 	if err := x.envelope(resp.root); err != nil {
 		return nil, refused(err)
 	}
@@ -77,7 +79,8 @@ func (p *Provider) Consume(ctx context.Context, r *http.Request, at login.Place)
 	return p.confirm(a, idp)
 }
 
-// verified checks the signatures. When none of the known keys made one, the metadata may have new ones.
+// verified checks the signatures. When none of the known keys made one, the metadata may have new
+// ones.
 func (p *Provider) verified(ctx context.Context, resp *response, idp *entity) (*signed, error) {
 	believed, err := resp.verify(idp.keys, p.now())
 	if err == nil {
@@ -97,15 +100,21 @@ func (p *Provider) verified(ctx context.Context, resp *response, idp *entity) (*
 func (p *Provider) confirm(a *assertion, idp *entity) (*login.Confirmed, error) {
 	if a.inResponseTo == "" {
 		if !p.config.AllowIdPInitiated {
-			return nil, account.Errorf(account.CodeLoginFailed, "This login began at the identity provider, which this endpoint does not admit. Start from the endpoint's own address.")
+			return nil, account.Errorf(account.CodeLoginFailed,
+				"This login began at the identity provider, which this endpoint does not admit. Start from the endpoint's own "+
+					"address.")
 		}
 		if p.config.ForceAuthn {
-			return nil, account.Errorf(account.CodeLoginFailed, "This endpoint wants the identity provider to ask you again at every login. Start from the endpoint's own address.")
+			return nil, account.Errorf(account.CodeLoginFailed,
+				"This endpoint wants the identity provider to ask you again at every login. Start from the endpoint's own address.")
 		}
 	}
 	id := a.identity()
-	if groups := p.config.AuthorizedGroups; len(groups) > 0 && !slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(id.Groups, g) }) {
-		return nil, &account.Error{Code: account.CodeLoginFailed, Msg: "You are in none of the groups that this endpoint admits.",
+	if groups := p.config.AuthorizedGroups; len(groups) > 0 && !slices.ContainsFunc(groups, func(g string) bool {
+		return slices.Contains(id.Groups, g)
+	}) {
+		return nil, &account.Error{Code: account.CodeLoginFailed,
+			Msg:   "You are in none of the groups that this endpoint admits.",
 			Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)}
 	}
 	return &login.Confirmed{
@@ -148,7 +157,8 @@ func posted(r *http.Request) ([]byte, error) {
 // statusName is the last part of a status code, fit for a sentence.
 var statusName = regexp.MustCompile(`^[A-Za-z]{1,40}$`)
 
-// envelope checks what stands around the assertion. Before the signature is checked it can only refuse.
+// envelope checks what stands around the assertion. Before the signature is checked it can only
+// refuse.
 func (x *expected) envelope(root *etree.Element) error {
 	if attr(root, "Version") != "2.0" || attr(root, "ID") == "" {
 		return errors.New("the response has no ID, or is not of version 2.0")
@@ -206,20 +216,25 @@ func failure(status, code *etree.Element) error {
 	return e
 }
 
-// refused makes the error for the person of what is wrong with a response. What the response says goes to the log, not to the page.
+// refused makes the error for the person of what is wrong with a response. What the response says
+// goes to the log, not to the page.
 func refused(cause error) error {
-	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's log says what was wrong with it."
+	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's " +
+		"log says what was wrong with it."
 	var status *statusError
 	var format *formatError
 	switch {
 	case errors.As(cause, &status):
 		msg = "The identity provider did not confirm the login (" + status.name + ")."
 	case errors.As(cause, &format):
-		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has to set the same NameID format on both sides (nameid_format)."
+		msg = "The identity provider names people in another way than this endpoint expects. Its administrator has to set " +
+			"the same NameID format on both sides (nameid_format)."
 	case errors.Is(cause, errTransient):
-		msg = "The identity provider gives people another name at every login (a transient NameID). Its administrator has to choose a persistent one."
+		msg = "The identity provider gives people another name at every login (a transient NameID). Its administrator has " +
+			"to choose a persistent one."
 	case errors.Is(cause, errEncrypted):
-		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to switch that off; the connection is encrypted all the same."
+		msg = "The identity provider encrypts its assertions, which is not offered here. Its administrator has to switch " +
+			"that off; the connection is encrypted all the same."
 	}
 	return &account.Error{Code: account.CodeLoginFailed, Msg: msg, Cause: cause}
 }

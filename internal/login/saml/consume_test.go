@@ -17,7 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// TestConfirms holds responses that are as they should be: without these, every refusal could be of anything.
+// TestConfirms holds responses that are as they should be: without these, every refusal could be of
+// anything.
 func TestConfirms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -30,21 +31,35 @@ func TestConfirms(t *testing.T) {
 		{name: "both are signed", say: func(s *says) { s.signResponse, s.assertion.by = true, ours() }},
 		{name: "with KeyInfo", say: func(s *says) { s.assertion.keyInfo = ours() }},
 		{name: "with a prefix list", say: func(s *says) {
-			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` + exclusiveC14N + `"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N + `" PrefixList=""/></ds:Transform>`
+			s.assertion.transforms = `<ds:Transform Algorithm="` + enveloped + `"/><ds:Transform Algorithm="` + exclusiveC14N +
+				`"><ec:InclusiveNamespaces xmlns:ec="` + exclusiveC14N + `" PrefixList=""/></ds:Transform>`
 		}},
 		{name: "without an issuer of the response", say: func(s *says) { s.ResponseIssuer = "" }},
-		{name: "with extensions", say: func(s *says) { s.Extensions = `<samlp:Extensions><x:y xmlns:x="urn:x">1</x:y></samlp:Extensions>` }},
-		{name: "with our qualifiers", say: func(s *says) { s.Qualifiers = ` NameQualifier="` + idpID + `" SPNameQualifier="` + ourID + `"` }},
-		{name: "clocks 59 s apart, late", say: func(s *says) { s.NotOnOrAfter, s.ConfirmedUntil = stamp(-59*time.Second), stamp(-59*time.Second) }},
+		{name: "with extensions", say: func(s *says) {
+			s.Extensions = `<samlp:Extensions><x:y xmlns:x="urn:x">1</x:y></samlp:Extensions>`
+		}},
+		{name: "with our qualifiers", say: func(s *says) {
+			s.Qualifiers = ` NameQualifier="` + idpID + `" SPNameQualifier="` + ourID + `"`
+		}},
+		{name: "clocks 59 s apart, late", say: func(s *says) {
+			s.NotOnOrAfter, s.ConfirmedUntil = stamp(-59*time.Second), stamp(-59*time.Second)
+		}},
 		{name: "clocks 59 s apart, early", say: func(s *says) {
 			s.NotBefore, s.Issued, s.Asked = stamp(59*time.Second), stamp(59*time.Second), stamp(59*time.Second)
 		}},
 		{name: "used once, and several audiences", say: func(s *says) {
-			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction><saml:Audience>urn:x</saml:Audience><saml:Audience>` + ourID + `</saml:Audience></saml:AudienceRestriction>`
+			s.Conditions = `<saml:OneTimeUse/><saml:AudienceRestriction><saml:Audience>urn:x</saml:Audience><saml:Audience>` +
+				ourID + `</saml:Audience></saml:AudienceRestriction>`
 		}},
-		{name: "the second key", config: func(c *trafficpolicy.LoginConfig) { c.IdPMetadata = metadataOf(idpID, others(), expired(), ours()) }},
-		{name: "one of the groups", config: func(c *trafficpolicy.LoginConfig) { c.AuthorizedGroups = []string{"admins", "ops"} }},
-		{name: "the provider began", say: func(s *says) { s.ResponseInResponseTo, s.InResponseTo = "", "" }, config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
+		{name: "the second key", config: func(c *trafficpolicy.LoginConfig) {
+			c.IdPMetadata = metadataOf(idpID, others(), expired(), ours())
+		}},
+		{name: "one of the groups", config: func(c *trafficpolicy.LoginConfig) {
+			c.AuthorizedGroups = []string{"admins", "ops"}
+		}},
+		{name: "the provider began", say: func(s *says) {
+			s.ResponseInResponseTo, s.InResponseTo = "", ""
+		}, config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,18 +71,22 @@ func TestConfirms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice"; got.Key != want || got.InResponseTo != s.InResponseTo {
+			if want := "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice"; got.Key != want ||
+				got.InResponseTo != s.InResponseTo {
 				t.Errorf("got %q in response to %q", got.Key, got.InResponseTo)
 			}
 		})
 	}
 }
 
-// TestOnlyWhatIsSigned: what is read afterwards was parsed from the signed bytes, and is no part of the document that was posted.
+// TestOnlyWhatIsSigned: what is read afterwards was parsed from the signed bytes, and is no part of
+// the document that was posted.
 func TestOnlyWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*says){
-		"assertion": func(*says) {}, "response": func(s *says) { s.signResponse = true }, "both": func(s *says) { s.signResponse, s.assertion.by = true, ours() },
+		"assertion": func(*says) {}, "response": func(s *says) { s.signResponse = true }, "both": func(s *says) {
+			s.signResponse, s.assertion.by = true, ours()
+		},
 	} {
 		s := good()
 		edit(s)
@@ -103,7 +122,8 @@ func TestWhatIsConfirmed(t *testing.T) {
 	want := &login.Confirmed{
 		Key:      "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice",
 		Provider: account.IdentityProvider{Name: idpID, URL: idpID},
-		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com", Email: "alice@example.com", Groups: []string{"eng", "ops"},
+		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com", Email: "alice@example.com",
+			Groups:     []string{"eng", "ops"},
 			Attributes: map[string][]string{"mail": {"alice@example.com"}, "groups": {"eng", "ops"}}},
 		AuthTime: today.Add(-10 * time.Second), NotAfter: today.Add(8 * time.Hour), InResponseTo: "_q1",
 		Once: "saml\x00" + idpID + "\x00_a1", OnceUntil: today.Add(5 * time.Minute),
@@ -113,7 +133,8 @@ func TestWhatIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestReplay: an assertion keeps its Once however its post is written, and is refused by its time from OnceUntil on, when the id is forgotten.
+// TestReplay: an assertion keeps its Once however its post is written, and is refused by its time
+// from OnceUntil on, when the id is forgotten.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	now := today
@@ -155,18 +176,24 @@ func TestAttributes(t *testing.T) {
 		attributes map[string][]string
 		want       account.LoginIdentity
 	}{
-		{name: "SimpleSAMLphp, Okta, Google", attributes: map[string][]string{"uid": {"alice"}, "mail": {"a@x.org"}, "displayName": {"Alice A"}, "groups": {"eng", "ops"}},
+		{name: "SimpleSAMLphp, Okta, Google", attributes: map[string][]string{"uid": {"alice"}, "mail": {"a@x.org"},
+			"displayName": {"Alice A"}, "groups": {"eng", "ops"}},
 			want: account.LoginIdentity{Username: "alice", Email: "a@x.org", Name: "Alice A", Groups: []string{"eng", "ops"}}},
-		{name: "Entra ID", attributes: map[string][]string{claims + "emailaddress": {"a@x.org"}, claims + "name": {"alice@x.org"}, claims + "givenname": {"Alice"}, claims + "surname": {"A"},
+		{name: "Entra ID", attributes: map[string][]string{claims + "emailaddress": {"a@x.org"},
+			claims + "name": {"alice@x.org"}, claims + "givenname": {"Alice"}, claims + "surname": {"A"},
 			"http://schemas.microsoft.com/ws/2008/06/identity/claims/groups": {"7d1c"}},
 			want: account.LoginIdentity{Username: "alice@x.org", Email: "a@x.org", Name: "Alice A", Groups: []string{"7d1c"}}},
-		{name: "Keycloak, by OIDs", attributes: map[string][]string{"urn:oid:1.2.840.113549.1.9.1": {"a@x.org"}, "urn:oid:2.5.4.42": {"Alice"}, "urn:oid:2.5.4.4": {"A"}, "memberOf": {"/eng"}},
+		{name: "Keycloak, by OIDs", attributes: map[string][]string{"urn:oid:1.2.840.113549.1.9.1": {"a@x.org"},
+			"urn:oid:2.5.4.42": {"Alice"}, "urn:oid:2.5.4.4": {"A"}, "memberOf": {"/eng"}},
 			want: account.LoginIdentity{Username: "a@x.org", Email: "a@x.org", Name: "Alice A", Groups: []string{"/eng"}}},
-		{name: "Shibboleth", attributes: map[string][]string{"urn:oid:0.9.2342.19200300.100.1.1": {"alice"}, "urn:oid:0.9.2342.19200300.100.1.3": {"a@x.org"}, "urn:oid:1.3.6.1.4.1.5923.1.5.1.1": {"eng"}},
+		{name: "Shibboleth", attributes: map[string][]string{"urn:oid:0.9.2342.19200300.100.1.1": {"alice"},
+			"urn:oid:0.9.2342.19200300.100.1.3": {"a@x.org"}, "urn:oid:1.3.6.1.4.1.5923.1.5.1.1": {"eng"}},
 			want: account.LoginIdentity{Username: "alice", Email: "a@x.org", Groups: []string{"eng"}}},
-		{name: "nothing but an address", nameID: "a@x.org", format: formatEmail, want: account.LoginIdentity{Username: "a@x.org", Email: "a@x.org"}},
+		{name: "nothing but an address", nameID: "a@x.org", format: formatEmail,
+			want: account.LoginIdentity{Username: "a@x.org", Email: "a@x.org"}},
 		{name: "nothing", want: account.LoginIdentity{Username: "id-7"}},
-		{name: "groups under two names", attributes: map[string][]string{"Groups": {"eng"}, "groups": {"eng", "ops"}, "memberof": {"cn=all"}},
+		{name: "groups under two names", attributes: map[string][]string{"Groups": {"eng"}, "groups": {"eng", "ops"},
+			"memberof": {"cn=all"}},
 			want: account.LoginIdentity{Username: "id-7", Groups: []string{"eng", "ops", "cn=all"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -180,15 +207,20 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestSentences: the page says what the identity provider's administrator can do, and nothing of what was posted.
+// TestSentences: the page says what the identity provider's administrator can do, and nothing of
+// what was posted.
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		make func(testing.TB) string
 		want string
 	}{
-		"status":    {saying(func(s *says) { s.Status = statusPrefix + "AuthnFailed" }), "did not confirm the login (AuthnFailed)"},
-		"hostile":   {saying(func(s *says) { s.Status = statusPrefix + "&lt;script&gt;" }), "did not confirm the login (with a status that is not known here)"},
+		"status": {saying(func(s *says) {
+			s.Status = statusPrefix + "AuthnFailed"
+		}), "did not confirm the login (AuthnFailed)"},
+		"hostile": {saying(func(s *says) {
+			s.Status = statusPrefix + "&lt;script&gt;"
+		}), "did not confirm the login (with a status that is not known here)"},
 		"format":    {saying(func(s *says) { s.Format = formatEmail }), "nameid_format"},
 		"transient": {saying(func(s *says) { s.Format = formatTransient }), "choose a persistent one"},
 		"encrypted": {saying(func(s *says) { s.NameID = "<saml:EncryptedID/>" }), "encrypts its assertions"},

@@ -36,10 +36,12 @@ var (
 )
 
 // declaration is the one processing instruction that a document may have, at its very beginning.
-var declaration = regexp.MustCompile(`^<\?xml\s+version=["']1\.0["'](\s+encoding=["'](?i:utf-8)["'])?(\s+standalone=["'](yes|no)["'])?\s*\?>`)
+var declaration = regexp.MustCompile(
+	`^<\?xml\s+version=["']1\.0["'](\s+encoding=["'](?i:utf-8)["'])?(\s+standalone=["'](yes|no)["'])?\s*\?>`)
 
-// parse reads a document of plain elements and text in UTF-8, and returns its root. What parsers are known to disagree about is refused by its
-// bytes, before any parser sees it: document types and with them entities, CDATA sections, processing instructions, and comments.
+// parse reads a document of plain elements and text in UTF-8, and returns its root. What parsers
+// are known to disagree about is refused by its bytes, before any parser sees it: document types
+// and with them entities, CDATA sections, processing instructions, and comments.
 func parse(raw []byte, l limits) (*etree.Element, error) {
 	switch {
 	case len(raw) > l.bytes:

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzConsume: whatever is posted, the check does not panic, and lets nobody in but the person whom the identity provider has signed for.
+// FuzzConsume: whatever is posted, the check does not panic, and lets nobody in but the person whom
+// the identity provider has signed for.
 func FuzzConsume(f *testing.F) {
 	p := providerWith(f, nil)
 	both := good()
@@ -19,7 +20,8 @@ func FuzzConsume(f *testing.F) {
 		f.Add(s.xml(f))
 	}
 	for _, edit := range []func(testing.TB) string{
-		swap(">alice<", ">mallory<"), swap(` ID="_a1"`, ` ID="_b" ID="_a1"`), swap("<samlp:Status>", `<samlp:Status xmlns="urn:x" Id="_x">`),
+		swap(">alice<", ">mallory<"), swap(` ID="_a1"`, ` ID="_b" ID="_a1"`),
+		swap("<samlp:Status>", `<samlp:Status xmlns="urn:x" Id="_x">`),
 		saying(func(s *says) {
 			s.Extensions = "<samlp:Extensions><x:y xmlns:x='urn:x'>&#10;&amp;</x:y></samlp:Extensions>"
 		}),
@@ -32,7 +34,8 @@ func FuzzConsume(f *testing.F) {
 		if err != nil && strings.Contains(err.Error(), "panic") {
 			t.Fatal(err)
 		}
-		if c != nil && (!strings.HasSuffix(c.Key, "\x00alice") || c.Identity.Email != "alice@example.com" || len(c.Identity.Groups) != 2) {
+		if c != nil && (!strings.HasSuffix(c.Key, "\x00alice") || c.Identity.Email != "alice@example.com" ||
+			len(c.Identity.Groups) != 2) {
 			t.Fatalf("let %+v in", c)
 		}
 	})

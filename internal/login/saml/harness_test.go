@@ -60,7 +60,8 @@ func newSigner(bits int) *signer {
 }
 
 func certified(key *rsa.PrivateKey, until time.Time) *signer {
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "idp"}, NotBefore: today.AddDate(-1, 0, 0), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "idp"},
+		NotBefore: today.AddDate(-1, 0, 0), NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		panic(err)
@@ -82,12 +83,15 @@ func expired() *signer { return certified(ours().key, today.Add(-time.Hour)) }
 
 func metadataOf(id string, keys ...*signer) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<md:EntityDescriptor xmlns:md=%q entityID=%q><md:IDPSSODescriptor protocolSupportEnumeration=%q>`, nsMetadata, id, nsProtocol)
+	fmt.Fprintf(&b, `<md:EntityDescriptor xmlns:md=%q entityID=%q><md:IDPSSODescriptor protocolSupportEnumeration=%q>`,
+		nsMetadata, id, nsProtocol)
 	for _, k := range keys {
-		fmt.Fprintf(&b, `<md:KeyDescriptor use="signing"><ds:KeyInfo xmlns:ds=%q><ds:X509Data><ds:X509Certificate>%s</ds:X509Certificate></ds:X509Data></ds:KeyInfo></md:KeyDescriptor>`,
+		fmt.Fprintf(&b,
+			`<md:KeyDescriptor use="signing"><ds:KeyInfo xmlns:ds=%q><ds:X509Data><ds:X509Certificate>%s</ds:X509Certificate></ds:X509Data></ds:KeyInfo></md:KeyDescriptor>`,
 			nsSignature, base64.StdEncoding.EncodeToString(k.cert.Raw))
 	}
-	fmt.Fprintf(&b, `<md:SingleSignOnService Binding=%q Location=%q/></md:IDPSSODescriptor></md:EntityDescriptor>`, bindingRedirect, idpSSO)
+	fmt.Fprintf(&b, `<md:SingleSignOnService Binding=%q Location=%q/></md:IDPSSODescriptor></md:EntityDescriptor>`,
+		bindingRedirect, idpSSO)
 	return b.String()
 }
 
@@ -121,16 +125,20 @@ func stamp(d time.Duration) string { return today.Add(d).Format(time.RFC3339) }
 // good is what the identity provider says of alice when all is well.
 func good() *says {
 	return &says{
-		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL, Status: statusSuccess,
+		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL,
+		Status:               statusSuccess,
 		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent, Confirmation: bearer,
-		Issued: stamp(-5 * time.Second), NotBefore: stamp(-time.Minute), NotOnOrAfter: stamp(5 * time.Minute), ConfirmedUntil: stamp(4 * time.Minute),
-		Asked: stamp(-10 * time.Second), SessionEnd: stamp(8 * time.Hour), Audience: ourID,
+		Issued: stamp(-5 * time.Second), NotBefore: stamp(-time.Minute), NotOnOrAfter: stamp(5 * time.Minute),
+		ConfirmedUntil: stamp(4 * time.Minute),
+		Asked:          stamp(-10 * time.Second), SessionEnd: stamp(8 * time.Hour), Audience: ourID,
 		Attributes: `<saml:Attribute Name="mail"><saml:AttributeValue xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="xs:string">alice@example.com</saml:AttributeValue></saml:Attribute>` +
 			`<saml:Attribute Name="groups"><saml:AttributeValue>eng</saml:AttributeValue><saml:AttributeValue>ops</saml:AttributeValue></saml:Attribute>`,
 	}
 }
 
-var responseTemplate = template.Must(template.New("").Parse(`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} InResponseTo="{{.}}"{{end}}>
+var responseTemplate = template.Must(template.New("").
+	Parse(
+		`<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.ResponseID}}" Version="2.0" IssueInstant="{{.Issued}}"{{with .Destination}} Destination="{{.}}"{{end}}{{with .ResponseInResponseTo}} InResponseTo="{{.}}"{{end}}>
 {{with .ResponseIssuer}}<saml:Issuer>{{.}}</saml:Issuer>{{end}}{{.Extensions}}
 <samlp:Status><samlp:StatusCode Value="{{.Status}}"/></samlp:Status>
 <saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="{{.AssertionID}}" Version="2.0" IssueInstant="{{or .AssertionIssued .Issued}}">
@@ -206,11 +214,17 @@ func (s signing) sign(t testing.TB, e *etree.Element) {
 	if hash == 0 {
 		hash = crypto.SHA256
 	}
-	transforms := or(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+exclusiveC14N+`"/>`)
+	transforms := or(s.transforms, `<ds:Transform Algorithm="`+enveloped+`"/><ds:Transform Algorithm="`+exclusiveC14N+
+		`"/>`)
 	sig := etree.NewDocument()
-	if err := sig.ReadFromString(fmt.Sprintf(`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/><ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms><ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo><ds:SignatureValue/>%s</ds:Signature>`,
-		nsSignature, or(s.c14n, exclusiveC14N), or(s.method, signatureMethods[0]), or(s.uri, "#"+e.SelectAttrValue("ID", "")), transforms, or(s.digest, digestMethods[0]),
-		base64.StdEncoding.EncodeToString(sum(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))), s.reference, s.within)); err != nil {
+	if err := sig.ReadFromString(
+		fmt.Sprintf(
+			`<ds:Signature xmlns:ds=%q><ds:SignedInfo><ds:CanonicalizationMethod Algorithm=%q/><ds:SignatureMethod Algorithm=%q/><ds:Reference URI=%q><ds:Transforms>%s</ds:Transforms><ds:DigestMethod Algorithm=%q/><ds:DigestValue>%s</ds:DigestValue></ds:Reference>%s</ds:SignedInfo><ds:SignatureValue/>%s</ds:Signature>`,
+			nsSignature, or(s.c14n, exclusiveC14N), or(s.method, signatureMethods[0]),
+			or(s.uri, "#"+e.SelectAttrValue("ID", "")),
+			transforms, or(s.digest, digestMethods[0]),
+			base64.StdEncoding.EncodeToString(sum(hash, canonical(t, e, strings.Contains(transforms, "WithComments")))),
+			s.reference, s.within)); err != nil {
 		t.Fatal(err)
 	}
 	root := sig.Root()
@@ -226,7 +240,8 @@ func (s signing) sign(t testing.TB, e *etree.Element) {
 	}
 	root.SelectElement("ds:SignatureValue").SetText(base64.StdEncoding.EncodeToString(value))
 	if s.keyInfo != nil {
-		root.CreateElement("ds:KeyInfo").CreateElement("ds:X509Data").CreateElement("ds:X509Certificate").SetText(base64.StdEncoding.EncodeToString(s.keyInfo.cert.Raw))
+		root.CreateElement("ds:KeyInfo").CreateElement("ds:X509Data").CreateElement("ds:X509Certificate").
+			SetText(base64.StdEncoding.EncodeToString(s.keyInfo.cert.Raw))
 	}
 	at := 0
 	if issuer := e.SelectElement("saml:Issuer"); issuer != nil {
@@ -265,7 +280,9 @@ func canonical(t testing.TB, e *etree.Element, comments bool) []byte {
 
 // post is the browser's post of a response.
 func post(response string) *http.Request {
-	form := "RelayState=state&SAMLResponse=" + strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(response)), "+", "%2B") // the rest may stay as it is
+	// the rest may stay as it is
+	form := "RelayState=state&SAMLResponse=" + strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(response)), "+",
+		"%2B")
 	r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return r
@@ -276,7 +293,8 @@ func consume(t testing.TB, p *Provider, response string) (*login.Confirmed, erro
 	return p.Consume(t.Context(), post(response), place)
 }
 
-// causeOf is what the log gets of an error; the test fails where the person's page would say anything of it.
+// causeOf is what the log gets of an error; the test fails where the person's page would say
+// anything of it.
 func causeOf(t testing.TB, err error) string {
 	t.Helper()
 	var e *account.Error

@@ -34,14 +34,18 @@ func TestDocuments(t *testing.T) {
 	refuse(t, []attack{
 		{name: "empty", make: func(testing.TB) string { return "" }, reason: "no element"},
 		{name: "not XML", make: func(testing.TB) string { return "hello" }, reason: "text outside"},
-		{name: "cut off", make: func(t testing.TB) string { s := good().xml(t); return s[:len(s)-20] }, reason: "reading XML"},
+		{name: "cut off", make: func(t testing.TB) string {
+			s := good().xml(t)
+			return s[:len(s)-20]
+		}, reason: "reading XML"},
 		{name: "a comment in the NameID", make: swap(">alice<", ">alice<!-- -->.evil.example<"), reason: notPlain},
 		{name: "a signed comment in the NameID", make: inNameID("alice<!-- -->@example.com"), reason: notPlain},
 		{name: "a comment before the root", make: before("<!-- hello -->"), reason: notPlain},
 		{name: "a CDATA section in the NameID", make: inNameID("alice<![CDATA[@example.com]]>"), reason: notPlain},
 		{name: "a document type", make: before("<!DOCTYPE samlp:Response>"), reason: notPlain},
 		{name: "an external entity", make: func(t testing.TB) string {
-			return `<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + strings.Replace(good().xml(t), ">alice<", ">&x;<", 1)
+			return `<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + strings.Replace(good().xml(t), ">alice<", ">&x;<",
+				1)
 		}, reason: notPlain},
 		{name: "a billion laughs", make: func(t testing.TB) string {
 			return `<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]>` + strings.Replace(good().xml(t), ">alice<", ">&c;<", 1)
@@ -49,7 +53,8 @@ func TestDocuments(t *testing.T) {
 		{name: "an entity without a document type", make: swap(">alice<", ">&alice;<"), reason: "reading XML"},
 		{name: "a processing instruction in the NameID", make: inNameID("alice<?x y?>"), reason: "a processing instruction"},
 		{name: "a stylesheet", make: before(`<?xml-stylesheet href="x"?>`), reason: "a processing instruction"},
-		{name: "a declaration in the middle", make: swap("<samlp:Status>", `<?xml version="1.0"?><samlp:Status>`), reason: "a processing instruction"},
+		{name: "a declaration in the middle", make: swap("<samlp:Status>", `<?xml version="1.0"?><samlp:Status>`),
+			reason: "a processing instruction"},
 		{name: "UTF-16", make: func(t testing.TB) string {
 			var b strings.Builder
 			b.WriteString("\xff\xfe")
@@ -59,22 +64,32 @@ func TestDocuments(t *testing.T) {
 			}
 			return b.String()
 		}, reason: "not UTF-8"},
-		{name: "declared as UTF-16, and is UTF-8", make: before(`<?xml version="1.0" encoding="UTF-16"?>`), reason: "another encoding"},
+		{name: "declared as UTF-16, and is UTF-8", make: before(`<?xml version="1.0" encoding="UTF-16"?>`),
+			reason: "another encoding"},
 		{name: "declared as UTF-7", make: before(`<?xml version="1.0" encoding="UTF-7"?>`), reason: "another encoding"},
-		{name: "declared as Latin-1", make: before(`<?xml version="1.0" encoding="ISO-8859-1"?>`), reason: "another encoding"},
+		{name: "declared as Latin-1", make: before(`<?xml version="1.0" encoding="ISO-8859-1"?>`),
+			reason: "another encoding"},
 		{name: "XML 1.1", make: before(`<?xml version="1.1"?>`), reason: "another encoding"},
 		{name: "a byte order mark", make: before("\ufeff"), reason: "text outside"},
 		{name: "bytes that are no UTF-8", make: swap(">alice<", ">al\xffice<"), reason: "not UTF-8"},
 		{name: "NUL", make: swap(">alice<", ">alice\x00<"), reason: "not UTF-8"},
 		{name: "a reference to NUL", make: swap(">alice<", ">alice&#0;<"), reason: "reading XML"},
-		{name: "text behind the root", make: func(t testing.TB) string { return good().xml(t) + "x" }, reason: "text outside"},
-		{name: "300 KiB", make: func(t testing.TB) string { return good().xml(t) + strings.Repeat(" ", 300<<10) }, reason: "more than 256 KiB"},
+		{name: "text behind the root", make: func(t testing.TB) string {
+			return good().xml(t) + "x"
+		}, reason: "text outside"},
+		{name: "300 KiB", make: func(t testing.TB) string {
+			return good().xml(t) + strings.Repeat(" ", 300<<10)
+		}, reason: "more than 256 KiB"},
 		{name: "deep", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), "<samlp:Status>", strings.Repeat("<samlp:x>", 500)+strings.Repeat("</samlp:x>", 500)+"<samlp:Status>", 1)
+			return strings.Replace(good().xml(t), "<samlp:Status>",
+				strings.Repeat("<samlp:x>", 500)+strings.Repeat("</samlp:x>", 500)+"<samlp:Status>", 1)
 		}, reason: "reading XML"},
-		{name: "very deep", make: func(testing.TB) string { return strings.Repeat("<a>", 60_000) }, reason: "more than 1000 elements"},
+		{name: "very deep", make: func(testing.TB) string {
+			return strings.Repeat("<a>", 60_000)
+		}, reason: "more than 1000 elements"},
 		{name: "wide", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), "<samlp:Status>", "<samlp:Extensions>"+strings.Repeat("<samlp:x/>", 1001)+"</samlp:Extensions><samlp:Status>", 1)
+			return strings.Replace(good().xml(t), "<samlp:Status>", "<samlp:Extensions>"+strings.Repeat("<samlp:x/>", 1001)+
+				"</samlp:Extensions><samlp:Status>", 1)
 		}, reason: "more than 1000 elements"},
 		{name: "many prefixes", make: func(t testing.TB) string {
 			var b strings.Builder
@@ -84,7 +99,8 @@ func TestDocuments(t *testing.T) {
 			return strings.Replace(good().xml(t), "<samlp:Response", "<samlp:Response"+b.String(), 1)
 		}, reason: "more than 32 prefixes"},
 
-		{name: "the response's ID is the assertion's", make: saying(func(s *says) { s.ResponseID = "_a1" }), reason: "an ID is there twice"},
+		{name: "the response's ID is the assertion's", make: saying(func(s *says) { s.ResponseID = "_a1" }),
+			reason: "an ID is there twice"},
 		{name: "an ID twice, by another element", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			root.SelectElement("samlp:Status").CreateAttr("ID", "_a1")
 		}), reason: "an ID is there twice"},
@@ -98,92 +114,160 @@ func TestDocuments(t *testing.T) {
 		{name: "Id instead of ID", make: func(t testing.TB) string {
 			return strings.ReplaceAll(good().xml(t), ` ID="_a1"`, ` Id="_a1"`)
 		}, reason: "is of something else"},
-		{name: "no ID", make: func(t testing.TB) string { return strings.ReplaceAll(good().xml(t), ` ID="_a1"`, ``) }, reason: "is of something else"},
+		{name: "no ID", make: func(t testing.TB) string {
+			return strings.ReplaceAll(good().xml(t), ` ID="_a1"`, ``)
+		}, reason: "is of something else"},
 		{name: "the ID twice", make: swap(` ID="_a1"`, ` ID="_evil" ID="_a1"`), reason: `the attribute "ID" twice`},
-		{name: "the Destination twice", make: swap(` Destination=`, ` Destination="https://evil.example/acs" Destination=`), reason: `the attribute "Destination" twice`},
-		{name: "an attribute twice, under two prefixes of one namespace", make: swap(` Destination=`, ` xmlns:p="urn:p" xmlns:q="urn:p" p:x="1" q:x="2" Destination=`), reason: "twice"},
+		{name: "the Destination twice", make: swap(` Destination=`, ` Destination="https://evil.example/acs" Destination=`),
+			reason: `the attribute "Destination" twice`},
+		{name: "an attribute twice, under two prefixes of one namespace",
+			make: swap(` Destination=`, ` xmlns:p="urn:p" xmlns:q="urn:p" p:x="1" q:x="2" Destination=`), reason: "twice"},
 
-		{name: "a prefix that is not declared", make: swap("<samlp:Status>", "<evil:x/><samlp:Status>"), reason: "in no namespace"},
-		{name: "an attribute's prefix that is not declared", make: swap("<samlp:Status>", `<samlp:Status evil:x="">`), reason: "is not declared"},
-		{name: "an element with two colons", make: swap("<samlp:Status>", "<samlp:a:b/><samlp:Status>"), reason: "reading XML"},
+		{name: "a prefix that is not declared", make: swap("<samlp:Status>", "<evil:x/><samlp:Status>"),
+			reason: "in no namespace"},
+		{name: "an attribute's prefix that is not declared", make: swap("<samlp:Status>", `<samlp:Status evil:x="">`),
+			reason: "is not declared"},
+		{name: "an element with two colons", make: swap("<samlp:Status>", "<samlp:a:b/><samlp:Status>"),
+			reason: "reading XML"},
 		{name: "an element with an empty prefix", make: swap("<samlp:Status>", "<:x/><samlp:Status>"), reason: "the name"},
-		{name: "the prefix xml is taken for another namespace", make: swap("<samlp:Status>", `<samlp:Status xmlns:xml="urn:evil">`), reason: `prefix has the name "xml"`},
-		{name: "the prefix xmlns is declared", make: swap("<samlp:Status>", `<samlp:Status xmlns:xmlns="urn:evil">`), reason: `prefix has the name "xmlns"`},
-		{name: "an element of the prefix xmlns", make: swap("<samlp:Status>", "<xmlns:x/><samlp:Status>"), reason: "the name"},
-		{name: "a prefix with the name of the ID, which the signature's library takes for one", make: onAssertion("xmlns:ID", "_x"), reason: `prefix has the name "ID"`},
-		{name: "a prefix that is declared as nothing", make: swap("<samlp:Status>", `<samlp:Status xmlns:p="">`), reason: "declared as empty"},
-		{name: "the default namespace taken back", make: swap("<samlp:Status>", `<samlp:Status xmlns="">`), reason: "declared as empty"},
-		{name: "the default namespace is XML's own", make: swap("<samlp:Status>", `<samlp:Status xmlns="http://www.w3.org/2000/xmlns/">`), reason: "declared as empty or"},
+		{name: "the prefix xml is taken for another namespace",
+			make: swap("<samlp:Status>", `<samlp:Status xmlns:xml="urn:evil">`), reason: `prefix has the name "xml"`},
+		{name: "the prefix xmlns is declared", make: swap("<samlp:Status>", `<samlp:Status xmlns:xmlns="urn:evil">`),
+			reason: `prefix has the name "xmlns"`},
+		{name: "an element of the prefix xmlns", make: swap("<samlp:Status>", "<xmlns:x/><samlp:Status>"),
+			reason: "the name"},
+		{name: "a prefix with the name of the ID, which the signature's library takes for one",
+			make: onAssertion("xmlns:ID", "_x"), reason: `prefix has the name "ID"`},
+		{name: "a prefix that is declared as nothing", make: swap("<samlp:Status>", `<samlp:Status xmlns:p="">`),
+			reason: "declared as empty"},
+		{name: "the default namespace taken back", make: swap("<samlp:Status>", `<samlp:Status xmlns="">`),
+			reason: "declared as empty"},
+		{name: "the default namespace is XML's own",
+			make:   swap("<samlp:Status>", `<samlp:Status xmlns="http://www.w3.org/2000/xmlns/">`),
+			reason: "declared as empty or"},
 		{name: "the assertion's prefix means something else", make: func(t testing.TB) string {
-			return strings.ReplaceAll(good().xml(t), `xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion"`, `xmlns:saml="urn:evil"`)
+			return strings.ReplaceAll(good().xml(t), `xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion"`,
+				`xmlns:saml="urn:evil"`)
 		}, reason: "has a child Issuer"},
-		{name: "letters that only look like the name", make: swap("<samlp:Status>", "<samlp:\u0455tatus/><samlp:Status>"), reason: "the name"},
+		{name: "letters that only look like the name", make: swap("<samlp:Status>", "<samlp:\u0455tatus/><samlp:Status>"),
+			reason: "the name"},
 	})
 }
 
-// TestWhatAnAssertionSays holds assertions that are signed by the right key, and are not for this place, this time or this reader.
+// TestWhatAnAssertionSays holds assertions that are signed by the right key, and are not for this
+// place, this time or this reader.
 func TestWhatAnAssertionSays(t *testing.T) {
 	t.Parallel()
 	minutes := func(n int) string { return stamp(time.Duration(n) * time.Minute) }
 	refuse(t, []attack{
-		{name: "another issuer", make: saying(func(s *says) { s.Issuer = "https://other.example.com" }), reason: "the issuer is"},
+		{name: "another issuer", make: saying(func(s *says) {
+			s.Issuer = "https://other.example.com"
+		}), reason: "the issuer is"},
 		{name: "no issuer", make: saying(func(s *says) { s.Issuer = "" }), reason: "the issuer is"},
-		{name: "another issuer of the response", make: saying(func(s *says) { s.ResponseIssuer = "https://other.example.com" }), reason: "the issuer is"},
-		{name: "another audience", make: saying(func(s *says) { s.Audience = "https://other.example.com/_fairlead/staff/metadata" }), reason: "for the audience"},
-		{name: "the audience of another action", make: saying(func(s *says) { s.Audience = "https://app.example.com/_fairlead/admins/metadata" }), reason: "for the audience"},
+		{name: "another issuer of the response", make: saying(func(s *says) {
+			s.ResponseIssuer = "https://other.example.com"
+		}), reason: "the issuer is"},
+		{name: "another audience", make: saying(func(s *says) {
+			s.Audience = "https://other.example.com/_fairlead/staff/metadata"
+		}), reason: "for the audience"},
+		{name: "the audience of another action", make: saying(func(s *says) {
+			s.Audience = "https://app.example.com/_fairlead/admins/metadata"
+		}), reason: "for the audience"},
 		{name: "no audience", make: saying(func(s *says) { s.Audience = "" }), reason: "names no audience"},
 		{name: "two audiences, of which one is ours only in part", make: saying(func(s *says) {
-			s.Conditions = `<saml:AudienceRestriction><saml:Audience>https://other.example.com</saml:Audience></saml:AudienceRestriction>`
+			s.Conditions =
+				`<saml:AudienceRestriction><saml:Audience>https://other.example.com</saml:Audience></saml:AudienceRestriction>`
 		}), reason: "for the audience"},
-		{name: "a condition that is not known", make: saying(func(s *says) { s.Conditions = `<saml:Condition/>` }), reason: "a condition Condition"},
+		{name: "a condition that is not known", make: saying(func(s *says) { s.Conditions = `<saml:Condition/>` }),
+			reason: "a condition Condition"},
 		{name: "no conditions", make: saying(func(s *says) { s.Conditions = "none" }), reason: "0 elements Conditions"},
-		{name: "another recipient", make: saying(func(s *says) { s.Recipient = "https://app.example.com/_fairlead/admins/acs" }), reason: "the assertion is for"},
+		{name: "another recipient", make: saying(func(s *says) {
+			s.Recipient = "https://app.example.com/_fairlead/admins/acs"
+		}), reason: "the assertion is for"},
 		{name: "no recipient", make: saying(func(s *says) { s.Recipient = "" }), reason: "the assertion is for"},
-		{name: "another destination", make: saying(func(s *says) { s.Destination = "https://other.example.com/_fairlead/staff/acs" }), reason: "the response is for"},
+		{name: "another destination", make: saying(func(s *says) {
+			s.Destination = "https://other.example.com/_fairlead/staff/acs"
+		}), reason: "the response is for"},
 		{name: "no destination", make: saying(func(s *says) { s.Destination = "" }), reason: "the response is for"},
-		{name: "the response answers another request than the assertion", make: saying(func(s *says) { s.ResponseInResponseTo = "_q2" }), reason: "to another request"},
-		{name: "the response answers a request, the assertion none", make: saying(func(s *says) { s.InResponseTo = "" }), reason: "to another request",
+		{name: "the response answers another request than the assertion", make: saying(func(s *says) {
+			s.ResponseInResponseTo = "_q2"
+		}), reason: "to another request"},
+		{name: "the response answers a request, the assertion none", make: saying(func(s *says) { s.InResponseTo = "" }),
+			reason: "to another request",
 			config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated = true }},
-		{name: "the provider began, which is not admitted", make: saying(func(s *says) { s.ResponseInResponseTo, s.InResponseTo = "", "" }), reason: "began at the identity provider"},
-		{name: "the provider began, and force_authn is set", make: saying(func(s *says) { s.ResponseInResponseTo, s.InResponseTo = "", "" }), reason: "ask you again",
+		{name: "the provider began, which is not admitted", make: saying(func(s *says) {
+			s.ResponseInResponseTo, s.InResponseTo = "", ""
+		}), reason: "began at the identity provider"},
+		{name: "the provider began, and force_authn is set", make: saying(func(s *says) {
+			s.ResponseInResponseTo, s.InResponseTo = "", ""
+		}), reason: "ask you again",
 			config: func(c *trafficpolicy.LoginConfig) { c.AllowIdPInitiated, c.ForceAuthn = true, true }},
 		{name: "expired", make: saying(func(s *says) { s.NotOnOrAfter = minutes(-1) }), reason: "was of use until"},
-		{name: "the confirmation expired", make: saying(func(s *says) { s.ConfirmedUntil = minutes(-1) }), reason: "was of use until"},
+		{name: "the confirmation expired", make: saying(func(s *says) { s.ConfirmedUntil = minutes(-1) }),
+			reason: "was of use until"},
 		{name: "no end", make: saying(func(s *says) { s.NotOnOrAfter = "" }), reason: "NotOnOrAfter of Conditions"},
-		{name: "no end of the confirmation", make: saying(func(s *says) { s.ConfirmedUntil = "" }), reason: "NotOnOrAfter of SubjectConfirmationData"},
+		{name: "no end of the confirmation", make: saying(func(s *says) {
+			s.ConfirmedUntil = ""
+		}), reason: "NotOnOrAfter of SubjectConfirmationData"},
 		{name: "good for years, and old", make: saying(func(s *says) {
 			s.Issued, s.NotOnOrAfter, s.ConfirmedUntil = minutes(-62), "9999-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
 		}), reason: "was of use until"},
 		{name: "not yet", make: saying(func(s *says) { s.NotBefore = minutes(2) }), reason: "not of use before"},
-		{name: "the response was issued in the future", make: saying(func(s *says) { s.Issued = minutes(2) }), reason: "the response was issued in the future"},
-		{name: "the assertion was issued in the future", make: saying(func(s *says) { s.AssertionIssued = minutes(2) }), reason: "the assertion was issued at"},
+		{name: "the response was issued in the future", make: saying(func(s *says) { s.Issued = minutes(2) }),
+			reason: "the response was issued in the future"},
+		{name: "the assertion was issued in the future", make: saying(func(s *says) { s.AssertionIssued = minutes(2) }),
+			reason: "the assertion was issued at"},
 		{name: "asked in the future", make: saying(func(s *says) { s.Asked = minutes(2) }), reason: "asked at"},
-		{name: "the provider's session is over", make: saying(func(s *says) { s.SessionEnd = minutes(0) }), reason: "session ended"},
-		{name: "a time without a zone", make: saying(func(s *says) { s.NotOnOrAfter = "2031-11-20T13:00:00" }), reason: "is no time"},
-		{name: "sender-vouches", make: saying(func(s *says) { s.Confirmation = "urn:oasis:names:tc:SAML:2.0:cm:sender-vouches" }), reason: "not bearer"},
-		{name: "two subjects", make: saying(func(s *says) { s.Attributes = `</saml:AttributeStatement><saml:Subject/><saml:AttributeStatement>` }), reason: "2 elements Subject"},
-		{name: "two NameIDs", make: saying(func(s *says) { s.NameID = `alice</saml:NameID><saml:NameID>mallory` }), reason: "2 elements NameID"},
-		{name: "an element in the NameID", make: saying(func(s *says) { s.NameID = `alice<saml:x/>@evil` }), reason: "where text belongs"},
+		{name: "the provider's session is over", make: saying(func(s *says) { s.SessionEnd = minutes(0) }),
+			reason: "session ended"},
+		{name: "a time without a zone", make: saying(func(s *says) { s.NotOnOrAfter = "2031-11-20T13:00:00" }),
+			reason: "is no time"},
+		{name: "sender-vouches", make: saying(func(s *says) {
+			s.Confirmation = "urn:oasis:names:tc:SAML:2.0:cm:sender-vouches"
+		}), reason: "not bearer"},
+		{name: "two subjects", make: saying(func(s *says) {
+			s.Attributes = `</saml:AttributeStatement><saml:Subject/><saml:AttributeStatement>`
+		}), reason: "2 elements Subject"},
+		{name: "two NameIDs", make: saying(func(s *says) { s.NameID = `alice</saml:NameID><saml:NameID>mallory` }),
+			reason: "2 elements NameID"},
+		{name: "an element in the NameID", make: saying(func(s *says) { s.NameID = `alice<saml:x/>@evil` }),
+			reason: "where text belongs"},
 		{name: "an empty NameID", make: saying(func(s *says) { s.NameID = "" }), reason: "NameID is empty"},
 		{name: "spaces around the NameID", make: saying(func(s *says) { s.NameID = "alice " }), reason: "spaces around it"},
-		{name: "a line end in the NameID", make: saying(func(s *says) { s.NameID = "ali&#10;ce" }), reason: "spaces around it"},
+		{name: "a line end in the NameID", make: saying(func(s *says) {
+			s.NameID = "ali&#10;ce"
+		}), reason: "spaces around it"},
 		{name: "a transient NameID", make: saying(func(s *says) { s.Format = formatTransient }), reason: "transient"},
-		{name: "a transient NameID where any is taken", make: saying(func(s *says) { s.Format = formatTransient }), reason: "transient",
+		{name: "a transient NameID where any is taken", make: saying(func(s *says) { s.Format = formatTransient }),
+			reason: "transient",
 			config: func(c *trafficpolicy.LoginConfig) { c.NameIDFormat = formatUnspecified }},
-		{name: "a NameID of another format", make: saying(func(s *says) { s.Format = formatEmail }), reason: "has the format"},
-		{name: "a NameID of another provider's", make: saying(func(s *says) { s.Qualifiers = ` NameQualifier="https://other.example.com"` }), reason: "another identity provider"},
-		{name: "a NameID for another service", make: saying(func(s *says) { s.Qualifiers = ` SPNameQualifier="https://other.example.com"` }), reason: "another service"},
+		{name: "a NameID of another format", make: saying(func(s *says) {
+			s.Format = formatEmail
+		}), reason: "has the format"},
+		{name: "a NameID of another provider's", make: saying(func(s *says) {
+			s.Qualifiers = ` NameQualifier="https://other.example.com"`
+		}), reason: "another identity provider"},
+		{name: "a NameID for another service", make: saying(func(s *says) {
+			s.Qualifiers = ` SPNameQualifier="https://other.example.com"`
+		}), reason: "another service"},
 		{name: "in none of the groups", make: good().xml, reason: `the groups ["eng" "ops"]`,
 			config: func(c *trafficpolicy.LoginConfig) { c.AuthorizedGroups = []string{"admins", "Eng"} }},
 		{name: "too many values", make: saying(func(s *says) {
-			s.Attributes = `<saml:Attribute Name="groups">` + strings.Repeat(`<saml:AttributeValue>g</saml:AttributeValue>`, 900) + `</saml:Attribute>`
+			s.Attributes = `<saml:Attribute Name="groups">` + strings.Repeat(`<saml:AttributeValue>g</saml:AttributeValue>`,
+				900) + `</saml:Attribute>`
 		}), reason: "900 values"},
 		{name: "too much text", make: saying(func(s *says) {
-			s.Attributes = `<saml:Attribute Name="x"><saml:AttributeValue>` + strings.Repeat("x", 65<<10) + `</saml:AttributeValue></saml:Attribute>`
+			s.Attributes = `<saml:Attribute Name="x"><saml:AttributeValue>` + strings.Repeat("x", 65<<10) +
+				`</saml:AttributeValue></saml:Attribute>`
 		}), reason: "more than 800 or 65536"},
-		{name: "a failure with an assertion", make: saying(func(s *says) { s.Status = statusPrefix + "Responder" }), reason: "answered Responder"},
-		{name: "a status in letters of another case", make: saying(func(s *says) { s.Status = strings.ToLower(statusSuccess) }), reason: "not known here"},
-		{name: "success without an assertion", make: signedThen(func(_ testing.TB, root *etree.Element) { root.RemoveChild(assertionOf(root)) }), reason: "has no assertion"},
+		{name: "a failure with an assertion", make: saying(func(s *says) { s.Status = statusPrefix + "Responder" }),
+			reason: "answered Responder"},
+		{name: "a status in letters of another case", make: saying(func(s *says) {
+			s.Status = strings.ToLower(statusSuccess)
+		}), reason: "not known here"},
+		{name: "success without an assertion", make: signedThen(func(_ testing.TB, root *etree.Element) {
+			root.RemoveChild(assertionOf(root))
+		}), reason: "has no assertion"},
 	})
 }
 

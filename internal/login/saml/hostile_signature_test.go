@@ -14,7 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// attack is a response that has to be refused, for that reason: a refusal for another one would hide that the rule is gone.
+// attack is a response that has to be refused, for that reason: a refusal for another one would
+// hide that the rule is gone.
 type attack struct {
 	name   string
 	make   func(t testing.TB) string
@@ -94,26 +95,29 @@ func evilCopy(e *etree.Element, id string) *etree.Element {
 	return evil
 }
 
-// TestSignatureWrapping holds the eight known ways to keep a signed element where its check finds it, and another where the reader looks.
+// TestSignatureWrapping holds the eight known ways to keep a signed element where its check finds
+// it, and another where the reader looks.
 func TestSignatureWrapping(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "more than one assertion, or one that is not a child"
 	refuse(t, []attack{
-		{name: "XSW1, the signed response within the signature of an evil one", make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
-			original := root.Copy()
-			sig := root.SelectElement("ds:Signature")
-			original.RemoveChild(original.SelectElement("ds:Signature"))
-			root.CreateAttr("ID", "_evil")
-			assertionOf(root).FindElement(".//saml:NameID").SetText("mallory")
-			sig.AddChild(original)
-		}), reason: "a response in the response"},
-		{name: "XSW2, the signed response beside the signature of an evil one", make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
-			original := root.Copy()
-			original.RemoveChild(original.SelectElement("ds:Signature"))
-			root.CreateAttr("ID", "_evil")
-			assertionOf(root).FindElement(".//saml:NameID").SetText("mallory")
-			root.InsertChildAt(0, original)
-		}), reason: "a response in the response"},
+		{name: "XSW1, the signed response within the signature of an evil one",
+			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
+				original := root.Copy()
+				sig := root.SelectElement("ds:Signature")
+				original.RemoveChild(original.SelectElement("ds:Signature"))
+				root.CreateAttr("ID", "_evil")
+				assertionOf(root).FindElement(".//saml:NameID").SetText("mallory")
+				sig.AddChild(original)
+			}), reason: "a response in the response"},
+		{name: "XSW2, the signed response beside the signature of an evil one",
+			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
+				original := root.Copy()
+				original.RemoveChild(original.SelectElement("ds:Signature"))
+				root.CreateAttr("ID", "_evil")
+				assertionOf(root).FindElement(".//saml:NameID").SetText("mallory")
+				root.InsertChildAt(0, original)
+			}), reason: "a response in the response"},
 		{name: "XSW3, an evil assertion before the signed one", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			a := assertionOf(root)
 			root.InsertChildAt(a.Index(), evilCopy(a, "_evil"))
@@ -128,45 +132,49 @@ func TestSignatureWrapping(t *testing.T) {
 			evil.AddChild(a)
 			root.AddChild(evil)
 		}), reason: elsewhere},
-		{name: "XSW5, the signature in an evil assertion, the signed one at the end", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			original := a.Copy()
-			original.RemoveChild(original.SelectElement("ds:Signature"))
-			a.CreateAttr("ID", "_evil")
-			a.FindElement(".//saml:NameID").SetText("mallory")
-			root.AddChild(original)
-		}), reason: elsewhere},
-		{name: "XSW6, the signed assertion within the signature of an evil one", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			original := a.Copy()
-			original.RemoveChild(original.SelectElement("ds:Signature"))
-			a.CreateAttr("ID", "_evil")
-			a.FindElement(".//saml:NameID").SetText("mallory")
-			a.SelectElement("ds:Signature").AddChild(original)
-		}), reason: elsewhere},
+		{name: "XSW5, the signature in an evil assertion, the signed one at the end",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				original := a.Copy()
+				original.RemoveChild(original.SelectElement("ds:Signature"))
+				a.CreateAttr("ID", "_evil")
+				a.FindElement(".//saml:NameID").SetText("mallory")
+				root.AddChild(original)
+			}), reason: elsewhere},
+		{name: "XSW6, the signed assertion within the signature of an evil one",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				original := a.Copy()
+				original.RemoveChild(original.SelectElement("ds:Signature"))
+				a.CreateAttr("ID", "_evil")
+				a.FindElement(".//saml:NameID").SetText("mallory")
+				a.SelectElement("ds:Signature").AddChild(original)
+			}), reason: elsewhere},
 		{name: "XSW7, an evil assertion in Extensions", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			extensions := etree.NewElement("samlp:Extensions")
 			extensions.AddChild(evilCopy(assertionOf(root), "_evil"))
 			root.InsertChildAt(0, extensions)
 		}), reason: elsewhere},
-		{name: "XSW8, the signed assertion in ds:Object of an evil one's signature", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			original := a.Copy()
-			original.RemoveChild(original.SelectElement("ds:Signature"))
-			a.CreateAttr("ID", "_evil")
-			a.FindElement(".//saml:NameID").SetText("mallory")
-			a.SelectElement("ds:Signature").CreateElement("ds:Object").AddChild(original)
-		}), reason: "an element Object"},
+		{name: "XSW8, the signed assertion in ds:Object of an evil one's signature",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				original := a.Copy()
+				original.RemoveChild(original.SelectElement("ds:Signature"))
+				a.CreateAttr("ID", "_evil")
+				a.FindElement(".//saml:NameID").SetText("mallory")
+				a.SelectElement("ds:Signature").CreateElement("ds:Object").AddChild(original)
+			}), reason: "an element Object"},
 		{name: "the only assertion in Extensions", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			a := assertionOf(root)
 			root.RemoveChild(a)
 			root.CreateElement("samlp:Extensions").AddChild(a)
 		}), reason: elsewhere},
-		{name: "the only assertion in an element of the attacker's", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			a := assertionOf(root)
-			root.RemoveChild(a)
-			root.CreateElement("samlp:Wrapper").AddChild(a)
-		}), reason: "the response has a child Wrapper"},
+		{name: "the only assertion in an element of the attacker's",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				a := assertionOf(root)
+				root.RemoveChild(a)
+				root.CreateElement("samlp:Wrapper").AddChild(a)
+			}), reason: "the response has a child Wrapper"},
 		{name: "an evil assertion in another namespace", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			evil := evilCopy(assertionOf(root), "_evil")
 			evil.CreateAttr("xmlns:saml", "urn:oasis:names:tc:SAML:1.0:assertion")
@@ -183,8 +191,12 @@ func TestSignatureWrapping(t *testing.T) {
 		{name: "the root is the assertion", make: func(t testing.TB) string {
 			return asXML(t, etree.NewDocumentWithRoot(assertionOf(good().document(t).Root()).Copy()))
 		}, reason: "root is not samlp:Response"},
-		{name: "the root is of another namespace", make: swap(`xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol"`, `xmlns:samlp="urn:oasis:names:tc:SAML:1.0:protocol"`), reason: "root is not samlp:Response"},
-		{name: "two roots", make: func(t testing.TB) string { return good().xml(t) + good().xml(t) }, reason: "more than one root"},
+		{name: "the root is of another namespace",
+			make: swap(`xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol"`,
+				`xmlns:samlp="urn:oasis:names:tc:SAML:1.0:protocol"`), reason: "root is not samlp:Response"},
+		{name: "two roots", make: func(t testing.TB) string {
+			return good().xml(t) + good().xml(t)
+		}, reason: "more than one root"},
 	})
 }
 
@@ -201,20 +213,28 @@ func TestSignatures(t *testing.T) {
 	}
 	const other = "other transforms than"
 	refuse(t, []attack{
-		{name: "none", make: saying(func(s *says) { s.signNothing = true }), reason: "neither the response nor its assertion is signed"},
+		{name: "none", make: saying(func(s *says) {
+			s.signNothing = true
+		}), reason: "neither the response nor its assertion is signed"},
 		{name: "another key", make: with(signing{by: others()}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "another key, which KeyInfo brings along", make: with(signing{by: others(), keyInfo: others()}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "another key, and KeyInfo names the right one", make: with(signing{by: others(), keyInfo: ours()}), reason: "verifying the assertion: crypto/rsa"},
+		{name: "another key, which KeyInfo brings along", make: with(signing{by: others(), keyInfo: others()}),
+			reason: "verifying the assertion: crypto/rsa"},
+		{name: "another key, and KeyInfo names the right one", make: with(signing{by: others(), keyInfo: ours()}),
+			reason: "verifying the assertion: crypto/rsa"},
 		{name: "changed afterwards", make: swap(">alice<", ">mallory<"), reason: "could not be verified"},
-		{name: "an attribute added afterwards", make: swap("<saml:AttributeValue>eng", "<saml:AttributeValue>admins</saml:AttributeValue><saml:AttributeValue>eng"), reason: "could not be verified"},
+		{name: "an attribute added afterwards",
+			make: swap("<saml:AttributeValue>eng",
+				"<saml:AttributeValue>admins</saml:AttributeValue><saml:AttributeValue>eng"),
+			reason: "could not be verified"},
 		{name: "of another ID", make: with(signing{uri: "#_r1"}), reason: "is of something else"},
 		{name: "of the whole document", make: func(t testing.TB) string {
 			return strings.Replace(good().xml(t), `URI="#_a1"`, `URI=""`, 1)
 		}, reason: "is of something else"},
 		{name: "of an XPointer", make: with(signing{uri: "#xpointer(id('_a1'))"}), reason: "is of something else"},
-		{name: "of another element, moved to the assertion", make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
-			assertionOf(root).InsertChildAt(0, root.RemoveChild(root.SelectElement("ds:Signature")))
-		}), reason: "is of something else"},
+		{name: "of another element, moved to the assertion",
+			make: responseSignedThen(func(_ testing.TB, root *etree.Element) {
+				assertionOf(root).InsertChildAt(0, root.RemoveChild(root.SelectElement("ds:Signature")))
+			}), reason: "is of something else"},
 		{name: "within the subject", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			a := assertionOf(root)
 			a.SelectElement("saml:Subject").AddChild(a.RemoveChild(a.SelectElement("ds:Signature")))
@@ -229,25 +249,44 @@ func TestSignatures(t *testing.T) {
 		{name: "a good one of the response, a bad one of the assertion", make: saying(func(s *says) {
 			s.signResponse, s.assertion.by = true, others()
 		}), reason: "verifying the assertion: crypto/rsa"},
-		{name: "SHA-1", make: with(signing{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1", digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not RSA with SHA-256"},
-		{name: "SHA-1 of the digest", make: with(signing{digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not SHA-256 or more"},
+		{name: "SHA-1", make: with(signing{hash: crypto.SHA1, method: "http://www.w3.org/2000/09/xmldsig#rsa-sha1",
+			digest: "http://www.w3.org/2000/09/xmldsig#sha1"}), reason: "not RSA with SHA-256"},
+		{name: "SHA-1 of the digest", make: with(signing{digest: "http://www.w3.org/2000/09/xmldsig#sha1"}),
+			reason: "not SHA-256 or more"},
 		{name: "no algorithm", make: with(signing{method: "none"}), reason: "not RSA with SHA-256"},
-		{name: "HMAC with the public certificate", make: with(signing{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256", secret: ours().cert.Raw}), reason: "not RSA with SHA-256"},
-		{name: "HMAC with the public certificate, called RSA", make: with(signing{secret: ours().cert.Raw}), reason: "verifying the assertion: crypto/rsa"},
+		{name: "HMAC with the public certificate",
+			make:   with(signing{method: "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256", secret: ours().cert.Raw}),
+			reason: "not RSA with SHA-256"},
+		{name: "HMAC with the public certificate, called RSA", make: with(signing{secret: ours().cert.Raw}),
+			reason: "verifying the assertion: crypto/rsa"},
 		{name: "HMAC cut to nothing", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), `rsa-sha256"/>`, `rsa-sha256"><ds:HMACOutputLength>0</ds:HMACOutputLength></ds:SignatureMethod>`, 1)
+			return strings.Replace(good().xml(t), `rsa-sha256"/>`,
+				`rsa-sha256"><ds:HMACOutputLength>0</ds:HMACOutputLength></ds:SignatureMethod>`, 1)
 		}, reason: "SignatureMethod of the signature has parameters"},
-		{name: "canonical form with comments", make: with(signing{transforms: transforms(enveloped, exclusiveC14N+"WithComments")}), reason: other},
-		{name: "SignedInfo in canonical form with comments", make: with(signing{c14n: exclusiveC14N + "WithComments"}), reason: other},
-		{name: "inclusive canonical form", make: with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}), reason: other},
-		{name: "XPath", make: with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}), reason: other},
-		{name: "XSLT", make: with(signing{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116", exclusiveC14N)}), reason: other},
-		{name: "base64", make: with(signing{transforms: transforms(enveloped, "http://www.w3.org/2000/09/xmldsig#base64")}), reason: other},
-		{name: "three transforms", make: with(signing{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}), reason: "has another element Transform"},
+		{name: "canonical form with comments",
+			make: with(signing{transforms: transforms(enveloped, exclusiveC14N+"WithComments")}), reason: other},
+		{name: "SignedInfo in canonical form with comments", make: with(signing{c14n: exclusiveC14N + "WithComments"}),
+			reason: other},
+		{name: "inclusive canonical form",
+			make:   with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")}),
+			reason: other},
+		{name: "XPath",
+			make:   with(signing{transforms: transforms(enveloped, "http://www.w3.org/TR/1999/REC-xpath-19991116")}),
+			reason: other},
+		{name: "XSLT",
+			make:   with(signing{transforms: transforms("http://www.w3.org/TR/1999/REC-xslt-19991116", exclusiveC14N)}),
+			reason: other},
+		{name: "base64", make: with(signing{transforms: transforms(enveloped, "http://www.w3.org/2000/09/xmldsig#base64")}),
+			reason: other},
+		{name: "three transforms", make: with(signing{transforms: transforms(enveloped, exclusiveC14N, exclusiveC14N)}),
+			reason: "has another element Transform"},
 		{name: "one transform", make: with(signing{transforms: transforms(enveloped)}), reason: "has not the one Transform"},
 		{name: "enveloped twice", make: with(signing{transforms: transforms(enveloped, enveloped)}), reason: other},
-		{name: "a transform with a parameter", make: with(signing{transforms: transforms(enveloped) + `<ds:Transform Algorithm="` + exclusiveC14N + `"><ds:XPath>1</ds:XPath></ds:Transform>`}), reason: "has a parameter XPath"},
-		{name: "two references", make: with(signing{reference: `<ds:Reference URI="#_r1"/>`}), reason: "has another element Reference"},
+		{name: "a transform with a parameter",
+			make: with(signing{transforms: transforms(enveloped) + `<ds:Transform Algorithm="` + exclusiveC14N +
+				`"><ds:XPath>1</ds:XPath></ds:Transform>`}), reason: "has a parameter XPath"},
+		{name: "two references", make: with(signing{reference: `<ds:Reference URI="#_r1"/>`}),
+			reason: "has another element Reference"},
 		{name: "a reference of another namespace before it", make: signedThen(func(_ testing.TB, root *etree.Element) {
 			info := root.FindElement(".//ds:SignedInfo")
 			info.InsertChildAt(0, etree.NewElement("saml:Reference"))
@@ -265,7 +304,8 @@ func TestSignatures(t *testing.T) {
 			root.FindElement(".//ds:SignatureValue").SetText("%%%")
 		}), reason: "verifying the assertion: Could not decode"},
 		{name: "in a namespace that only looks like the right one", make: func(t testing.TB) string {
-			return strings.Replace(good().xml(t), `xmlns:ds="http://www.w3.org/2000/09/xmldsig#"`, `xmlns:ds="http://www.w3.org/2000/09/xmldsig"`, 1)
+			return strings.Replace(good().xml(t), `xmlns:ds="http://www.w3.org/2000/09/xmldsig#"`,
+				`xmlns:ds="http://www.w3.org/2000/09/xmldsig"`, 1)
 		}, reason: "neither the response's nor the assertion's"},
 		{name: "a key that has expired", make: good().xml, config: func(c *trafficpolicy.LoginConfig) {
 			c.IdPMetadata = metadataOf(idpID, expired())
@@ -274,13 +314,16 @@ func TestSignatures(t *testing.T) {
 			root.RemoveChild(assertionOf(root))
 			root.CreateElement("saml:EncryptedAssertion")
 		}), reason: "encrypted"},
-		{name: "a short encrypted assertion, at which others panic", make: signedThen(func(_ testing.TB, root *etree.Element) {
-			root.RemoveChild(assertionOf(root))
-			data := root.CreateElement("saml:EncryptedAssertion").CreateElement("xenc:EncryptedData")
-			data.CreateAttr("xmlns:xenc", "http://www.w3.org/2001/04/xmlenc#")
-			data.CreateElement("xenc:EncryptionMethod").CreateAttr("Algorithm", "http://www.w3.org/2001/04/xmlenc#aes128-cbc")
-			data.CreateElement("xenc:CipherData").CreateElement("xenc:CipherValue").SetText(base64.StdEncoding.EncodeToString([]byte("x")))
-		}), reason: "encrypted"},
-		{name: "an encrypted id in a signed assertion", make: saying(func(s *says) { s.NameID = `<saml:EncryptedID/>` }), reason: "encrypted"},
+		{name: "a short encrypted assertion, at which others panic",
+			make: signedThen(func(_ testing.TB, root *etree.Element) {
+				root.RemoveChild(assertionOf(root))
+				data := root.CreateElement("saml:EncryptedAssertion").CreateElement("xenc:EncryptedData")
+				data.CreateAttr("xmlns:xenc", "http://www.w3.org/2001/04/xmlenc#")
+				data.CreateElement("xenc:EncryptionMethod").CreateAttr("Algorithm", "http://www.w3.org/2001/04/xmlenc#aes128-cbc")
+				data.CreateElement("xenc:CipherData").CreateElement("xenc:CipherValue").
+					SetText(base64.StdEncoding.EncodeToString([]byte("x")))
+			}), reason: "encrypted"},
+		{name: "an encrypted id in a signed assertion", make: saying(func(s *says) { s.NameID = `<saml:EncryptedID/>` }),
+			reason: "encrypted"},
 	})
 }

@@ -34,8 +34,8 @@ type entity struct {
 	until time.Time           // validUntil; zero = it does not say
 }
 
-// parseMetadata reads the metadata of one identity provider. Its own signature is not looked at: whoever gives the text, or the URL, is who is
-// believed.
+// parseMetadata reads the metadata of one identity provider. Its own signature is not looked at:
+// whoever gives the text, or the URL, is who is believed.
 func parseMetadata(raw []byte) (*entity, error) {
 	root, err := parse(raw, ofMetadata)
 	if err != nil {
@@ -46,7 +46,9 @@ func parseMetadata(raw []byte) (*entity, error) {
 		return nil, err
 	}
 	e := &entity{id: attr(descriptor, "entityID")}
-	if e.id == "" || len(e.id) > 1024 || strings.ContainsFunc(e.id, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
+	if e.id == "" || len(e.id) > 1024 || strings.ContainsFunc(e.id, func(c rune) bool {
+		return unicode.IsSpace(c) || unicode.IsControl(c)
+	}) {
 		return nil, errors.New("its entityID is missing, longer than 1024 bytes, or has spaces")
 	}
 	role, err := only(descriptor, nsMetadata, "IDPSSODescriptor")
@@ -81,9 +83,12 @@ func descriptorOf(root *etree.Element) (*etree.Element, error) {
 		return root, nil
 	}
 	if !is(root, nsMetadata, "EntitiesDescriptor") {
-		return nil, errors.New("its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity provider")
+		return nil,
+			errors.New(
+				"its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity provider")
 	}
-	if found := children(root, nsMetadata, "EntityDescriptor"); len(found) == 1 && len(children(root, nsMetadata, "EntitiesDescriptor")) == 0 {
+	if found := children(root, nsMetadata, "EntityDescriptor"); len(found) == 1 &&
+		len(children(root, nsMetadata, "EntitiesDescriptor")) == 0 {
 		return found[0], nil
 	}
 	return nil, errors.New("it describes several entities: give the metadata of one identity provider")
@@ -97,7 +102,8 @@ func redirectOf(role *etree.Element) (*url.URL, error) {
 			continue
 		}
 		u, err := url.Parse(attr(s, "Location"))
-		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" || (u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname()))) {
+		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" ||
+			(u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname()))) {
 			return nil, fmt.Errorf("its SingleSignOnService is at %.256q: it has to be an https URL", attr(s, "Location"))
 		}
 		return u, nil
@@ -158,10 +164,12 @@ func certificate(e *etree.Element) (*x509.Certificate, error) {
 	}
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	if !ok {
-		return nil, fmt.Errorf("its certificate %.128q has a %s key: only RSA is taken", cert.Subject, cert.PublicKeyAlgorithm)
+		return nil, fmt.Errorf("its certificate %.128q has a %s key: only RSA is taken", cert.Subject,
+			cert.PublicKeyAlgorithm)
 	}
 	if key.N.BitLen() < minKeyBits {
-		return nil, fmt.Errorf("its certificate %.128q has an RSA key of %d bits, fewer than %d", cert.Subject, key.N.BitLen(), minKeyBits)
+		return nil, fmt.Errorf("its certificate %.128q has an RSA key of %d bits, fewer than %d", cert.Subject,
+			key.N.BitLen(), minKeyBits)
 	}
 	return cert, nil
 }

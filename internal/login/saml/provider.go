@@ -24,7 +24,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// Provider is an identity provider that speaks SAML 2.0, as one action configures it. Safe for concurrent use.
+// Provider is an identity provider that speaks SAML 2.0, as one action configures it. Safe for
+// concurrent use.
 type Provider struct {
 	config trafficpolicy.LoginConfig
 	format string // of name ids
@@ -67,7 +68,8 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() t
 	return p, nil
 }
 
-// Check says what is wrong with a config that somebody sets now: an *account.Error that names the field.
+// Check says what is wrong with a config that somebody sets now: an *account.Error that names the
+// field.
 func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
 	p, err := newProvider(c, nil, func() time.Time { return now })
 	if err != nil {
@@ -78,10 +80,12 @@ func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
 		return nil // the URL is asked when somebody logs in
 	}
 	if !e.until.IsZero() && now.After(e.until) {
-		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.until.Format(time.RFC3339)+" (validUntil): download it again")
+		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.until.Format(time.RFC3339)+
+			" (validUntil): download it again")
 	}
 	if !slices.ContainsFunc(e.keys, func(k *x509.Certificate) bool { return now.Before(k.NotAfter) }) {
-		return account.Invalid("idp_metadata", e.id, "all of its certificates have expired: renew them at the identity provider, and download it again")
+		return account.Invalid("idp_metadata", e.id,
+			"all of its certificates have expired: renew them at the identity provider, and download it again")
 	}
 	return nil
 }
@@ -89,8 +93,9 @@ func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
 // Bound names the identity provider: by its entity id, or by the URL of its metadata.
 func (p *Provider) Bound() string { return p.bound }
 
-// Start sends the browser to the identity provider with an AuthnRequest. Where the action's config asks for a fresh login every time, it notes
-// that in the flow, so that the time of the login is checked.
+// Start sends the browser to the identity provider with an AuthnRequest. Where the action's config
+// asks for a fresh login every time, it notes that in the flow, so that the time of the login is
+// checked.
 func (p *Provider) Start(ctx context.Context, f *login.Flow, at login.Place) (login.Start, error) {
 	idp, err := p.source.entity(ctx, nil)
 	if err != nil {
@@ -160,7 +165,8 @@ func newID() string {
 	return "_" + hex.EncodeToString(b[:])
 }
 
-// Metadata describes the action at that place to an identity provider. Its entity id is the URL of the document.
+// Metadata describes the action at that place to an identity provider. Its entity id is the URL of
+// the document.
 func (p *Provider) Metadata(_ context.Context, at login.Place) ([]byte, error) {
 	doc := etree.NewDocument()
 	doc.CreateProcInst("xml", `version="1.0" encoding="UTF-8"`)

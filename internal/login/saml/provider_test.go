@@ -57,8 +57,9 @@ func TestStart(t *testing.T) {
 		t.Errorf("the query is %v", query)
 	}
 	for name, want := range map[string]string{
-		"ID": id, "Version": "2.0", "IssueInstant": "2031-11-20T12:00:00Z", "Destination": idpSSO, "AssertionConsumerServiceURL": acsURL,
-		"ProtocolBinding": bindingPost, "ForceAuthn": "",
+		"ID": id, "Version": "2.0", "IssueInstant": "2031-11-20T12:00:00Z", "Destination": idpSSO,
+		"AssertionConsumerServiceURL": acsURL,
+		"ProtocolBinding":             bindingPost, "ForceAuthn": "",
 	} {
 		if got := attr(r, name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -112,7 +113,8 @@ func TestOurMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if attr(root, "entityID") != ourID || attr(acs, "Location") != acsURL || attr(acs, "Binding") != bindingPost || attr(role, "WantAssertionsSigned") != "true" {
+	if attr(root, "entityID") != ourID || attr(acs, "Location") != acsURL || attr(acs, "Binding") != bindingPost ||
+		attr(role, "WantAssertionsSigned") != "true" {
 		t.Errorf("got %s", raw)
 	}
 }
@@ -120,11 +122,15 @@ func TestOurMetadata(t *testing.T) {
 func TestBound(t *testing.T) {
 	t.Parallel()
 	byText := providerWith(t, nil)
-	byURL := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.IdPMetadata, c.IdPMetadataURL = "", "https://idp.example.com/m" })
+	byURL := providerWith(t, func(c *trafficpolicy.LoginConfig) {
+		c.IdPMetadata, c.IdPMetadataURL = "", "https://idp.example.com/m"
+	})
 	renewed := providerWith(t, func(c *trafficpolicy.LoginConfig) {
 		c.IdPMetadata, c.MaxSession = metadataOf(idpID, others()), time.Hour
 	})
-	other := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.IdPMetadata = metadataOf("https://other.example.com", ours()) })
+	other := providerWith(t, func(c *trafficpolicy.LoginConfig) {
+		c.IdPMetadata = metadataOf("https://other.example.com", ours())
+	})
 	if byText.Bound() != renewed.Bound() {
 		t.Error("another key or another length of sessions logs everybody out")
 	}
@@ -137,9 +143,11 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	over := strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1)
 	for metadata, wrong := range map[string]string{
-		metadataOf(idpID, ours()): "", metadataOf(idpID, expired(), ours()): "", metadataOf(idpID, expired()): "certificates have expired", over: "validUntil", "<html/>": "its root",
+		metadataOf(idpID, ours()): "", metadataOf(idpID, expired(), ours()): "",
+		metadataOf(idpID, expired()): "certificates have expired", over: "validUntil", "<html/>": "its root",
 	} {
-		if err := Check(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
+		if err := Check(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") ||
+			err != nil && !strings.Contains(err.Error(), wrong) {
 			t.Errorf("got %v, want %q", err, wrong)
 		}
 	}

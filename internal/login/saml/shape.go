@@ -13,10 +13,12 @@ import (
 	"github.com/beevik/etree"
 )
 
-// maxPrefixes is how many different prefixes a response may declare; canonical form costs elements times prefixes.
+// maxPrefixes is how many different prefixes a response may declare; canonical form costs elements
+// times prefixes.
 const maxPrefixes = 32
 
-// ncName is what names may look like here: fewer than XML allows, all that SAML and its signatures need.
+// ncName is what names may look like here: fewer than XML allows, all that SAML and its signatures
+// need.
 var ncName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
 
 // response is a document that has the shape of a response; nothing of it is to be believed.
@@ -26,8 +28,9 @@ type response struct {
 	rootSignature, assertionSignature *etree.Element
 }
 
-// shape checks that a document is a response that can be read in one way only. Known attacks move a signed element to where the signature's
-// check still finds it and another one to where the reader looks: so there is one place for everything, and nothing of the same name elsewhere.
+// shape checks that a document is a response that can be read in one way only. Known attacks move a
+// signed element to where the signature's check still finds it and another one to where the reader
+// looks: so there is one place for everything, and nothing of the same name elsewhere.
 func shape(root *etree.Element) (*response, error) {
 	if !is(root, nsProtocol, "Response") {
 		return nil, errors.New("its root is not samlp:Response")
@@ -112,7 +115,8 @@ func (s *survey) visit(e *etree.Element) error {
 
 // name counts what there is to be one of, in any spelling and namespace.
 func (s *survey) name(e *etree.Element) error {
-	if !ncName.MatchString(e.Tag) || (e.Space != "" && !ncName.MatchString(e.Space)) || strings.HasPrefix(strings.ToLower(e.Space), "xml") {
+	if !ncName.MatchString(e.Tag) || (e.Space != "" && !ncName.MatchString(e.Space)) ||
+		strings.HasPrefix(strings.ToLower(e.Space), "xml") {
 		return fmt.Errorf("an element has the name %.64q", e.FullTag())
 	}
 	if namespaceOf(e, e.Space) == "" {
@@ -135,8 +139,9 @@ func (s *survey) name(e *etree.Element) error {
 	return nil
 }
 
-// attributes checks that no attribute is there twice, and that ids are unique. The signature's library takes an ID by its local name,
-// whatever its prefix; other programs take Id, id and xml:id for one. So any of them is an id, and has to be the only one of its element.
+// attributes checks that no attribute is there twice, and that ids are unique. The signature's
+// library takes an ID by its local name, whatever its prefix; other programs take Id, id and xml:id
+// for one. So any of them is an id, and has to be the only one of its element.
 func (s *survey) attributes(e *etree.Element) error {
 	seen := map[string]bool{}
 	id := false
@@ -170,7 +175,8 @@ func (s *survey) attributes(e *etree.Element) error {
 }
 
 func (s *survey) namespace(a etree.Attr) error {
-	if prefix := strings.ToLower(a.Key); a.Space == "xmlns" && (!ncName.MatchString(a.Key) || strings.HasPrefix(prefix, "xml") || prefix == "id") {
+	if prefix := strings.ToLower(a.Key); a.Space == "xmlns" &&
+		(!ncName.MatchString(a.Key) || strings.HasPrefix(prefix, "xml") || prefix == "id") {
 		return fmt.Errorf("a prefix has the name %.64q", a.Key)
 	}
 	if a.Value == "" || a.Value == nsXML || a.Value == nsXMLNS {
@@ -182,14 +188,16 @@ func (s *survey) namespace(a etree.Attr) error {
 	return nil
 }
 
-// Algorithms of signatures. SHA-1 and everything with a shared key are not among them; of the transforms, both are needed, in this order.
+// Algorithms of signatures. SHA-1 and everything with a shared key are not among them; of the
+// transforms, both are needed, in this order.
 var (
 	signatureMethods = []string{
 		"http://www.w3.org/2001/04/xmldsig-more#rsa-sha256", "http://www.w3.org/2001/04/xmldsig-more#rsa-sha384",
 		"http://www.w3.org/2001/04/xmldsig-more#rsa-sha512",
 	}
 	digestMethods = []string{
-		"http://www.w3.org/2001/04/xmlenc#sha256", "http://www.w3.org/2001/04/xmldsig-more#sha384", "http://www.w3.org/2001/04/xmlenc#sha512",
+		"http://www.w3.org/2001/04/xmlenc#sha256", "http://www.w3.org/2001/04/xmldsig-more#sha384",
+		"http://www.w3.org/2001/04/xmlenc#sha512",
 	}
 )
 
@@ -198,7 +206,8 @@ const (
 	enveloped     = "http://www.w3.org/2000/09/xmldsig#enveloped-signature"
 )
 
-// signatureOf returns the signature of e, nil when it has none, and checks that it says it is of e and of nothing else.
+// signatureOf returns the signature of e, nil when it has none, and checks that it says it is of e
+// and of nothing else.
 func signatureOf(e *etree.Element) (*etree.Element, error) {
 	found := children(e, nsSignature, "Signature")
 	if len(found) == 0 {
@@ -228,7 +237,8 @@ func signatureOf(e *etree.Element) (*etree.Element, error) {
 	switch {
 	case id == "" || attr(info[2].Element, "URI") != "#"+id:
 		return nil, fmt.Errorf("the signature in %s is of something else", e.Tag)
-	case info[0].algorithm() != exclusiveC14N || transforms[0].algorithm() != enveloped || transforms[1].algorithm() != exclusiveC14N:
+	case info[0].algorithm() != exclusiveC14N || transforms[0].algorithm() != enveloped ||
+		transforms[1].algorithm() != exclusiveC14N:
 		return nil, errors.New("the signature has other transforms than enveloped-signature and xml-exc-c14n")
 	case !slices.Contains(signatureMethods, info[1].algorithm()):
 		return nil, fmt.Errorf("signature method %.128q is not RSA with SHA-256 or more", info[1].algorithm())
@@ -255,7 +265,8 @@ func (p part) algorithm() string { return attr(p.Element, "Algorithm") }
 
 func (p part) parts(names ...string) ([]part, error) { return parts(p.Element, names...) }
 
-// parts returns the children of e, which have to be these, in this order, and no others. A name that ends in "?" may be missing.
+// parts returns the children of e, which have to be these, in this order, and no others. A name
+// that ends in "?" may be missing.
 func parts(e *etree.Element, names ...string) ([]part, error) {
 	all := e.ChildElements()
 	var found []part

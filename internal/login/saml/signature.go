@@ -22,7 +22,8 @@ type signed struct {
 	root      *etree.Element // nil when only the assertion is signed
 }
 
-// verify checks every signature of a response, of which there has to be one, with the keys of the identity provider.
+// verify checks every signature of a response, of which there has to be one, with the keys of the
+// identity provider.
 func (r *response) verify(keys []*x509.Certificate, now time.Time) (*signed, error) {
 	if r.rootSignature == nil && r.assertionSignature == nil {
 		return nil, errors.New("neither the response nor its assertion is signed")
@@ -47,7 +48,8 @@ func (r *response) verify(keys []*x509.Certificate, now time.Time) (*signed, err
 	return s, nil
 }
 
-// covered returns what the signature in e covers, without the signature. KeyInfo is thrown away unread: which keys count is the metadata's word.
+// covered returns what the signature in e covers, without the signature. KeyInfo is thrown away
+// unread: which keys count is the metadata's word.
 func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.Element, error) {
 	scope, err := etreeutils.NSBuildParentContext(e)
 	if err != nil {
@@ -81,7 +83,8 @@ func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.
 		if out, err = v.Validate(detached); err != nil {
 			continue
 		}
-		if out == nil || !is(out, namespaceOf(e, e.Space), e.Tag) || attr(out, "ID") != attr(e, "ID") || len(children(out, nsSignature, "Signature")) > 0 {
+		if out == nil || !is(out, namespaceOf(e, e.Space), e.Tag) || attr(out, "ID") != attr(e, "ID") ||
+			len(children(out, nsSignature, "Signature")) > 0 {
 			return nil, errors.New("the signature covers something else")
 		}
 		return out, nil

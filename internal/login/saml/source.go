@@ -23,7 +23,8 @@ const (
 	fetchTimeout = 10 * time.Second
 )
 
-// source is where an identity provider's metadata comes from: a text, or a URL that is asked when somebody needs it. Safe for concurrent use.
+// source is where an identity provider's metadata comes from: a text, or a URL that is asked when
+// somebody needs it. Safe for concurrent use.
 type source struct {
 	url    string // "" = the text was given
 	client *http.Client
@@ -38,8 +39,8 @@ type source struct {
 	failure error // of the last try; nil when it succeeded
 }
 
-// entity returns the identity provider. Whoever has met a signature by a key that seen does not have passes seen, nil otherwise: then the URL is
-// asked again, unless that has just been done.
+// entity returns the identity provider. Whoever has met a signature by a key that seen does not
+// have passes seen, nil otherwise: then the URL is asked again, unless that has just been done.
 func (s *source) entity(ctx context.Context, seen *entity) (*entity, error) {
 	if known, ok, err := s.have(seen); ok {
 		return known, err
@@ -96,7 +97,8 @@ func (s *source) valid() (*entity, error) {
 	case s.known == nil:
 		return nil, unavailable(s.failure)
 	case !s.known.until.IsZero() && now.After(s.known.until):
-		return nil, unavailable(fmt.Errorf("the metadata was valid until %s (validUntil)", s.known.until.Format(time.RFC3339)))
+		return nil, unavailable(fmt.Errorf("the metadata was valid until %s (validUntil)",
+			s.known.until.Format(time.RFC3339)))
 	case s.url != "" && now.Sub(s.fetched) > staleFor:
 		return nil, unavailable(s.failure)
 	}
@@ -135,5 +137,6 @@ func unavailable(cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		cause = fmt.Errorf("the browser has gone: %w", cause)
 	}
-	return &account.Error{Code: account.CodeProviderFailed, Msg: "The identity provider's metadata cannot be used now. Try again in a minute.", Cause: cause}
+	return &account.Error{Code: account.CodeProviderFailed,
+		Msg: "The identity provider's metadata cannot be used now. Try again in a minute.", Cause: cause}
 }

@@ -66,7 +66,8 @@ func (m *published) expect(asked int64, works bool) {
 		m.t.Errorf("got %v after asking %d times; want it to work: %t, after %d", err, m.asked.Load(), works, asked)
 	}
 	var e *account.Error
-	if err != nil && (!errors.As(err, &e) || e.Code != account.CodeProviderFailed || strings.Contains(e.Msg, "127.0.0.1")) {
+	if err != nil && (!errors.As(err, &e) || e.Code != account.CodeProviderFailed ||
+		strings.Contains(e.Msg, "127.0.0.1")) {
 		m.t.Errorf("got %v, want ERR_FL_3016 and nothing of the cause", err)
 	}
 }
@@ -100,14 +101,16 @@ func TestMetadataThatNeverWorked(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"status 500": "", "a page": "<html/>", "a document type": "<!DOCTYPE x>" + metadataOf(idpID, ours()),
-		"huge": metadataOf(idpID, ours()) + strings.Repeat(" ", 2<<20), "over": strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1),
+		"huge": metadataOf(idpID, ours()) + strings.Repeat(" ", 2<<20),
+		"over": strings.Replace(metadataOf(idpID, ours()), " entityID=", ` validUntil="2031-11-20T11:59:59Z" entityID=`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := publish(t, answer)
 			m.expect(1, false)
 			m.expect(1, false) // and no second question in the same minute
-			if _, err := m.p.Consume(t.Context(), post(good().xml(t)), place); account.CodeOf(err) != account.CodeProviderFailed {
+			if _, err := m.p.Consume(t.Context(), post(good().xml(t)),
+				place); account.CodeOf(err) != account.CodeProviderFailed {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -130,7 +133,8 @@ func TestNewKey(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherEntity: a URL that suddenly speaks of another identity provider does not make its word the old one's.
+// TestKeyOfAnotherEntity: a URL that suddenly speaks of another identity provider does not make its
+// word the old one's.
 func TestKeyOfAnotherEntity(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, others()))
@@ -141,7 +145,8 @@ func TestKeyOfAnotherEntity(t *testing.T) {
 	causeOf(t, err)
 }
 
-// TestOneLoginWaitsForTheURL: while one asks a URL that does not answer, the others go on with what is known.
+// TestOneLoginWaitsForTheURL: while one asks a URL that does not answer, the others go on with what
+// is known.
 func TestOneLoginWaitsForTheURL(t *testing.T) {
 	t.Parallel()
 	m := publish(t, metadataOf(idpID, ours()))

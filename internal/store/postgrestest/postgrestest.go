@@ -1,8 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package postgrestest owns throwaway PostgreSQL servers for tests: a data directory of their own, a unix socket, no port. Tests come in; what they
-// get is a server's URL for a schema of their own, and the means to stop, kill and start it. The programs are found in PATH or where Debian keeps them.
+// Package postgrestest owns throwaway PostgreSQL servers for tests: a data directory of their own,
+// a unix socket, no port. Tests come in; what they get is a server's URL for a schema of their own,
+// and the means to stop, kill and start it. The programs are found in PATH or where Debian keeps
+// them.
 package postgrestest
 
 import (
@@ -29,10 +31,12 @@ import (
 // Required is the environment variable that forbids to skip tests because PostgreSQL is missing.
 const Required = "FAIRLEAD_REQUIRE_POSTGRES"
 
-// startTimeout bounds how long a server may take to answer; that of a loaded machine recovers slowly.
+// startTimeout bounds how long a server may take to answer; that of a loaded machine recovers
+// slowly.
 const startTimeout = 2 * time.Minute
 
-// Server is a PostgreSQL server. Its methods may be called from one goroutine at a time, URL from many.
+// Server is a PostgreSQL server. Its methods may be called from one goroutine at a time, URL from
+// many.
 type Server struct {
 	bin, dir string
 	as       *syscall.Credential // nil for the tests' own user
@@ -42,7 +46,8 @@ type Server struct {
 	schemas  atomic.Int64
 }
 
-// Start makes and starts a server with these settings ("fsync=off"). Without PostgreSQL's programs the error is ErrMissing.
+// Start makes and starts a server with these settings ("fsync=off"). Without PostgreSQL's programs
+// the error is ErrMissing.
 func Start(settings ...string) (*Server, error) {
 	bin, err := find()
 	if err != nil {
@@ -60,7 +65,8 @@ func Start(settings ...string) (*Server, error) {
 			return nil, errors.Join(err, s.Remove())
 		}
 	}
-	out, err := s.command("initdb", "--no-sync", "--auth=trust", "--username=fairlead", "--encoding=UTF8", "--locale=C.UTF-8", "--pgdata", s.data()).CombinedOutput()
+	out, err := s.command("initdb", "--no-sync", "--auth=trust", "--username=fairlead", "--encoding=UTF8",
+		"--locale=C.UTF-8", "--pgdata", s.data()).CombinedOutput()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making a database cluster: %w: %s", err, out), s.Remove())
 	}
@@ -71,7 +77,8 @@ func Start(settings ...string) (*Server, error) {
 }
 
 // ErrMissing says that there is no PostgreSQL here.
-var ErrMissing = errors.New("PostgreSQL is not installed: no initdb in PATH or /usr/lib/postgresql; install the package postgresql")
+var ErrMissing = errors.New(
+	"PostgreSQL is not installed: no initdb in PATH or /usr/lib/postgresql; install the package postgresql")
 
 func find() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
@@ -117,7 +124,8 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 
 // Up starts the server, which is down, and waits until it answers.
 func (s *Server) Up() error {
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "log_min_messages=fatal"}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=200", "-c",
+		"shared_buffers=32MB", "-c", "log_min_messages=fatal"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -141,13 +149,15 @@ func (s *Server) Up() error {
 	}
 }
 
-// Down stops the server as its administrator does: connections are ended, what is committed is kept.
+// Down stops the server as its administrator does: connections are ended, what is committed is
+// kept.
 func (s *Server) Down() error { return s.end(syscall.SIGINT) }
 
 // Crash stops the server at once; it recovers at the next start.
 func (s *Server) Crash() error { return s.end(syscall.SIGQUIT) }
 
-// run starts the program on a thread that lives as long as the program: Pdeathsig is about the thread.
+// run starts the program on a thread that lives as long as the program: Pdeathsig is about the
+// thread.
 func (s *Server) run(cmd *exec.Cmd) error {
 	started, ended := make(chan error), make(chan error, 1)
 	go func() {
@@ -222,7 +232,8 @@ type Shared struct {
 	err    error
 }
 
-// Server returns the server. A test is skipped when there is no PostgreSQL, unless FAIRLEAD_REQUIRE_POSTGRES is set.
+// Server returns the server. A test is skipped when there is no PostgreSQL, unless
+// FAIRLEAD_REQUIRE_POSTGRES is set.
 func (s *Shared) Server(t testing.TB) *Server {
 	t.Helper()
 	s.once.Do(func() { s.server, s.err = Start("fsync=off", "synchronous_commit=off", "full_page_writes=off") })
@@ -241,7 +252,8 @@ func SkipWithout(t testing.TB, err error) {
 	}
 }
 
-// Main runs the tests of a package that uses the server, and ends it. It is what goleak.VerifyTestMain wants.
+// Main runs the tests of a package that uses the server, and ends it. It is what
+// goleak.VerifyTestMain wants.
 type Main struct {
 	M      *testing.M
 	Shared *Shared

@@ -30,7 +30,8 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, err)
 		_, err = f.Store.PatchOperator(t.Context(), by, o.ID, account.OperatorPatch{Description: new("changed")})
 		Must(t, err)
-		_, err = f.Store.PatchOperator(t.Context(), by, o.ID, account.OperatorPatch{Description: new("changed")}) // no difference
+		// no difference
+		_, err = f.Store.PatchOperator(t.Context(), by, o.ID, account.OperatorPatch{Description: new("changed")})
 		Must(t, err)
 		Must(t, f.Store.DeleteOperator(t.Context(), by, o.ID))
 		key, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{Description: new("ci")})
@@ -43,9 +44,12 @@ var audit = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), by, token.ID))
 		want := []string{
-			"tunnel_session.started " + session + " " + f.TokenID, "endpoint.created " + e.ID + " " + f.TokenID, "endpoint.deleted " + e.ID + " " + f.TokenID,
-			"tunnel_session.ended " + session + " " + f.TokenID, "kubernetes_operator.created " + o.ID + " ak-1", "kubernetes_operator.updated " + o.ID + " ak-someone",
-			"kubernetes_operator.deleted " + o.ID + " ak-someone", "api_key.created " + key.ID + " ak-someone", "api_key.updated " + key.ID + " ak-someone",
+			"tunnel_session.started " + session + " " + f.TokenID, "endpoint.created " + e.ID + " " + f.TokenID,
+			"endpoint.deleted " + e.ID + " " + f.TokenID,
+			"tunnel_session.ended " + session + " " + f.TokenID, "kubernetes_operator.created " + o.ID + " ak-1",
+			"kubernetes_operator.updated " + o.ID + " ak-someone",
+			"kubernetes_operator.deleted " + o.ID + " ak-someone", "api_key.created " + key.ID + " ak-someone",
+			"api_key.updated " + key.ID + " ak-someone",
 			"credential.created " + token.ID + " ak-someone", "credential.deleted " + token.ID + " ak-someone",
 		}
 		Equal(t, "events", strings.Join(f.auditAfter(from, account.AuditFilter{}), "\n"), strings.Join(want, "\n"))
@@ -60,24 +64,30 @@ var audit = map[string]func(*testing.T, Open){
 	"what becomes of backends and cloud endpoints is told": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		from, by := f.audited().Version, account.Caller{AccountID: f.AccountID, PrincipalID: "ak-someone"}
-		b, err := f.Store.CreateBackend(t.Context(), by, account.Backend{Kind: account.BackendStatic, Static: &account.StaticAddress{Address: "example.com:80"}})
+		b, err := f.Store.CreateBackend(t.Context(), by,
+			account.Backend{Kind: account.BackendStatic, Static: &account.StaticAddress{Address: "example.com:80"}})
 		Must(t, err)
 		for range 2 { // the second is no difference
 			_, err = f.Store.PatchBackend(t.Context(), by, b.Kind, b.ID, account.BackendPatch{Metadata: new("m")})
 			Must(t, err)
 		}
-		e, err := f.Store.CreateEndpoint(t.Context(), account.Endpoint{AccountID: f.AccountID, URL: "http://shop.demo", Scheme: "http", Host: "shop.demo", Port: 80,
-			Bindings: []string{account.BindingKubernetes}, BackendID: b.ID, TrafficPolicy: secretPolicy, Principal: &account.Ref{ID: "ak-someone"}}, FactsOf(secretPolicy))
+		e, err := f.Store.CreateEndpoint(t.Context(), account.Endpoint{AccountID: f.AccountID, URL: "http://shop.demo",
+			Scheme: "http", Host: "shop.demo", Port: 80,
+			Bindings: []string{account.BindingKubernetes}, BackendID: b.ID, TrafficPolicy: secretPolicy,
+			Principal: &account.Ref{ID: "ak-someone"}}, FactsOf(secretPolicy))
 		Must(t, err)
 		for range 2 {
-			_, err = f.Store.PatchEndpoint(t.Context(), by, e.ID, account.EndpointPatch{Metadata: new("m")}, account.PolicyFacts{})
+			_, err = f.Store.PatchEndpoint(t.Context(), by, e.ID, account.EndpointPatch{Metadata: new("m")},
+				account.PolicyFacts{})
 			Must(t, err)
 		}
 		MustCode(t, f.Store.DeleteBackend(t.Context(), by, b.Kind, b.ID), account.CodeInUse)
 		Must(t, f.Store.DeleteEndpoint(t.Context(), by, e.ID))
 		Must(t, f.Store.DeleteBackend(t.Context(), by, b.Kind, b.ID))
-		want := []string{"backend.created " + b.ID, "backend.updated " + b.ID, "endpoint.created " + e.ID, "endpoint.updated " + e.ID, "endpoint.deleted " + e.ID, "backend.deleted " + b.ID}
-		Equal(t, "events", strings.Join(f.auditAfter(from, account.AuditFilter{}), "\n"), strings.Join(want, " ak-someone\n")+" ak-someone")
+		want := []string{"backend.created " + b.ID, "backend.updated " + b.ID, "endpoint.created " + e.ID,
+			"endpoint.updated " + e.ID, "endpoint.deleted " + e.ID, "backend.deleted " + b.ID}
+		Equal(t, "events", strings.Join(f.auditAfter(from, account.AuditFilter{}), "\n"),
+			strings.Join(want, " ak-someone\n")+" ak-someone")
 		if shown := fmt.Sprintf("%+v", f.audited().Events); strings.Contains(shown, "hush") {
 			t.Errorf("an event holds the policy: %s", shown)
 		}
@@ -91,7 +101,8 @@ var audit = map[string]func(*testing.T, Open){
 		}
 		last := f.audited().Version.Seq
 		for before := ""; ; {
-			page, err := f.Store.AuditEvents(t.Context(), f.AccountID, account.AuditFilter{}, account.Page{BeforeID: before, Limit: 2})
+			page, err := f.Store.AuditEvents(t.Context(), f.AccountID, account.AuditFilter{},
+				account.Page{BeforeID: before, Limit: 2})
 			Must(t, err)
 			for _, e := range page.Events {
 				Equal(t, "number", e.ResourceVersion.Seq, last)
@@ -121,7 +132,8 @@ var audit = map[string]func(*testing.T, Open){
 		Equal(t, "kept", len(f.audited().Events), 0)
 		Equal(t, "version", f.audited().Version, end)
 		Equal(t, "after the end", len(f.auditAfter(end, account.AuditFilter{})), 0)
-		Must(t, f.Store.RecordAudit(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuditBackendSwitched, "bkdfo-1", map[string]string{"to": "bkdst-1"}))
+		Must(t, f.Store.RecordAudit(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuditBackendSwitched,
+			"bkdfo-1", map[string]string{"to": "bkdst-1"}))
 		Equal(t, "next", strings.Join(f.auditAfter(end, account.AuditFilter{}), " "), "backend.switched bkdfo-1 ")
 	},
 	"another account sees none of it, and its waiters sleep on": func(t *testing.T, open Open) {
@@ -141,7 +153,8 @@ var audit = map[string]func(*testing.T, Open){
 		}
 		_, err = f.Store.AuditEvent(t.Context(), other, f.audited().Events[0].ID)
 		MustCode(t, err, account.CodeNotFound)
-		page, err := f.Store.AuditEvents(t.Context(), other, account.AuditFilter{Type: account.AuditAPIKeyCreated}, account.Page{})
+		page, err := f.Store.AuditEvents(t.Context(), other, account.AuditFilter{Type: account.AuditAPIKeyCreated},
+			account.Page{})
 		Must(t, err)
 		Equal(t, "events", len(page.Events), 0)
 	},
@@ -167,7 +180,8 @@ var audit = map[string]func(*testing.T, Open){
 // audited returns the first page of the account's audit events.
 func (f *Fixture) audited() *account.AuditPage {
 	f.T.Helper()
-	page, err := f.Store.AuditEvents(f.ctx(), f.AccountID, account.AuditFilter{}, account.Page{Limit: account.MaxPageLimit})
+	page, err := f.Store.AuditEvents(f.ctx(), f.AccountID, account.AuditFilter{},
+		account.Page{Limit: account.MaxPageLimit})
 	Must(f.T, err)
 	return page
 }

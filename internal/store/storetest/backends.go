@@ -23,7 +23,9 @@ func (f *Fixture) MakeBackend(kind account.BackendKind, p account.BackendPatch) 
 	return b
 }
 
-func (f *Fixture) newBackend(accountID string, kind account.BackendKind, p account.BackendPatch) (*account.Backend, error) {
+func (f *Fixture) newBackend(
+	accountID string, kind account.BackendKind, p account.BackendPatch,
+) (*account.Backend, error) {
 	b, err := p.Apply(account.Backend{AccountID: accountID, Kind: kind})
 	if err != nil {
 		return nil, err
@@ -69,10 +71,11 @@ func everyKind(child string) map[account.BackendKind]account.BackendPatch {
 				WindowSeconds: new(30), MinAnswers: new(7), FailurePercent: new(60), MinClients: new(2),
 			},
 		},
-		account.BackendWeighted:     {Weights: &map[string]int{child: 7}},
-		account.BackendTunnelGroup:  {Labels: &map[string]string{"app": "api", "site": "a"}},
-		account.BackendHTTPResponse: {StatusCode: new(503), Headers: &map[string]string{"Content-Type": "text/plain"}, Body: new("down")},
-		account.BackendStatic:       {Address: new("DB.example.com:5432"), TLS: new(true)},
+		account.BackendWeighted:    {Weights: &map[string]int{child: 7}},
+		account.BackendTunnelGroup: {Labels: &map[string]string{"app": "api", "site": "a"}},
+		account.BackendHTTPResponse: {StatusCode: new(503), Headers: &map[string]string{"Content-Type": "text/plain"},
+			Body: new("down")},
+		account.BackendStatic: {Address: new("DB.example.com:5432"), TLS: new(true)},
 	}
 }
 
@@ -84,7 +87,8 @@ var backends = map[string]func(*testing.T, Open){
 		for kind, patch := range everyKind(child.ID) {
 			f.Clock.Step(time.Millisecond) // newer than the child
 			made := f.MakeBackend(kind, patch)
-			if !account.ValidID(kind.IDPrefix(), made.ID) || made.CreatedAt != f.Clock.Now() || made.UpdatedAt != made.CreatedAt || made.AccountID != f.AccountID {
+			if !account.ValidID(kind.IDPrefix(), made.ID) || made.CreatedAt != f.Clock.Now() ||
+				made.UpdatedAt != made.CreatedAt || made.AccountID != f.AccountID {
 				t.Fatalf("made %+v", made)
 			}
 			got, err := f.Store.Backend(t.Context(), f.AccountID, kind, made.ID)
@@ -93,7 +97,8 @@ var backends = map[string]func(*testing.T, Open){
 			Must(t, err)
 			tree, err := f.Store.BackendTree(t.Context(), f.AccountID, made.ID)
 			Must(t, err)
-			for name, other := range map[string]account.Backend{"read": *got, "listed": page.Backends[0], "of the tree": tree.All[made.ID]} {
+			for name, other := range map[string]account.Backend{"read": *got, "listed": page.Backends[0],
+				"of the tree": tree.All[made.ID]} {
 				if !reflect.DeepEqual(other, *made) {
 					t.Fatalf("%s: %+v, made %+v", name, other, *made)
 				}
@@ -149,7 +154,8 @@ var backends = map[string]func(*testing.T, Open){
 				t.Fatalf("%s: no difference, and somebody was woken", kind)
 			default:
 			}
-			got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID, account.BackendPatch{Metadata: new("new")})
+			got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, kind, made.ID,
+				account.BackendPatch{Metadata: new("new")})
 			Must(t, err)
 			<-wake
 			cancel()
@@ -162,7 +168,8 @@ var backends = map[string]func(*testing.T, Open){
 			}
 		}
 		group := f.Failover(one.ID, two.ID)
-		got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, group.ID, account.BackendPatch{Children: &[]string{two.ID, one.ID}})
+		got, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+			group.ID, account.BackendPatch{Children: &[]string{two.ID, one.ID}})
 		Must(t, err)
 		Equal(t, "order", strings.Join(got.Children, " "), two.ID+" "+one.ID)
 		Equal(t, "events", len(f.Since(account.ResourceVersion{Epoch: f.List().Version.Epoch})), 0)
@@ -178,7 +185,8 @@ var backends = map[string]func(*testing.T, Open){
 			_, err := f.newBackend(f.AccountID, account.BackendFailover, account.BackendPatch{Children: &[]string{id}})
 			mustSay(t, err, account.CodeInvalid, "backends", "names no backend of this account")
 			texts = append(texts, strings.ReplaceAll(err.Error(), id, "ID"))
-			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, mine.ID, account.BackendPatch{Children: &[]string{id}})
+			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, mine.ID,
+				account.BackendPatch{Children: &[]string{id}})
 			Equal(t, "a patch says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
 			_, err = f.newBackend(f.AccountID, account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{id: 1}})
 			Equal(t, "a weighted one says", strings.ReplaceAll(err.Error(), id, "ID"), texts[0])
@@ -191,10 +199,12 @@ var backends = map[string]func(*testing.T, Open){
 		two := f.Failover(leaf.ID)
 		three := f.MakeBackend(account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{two.ID: 1}})
 		four := f.Failover(three.ID)
-		_, err := f.newBackend(f.AccountID, account.BackendFailover, account.BackendPatch{Children: &[]string{leaf.ID, four.ID}})
+		_, err := f.newBackend(f.AccountID, account.BackendFailover,
+			account.BackendPatch{Children: &[]string{leaf.ID, four.ID}})
 		mustSay(t, err, account.CodeInvalid, "5 deep", "at most 4")
 		patch := func(id string, child string) error {
-			_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, id, account.BackendPatch{Children: &[]string{child}})
+			_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, id,
+				account.BackendPatch{Children: &[]string{child}})
 			return err
 		}
 		mustSay(t, patch(two.ID, four.ID), account.CodeInvalid, "leads back to "+two.ID)
@@ -217,7 +227,8 @@ var backends = map[string]func(*testing.T, Open){
 			for i, pair := range [][2]string{{a, b}, {b, a}} {
 				through := []*store.Store{f.Store, beside}[i]
 				all.Go(func() {
-					_, errs[i] = through.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, pair[0], account.BackendPatch{Children: &[]string{pair[1]}})
+					_, errs[i] = through.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover,
+						pair[0], account.BackendPatch{Children: &[]string{pair[1]}})
 				})
 			}
 			all.Wait()
@@ -234,7 +245,8 @@ var backends = map[string]func(*testing.T, Open){
 	"a tree is everything below its root, once": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		leaf := f.Static()
-		left, right := f.Failover(leaf.ID), f.MakeBackend(account.BackendWeighted, account.BackendPatch{Weights: &map[string]int{leaf.ID: 3}})
+		left, right := f.Failover(leaf.ID), f.MakeBackend(account.BackendWeighted,
+			account.BackendPatch{Weights: &map[string]int{leaf.ID: 3}})
 		root := f.Failover(left.ID, right.ID)
 		f.Failover(root.ID)
 		tree, err := f.Store.BackendTree(t.Context(), f.AccountID, root.ID)
@@ -265,9 +277,11 @@ var backends = map[string]func(*testing.T, Open){
 			mine := f.MakeBackend(kind, patch)
 			_, err := f.Store.Backend(t.Context(), other, kind, mine.ID)
 			MustCode(t, err, account.CodeNotFound)
-			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID, account.BackendPatch{Description: new("theirs")})
+			_, err = f.Store.PatchBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID,
+				account.BackendPatch{Description: new("theirs")})
 			MustCode(t, err, account.CodeNotFound)
-			MustCode(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID), account.CodeNotFound)
+			MustCode(t, f.Store.DeleteBackend(t.Context(), account.Caller{AccountID: other}, kind, mine.ID),
+				account.CodeNotFound)
 			page, err := f.Store.ListBackends(t.Context(), other, kind, account.Page{})
 			Must(t, err)
 			Equal(t, "listed", len(page.Backends), 0)

@@ -16,7 +16,8 @@ func (f *Fixture) Cloud(url string) account.Endpoint {
 	f.T.Helper()
 	u, err := account.ParseEndpointURL(url)
 	Must(f.T, err)
-	return account.Endpoint{AccountID: f.AccountID, URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port, Bindings: []string{account.BindingKubernetes}}
+	return account.Endpoint{AccountID: f.AccountID, URL: u.String(), Scheme: u.Scheme, Host: u.Host, Port: u.Port,
+		Bindings: []string{account.BindingKubernetes}}
 }
 
 // MakeCloud makes one.
@@ -60,8 +61,10 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		e.Description, e.Metadata, e.Name, e.Principal = "d", "m", "n", &account.Ref{ID: "ak-1"}
 		made := f.MakeCloud(e)
 		got := f.Endpoint(made.ID)
-		if got.Type != account.TypeCloud || got.Status != account.StatusOnline || got.TunnelSession != nil || got.OfflineSince != nil || got.Principal.ID != "ak-1" ||
-			got.URL != "http://shop.demo" || got.HostPort != "shop.demo:80" || got.ProjectionID != got.ID || got.Description+got.Metadata+got.Name != "dmn" || got.UpstreamURL != "" {
+		if got.Type != account.TypeCloud || got.Status != account.StatusOnline || got.TunnelSession != nil ||
+			got.OfflineSince != nil || got.Principal.ID != "ak-1" ||
+			got.URL != "http://shop.demo" || got.HostPort != "shop.demo:80" || got.ProjectionID != got.ID ||
+			got.Description+got.Metadata+got.Name != "dmn" || got.UpstreamURL != "" {
 			t.Fatalf("made %+v", got)
 		}
 		added := f.Expect(before, account.Added)[0]
@@ -72,7 +75,8 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		Equal(t, "status", f.Endpoint(made.ID).Status, account.StatusOnline)
 		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID))
 		f.Expect(added.ResourceVersion, account.Deleted)
-		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID),
+			account.CodeNotFound)
 	},
 	"its id is reserved for its URL, whoever comes": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -151,14 +155,16 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		e.Description, e.TrafficPolicy, e.BackendID = "d", "p", f.Static().ID
 		made := f.MakeCloud(e)
 		f.Clock.Step(time.Minute)
-		for _, same := range []account.EndpointPatch{{}, {Description: new("d"), Metadata: new(""), TrafficPolicy: new("p"), BackendID: &e.BackendID, PoolingEnabled: new(false)}} {
+		for _, same := range []account.EndpointPatch{{}, {Description: new("d"), Metadata: new(""), TrafficPolicy: new("p"),
+			BackendID: &e.BackendID, PoolingEnabled: new(false)}} {
 			got, err := f.patchCloud(made.ID, same)
 			Must(t, err)
 			Equal(t, "updated", got.UpdatedAt, made.UpdatedAt)
 			Equal(t, "policy", got.TrafficPolicy, "p")
 			f.Expect(made.ResourceVersion)
 		}
-		for name, p := range map[string]account.EndpointPatch{"description": {Description: new("e")}, "policy": {TrafficPolicy: new("q")}, "backend": {BackendID: new("")}} {
+		for name, p := range map[string]account.EndpointPatch{"description": {Description: new("e")},
+			"policy": {TrafficPolicy: new("q")}, "backend": {BackendID: new("")}} {
 			at := f.List().Version
 			got, err := f.patchCloud(made.ID, p)
 			Must(t, err)
@@ -173,7 +179,8 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		mine := f.Bind(f.Session(), "http://api.demo").Endpoint
 		_, err := f.patchCloud(mine.ID, account.EndpointPatch{Description: new("x")})
 		mustSay(t, err, account.CodeInvalid, "is an agent's")
-		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID), account.CodeInvalid, "Ctrl-C")
+		mustSay(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, mine.ID), account.CodeInvalid,
+			"Ctrl-C")
 	},
 	"the account's limit holds for both types together": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 2 })
@@ -191,7 +198,8 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		Equal(t, "one id", mine.ID == theirs.ID, false)
 		_, err := f.patchCloud(theirs.ID, account.EndpointPatch{Description: new("x")})
 		MustCode(t, err, account.CodeNotFound)
-		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, theirs.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, theirs.ID),
+			account.CodeNotFound)
 		e.AccountID = "ac-none"
 		MustCode(t, f.createCloud(e), account.CodeNotFound)
 	},

@@ -17,23 +17,30 @@ var credentialPatches = map[string]func(*testing.T, Open){
 	"an API key is made, changed and read": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
-		made, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{Description: new("ci"), Metadata: new("m"),
-			Scopes: &[]account.Scope{account.ScopeRead}, Expiry: account.ExpiryPatch{Set: true, At: &until}})
+		made, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.APIKeyPatch{Description: new("ci"), Metadata: new("m"),
+				Scopes: &[]account.Scope{account.ScopeRead}, Expiry: account.ExpiryPatch{Set: true, At: &until}})
 		Must(t, err)
 		found, err := f.Store.APIKeyBySecret(t.Context(), *made.Token)
 		Must(t, err)
 		made.Token = nil
-		Equal(t, "by its secret", fmt.Sprint(*found.ExpiresAt, found.ID, found.Metadata, found.Scopes), fmt.Sprint(until, made.ID, "m", "[read]"))
+		Equal(t, "by its secret", fmt.Sprint(*found.ExpiresAt, found.ID, found.Metadata, found.Scopes),
+			fmt.Sprint(until, made.ID, "m", "[read]"))
 		f.Clock.Step(time.Minute)
-		same, err := f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID, account.APIKeyPatch{Metadata: new("m")})
+		same, err := f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
+			account.APIKeyPatch{Metadata: new("m")})
 		Must(t, err)
 		Equal(t, "no difference", same.Description, "ci")
-		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID, account.APIKeyPatch{Description: new("cd"), Scopes: &[]account.Scope{account.ScopeOperator}, Expiry: account.ExpiryPatch{Set: true}})
+		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
+			account.APIKeyPatch{Description: new("cd"), Scopes: &[]account.Scope{account.ScopeOperator},
+				Expiry: account.ExpiryPatch{Set: true}})
 		Must(t, err)
 		read, err := f.Store.APIKey(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
-		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.Scopes, read.ExpiresAt, read.Token), "cdm[operator] <nil> <nil>")
-		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID, account.APIKeyPatch{Description: new("no"), Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now())}})
+		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.Scopes, read.ExpiresAt, read.Token),
+			"cdm[operator] <nil> <nil>")
+		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
+			account.APIKeyPatch{Description: new("no"), Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now())}})
 		MustCode(t, err, account.CodeInvalid)
 		read, err = f.Store.APIKey(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
@@ -47,7 +54,8 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
 		MustCode(t, err, account.CodeInUse)
 		soon := f.Clock.Now().Add(time.Minute)
-		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{Expiry: account.ExpiryPatch{Set: true, At: &soon}})
+		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.APIKeyPatch{Expiry: account.ExpiryPatch{Set: true, At: &soon}})
 		Must(t, err)
 		f.Clock.Step(time.Hour) // the second has expired
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
@@ -56,7 +64,8 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		other, _ := f.NewAccount("other")
 		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: other}, account.APIKeyPatch{})
 		Must(t, err)
-		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse) // another account's is none
+		// another account's is none
+		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse)
 		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
@@ -65,16 +74,20 @@ var credentialPatches = map[string]func(*testing.T, Open){
 	"an authtoken is made, changed, read and expires": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
-		made, err := f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{Metadata: new("m"), ACL: &[]string{"bind:HTTP://Api.Demo:80"},
-			Expiry: account.ExpiryPatch{Set: true, At: &until}})
+		made, err := f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.AuthtokenPatch{Metadata: new("m"), ACL: &[]string{"bind:HTTP://Api.Demo:80"},
+				Expiry: account.ExpiryPatch{Set: true, At: &until}})
 		Must(t, err)
-		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID, account.AuthtokenPatch{Description: new("d"), ACL: &[]string{"connect:*", "connect:*"}})
+		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
+			account.AuthtokenPatch{Description: new("d"), ACL: &[]string{"connect:*", "connect:*"}})
 		Must(t, err)
 		read, err := f.Store.Authtoken(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
-		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.ACL, *read.ExpiresAt, read.Token), fmt.Sprint("dm[connect:*] ", until, " <nil>"))
+		Equal(t, "after the patch", fmt.Sprint(read.Description, read.Metadata, read.ACL, *read.ExpiresAt, read.Token),
+			fmt.Sprint("dm[connect:*] ", until, " <nil>"))
 		for _, bad := range [][]string{{}, {"bind:ftp://a.b"}, {"rule"}} {
-			_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID, account.AuthtokenPatch{ACL: &bad})
+			_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID,
+				account.AuthtokenPatch{ACL: &bad})
 			MustCode(t, err, account.CodeInvalid)
 		}
 		ids := []string{made.ID, f.TokenID, "cr-none"}
@@ -86,7 +99,8 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		alive, err := f.Store.CredentialsAlive(t.Context(), ids)
 		Must(t, err)
-		Equal(t, "live after an hour", fmt.Sprint(len(live), live[f.TokenID] != nil, len(alive), alive[f.TokenID]), "1 true 1 true")
+		Equal(t, "live after an hour", fmt.Sprint(len(live), live[f.TokenID] != nil, len(alive), alive[f.TokenID]),
+			"1 true 1 true")
 		_, err = f.Store.AuthtokenBySecret(t.Context(), *made.Token)
 		MustCode(t, err, account.CodeExpired)
 	},
@@ -103,7 +117,8 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		rest, err := f.Store.PageOfAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: page.Keys[1].ID})
 		Must(t, err)
-		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More, page.Keys[0].ID > page.Keys[1].ID, page.Keys[1].ID > rest.Keys[0].ID), "2 true 1 false true true")
+		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More, page.Keys[0].ID > page.Keys[1].ID,
+			page.Keys[1].ID > rest.Keys[0].ID), "2 true 1 false true true")
 		for range 2 {
 			_, err := f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
 			Must(t, err)
@@ -121,11 +136,13 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		Must(t, err)
 		_, err = f.Store.APIKey(t.Context(), other, key.ID)
 		MustCode(t, err, account.CodeNotFound)
-		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: other}, key.ID, account.APIKeyPatch{Description: new("mine")})
+		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: other}, key.ID,
+			account.APIKeyPatch{Description: new("mine")})
 		MustCode(t, err, account.CodeNotFound)
 		_, err = f.Store.Authtoken(t.Context(), other, f.TokenID)
 		MustCode(t, err, account.CodeNotFound)
-		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID, account.AuthtokenPatch{Description: new("mine")})
+		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID,
+			account.AuthtokenPatch{Description: new("mine")})
 		MustCode(t, err, account.CodeNotFound)
 		keys, err := f.Store.PageOfAPIKeys(t.Context(), other, account.Page{BeforeID: key.ID + "z"})
 		Must(t, err)

@@ -25,7 +25,8 @@ var credentials = map[string]func(*testing.T, Open){
 		expires := f.Clock.Now().Add(time.Hour)
 		admin, adminSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "admin", nil, nil)
 		Must(t, err)
-		reader, readerSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "reader", []account.Scope{account.ScopeRead}, &expires)
+		reader, readerSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "reader",
+			[]account.Scope{account.ScopeRead}, &expires)
 		Must(t, err)
 		found, err := f.Store.APIKeyBySecret(t.Context(), readerSecret)
 		Must(t, err)
@@ -53,7 +54,8 @@ var credentials = map[string]func(*testing.T, Open){
 	},
 	"authtokens live and die": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		token, secret, err := f.Store.CreateAuthtoken(t.Context(), f.AccountID, "ci", []string{"bind:HTTP://Api.Demo:80", "connect:*"})
+		token, secret, err := f.Store.CreateAuthtoken(t.Context(), f.AccountID, "ci",
+			[]string{"bind:HTTP://Api.Demo:80", "connect:*"})
 		Must(t, err)
 		found, err := f.Store.AuthtokenBySecret(t.Context(), secret)
 		Must(t, err)
@@ -65,7 +67,8 @@ var credentials = map[string]func(*testing.T, Open){
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID))
 		_, err = f.Store.AuthtokenBySecret(t.Context(), secret)
 		MustCode(t, err, account.CodeUnknownCredential)
-		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID), account.CodeNotFound)
+		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID),
+			account.CodeNotFound)
 	},
 	"a new authtoken may bind and not connect unless asked": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)

@@ -19,11 +19,13 @@ var domains = map[string]func(*testing.T, Open){
 		f.grant(f.AccountID, "Example.com")
 		f.grant(f.AccountID, "*.apps.test")
 		session := f.Session()
-		for _, url := range []string{"https://example.com", "http://example.com:8080", "https://a.apps.test", "https://a.b.c.apps.test"} {
+		for _, url := range []string{"https://example.com", "http://example.com:8080", "https://a.apps.test",
+			"https://a.b.c.apps.test"} {
 			_, err := f.Store.Bind(t.Context(), f.RequestIn(account.BindingPublic, session, url))
 			Must(t, err)
 		}
-		for _, url := range []string{"https://www.example.com", "https://apps.test", "https://xapps.test", "https://a.apps.test.evil", "https://aexample.com"} {
+		for _, url := range []string{"https://www.example.com", "https://apps.test", "https://xapps.test",
+			"https://a.apps.test.evil", "https://aexample.com"} {
 			_, err := f.Store.Bind(t.Context(), f.RequestIn(account.BindingPublic, session, url))
 			MustCode(t, err, account.CodeInvalid)
 		}
@@ -59,7 +61,8 @@ var domains = map[string]func(*testing.T, Open){
 		f.grant(f.AccountID, "*.a.test")
 		f.grant(f.AccountID, "host.b.test")
 		f.grant(f.AccountID, "x.a.test") // one's own may
-		for _, pattern := range []string{"*.a.test", "x.a.test", "y.x.a.test", "*.y.a.test", "*.test", "host.b.test", "*.b.test"} {
+		for _, pattern := range []string{"*.a.test", "x.a.test", "y.x.a.test", "*.y.a.test", "*.test", "host.b.test",
+			"*.b.test"} {
 			_, err := f.Store.GrantDomain(t.Context(), other, pattern)
 			MustCode(t, err, account.CodeInUse)
 			if !strings.Contains(err.Error(), "account first") {
@@ -75,7 +78,9 @@ var domains = map[string]func(*testing.T, Open){
 		mine, err := f.Store.ListDomains(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "mine", len(mine), 3)
-		Equal(t, "sorted", slices.IsSortedFunc(all, func(a, b account.Domain) int { return strings.Compare(a.Pattern, b.Pattern) }), true)
+		Equal(t, "sorted", slices.IsSortedFunc(all, func(a, b account.Domain) int {
+			return strings.Compare(a.Pattern, b.Pattern)
+		}), true)
 	},
 	"granting twice changes nothing, and bad grants are refused": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -125,7 +130,8 @@ var domains = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "*.a.test")
 		session := f.Session()
-		for _, b := range [][2]string{{account.BindingPublic, "https://app.a.test:8443"}, {account.BindingInternal, "http://app.internal"}, {account.BindingKubernetes, "http://db.internal"}} {
+		for _, b := range [][2]string{{account.BindingPublic, "https://app.a.test:8443"},
+			{account.BindingInternal, "http://app.internal"}, {account.BindingKubernetes, "http://db.internal"}} {
 			_, err := f.Store.Bind(t.Context(), f.RequestIn(b[0], session, b[1]))
 			Must(t, err)
 		}
@@ -137,9 +143,11 @@ var domains = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 		}
 	},
-	"a public cloud endpoint comes with its policy, and is online as long as it has a grant": func(t *testing.T, open Open) {
+	"a public cloud endpoint comes with its policy, and is online as long as it has a grant": func(t *testing.T,
+		open Open) {
 		f := NewFixture(t, open)
-		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https", Host: "app.a.test", Port: 443, Bindings: []string{account.BindingPublic}, TrafficPolicy: "p"}
+		cloud := account.Endpoint{AccountID: f.AccountID, URL: "https://app.a.test", Scheme: "https", Host: "app.a.test",
+			Port: 443, Bindings: []string{account.BindingPublic}, TrafficPolicy: "p"}
 		MustCode(t, f.createCloud(cloud), account.CodeInvalid)
 		f.grant(f.AccountID, "*.a.test")
 		made := f.MakeCloud(cloud)
@@ -164,7 +172,8 @@ var domains = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		f.grant(f.AccountID, "app.a.test")
 		session := f.Session()
-		for _, b := range [][3]string{{account.BindingPublic, "https://app.a.test:8080", "http://app.a.test:8080"}, {account.BindingInternal, "tcp://db.internal:80", "http://db.internal"}} {
+		for _, b := range [][3]string{{account.BindingPublic, "https://app.a.test:8080", "http://app.a.test:8080"},
+			{account.BindingInternal, "tcp://db.internal:80", "http://db.internal"}} {
 			_, err := f.Store.Bind(t.Context(), f.RequestIn(b[0], session, b[1]))
 			Must(t, err)
 			_, err = f.Store.Bind(t.Context(), f.RequestIn(b[0], session, b[2]))

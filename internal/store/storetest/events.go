@@ -72,18 +72,21 @@ var events = map[string]func(*testing.T, Open){
 			Equal(t, "read to", upTo.Seq, want)
 		}
 		Equal(t, "end", v, f.List().Version)
-		got, upTo, err := f.Store.EndpointEvents(t.Context(), f.AccountID, account.ResourceVersion{Epoch: v.Epoch}, account.EndpointFilter{URL: "http://e3.demo"}, 100)
+		got, upTo, err := f.Store.EndpointEvents(t.Context(), f.AccountID, account.ResourceVersion{Epoch: v.Epoch},
+			account.EndpointFilter{URL: "http://e3.demo"}, 100)
 		Must(t, err)
 		Equal(t, "filtered", len(got), 1)
 		Equal(t, "read to", upTo, v)
-		got, _, err = f.Store.EndpointEvents(t.Context(), f.AccountID, account.ResourceVersion{Epoch: v.Epoch}, account.EndpointFilter{Binding: account.BindingPublic}, 100)
+		got, _, err = f.Store.EndpointEvents(t.Context(), f.AccountID, account.ResourceVersion{Epoch: v.Epoch},
+			account.EndpointFilter{Binding: account.BindingPublic}, 100)
 		Must(t, err)
 		Equal(t, "other binding", len(got), 0)
 	},
 	"foreign and future versions are gone": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		v := f.Bind(f.Session(), "http://api.demo").Endpoint.ResourceVersion
-		for _, bad := range []account.ResourceVersion{{Epoch: v.Epoch + 1, Seq: v.Seq}, {Epoch: 0, Seq: v.Seq}, {Epoch: v.Epoch, Seq: v.Seq + 1}} {
+		for _, bad := range []account.ResourceVersion{{Epoch: v.Epoch + 1, Seq: v.Seq}, {Epoch: 0, Seq: v.Seq},
+			{Epoch: v.Epoch, Seq: v.Seq + 1}} {
 			_, _, err := f.Store.EndpointEvents(t.Context(), f.AccountID, bad, account.EndpointFilter{}, 10)
 			MustCode(t, err, account.CodeGone)
 		}
@@ -158,7 +161,8 @@ var events = map[string]func(*testing.T, Open){
 			}
 		}
 		Equal(t, "ids", fmt.Sprint(got), fmt.Sprint(ids))
-		page, err := f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{URL: "http://e1.demo"}, account.Page{BeforeID: "zz"})
+		page, err := f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{URL: "http://e1.demo"},
+			account.Page{BeforeID: "zz"})
 		Must(t, err)
 		Equal(t, "filtered", len(page.Endpoints), 1)
 		Equal(t, "store id", page.StoreID, f.Store.StoreID())

@@ -30,7 +30,8 @@ var isolation = map[string]func(*testing.T, Open){
 		}
 		_, err = f.Store.Endpoint(t.Context(), f.AccountID, got.Endpoint.ID)
 		MustCode(t, err, account.CodeNotFound)
-		page, err := f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{}, account.Page{BeforeID: got.Endpoint.ID + "z"})
+		page, err := f.Store.ListEndpoints(t.Context(), f.AccountID, account.EndpointFilter{},
+			account.Page{BeforeID: got.Endpoint.ID + "z"})
 		Must(t, err)
 		for _, e := range page.Endpoints {
 			Equal(t, "id in a page", e.ID, mine.ID)

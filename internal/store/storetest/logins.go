@@ -21,14 +21,20 @@ func TokenHash(secret string) []byte {
 	return h[:]
 }
 
-// NewLogin is a login of a person, that began and was confirmed just now, in a browser that keeps the secret.
+// NewLogin is a login of a person, that began and was confirmed just now, in a browser that keeps
+// the secret.
 func (f *Fixture) NewLogin(who, secret string) account.NewLogin {
 	return account.NewLogin{
-		Key: "oidc\x00https://id.example\x00" + who, Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
-		Identity: account.LoginIdentity{ProviderUserID: "sub-" + who, Username: who, Email: who + "@example.com", Name: strings.ToUpper(who), Groups: []string{"staff"}},
-		Issuer:   "https://id.example", Subject: who, SessionID: "sid-" + secret, Began: f.Clock.Now(), AuthTime: f.Clock.Now(),
-		EndpointID: "ep-1", URL: "https://app.example.com", Bound: "bound", TokenHash: TokenHash(secret), MaxDuration: time.Hour,
-		Device: account.Device{IPAddress: "203.0.113.9", UserAgent: account.UserAgent{Raw: "curl/8", BrowserName: "curl"}},
+		Key:      "oidc\x00https://id.example\x00" + who,
+		Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
+		Identity: account.LoginIdentity{ProviderUserID: "sub-" + who, Username: who, Email: who + "@example.com",
+			Name: strings.ToUpper(who), Groups: []string{"staff"}},
+		Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, Began: f.Clock.Now(),
+		AuthTime:   f.Clock.Now(),
+		EndpointID: "ep-1", URL: "https://app.example.com", Bound: "bound", TokenHash: TokenHash(secret),
+		MaxDuration: time.Hour,
+		Device: account.Device{IPAddress: "203.0.113.9",
+			UserAgent: account.UserAgent{Raw: "curl/8", BrowserName: "curl"}},
 	}
 }
 
@@ -94,31 +100,39 @@ var logins = map[string]func(*testing.T, Open){
 		at := f.Clock.Now()
 		country, radius := "US", 5
 		l := f.NewLogin("alice", "s1")
-		l.Device.Location, l.Device.Network = &account.Location{CountryCode: &country, RadiusKM: &radius}, &account.Network{ASN: 64500, Organization: "Example"}
+		l.Device.Location, l.Device.Network = &account.Location{CountryCode: &country, RadiusKM: &radius},
+			&account.Network{ASN: 64500, Organization: "Example"}
 		l.Identity.Attributes = map[string][]string{"team": {"blue"}}
 		made, err := f.Store.Login(t.Context(), f.AccountID, l)
 		Must(t, err)
-		Equal(t, "ids", account.ValidID(account.PrefixAppSession, made.ID) && account.ValidID(account.PrefixUser, made.UserID), true)
+		Equal(t, "ids", account.ValidID(account.PrefixAppSession, made.ID) && account.ValidID(account.PrefixUser,
+			made.UserID), true)
 		read, err := f.Store.LiveSession(t.Context(), f.AccountID, TokenHash("s1"))
 		Must(t, err)
 		Equal(t, "live session", asJSON(t, read), asJSON(t, made))
 		want := l.Identity
 		want.ID = made.UserID
 		Equal(t, "identity", asJSON(t, read.Identity), asJSON(t, want))
-		Equal(t, "bound, provider, end", fmt.Sprint(read.Bound, read.Provider, read.ExpiresAt), fmt.Sprint("bound", l.Provider, at.Add(time.Hour)))
+		Equal(t, "bound, provider, end", fmt.Sprint(read.Bound, read.Provider, read.ExpiresAt),
+			fmt.Sprint("bound", l.Provider, at.Add(time.Hour)))
 		u, err := f.Store.User(t.Context(), f.AccountID, made.UserID)
 		Must(t, err)
-		Equal(t, "user", *u, account.User{ID: made.UserID, Provider: l.Provider, ProviderUserID: "sub-alice", Username: "alice", Email: "alice@example.com", Name: "ALICE",
+		Equal(t, "user", *u, account.User{ID: made.UserID, Provider: l.Provider, ProviderUserID: "sub-alice",
+			Username: "alice", Email: "alice@example.com", Name: "ALICE",
 			CreatedAt: at, LastActive: at, LastLogin: at, Sessions: 1})
 		a, err := f.Store.AppSession(t.Context(), f.AccountID, made.ID)
 		Must(t, err)
-		Equal(t, "session", asJSON(t, a), asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device, User: account.Ref{ID: made.UserID}, CreatedAt: at,
-			LastActive: at, ExpiresAt: at.Add(time.Hour), Endpoint: &account.Ref{ID: "ep-1"}}))
+		Equal(t, "session", asJSON(t, a),
+			asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device, User: account.Ref{ID: made.UserID},
+				CreatedAt:  at,
+				LastActive: at, ExpiresAt: at.Add(time.Hour), Endpoint: &account.Ref{ID: "ep-1"}}))
 		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, made.UserID)
 		Must(t, err)
-		Equal(t, "accessed", asJSON(t, accessed), asJSON(t, []account.Accessed{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at, Last: at}}))
+		Equal(t, "accessed", asJSON(t, accessed),
+			asJSON(t, []account.Accessed{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at, Last: at}}))
 		e := f.audited().Events[0]
-		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]), fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]),
+			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
 	},
 	"a login ends the session that the browser had": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -142,7 +156,8 @@ var logins = map[string]func(*testing.T, Open){
 		first := f.Login("alice", "s1")
 		f.Clock.Step(time.Minute)
 		again := f.Login("alice", "s2", func(l *account.NewLogin) {
-			l.Identity.Username, l.Identity.Email, l.Provider.Name, l.URL, l.EndpointID = "Alicia", "", "Renamed ID", "https://other.example.com", "ep-2"
+			l.Identity.Username, l.Identity.Email, l.Provider.Name, l.URL, l.EndpointID = "Alicia", "", "Renamed ID",
+				"https://other.example.com", "ep-2"
 		})
 		Equal(t, "user of the second login", again.UserID, first.UserID)
 		stranger := f.Login("mallory", "s3", func(l *account.NewLogin) {
@@ -153,11 +168,13 @@ var logins = map[string]func(*testing.T, Open){
 		}
 		u, err := f.Store.User(t.Context(), f.AccountID, first.UserID)
 		Must(t, err)
-		Equal(t, "user", fmt.Sprint(u.Username, u.Email, u.Provider.Name, u.Sessions, u.LastLogin, u.CreatedAt.Before(u.LastLogin)),
+		Equal(t, "user", fmt.Sprint(u.Username, u.Email, u.Provider.Name, u.Sessions, u.LastLogin,
+			u.CreatedAt.Before(u.LastLogin)),
 			fmt.Sprint("Alicia", "", "Renamed ID", 2, f.Clock.Now(), true))
 		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, first.UserID)
 		Must(t, err)
-		Equal(t, "accessed", fmt.Sprint(len(accessed), accessed[0].URL, accessed[1].URL), fmt.Sprint(2, "https://other.example.com", "https://app.example.com"))
+		Equal(t, "accessed", fmt.Sprint(len(accessed), accessed[0].URL, accessed[1].URL),
+			fmt.Sprint(2, "https://other.example.com", "https://app.example.com"))
 		other, _ := f.NewAccount("other")
 		theirs, err := f.Store.Login(t.Context(), other, f.NewLogin("alice", "s4"))
 		Must(t, err)
@@ -185,13 +202,15 @@ var logins = map[string]func(*testing.T, Open){
 				_, err = f.Store.Revoke(t.Context(), by, account.RevokeSelector{SessionID: id}, account.RevokedByAdmin)
 				MustCode(t, err, account.CodeNotFound)
 			}
-			sessions, _, err := f.Store.AppSessions(t.Context(), other, account.AppSessionFilter{UserID: id}, account.Page{BeforeID: id})
+			sessions, _, err := f.Store.AppSessions(t.Context(), other, account.AppSessionFilter{UserID: id},
+				account.Page{BeforeID: id})
 			Must(t, err)
 			users, _, err := f.Store.Users(t.Context(), other, account.UserFilter{UserID: id}, account.Page{BeforeID: id})
 			Must(t, err)
 			Equal(t, "listed", len(sessions)+len(users), 0)
 		}
-		done, err := f.Store.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://id.example", Subject: "alice"}, account.RevokedByBackChannel)
+		done, err := f.Store.Revoke(t.Context(), by, account.RevokeSelector{Issuer: "https://id.example", Subject: "alice"},
+			account.RevokedByBackChannel)
 		Must(t, err)
 		Equal(t, "sessions of a foreign logout", len(done.SessionIDs), 0)
 		providers, err := f.Store.IdentityProviders(t.Context(), other)
@@ -208,15 +227,20 @@ var logins = map[string]func(*testing.T, Open){
 			f.Clock.Step(time.Second)
 			all = append(all, f.Login("alice", fmt.Sprint(i)))
 		}
-		Equal(t, "sessions", len(f.Sessions(account.AppSessionFilter{UserID: f.Users(account.UserFilter{Query: "alice"})[0].ID})), most)
-		Equal(t, "first, second, last, another's", fmt.Sprint(f.Lives("0"), f.Lives("1"), f.Lives(fmt.Sprint(most)), f.Lives("other")), "false true true true")
+		Equal(t, "sessions",
+			len(f.Sessions(account.AppSessionFilter{UserID: f.Users(account.UserFilter{Query: "alice"})[0].ID})), most)
+		Equal(t, "first, second, last, another's",
+			fmt.Sprint(f.Lives("0"), f.Lives("1"), f.Lives(fmt.Sprint(most)), f.Lives("other")), "false true true true")
 		events := f.audited().Events
 		Equal(t, "ends", strings.Count(fmt.Sprint(events), string(account.AuditAppSessionRevoked)), 1)
-		Equal(t, "told last", fmt.Sprint(events[0].Type, events[0].Object.ID), fmt.Sprint(account.AuditAppSessionCreated, all[most].ID))
+		Equal(t, "told last", fmt.Sprint(events[0].Type, events[0].Object.ID),
+			fmt.Sprint(account.AuditAppSessionCreated, all[most].ID))
 		e := events[1]
-		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details), fmt.Sprint(account.AuditAppSessionRevoked, all[0].ID, all[0].UserID,
-			map[string]string{"reason": account.RevokedByLimit, "sessions": "1", "user_id": all[0].UserID, "url": "https://app.example.com", "provider": "Example ID",
-				"provider_user_id": "sub-alice"}))
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details),
+			fmt.Sprint(account.AuditAppSessionRevoked, all[0].ID, all[0].UserID,
+				map[string]string{"reason": account.RevokedByLimit, "sessions": "1", "user_id": all[0].UserID,
+					"url": "https://app.example.com", "provider": "Example ID",
+					"provider_user_id": "sub-alice"}))
 	},
 	"logins that cannot be": func(t *testing.T, open Open) {
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxUsers = 1 })
@@ -244,7 +268,8 @@ var logins = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "name", u.Name, "a\uFFFDb\uFFFD\n"+strings.Repeat("ü", 250))
 		Equal(t, "found", len(f.Users(account.UserFilter{Query: "Ü"})), 1)
-		done, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{Issuer: odd, Subject: odd}, account.RevokedByBackChannel)
+		done, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.RevokeSelector{Issuer: odd, Subject: odd}, account.RevokedByBackChannel)
 		Must(t, err)
 		Equal(t, "revoked", len(done.SessionIDs), 1)
 	},

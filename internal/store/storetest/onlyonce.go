@@ -26,11 +26,15 @@ var onlyOnce = map[string]func(*testing.T, Open){
 			Must(t, err)
 			return first
 		}
-		Equal(t, "first, second, another key, another account", fmt.Sprint(once(f.AccountID, "k", until), once(f.AccountID, "k", until.Add(time.Hour)), once(f.AccountID, "l", until), once(other, "k", until)),
+		Equal(t, "first, second, another key, another account",
+			fmt.Sprint(once(f.AccountID, "k", until), once(f.AccountID, "k", until.Add(time.Hour)),
+				once(f.AccountID, "l", until), once(other, "k", until)),
 			"true false true true")
-		Equal(t, "of the past", fmt.Sprint(once(f.AccountID, "m", f.Clock.Now()), once(f.AccountID, "m", time.Time{})), "false false")
+		Equal(t, "of the past", fmt.Sprint(once(f.AccountID, "m", f.Clock.Now()), once(f.AccountID, "m", time.Time{})),
+			"false false")
 		f.Clock.Step(time.Minute)
-		Equal(t, "after its time", fmt.Sprint(once(f.AccountID, "k", f.Clock.Now().Add(time.Minute)), once(f.AccountID, "k", f.Clock.Now().Add(time.Minute))), "true false")
+		Equal(t, "after its time", fmt.Sprint(once(f.AccountID, "k", f.Clock.Now().Add(time.Minute)),
+			once(f.AccountID, "k", f.Clock.Now().Add(time.Minute))), "true false")
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "after a sweep", once(f.AccountID, "k", f.Clock.Now().Add(time.Minute)), false)
 	},
@@ -38,7 +42,8 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		put := func(secret string) {
-			Must(t, f.Store.PutTicket(t.Context(), f.AccountID, TokenHash(secret), []byte("data of "+secret), f.Clock.Now().Add(time.Minute)))
+			Must(t, f.Store.PutTicket(t.Context(), f.AccountID, TokenHash(secret), []byte("data of "+secret),
+				f.Clock.Now().Add(time.Minute)))
 		}
 		put("a")
 		put("b")
@@ -58,7 +63,8 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		f.Login("alice", "s1")
 		by := account.Caller{AccountID: f.AccountID, PrincipalID: "https://id.example"}
-		sel := account.RevokeSelector{Issuer: "https://id.example", Subject: "alice", Once: "word", OnceUntil: f.Clock.Now().Add(time.Minute)}
+		sel := account.RevokeSelector{Issuer: "https://id.example", Subject: "alice", Once: "word",
+			OnceUntil: f.Clock.Now().Add(time.Minute)}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := f.Store.Revoke(gone, by, sel, account.RevokedByBackChannel)
@@ -129,7 +135,8 @@ var dashboardSessions = map[string]func(*testing.T, Open){
 			Must(t, err)
 			read, err := f.Store.SignedIn(t.Context(), TokenHash(secret))
 			Must(t, err)
-			Equal(t, "session", fmt.Sprint(read.Key.ID, read.ExpiresAt, read.Key.AccountID), fmt.Sprint(key.ID, made.ExpiresAt, f.AccountID))
+			Equal(t, "session", fmt.Sprint(read.Key.ID, read.ExpiresAt, read.Key.AccountID),
+				fmt.Sprint(key.ID, made.ExpiresAt, f.AccountID))
 			Equal(t, "end", made.ExpiresAt, f.Clock.Now().Add(account.DashboardLife))
 		}
 		over("unknown")

@@ -15,10 +15,12 @@ import (
 )
 
 func anOperator(accountID string) account.Operator {
-	return account.Operator{AccountID: accountID, ClusterUID: "6c0f", Description: "prod", EnabledFeatures: []string{account.FeatureBindings},
-		Deployment: account.OperatorDeployment{Name: "fairlead", Namespace: "fairlead-system", Version: "1.0.0", ClusterName: "eu"},
-		Binding:    &account.OperatorBinding{EndpointSelectors: []string{"ep.hostname.endsWith('.prod')\n\"ü\", ,"}},
-		Principal:  &account.Ref{ID: "ak-1"}}
+	return account.Operator{AccountID: accountID, ClusterUID: "6c0f", Description: "prod",
+		EnabledFeatures: []string{account.FeatureBindings},
+		Deployment: account.OperatorDeployment{Name: "fairlead", Namespace: "fairlead-system", Version: "1.0.0",
+			ClusterName: "eu"},
+		Binding:   &account.OperatorBinding{EndpointSelectors: []string{"ep.hostname.endsWith('.prod')\n\"ü\", ,"}},
+		Principal: &account.Ref{ID: "ak-1"}}
 }
 
 // operators and sessions are rows without events.
@@ -125,7 +127,8 @@ var operators = map[string]func(*testing.T, Open){
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))
 		Must(t, err)
 		f.Clock.Step(time.Minute)
-		same, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Description: &o.Description})
+		same, err := f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID,
+			account.OperatorPatch{Description: &o.Description})
 		Must(t, err)
 		Equal(t, "updated without a difference", same.UpdatedAt, o.UpdatedAt)
 		version, ingress := "2", "x"
@@ -136,10 +139,12 @@ var operators = map[string]func(*testing.T, Open){
 		Equal(t, "cluster name", got.Deployment.ClusterName, "eu")
 		Equal(t, "selectors", len(got.Binding.EndpointSelectors), 1)
 		Equal(t, "updated", got.UpdatedAt.Equal(f.Clock.Now()), true)
-		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Deployment: account.DeploymentPatch{Namespace: &version}})
+		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID,
+			account.OperatorPatch{Deployment: account.DeploymentPatch{Namespace: &version}})
 		MustCode(t, err, account.CodeInvalid)
 		long := strings.Repeat("x", 256)
-		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID, account.OperatorPatch{Description: &long})
+		_, err = f.Store.PatchOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID,
+			account.OperatorPatch{Description: &long})
 		MustCode(t, err, account.CodeInvalid)
 		Must(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID))
 		MustCode(t, f.Store.DeleteOperator(t.Context(), account.Caller{AccountID: f.AccountID}, o.ID), account.CodeNotFound)
@@ -164,7 +169,8 @@ var operators = map[string]func(*testing.T, Open){
 		sessions, err := f.Store.ListTunnelSessions(t.Context(), f.AccountID, account.Page{Limit: 2})
 		Must(t, err)
 		Equal(t, "more sessions", sessions.More, true)
-		sessions, err = f.Store.ListTunnelSessions(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: sessions.Sessions[1].ID})
+		sessions, err = f.Store.ListTunnelSessions(t.Context(), f.AccountID,
+			account.Page{Limit: 2, BeforeID: sessions.Sessions[1].ID})
 		Must(t, err)
 		Equal(t, "rest", len(sessions.Sessions), 1)
 		one, err := f.Store.TunnelSession(t.Context(), f.AccountID, sessions.Sessions[0].ID)

@@ -102,7 +102,8 @@ var backendUsers = map[string]func(*testing.T, Open){
 		}
 		e.BackendID, e.TrafficPolicy = f.Failover(plain.ID).ID, ""
 		made := f.MakeCloud(e)
-		_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, plain.ID, account.BackendPatch{Children: &[]string{leaf.ID, answer.ID}})
+		_, err := f.Store.PatchBackend(t.Context(), account.Caller{AccountID: f.AccountID}, account.BackendFailover, plain.ID,
+			account.BackendPatch{Children: &[]string{leaf.ID, answer.ID}})
 		mustSay(t, err, account.CodeInvalid, "http_response", made.ID, "tcp://db.demo:5432")
 		http := f.Cloud("http://shop.demo")
 		http.BackendID = mixed.ID

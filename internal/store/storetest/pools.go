@@ -102,7 +102,8 @@ var pools = map[string]func(*testing.T, Open){
 		Equal(t, "different ids", len(ids), members)
 		Equal(t, "different projection ids", len(projections), 1)
 	},
-	"the projection id stays when the first member goes, and ids stay reserved for their members": func(t *testing.T, open Open) {
+	"the projection id stays when the first member goes, and ids stay reserved for their members": func(t *testing.T,
+		open Open) {
 		f := NewFixture(t, open)
 		first, second := f.SessionOf("in-1"), f.SessionOf("in-2")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(second, poolURL).Endpoint
@@ -160,27 +161,40 @@ type member struct {
 var poolRules = []poolRule{
 	{name: "nobody pools", has: []member{{instance: "in-1"}}, come: member{instance: "in-2"}, code: account.CodeURLTaken,
 		says: []string{"is taken by tunnel session", "--pooling-enabled"}},
-	{name: "only the new one pools", has: []member{{instance: "in-1"}}, come: member{instance: "in-2", pools: true}, code: account.CodeURLTaken,
+	{name: "only the new one pools", has: []member{{instance: "in-1"}}, come: member{instance: "in-2", pools: true},
+		code: account.CodeURLTaken,
 		says: []string{"does not share it", "start it with --pooling-enabled"}},
-	{name: "only the old one pools", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"}, code: account.CodeURLTaken,
+	{name: "only the old one pools", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"},
+		code: account.CodeURLTaken,
 		says: []string{"shared by a pool (endpoints: 1, online: 1)", "join it with --pooling-enabled"}},
-	{name: "the old one pools and is offline", has: []member{{instance: "in-1", pools: true}}, lost: true, come: member{instance: "in-2"}, code: account.CodeURLTaken,
+	{name: "the old one pools and is offline", has: []member{{instance: "in-1", pools: true}}, lost: true,
+		come: member{instance: "in-2"}, code: account.CodeURLTaken,
 		says: []string{"(endpoints: 1, online: 0)", "--pooling-enabled"}},
-	{name: "both pool", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2", pools: true}, id: -1},
-	{name: "both pool under one name", has: []member{{instance: "in-1", name: "a", pools: true}}, come: member{instance: "in-2", name: "a", pools: true},
+	{name: "both pool", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2", pools: true},
+		id: -1},
+	{name: "both pool under one name", has: []member{{instance: "in-1", name: "a", pools: true}},
+		come: member{instance: "in-2", name: "a", pools: true},
 		code: account.CodeURLTaken, says: []string{"is taken by tunnel session", "another --name"}},
-	{name: "the same instance, online", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-1", pools: true},
+	{name: "the same instance, online", has: []member{{instance: "in-1", pools: true}},
+		come: member{instance: "in-1", pools: true},
 		code: account.CodeURLTaken, says: []string{"another --name"}},
-	{name: "the same instance, online, stops pooling", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-1"},
+	{name: "the same instance, online, stops pooling", has: []member{{instance: "in-1", pools: true}},
+		come: member{instance: "in-1"},
 		code: account.CodeURLTaken, says: []string{"share the URL with it by --pooling-enabled"}},
-	{name: "the same instance stops pooling", has: []member{{instance: "in-1", pools: true}}, lost: true, come: member{instance: "in-1"}, id: 0},
-	{name: "the same instance stops pooling beside another", has: []member{{instance: "in-1", pools: true}, {instance: "in-2", pools: true}}, lost: true,
+	{name: "the same instance stops pooling", has: []member{{instance: "in-1", pools: true}}, lost: true,
+		come: member{instance: "in-1"}, id: 0},
+	{name: "the same instance stops pooling beside another",
+		has: []member{{instance: "in-1", pools: true}, {instance: "in-2", pools: true}}, lost: true,
 		come: member{instance: "in-1"}, code: account.CodeURLTaken, says: []string{"(endpoints: 2, online: 0)"}},
-	{name: "an offline endpoint's successor pools", has: []member{{instance: "in-1"}}, lost: true, come: member{instance: "in-2", pools: true}, id: 0},
-	{name: "neither name nor instance", come: member{pools: true}, code: account.CodeInvalid, says: []string{"name", "instance id"}},
-	{name: "one host and port has one scheme", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2", pools: true}, url: "tcp://api.demo:80",
+	{name: "an offline endpoint's successor pools", has: []member{{instance: "in-1"}}, lost: true,
+		come: member{instance: "in-2", pools: true}, id: 0},
+	{name: "neither name nor instance", come: member{pools: true}, code: account.CodeInvalid,
+		says: []string{"name", "instance id"}},
+	{name: "one host and port has one scheme", has: []member{{instance: "in-1", pools: true}},
+		come: member{instance: "in-2", pools: true}, url: "tcp://api.demo:80",
 		code: account.CodeURLTaken, says: []string{"one host and port has one scheme"}},
-	{name: "another port is another URL", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"}, url: "tcp://api.demo:81", id: -1},
+	{name: "another port is another URL", has: []member{{instance: "in-1", pools: true}}, come: member{instance: "in-2"},
+		url: "tcp://api.demo:81", id: -1},
 }
 
 func (c *poolRule) check(t *testing.T, f *Fixture) {

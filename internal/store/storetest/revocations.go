@@ -16,7 +16,8 @@ import (
 // revoke revokes as an administrator of the first account.
 func (f *Fixture) revoke(sel account.RevokeSelector) *account.Revocation {
 	f.T.Helper()
-	done, err := f.Store.Revoke(f.ctx(), account.Caller{AccountID: f.AccountID, PrincipalID: "ak-admin"}, sel, account.RevokedByAdmin)
+	done, err := f.Store.Revoke(f.ctx(), account.Caller{AccountID: f.AccountID, PrincipalID: "ak-admin"}, sel,
+		account.RevokedByAdmin)
 	Must(f.T, err)
 	return done
 }
@@ -28,19 +29,26 @@ var revocations = map[string]func(*testing.T, Open){
 		one, two := f.Login("alice", "s1"), f.Login("alice", "s2")
 		f.Login("bob", "s3")
 		done := f.revoke(account.RevokeSelector{UserID: one.UserID})
-		Equal(t, "done", fmt.Sprint(done.UserIDs, len(done.SessionIDs), done.At), fmt.Sprint([]string{one.UserID}, 2, f.Clock.Now()))
-		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3"), f.stillLive(one.ID, two.ID)), "false false true [false false]")
+		Equal(t, "done", fmt.Sprint(done.UserIDs, len(done.SessionIDs), done.At),
+			fmt.Sprint([]string{one.UserID}, 2, f.Clock.Now()))
+		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3"), f.stillLive(one.ID, two.ID)),
+			"false false true [false false]")
 		Equal(t, "listed", names(f.Users(account.UserFilter{})), "bob")
 		Equal(t, "sessions", len(f.Sessions(account.AppSessionFilter{})), 1)
 		_, err := f.Store.Accessed(t.Context(), f.AccountID, one.UserID)
 		MustCode(t, err, account.CodeNotFound)
-		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{UserID: one.UserID}, account.RevokedByAdmin)
+		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.RevokeSelector{UserID: one.UserID}, account.RevokedByAdmin)
 		MustCode(t, err, account.CodeNotFound)
 		e := f.audited().Events[0]
-		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details), fmt.Sprint(account.AuditAppUserRevoked, one.UserID, "ak-admin",
-			map[string]string{"reason": account.RevokedByAdmin, "sessions": "2", "provider": "Example ID", "provider_user_id": "sub-alice"}))
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details),
+			fmt.Sprint(account.AuditAppUserRevoked, one.UserID, "ak-admin",
+				map[string]string{"reason": account.RevokedByAdmin, "sessions": "2", "provider": "Example ID",
+					"provider_user_id": "sub-alice"}))
 		f.Clock.Step(2 * time.Minute)
-		Equal(t, "a new login is another user", f.Login("alice", "s4", func(l *account.NewLogin) { l.Fresh = true }).UserID != one.UserID, true)
+		Equal(t, "a new login is another user", f.Login("alice", "s4", func(l *account.NewLogin) {
+			l.Fresh = true
+		}).UserID != one.UserID, true)
 	},
 	"all sessions of a user end, and the user stays": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -81,12 +89,15 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "done", fmt.Sprint(done.UserIDs, done.SessionIDs), fmt.Sprint([]string(nil), []string{one.ID}))
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Users(account.UserFilter{})[0].Sessions), "false true 1")
 		e := f.audited().Events[0]
-		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Details), fmt.Sprint(account.AuditAppSessionRevoked, one.ID, map[string]string{"reason": account.RevokedByAdmin,
-			"sessions": "1", "user_id": one.UserID, "url": "https://app.example.com", "provider": "Example ID", "provider_user_id": "sub-alice"}))
+		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Details),
+			fmt.Sprint(account.AuditAppSessionRevoked, one.ID, map[string]string{"reason": account.RevokedByAdmin,
+				"sessions": "1", "user_id": one.UserID, "url": "https://app.example.com", "provider": "Example ID",
+				"provider_user_id": "sub-alice"}))
 		again := f.NewLogin("alice", "s3")
 		_, err := f.Store.Login(t.Context(), f.AccountID, again)
 		MustCode(t, err, account.CodeLoginAgain)
-		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{SessionID: one.ID}, account.RevokedByAdmin)
+		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.RevokeSelector{SessionID: one.ID}, account.RevokedByAdmin)
 		MustCode(t, err, account.CodeNotFound)
 	},
 	"after a revocation the provider asks again": func(t *testing.T, open Open) {
@@ -166,16 +177,21 @@ var revocations = map[string]func(*testing.T, Open){
 		underWay("carol", "in time", "")
 		Equal(t, "of a session", logout(account.RevokeSelector{ProviderSession: "sid-a1"}), 1)
 		Equal(t, "after one of a session", lives(), "false true true true true")
-		Equal(t, "of a session and its subject", logout(account.RevokeSelector{ProviderSession: "sid-a2", Subject: "alice"}), 2) // and the one of which it is not known
+		// and the one of which it is not known
+		Equal(t, "of a session and its subject", logout(account.RevokeSelector{ProviderSession: "sid-a2", Subject: "alice"}),
+			2)
 		Equal(t, "after that", lives()+fmt.Sprint(f.Lives("unnamed")), "false false false true truetrue")
-		Equal(t, "a foreign subject's session", logout(account.RevokeSelector{ProviderSession: "sid-b1", Subject: "alice"}), 0)
+		Equal(t, "a foreign subject's session", logout(account.RevokeSelector{ProviderSession: "sid-b1", Subject: "alice"}),
+			0)
 		Equal(t, "of a subject", logout(account.RevokeSelector{Subject: "alice"}), 1)
 		Equal(t, "after one of a subject", lives(), "false false false true true")
 		underWay("alice", "alice late", account.CodeLoginAgain)
 		underWay("bob", "bob late", "")
 		f.Clock.Step(time.Second)
-		f.Login("alice", "back", func(l *account.NewLogin) { l.AuthTime = time.Time{} }) // the provider has asked of its own accord
-		_, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{Issuer: "https://id.example"}, "")
+		// the provider has asked of its own accord
+		f.Login("alice", "back", func(l *account.NewLogin) { l.AuthTime = time.Time{} })
+		_, err := f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+			account.RevokeSelector{Issuer: "https://id.example"}, "")
 		MustCode(t, err, account.CodeInternal) // not everybody
 	},
 	"a provider's logout ends the sessions of its client alone": func(t *testing.T, open Open) {
@@ -209,7 +225,8 @@ var revocations = map[string]func(*testing.T, Open){
 		f.revoke(account.RevokeSelector{UserID: live.UserID})
 		Must(t, f.Store.Sweep(t.Context()))
 		f.Restart()
-		Equal(t, "after", fmt.Sprint(f.Lives("s1"), f.stillLive(live.ID), len(f.Users(account.UserFilter{})), len(f.Sessions(account.AppSessionFilter{}))), "false [false] 0 0")
+		Equal(t, "after", fmt.Sprint(f.Lives("s1"), f.stillLive(live.ID), len(f.Users(account.UserFilter{})),
+			len(f.Sessions(account.AppSessionFilter{}))), "false [false] 0 0")
 	},
 	"logins and uses that race a revocation bring nothing back": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
@@ -234,7 +251,8 @@ var revocations = map[string]func(*testing.T, Open){
 			})
 			all.Go(func() {
 				<-begin
-				if _, err := at(i).LiveSession(t.Context(), f.AccountID, TokenHash("first")); err != nil && account.CodeOf(err) != account.CodeNotFound {
+				if _, err := at(i).LiveSession(t.Context(), f.AccountID, TokenHash("first")); err != nil &&
+					account.CodeOf(err) != account.CodeNotFound {
 					t.Errorf("using: %v", err)
 				}
 				if err := at(i).Sweep(t.Context()); err != nil {
@@ -246,7 +264,8 @@ var revocations = map[string]func(*testing.T, Open){
 		all.Go(func() {
 			<-begin
 			var err error
-			if done, err = second.Revoke(t.Context(), account.Caller{AccountID: f.AccountID}, account.RevokeSelector{UserID: first.UserID}, account.RevokedByAdmin); err != nil {
+			if done, err = second.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
+				account.RevokeSelector{UserID: first.UserID}, account.RevokedByAdmin); err != nil {
 				t.Errorf("revoking: %v", err)
 			} else if live, err := f.Store.StillLive(t.Context(), done.SessionIDs); err != nil || len(live) != 0 {
 				t.Errorf("live when it answers: %v, %v", live, err)

@@ -31,7 +31,8 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		long := f.Login("alice", "long", func(l *account.NewLogin) { l.MaxDuration = 1000 * time.Hour * 24 })
 		usual := f.Login("alice", "usual", func(l *account.NewLogin) { l.MaxDuration = 0 })
 		short := f.Login("alice", "short", func(l *account.NewLogin) { l.NotAfter = f.Clock.Now().Add(time.Minute) })
-		Equal(t, "lives", fmt.Sprint(long.ExpiresAt.Sub(f.Clock.Now()), usual.ExpiresAt.Sub(f.Clock.Now())), fmt.Sprint(account.LongestSession, account.DefaultMaxSession))
+		Equal(t, "lives", fmt.Sprint(long.ExpiresAt.Sub(f.Clock.Now()), usual.ExpiresAt.Sub(f.Clock.Now())),
+			fmt.Sprint(account.LongestSession, account.DefaultMaxSession))
 		f.Clock.Step(time.Minute - time.Microsecond)
 		Equal(t, "just before", f.Lives("short"), true)
 		f.Clock.Step(time.Microsecond)
@@ -39,12 +40,14 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		Equal(t, "still live", fmt.Sprint(f.stillLive(long.ID, short.ID, "as-unknown")), "[true false false]")
 		_, err := f.Store.AppSession(t.Context(), f.AccountID, short.ID)
 		MustCode(t, err, account.CodeNotFound)
-		Equal(t, "listed, counted", fmt.Sprint(len(f.Sessions(account.AppSessionFilter{})), f.Users(account.UserFilter{})[0].Sessions), "2 2")
+		Equal(t, "listed, counted", fmt.Sprint(len(f.Sessions(account.AppSessionFilter{})),
+			f.Users(account.UserFilter{})[0].Sessions), "2 2")
 		f.Clock.Step(account.LongestSession)
 		for range 2 {
 			Must(t, f.Store.Sweep(t.Context()))
 		}
-		Equal(t, "after all", fmt.Sprint(f.Lives("long"), len(f.Sessions(account.AppSessionFilter{})), len(f.Users(account.UserFilter{}))), "false 0 1")
+		Equal(t, "after all", fmt.Sprint(f.Lives("long"), len(f.Sessions(account.AppSessionFilter{})),
+			len(f.Users(account.UserFilter{}))), "false 0 1")
 		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, long.UserID)
 		Must(t, err)
 		Equal(t, "accessed", len(accessed), 1)
@@ -88,11 +91,13 @@ var sessionTimes = map[string]func(*testing.T, Open){
 			Must(t, err)
 			accessed, err := other.Accessed(t.Context(), f.AccountID, live.UserID)
 			Must(t, err)
-			Equal(t, "times of one use", fmt.Sprint(u.LastActive, accessed[0].Last, a.ExpiresAt), fmt.Sprint(a.LastActive, a.LastActive, a.LastActive.Add(30*time.Minute)))
+			Equal(t, "times of one use", fmt.Sprint(u.LastActive, accessed[0].Last, a.ExpiresAt),
+				fmt.Sprint(a.LastActive, a.LastActive, a.LastActive.Add(30*time.Minute)))
 			return a.LastActive.Sub(start)
 		}
 		for _, c := range []struct{ at, want time.Duration }{
-			{30 * time.Second, 0}, {59 * time.Second, 0}, {60 * time.Second, 60 * time.Second}, {100 * time.Second, 60 * time.Second}, {125 * time.Second, 125 * time.Second},
+			{30 * time.Second, 0}, {59 * time.Second, 0}, {60 * time.Second, 60 * time.Second},
+			{100 * time.Second, 60 * time.Second}, {125 * time.Second, 125 * time.Second},
 		} {
 			f.Clock.Step(start.Add(c.at).Sub(f.Clock.Now()))
 			Equal(t, "lives", f.Lives("s1"), true)

@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storetest owns what every engine of internal/store must hold: a conformance suite. A test of an engine hands in how to make
-// a fresh database and how to open it, again and again; the suite hands over failures to testing.T.
+// Package storetest owns what every engine of internal/store must hold: a conformance suite. A test
+// of an engine hands in how to make a fresh database and how to open it, again and again; the suite
+// hands over failures to testing.T.
 package storetest
 
 import (
@@ -18,12 +19,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/store"
 )
 
-// Open opens one database with the given options; DataDir is the engine's affair. The suite closes what it opens.
+// Open opens one database with the given options; DataDir is the engine's affair. The suite closes
+// what it opens.
 type Open func(opt store.Options) (*store.Store, error)
 
 // Run runs the suite. fresh makes an empty database.
 func Run(t *testing.T, fresh func(t *testing.T) Open) {
-	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times, operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit, isolation, concurrency,
+	for _, group := range []map[string]func(t *testing.T, open Open){identity, pools, tunnels, reservations, events, times,
+		operators, credentials, credentialPatches, domains, backends, backendUsers, cloudEndpoints, policies, audit,
+		isolation, concurrency,
 		logins, sessionTimes, onlyOnce, userLists, accessFilters, revocations, dashboardSessions} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
@@ -130,8 +134,9 @@ func (f *Fixture) SessionOf(instanceID string) string {
 func (f *Fixture) startSession(accountID, instanceID string) string {
 	f.T.Helper()
 	id := account.NewID(account.PrefixTunnelSession, f.Clock.Now())
-	Must(f.T, f.Store.StartSession(f.ctx(), account.TunnelSession{ID: id, AccountID: accountID, Credential: account.Ref{ID: f.TokenID},
-		IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls", InstanceID: instanceID}))
+	Must(f.T, f.Store.StartSession(f.ctx(),
+		account.TunnelSession{ID: id, AccountID: accountID, Credential: account.Ref{ID: f.TokenID},
+			IP: "203.0.113.9", AgentVersion: "1.0.0", OS: "linux", Region: "home", Transport: "tls", InstanceID: instanceID}))
 	return id
 }
 
@@ -146,7 +151,8 @@ func (f *Fixture) RequestIn(binding, session, url string) account.BindRequest {
 	f.T.Helper()
 	u, err := account.ParseBindingURL(binding, url)
 	Must(f.T, err)
-	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: binding, URL: u,
+	return account.BindRequest{AccountID: f.AccountID, CredentialID: f.TokenID, SessionID: session, Binding: binding,
+		URL:         u,
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough}
 }
 
@@ -185,7 +191,8 @@ func (f *Fixture) Endpoint(id string) *account.Endpoint {
 // List reads all endpoints of the first account.
 func (f *Fixture) List() *account.EndpointPage {
 	f.T.Helper()
-	page, err := f.Store.ListEndpoints(f.ctx(), f.AccountID, account.EndpointFilter{}, account.Page{Limit: account.MaxPageLimit})
+	page, err := f.Store.ListEndpoints(f.ctx(), f.AccountID, account.EndpointFilter{},
+		account.Page{Limit: account.MaxPageLimit})
 	Must(f.T, err)
 	return page
 }

@@ -25,8 +25,9 @@ var tunnels = map[string]func(t *testing.T, open Open){
 
 func (f *Fixture) tunnel(session string, labels map[string]string) *account.LabelledTunnel {
 	f.T.Helper()
-	got, err := f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels,
-		Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"})
+	got, err := f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels,
+			Metadata: "m", ForwardsTo: "http://localhost:8080", UpstreamProtocol: "http1"})
 	Must(f.T, err)
 	return got
 }
@@ -50,7 +51,8 @@ func tunnelRoundTrip(t *testing.T, open Open) {
 	got, err := f.Store.LabelledTunnel(f.ctx(), f.AccountID, made.ID)
 	Must(t, err)
 	Equal(t, "what is read", fmt.Sprintf("%+v", *got), fmt.Sprintf("%+v", *made))
-	Equal(t, "what was set", fmt.Sprint(got.Labels, got.Metadata, got.ForwardsTo, got.UpstreamProtocol, got.Region, got.StartedAt, got.TunnelSession.ID),
+	Equal(t, "what was set", fmt.Sprint(got.Labels, got.Metadata, got.ForwardsTo, got.UpstreamProtocol, got.Region,
+		got.StartedAt, got.TunnelSession.ID),
 		fmt.Sprint("map[app:api site:a]", "m", "http://localhost:8080", "http1", "home", f.Clock.Now(), session))
 }
 
@@ -75,7 +77,8 @@ func tunnelEnds(t *testing.T, open Open) {
 	}
 	f.Restart()
 	Equal(t, "after a restart", f.tunnelIDs(nil, account.Page{}), "[] false")
-	_, err := f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: other}, Labels: labels})
+	_, err := f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: other}, Labels: labels})
 	MustCode(t, err, account.CodeNotFound)
 }
 
@@ -114,8 +117,10 @@ func tunnelBroken(t *testing.T, open Open) {
 	for i := range account.MaxLabels + 1 {
 		many[fmt.Sprint("k", i)] = "v"
 	}
-	for _, labels := range []map[string]string{nil, {"": "v"}, {"k": ""}, {"k": long}, {long: "v"}, {"k k": "v"}, {"k": "v\n"}, {"k": "*"}, {"a:b": "v"}, {"k": "ü"}, many} {
-		_, err := f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels})
+	for _, labels := range []map[string]string{nil, {"": "v"}, {"k": ""}, {"k": long}, {long: "v"}, {"k k": "v"},
+		{"k": "v\n"}, {"k": "*"}, {"a:b": "v"}, {"k": "ü"}, many} {
+		_, err := f.Store.StartTunnel(f.ctx(),
+			account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: labels})
 		MustCode(t, err, account.CodeInvalid)
 		Equal(t, "field", account.FieldsOf(err)[0].Field, "labels")
 	}
@@ -125,7 +130,9 @@ func tunnelLimit(t *testing.T, open Open) {
 	f := NewFixture(t, open, func(o *store.Options) { o.MaxEndpoints = 1 })
 	session := f.Session()
 	f.tunnel(session, map[string]string{"app": "api"})
-	_, err := f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session}, Labels: map[string]string{"a": "b"}})
+	_, err := f.Store.StartTunnel(f.ctx(),
+		account.LabelledTunnel{AccountID: f.AccountID, TunnelSession: account.Ref{ID: session},
+			Labels: map[string]string{"a": "b"}})
 	MustCode(t, err, account.CodeLimit)
 }
 
@@ -140,7 +147,8 @@ func tunnelOfAnother(t *testing.T, open Open) {
 	Equal(t, "another account's list", len(page.Tunnels), 0)
 	Must(t, f.Store.EndTunnel(f.ctx(), stranger, made.ID, made.TunnelSession.ID))
 	Must(t, f.Store.Lose(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
-	_, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession, Labels: made.Labels})
+	_, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession,
+		Labels: made.Labels})
 	MustCode(t, err, account.CodeNotFound)
 	if _, err := f.Store.LabelledTunnel(f.ctx(), f.AccountID, made.ID); err != nil {
 		t.Errorf("another account ended it: %v", err)

@@ -45,10 +45,13 @@ var userLists = map[string]func(*testing.T, Open){
 	},
 	"users are found by what they are called": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		alice := f.Login("alice", "s1", func(l *account.NewLogin) { l.Identity.Name, l.Identity.Email = "Älice 100%", "A_L@Example.com" })
+		alice := f.Login("alice", "s1", func(l *account.NewLogin) {
+			l.Identity.Name, l.Identity.Email = "Älice 100%", "A_L@Example.com"
+		})
 		f.Clock.Step(time.Second)
 		f.Login("bob", "s2", func(l *account.NewLogin) {
-			l.Provider, l.Identity.ProviderUserID, l.Identity.Email = account.IdentityProvider{Name: "GitHub", URL: "https://github.com"}, `42\`, "axl@example.com"
+			l.Provider, l.Identity.ProviderUserID, l.Identity.Email = account.IdentityProvider{Name: "GitHub",
+				URL: "https://github.com"}, `42\`, "axl@example.com"
 		})
 		for _, c := range []struct {
 			filter account.UserFilter
@@ -112,7 +115,9 @@ var userLists = map[string]func(*testing.T, Open){
 	"sessions are found by user, provider, URL and address": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		alice := f.Login("alice", "s1")
-		f.Login("alice", "s2", func(l *account.NewLogin) { l.URL, l.Device.IPAddress = "https://Wiki.example.com", "2001:DB8::7" })
+		f.Login("alice", "s2", func(l *account.NewLogin) {
+			l.URL, l.Device.IPAddress = "https://Wiki.example.com", "2001:DB8::7"
+		})
 		f.Login("bob", "s3", func(l *account.NewLogin) { l.Provider.Name = "GitHub" })
 		for _, c := range []struct {
 			filter account.AppSessionFilter

@@ -39,9 +39,12 @@ func BenchmarkIdleOperators(b *testing.B) {
 		must(b, w.kube.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: anchor}}))
 		must(b, w.kube.Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 		o := operator.ManagerOptions{
-			APIURL: s.server.URL, APIKeyFile: s.keyFile, CAFile: s.caFile, VersionHeader: "Service-Version", Namespace: namespace, Release: release,
-			BindingEnabled: true, PortRange: "10000-32767", ClusterDomain: "cluster.local", AnchorClusterRole: namespace, AnchorRole: anchor,
-			ForwarderName: "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config, Logger: slog.New(slog.DiscardHandler),
+			APIURL: s.server.URL, APIKeyFile: s.keyFile, CAFile: s.caFile, VersionHeader: "Service-Version",
+			Namespace: namespace, Release: release,
+			BindingEnabled: true, PortRange: "10000-32767", ClusterDomain: "cluster.local", AnchorClusterRole: namespace,
+			AnchorRole:    anchor,
+			ForwarderName: "fairlead-forwarder", ForwarderInstance: release, Kubernetes: w.env.Config,
+			Logger:  slog.New(slog.DiscardHandler),
 			Metrics: prometheus.NewRegistry(),
 		}
 		running.Go(func() {
@@ -56,7 +59,8 @@ func BenchmarkIdleOperators(b *testing.B) {
 	<-time.After(idleFor)
 	perMinute := float64(s.requests.Load()-before) / idleFor.Minutes()
 	f := &figures{}
-	f.add(fmt.Sprintf("%d idle operators on one account: requests a minute", idleOperators), fmt.Sprintf("%.0f", perMinute), fmt.Sprintf("<= %d", idleGoal))
+	f.add(fmt.Sprintf("%d idle operators on one account: requests a minute", idleOperators),
+		fmt.Sprintf("%.0f", perMinute), fmt.Sprintf("<= %d", idleGoal))
 	f.print(b)
 	if perMinute > idleGoal || perMinute < idleOperators/2 {
 		b.Errorf("%.0f requests a minute: the goal is one or two an operator", perMinute)

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// observer sees what the cluster holds, by watches on the objects' metadata. It is safe for concurrent use.
+// observer sees what the cluster holds, by watches on the objects' metadata. It is safe for
+// concurrent use.
 type observer struct {
 	b       *testing.B
 	mu      sync.Mutex
@@ -48,12 +49,14 @@ func observe(b *testing.B, w *world) *observer {
 	b.Helper()
 	o := &observer{b: b, seen: map[string]map[string]time.Time{}, made: map[string]int{}, changed: make(chan struct{})}
 	c, err := cache.New(w.env.Config, cache.Options{Scheme: w.kube.Scheme(), Mapper: w.kube.RESTMapper(),
-		DefaultNamespaces: map[string]cache.Config{operatorNamespace: {}, targetNamespace: {}}, DefaultTransform: cache.TransformStripManagedFields()})
+		DefaultNamespaces: map[string]cache.Config{operatorNamespace: {}, targetNamespace: {}},
+		DefaultTransform:  cache.TransformStripManagedFields()})
 	must(b, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	ended := make(chan struct{})
 	b.Cleanup(func() { cancel(); <-ended })
-	for _, gvk := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Service"), v1alpha1.GroupVersion.WithKind("BoundEndpoint"),
+	for _, gvk := range []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Service"),
+		v1alpha1.GroupVersion.WithKind("BoundEndpoint"),
 		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")} {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(gvk)
@@ -107,7 +110,8 @@ func (o *observer) when(kind, key string) time.Time {
 	return o.seen[kind][key]
 }
 
-// reached waits until n objects of the kind have appeared, and returns when that was; the zero time when the benchmark ends before.
+// reached waits until n objects of the kind have appeared, and returns when that was; the zero time
+// when the benchmark ends before.
 func (o *observer) reached(kind string, n int) time.Time {
 	for {
 		o.mu.Lock()
@@ -139,7 +143,8 @@ func (o *observer) wait(what string, patience time.Duration, condition func() bo
 		select {
 		case <-changed:
 		case <-deadline.C:
-			o.b.Fatalf("%s: not after %s; there are %d Services, %d BoundEndpoints, %d EndpointSlices", what, patience, o.count("Service"), o.count("BoundEndpoint"), o.count("EndpointSlice"))
+			o.b.Fatalf("%s: not after %s; there are %d Services, %d BoundEndpoints, %d EndpointSlices", what, patience,
+				o.count("Service"), o.count("BoundEndpoint"), o.count("EndpointSlice"))
 		}
 	}
 }

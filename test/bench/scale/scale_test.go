@@ -102,7 +102,9 @@ func (r *run) converge() {
 	if total < 3*r.n {
 		r.b.Fatalf("only %d writes were counted for %d endpoints: the count is wrong", total, r.n)
 	}
-	installation := min(which["POST events"], 10) + which["PATCH clusterroles"] + which["POST kubernetesoperators"] + which["PUT kubernetesoperators/status"] // once, whatever the number
+	// once, whatever the number
+	installation := min(which["POST events"],
+		10) + which["PATCH clusterroles"] + which["POST kubernetesoperators"] + which["PUT kubernetesoperators/status"]
 	each := float64(total-installation) / float64(r.n)
 	if r.n > 1 {
 		r.atMost("writes an endpoint", each, 4)
@@ -110,7 +112,8 @@ func (r *run) converge() {
 	r.f.add("writes an endpoint, until nothing is written", fmt.Sprintf("%.2f %v", each, which), "<= 4")
 }
 
-// settle waits until the API server has seen no write for 15 s, which is longer than every debounce.
+// settle waits until the API server has seen no write for 15 s, which is longer than every
+// debounce.
 func (r *run) settle() {
 	last, since := r.world.written(), time.Now()
 	for deadline := time.Now().Add(15 * time.Minute); time.Since(since) < 15*time.Second; <-time.After(time.Second) {
@@ -185,7 +188,9 @@ func (r *run) churn() {
 	written, _ := difference(before, r.world.written())
 	rate := float64(written) / ended.Sub(began).Seconds()
 	all := 2 * len(r.service.hold)
-	r.observer.wait("no more and no fewer Services than endpoints", 10*time.Minute, func() bool { return r.observer.count("Service") == all })
+	r.observer.wait("no more and no fewer Services than endpoints", 10*time.Minute, func() bool {
+		return r.observer.count("Service") == all
+	})
 	took := time.Since(ended)
 	r.f.add(fmt.Sprintf("%d changes in %s: deepest queue; left at the end; writes a second", changes, churnFor),
 		fmt.Sprintf("%d; %d; %.0f", deepest, left, rate), "bounded")
@@ -205,7 +210,8 @@ func (r *run) orphans() {
 		}
 	}
 	if len(wrong) > 0 || r.observer.count("Service") != 2*len(r.service.hold) {
-		r.b.Errorf("after the churn %d Services for %d endpoints; %v", r.observer.count("Service"), len(r.service.hold), wrong)
+		r.b.Errorf("after the churn %d Services for %d endpoints; %v", r.observer.count("Service"), len(r.service.hold),
+			wrong)
 	}
 }
 
@@ -215,7 +221,8 @@ func (r *run) atMost(what string, figure, most float64) {
 	}
 }
 
-// bare makes the objects that the manager would make, with as many workers and no thought, and returns how long that took.
+// bare makes the objects that the manager would make, with as many workers and no thought, and
+// returns how long that took.
 func (r *run) bare() time.Duration {
 	w := newWorld(r.b)
 	began := time.Now()
@@ -261,7 +268,8 @@ func createServices(ctx context.Context, w *world, made <-chan int) error {
 			return err
 		}
 		target := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: targetNamespace, Name: b.Spec.Service},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: b.Spec.ProjectionID + ".fairlead.svc.cluster.local", Ports: ports}}
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+				ExternalName: b.Spec.ProjectionID + ".fairlead.svc.cluster.local", Ports: ports}}
 		if err := w.kube.Create(ctx, target); err != nil {
 			return err
 		}
@@ -271,10 +279,13 @@ func createServices(ctx context.Context, w *world, made <-chan int) error {
 
 func boundEndpoint(i int) *v1alpha1.BoundEndpoint {
 	service, id := fmt.Sprintf("svc-%05d", i), fmt.Sprintf("ep-%026d", i)
-	return &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: service + "." + targetNamespace},
-		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: targetNamespace, ProjectionID: id, State: v1alpha1.StateBound,
+	return &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace,
+		Name: service + "." + targetNamespace},
+		Spec: v1alpha1.BoundEndpointSpec{Service: service, Namespace: targetNamespace, ProjectionID: id,
+			State:     v1alpha1.StateBound,
 			Endpoints: []v1alpha1.EndpointRef{{ID: id, URL: url(i)}},
-			Ports:     []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: int32(10_000 + i), State: v1alpha1.StateBound}}}}
+			Ports: []v1alpha1.BoundPort{{Port: 80, Scheme: "http", TargetPort: int32(10_000 + i),
+				State: v1alpha1.StateBound}}}}
 }
 
 func round(d time.Duration) string {

@@ -53,7 +53,8 @@ type world struct {
 
 func newWorld(b *testing.B) *world {
 	b.Helper()
-	env, err := testenv.New(testenv.WithServiceRange("10.0.0.0/16"), testenv.WithControllers("endpointslice", "garbagecollector", "namespace"))
+	env, err := testenv.New(testenv.WithServiceRange("10.0.0.0/16"),
+		testenv.WithControllers("endpointslice", "garbagecollector", "namespace"))
 	must(b, err)
 	b.Cleanup(func() { must(b, env.Stop()) })
 	scheme := runtime.NewScheme()
@@ -74,7 +75,8 @@ func newWorld(b *testing.B) *world {
 	return w
 }
 
-// written returns the API server's count of writes by "VERB resource[/subresource]" of the kinds that the operator writes.
+// written returns the API server's count of writes by "VERB resource[/subresource]" of the kinds
+// that the operator writes.
 func (w *world) written() map[string]int {
 	w.b.Helper()
 	httpClient, err := clientFor(w.env.Config)
@@ -104,7 +106,8 @@ func (w *world) written() map[string]int {
 	return counts
 }
 
-var requestTotal = regexp.MustCompile(`^apiserver_request_total\{.*resource="([^"]*)".*subresource="([^"]*)",verb="([^"]*)".*\} (\S+)`)
+var requestTotal = regexp.MustCompile(
+	`^apiserver_request_total\{.*resource="([^"]*)".*subresource="([^"]*)",verb="([^"]*)".*\} (\S+)`)
 
 // difference returns what was written since before was taken.
 func difference(before, now map[string]int) (total int, which map[string]int) {
@@ -118,7 +121,8 @@ func difference(before, now map[string]int) (total int, which map[string]int) {
 	return total, which
 }
 
-// service is the account's API on a store of its own, and one agent session that binds what the benchmark asks for.
+// service is the account's API on a store of its own, and one agent session that binds what the
+// benchmark asks for.
 type service struct {
 	b               *testing.B
 	store           *store.Store
@@ -151,13 +155,15 @@ func newService(b *testing.B) *service {
 	must(b, os.WriteFile(s.keyFile, []byte(key), 0o600))
 	s.serve()
 	s.session = account.NewID(account.PrefixTunnelSession, time.Now())
-	must(b, s.store.StartSession(ctx, account.TunnelSession{ID: s.session, AccountID: s.account, Credential: account.Ref{ID: s.token},
-		IP: "127.0.0.1", AgentVersion: "1.0.0", OS: "linux", Region: "bench", Transport: "tls"}))
+	must(b, s.store.StartSession(ctx,
+		account.TunnelSession{ID: s.session, AccountID: s.account, Credential: account.Ref{ID: s.token},
+			IP: "127.0.0.1", AgentVersion: "1.0.0", OS: "linux", Region: "bench", Transport: "tls"}))
 	return s
 }
 
 func (s *service) serve() {
-	api := apiserver.New(apiserver.Options{Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store, Auth: s.store,
+	api := apiserver.New(apiserver.Options{Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store,
+		Auth:    s.store,
 		BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler),
 		Admits: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
@@ -184,8 +190,10 @@ func (s *service) bind(raw string) string {
 	s.b.Helper()
 	u, err := account.ParseEndpointURL(raw)
 	must(s.b, err)
-	result, err := s.store.Bind(s.b.Context(), account.BindRequest{AccountID: s.account, CredentialID: s.token, SessionID: s.session,
-		Binding: account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough})
+	result, err := s.store.Bind(s.b.Context(), account.BindRequest{AccountID: s.account, CredentialID: s.token,
+		SessionID: s.session,
+		Binding:   account.BindingKubernetes, URL: u, UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1",
+		HostMode: account.HostPassthrough})
 	must(s.b, err)
 	s.hold[raw] = result.Endpoint.ID
 	return result.Endpoint.ID
@@ -211,9 +219,11 @@ func startManager(b *testing.B, w *world, s *service, program string) *process {
 	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
 	must(b, os.WriteFile(kubeconfig, w.env.Kubeconfig, 0o600))
 	p := &process{b: b, log: &bytes.Buffer{}, metrics: freeAddress(b)}
-	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, "manager", "--api-url", s.server.URL, "--api-key-file", s.keyFile, "--ca-file", s.caFile,
+	p.cmd = exec.CommandContext(context.WithoutCancel(b.Context()), program, "manager", "--api-url", s.server.URL,
+		"--api-key-file", s.keyFile, "--ca-file", s.caFile,
 		"--namespace", operatorNamespace, "--release", release, "--removal-delay", "1s", "--cluster-domain", "cluster.local",
-		"--anchor-cluster-role", anchor, "--anchor-role", anchor, "--forwarder-instance", release, "--metrics-addr", p.metrics, "--health-addr", "", "--leader-elect")
+		"--anchor-cluster-role", anchor, "--anchor-role", anchor, "--forwarder-instance", release, "--metrics-addr",
+		p.metrics, "--health-addr", "", "--leader-elect")
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	must(b, p.cmd.Start())

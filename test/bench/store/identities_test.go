@@ -53,9 +53,13 @@ func newCrowd(b *testing.B, make engine) *crowd {
 	must(b, err)
 	c.account = owner.ID
 	for i := range loggedIn {
-		live, err := c.Login(ctx, c.account, account.NewLogin{Key: fmt.Sprint("person ", i), Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
-			Identity: account.LoginIdentity{ProviderUserID: fmt.Sprint(i), Username: fmt.Sprint("person", i), Email: fmt.Sprintf("person%d@example.com", i), Groups: []string{"staff", "ops"}},
-			URL:      "https://app.example.com", TokenHash: secretOf(i), Idle: time.Hour, Device: account.Device{IPAddress: "203.0.113.9"}})
+		live, err := c.Login(ctx, c.account,
+			account.NewLogin{Key: fmt.Sprint("person ", i),
+				Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
+				Identity: account.LoginIdentity{ProviderUserID: fmt.Sprint(i), Username: fmt.Sprint("person", i),
+					Email: fmt.Sprintf("person%d@example.com", i), Groups: []string{"staff", "ops"}},
+				URL: "https://app.example.com", TokenHash: secretOf(i), Idle: time.Hour,
+				Device: account.Device{IPAddress: "203.0.113.9"}})
 		must(b, err)
 		c.newest = live.UserID
 	}
@@ -63,7 +67,8 @@ func newCrowd(b *testing.B, make engine) *crowd {
 	return c
 }
 
-// fill copies the newest user and session until there are as many people as there have to be, behind the store's back; they are older.
+// fill copies the newest user and session until there are as many people as there have to be,
+// behind the store's back; they are older.
 func (c *crowd) fill(driver, dataSource string) {
 	c.b.Helper()
 	db, err := sql.Open(driver, dataSource)
@@ -74,8 +79,10 @@ func (c *crowd) fill(driver, dataSource string) {
 		name    string
 		changed map[string]string
 	}{
-		{"app_users", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i", "search": "'other' || i || ' other' || i || '@example.org'"}},
-		{"app_sessions", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash, "search": "'https://other.example.com 198.51.100.' || i"}},
+		{"app_users", map[string]string{"id": number("au"), "identity_key": "'k' || i", "username": "'other' || i",
+			"search": "'other' || i || ' other' || i || '@example.org'"}},
+		{"app_sessions", map[string]string{"id": number("as"), "user_id": number("au"), "token_hash": hash,
+			"search": "'https://other.example.com 198.51.100.' || i"}},
 	} {
 		rows, err := db.QueryContext(c.b.Context(), "SELECT * FROM "+table.name+" WHERE 1 = 0")
 		must(c.b, err)
@@ -89,8 +96,11 @@ func (c *crowd) fill(driver, dataSource string) {
 			}
 		}
 		newest := map[string]string{"app_users": "id", "app_sessions": "user_id"}[table.name]
-		_, err = db.ExecContext(c.b.Context(), fmt.Sprintf("WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) SELECT %s FROM %[3]s, numbers WHERE %[6]s = '%[7]s'",
-			loggedIn+1, people, table.name, strings.Join(columns, ", "), strings.Join(values, ", "), newest, c.newest))
+		_, err = db.ExecContext(c.b.Context(),
+			fmt.Sprintf(
+				"WITH RECURSIVE numbers (i) AS (SELECT %d UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
+					"SELECT %s FROM %[3]s, numbers WHERE %[6]s = '%[7]s'",
+				loggedIn+1, people, table.name, strings.Join(columns, ", "), strings.Join(values, ", "), newest, c.newest))
 		must(c.b, err)
 	}
 	if driver == "pgx" {
@@ -132,7 +142,8 @@ func (c *crowd) sessions(f account.AppSessionFilter, want int) {
 	}
 }
 
-// BenchmarkIdentities measures the look that every request with a session has, and lists, with 10,000 people.
+// BenchmarkIdentities measures the look that every request with a session has, and lists, with
+// 10,000 people.
 func BenchmarkIdentities(b *testing.B) {
 	for name, make := range engines(b) {
 		b.Run(name, func(b *testing.B) {

@@ -82,7 +82,8 @@ func newFilled(b *testing.B, make engine, size int) *filled {
 	owner, err := f.CreateAccount(ctx, "bench")
 	must(b, err)
 	f.account, f.session = owner.ID, account.NewID(account.PrefixTunnelSession, time.Now())
-	must(b, f.StartSession(ctx, account.TunnelSession{ID: f.session, AccountID: f.account, IP: "127.0.0.1", InstanceID: "bench"}))
+	must(b, f.StartSession(ctx, account.TunnelSession{ID: f.session, AccountID: f.account, IP: "127.0.0.1",
+		InstanceID: "bench"}))
 	f.create()
 	f.fill(size)
 	return f
@@ -94,15 +95,18 @@ func (f *filled) create() string {
 	f.made++
 	u, err := account.ParseEndpointURL(fmt.Sprintf("http://new-%d.demo", f.made))
 	must(f.b, err)
-	got, err := f.Bind(f.b.Context(), account.BindRequest{AccountID: f.account, SessionID: f.session, Binding: account.BindingKubernetes, URL: u,
+	got, err := f.Bind(f.b.Context(), account.BindRequest{AccountID: f.account, SessionID: f.session,
+		Binding: account.BindingKubernetes, URL: u,
 		UpstreamURL: "http://localhost:8080", UpstreamProtocol: "http1", HostMode: account.HostPassthrough})
 	must(f.b, err)
 	return got.Endpoint.ID
 }
 
-// copies are the tables of which an endpoint has a row, with the columns that differ from one endpoint to the next, i being its number.
+// copies are the tables of which an endpoint has a row, with the columns that differ from one
+// endpoint to the next, i being its number.
 var copies = map[string]map[string]string{
-	"endpoints": {"id": number("ep"), "host": "'e' || i || '.demo'", "url": "'http://e' || i || '.demo'", "seq": "i", "projection_id": number("ep")},
+	"endpoints": {"id": number("ep"), "host": "'e' || i || '.demo'", "url": "'http://e' || i || '.demo'", "seq": "i",
+		"projection_id": number("ep")},
 	"events":    {"url": "'http://e' || i || '.demo'", "seq": "i"},
 	"hostnames": {"host": "'e' || i || '.demo'", "projection_id": number("ep")},
 }
@@ -110,7 +114,8 @@ var copies = map[string]map[string]string{
 // number is an expression for ids that are sorted as their numbers are.
 func number(prefix string) string { return "'" + prefix + "-00000000000000000' || (100000000 + i)" }
 
-// fill copies the rows of the first endpoint until there are as many as size says, behind the store's back: to commit each would take minutes.
+// fill copies the rows of the first endpoint until there are as many as size says, behind the
+// store's back: to commit each would take minutes.
 func (f *filled) fill(size int) {
 	f.b.Helper()
 	ctx := f.b.Context()
@@ -129,8 +134,11 @@ func (f *filled) fill(size int) {
 				values[i] = expression
 			}
 		}
-		_, err = db.ExecContext(ctx, fmt.Sprintf("WITH RECURSIVE numbers (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) SELECT %s FROM %s, numbers",
-			size, table, strings.Join(columns, ", "), strings.Join(values, ", "), table))
+		_, err = db.ExecContext(ctx,
+			fmt.Sprintf(
+				"WITH RECURSIVE numbers (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM numbers WHERE i < %d) INSERT INTO %s (%s) "+
+					"SELECT %s FROM %s, numbers",
+				size, table, strings.Join(columns, ", "), strings.Join(values, ", "), table))
 		must(f.b, err)
 	}
 	for i := 2; i <= size; i++ {
@@ -157,7 +165,8 @@ var operations = map[string]func(*filled){
 
 func (f *filled) list(before string) {
 	f.b.Helper()
-	page, err := f.ListEndpoints(f.b.Context(), f.account, account.EndpointFilter{Binding: account.BindingKubernetes}, account.Page{Limit: 100, BeforeID: before})
+	page, err := f.ListEndpoints(f.b.Context(), f.account, account.EndpointFilter{Binding: account.BindingKubernetes},
+		account.Page{Limit: 100, BeforeID: before})
 	must(f.b, err)
 	if len(page.Endpoints) != 100 || !page.More {
 		f.b.Fatalf("a page of %d endpoints", len(page.Endpoints))
@@ -192,7 +201,8 @@ func BenchmarkSize(b *testing.B) {
 			for what, samples := range took {
 				small, large := percentile(samples[0], 0.5), percentile(samples[1], 0.5)
 				ratio := float64(large) / float64(small)
-				b.Logf("%s: p50 %s with %d endpoints, %s with %d: ratio %.2f, goal at most %.1f", what, small, few, large, many, ratio, maxRatio)
+				b.Logf("%s: p50 %s with %d endpoints, %s with %d: ratio %.2f, goal at most %.1f", what, small, few, large, many,
+					ratio, maxRatio)
 				b.ReportMetric(ratio, what+"-ratio")
 				if ratio > maxRatio {
 					b.Errorf("%s costs %.2f times as much", what, ratio)

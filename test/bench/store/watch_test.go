@@ -25,19 +25,24 @@ const (
 	maxReach  = 250 * time.Millisecond
 )
 
-// BenchmarkWatchers makes endpoints at a fixed rate in an account that has many, and takes the time from before each create until each watcher has read its event.
+// BenchmarkWatchers makes endpoints at a fixed rate in an account that has many, and takes the time
+// from before each create until each watcher has read its event.
 func BenchmarkWatchers(b *testing.B) {
 	for name, make := range engines(b) {
 		b.Run(name, func(b *testing.B) {
 			f := newFilled(b, make, many)
 			_, key, err := f.CreateAPIKey(b.Context(), f.account, "", nil, nil)
 			must(b, err)
-			server := httptest.NewUnstartedServer(apiserver.New(apiserver.Options{Endpoints: f, Events: f, Operators: f, Sessions: f, Auth: f,
-				BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)}))
+			server := httptest.NewUnstartedServer(
+				apiserver.New(apiserver.Options{Endpoints: f, Events: f, Operators: f, Sessions: f, Auth: f,
+					BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)}))
 			server.StartTLS()
 			defer server.Close()
-			client, err := apiclient.New(apiclient.Options{BaseURL: server.URL, APIKey: func() (string, error) { return key, nil },
-				TLS: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13}})
+			client, err := apiclient.New(apiclient.Options{BaseURL: server.URL, APIKey: func() (string, error) {
+				return key, nil
+			},
+				TLS: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+					MinVersion: tls.VersionTLS13}})
 			must(b, err)
 			page, err := f.ListEndpoints(b.Context(), f.account, account.EndpointFilter{}, account.Page{Limit: 1})
 			must(b, err)
@@ -53,7 +58,8 @@ func BenchmarkWatchers(b *testing.B) {
 			run.create(f, page.Version.Seq, b.N*creates)
 			run.readers.Wait()
 			p50, p99 := percentile(run.took, 0.5), percentile(run.took, 0.99)
-			b.Logf("%d creates a second reached %d watchers in %s (p50), %s (p99); goal p99 at most %s", perSecond, watchers, p50, p99, maxReach)
+			b.Logf("%d creates a second reached %d watchers in %s (p50), %s (p99); goal p99 at most %s", perSecond, watchers,
+				p50, p99, maxReach)
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(float64(p99.Milliseconds()), "p99-ms")
 			if p99 > maxReach {

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubenode is etcd, the Kubernetes control plane, kubelet and kube-proxy in one binary: it acts as the
-// program it is called as (argv[0], through a hard link) or as its first argument says.
+// Command kubenode is etcd, the Kubernetes control plane, kubelet and kube-proxy in one binary: it
+// acts as the program it is called as (argv[0], through a hard link) or as its first argument says.
 package main
 
 import (

@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mkimage packs static binaries, or whole root folders, into one-layer container images without a container
-// engine. Programs and folders come in; an OCI archive (an image layout in one tar file) goes out, which `ctr images
-// import`, `docker load`, `podman load` and `kind load image-archive` read. The same input always gives the same bytes.
+// Package mkimage packs static binaries, or whole root folders, into one-layer container images
+// without a container engine. Programs and folders come in; an OCI archive (an image layout in one
+// tar file) goes out, which `ctr images import`, `docker load`, `podman load` and `kind load
+// image-archive` read. The same input always gives the same bytes.
 package mkimage
 
 import (
@@ -184,7 +185,8 @@ func rootfs(img Image) ([]byte, map[string]any, error) {
 	return buf.Bytes(), map[string]any{"Entrypoint": []string{"/" + base}, "Env": []string{"PATH=/"}}, err
 }
 
-// layer writes a tar file whose headers hold nothing of the machine or the moment. Its first error stays.
+// layer writes a tar file whose headers hold nothing of the machine or the moment. Its first error
+// stays.
 type layer struct {
 	tw   *tar.Writer
 	dirs map[string]bool

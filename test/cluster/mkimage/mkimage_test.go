@@ -40,7 +40,8 @@ func TestLabels(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "tool"), "program", 0o755)
-	_, files := entries(t, pack(t, Options{Labels: map[string]string{"org.example.version": "1.2.3"}}, Image{Name: "x.test/tool:1", Path: filepath.Join(dir, "tool")}))
+	_, files := entries(t, pack(t, Options{Labels: map[string]string{"org.example.version": "1.2.3"}},
+		Image{Name: "x.test/tool:1", Path: filepath.Join(dir, "tool")}))
 	for _, blob := range files {
 		if bytes.Contains(blob, []byte(`"Labels":{"org.example.version":"1.2.3"}`)) {
 			return
@@ -126,7 +127,8 @@ func TestAnArchiveIsALayoutThatNamesItsImages(t *testing.T) {
 		}
 	}
 	read(blob(manifest.Config), &config)
-	if config.Architecture != "arm64" || config.Config.User != "1:2" || !slices.Equal(config.Config.Entrypoint, []string{"/tool"}) {
+	if config.Architecture != "arm64" || config.Config.User != "1:2" || !slices.Equal(config.Config.Entrypoint,
+		[]string{"/tool"}) {
 		t.Errorf("config: %+v", config)
 	}
 	names, layer := entries(t, files[blob(manifest.Layers[0])])
@@ -142,13 +144,16 @@ func TestFilesBringTheirFolders(t *testing.T) {
 	t.Parallel()
 	src := filepath.Join(t.TempDir(), "f")
 	write(t, src, "x", 0o644)
-	_, files := entries(t, pack(t, Options{}, Image{Name: "x.test/f:1", Files: []File{{Dest: "/usr/lib/f", Src: src}, {Dest: "/usr/lib/g", Src: src}}}))
+	_, files := entries(t,
+		pack(t, Options{}, Image{Name: "x.test/f:1",
+			Files: []File{{Dest: "/usr/lib/f", Src: src}, {Dest: "/usr/lib/g", Src: src}}}))
 	for name, data := range files {
 		if !strings.HasPrefix(name, "blobs/sha256/") || len(data) == 0 || data[0] == '{' {
 			continue
 		}
 		names, _ := entries(t, data)
-		if want := []string{"etc/", "etc/passwd", "tmp/", "usr/", "usr/lib/", "usr/lib/f", "usr/lib/g"}; !slices.Equal(names, want) {
+		if want := []string{"etc/", "etc/passwd", "tmp/", "usr/", "usr/lib/", "usr/lib/f", "usr/lib/g"}; !slices.Equal(names,
+			want) {
 			t.Errorf("layer holds %q, want %q", names, want)
 		}
 		return

@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// Answers reads every answer on a connection until it ends, as "200 body", and returns how it ended.
+// Answers reads every answer on a connection until it ends, as "200 body", and returns how it
+// ended.
 func Answers(c io.Reader) (all []string, end error) {
 	for r := bufio.NewReader(c); ; {
 		res, err := http.ReadResponse(r, nil)

@@ -21,16 +21,17 @@ import (
 // h2specTests is how many cases h2spec 2.2.1 has outside its strict mode.
 const h2specTests = 145
 
-// knownFailures are the cases of h2spec that Go's HTTP/2 server does not pass, with what it does instead.
+// knownFailures are the cases of h2spec that Go's HTTP/2 server does not pass, with what it does
+// instead.
 var knownFailures = map[string]string{
 	"http2/6.5.3/1":   "a SETTINGS frame that names a setting twice ends the connection with PROTOCOL_ERROR",
 	"http2/8.1.2.2/1": "headers of a connection are answered with 400 instead of RST_STREAM",
 	"http2/8.1.2.2/2": "a TE other than trailers is answered with 400 instead of RST_STREAM",
 }
 
-// H2Spec runs the conformance suite h2spec against the server at addr, which serves "localhost", and fails the test for
-// every case whose outcome is not the expected one. A server without TLS speaks HTTP/1, too. H2Spec must not run twice at
-// a time in one process.
+// H2Spec runs the conformance suite h2spec against the server at addr, which serves "localhost",
+// and fails the test for every case whose outcome is not the expected one. A server without TLS
+// speaks HTTP/1, too. H2Spec must not run twice at a time in one process.
 func H2Spec(t *testing.T, addr net.Addr, tls bool) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr.String())
@@ -41,7 +42,8 @@ func H2Spec(t *testing.T, addr net.Addr, tls bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &config.Config{Host: "localhost", Port: n, Path: "/", Timeout: 2 * time.Second, MaxHeaderLen: 4000, TLS: tls, Insecure: true}
+	c := &config.Config{Host: "localhost", Port: n, Path: "/", Timeout: 2 * time.Second, MaxHeaderLen: 4000, TLS: tls,
+		Insecure: true}
 	known := maps.Clone(knownFailures)
 	if !tls {
 		known["http2/3.5/2"] = "what is not the preface of HTTP/2 is a request of HTTP/1, and answered with 400"

@@ -1,7 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mkimage packs static binaries or root folders into an OCI archive, without a container engine:
+// Command mkimage packs static binaries or root folders into an OCI archive, without a container
+// engine:
 //
 //	mkimage -o images.tar --user 65532:65532 registry.test/tool:1=./tool registry.test/other:1=./folder
 package main
@@ -29,7 +30,8 @@ func run() error {
 	opts := mkimage.Options{}
 	flag.StringVar(&opts.User, "user", "65532:65532", "the numeric user and group that the images run as")
 	flag.StringVar(&opts.Arch, "arch", "", "architecture of the binaries (GOARCH; default this machine's)")
-	entrypoint := flag.String("entrypoint", "", "the program that a folder's image starts; a binary's image starts the binary")
+	entrypoint := flag.String("entrypoint", "",
+		"the program that a folder's image starts; a binary's image starts the binary")
 	flag.Func("label", "a `NAME=VALUE` that the images carry; may be repeated", func(arg string) error {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok || name == "" {

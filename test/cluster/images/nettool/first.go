@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	firstEvery  = 5 * time.Millisecond   // between two tries
-	firstDial   = 100 * time.Millisecond // a SYN that met no rule yet is sent again by us, not by the kernel a second later
+	firstEvery = 5 * time.Millisecond // between two tries
+	// a SYN that met no rule yet is sent again by us, not by the kernel a second later
+	firstDial   = 100 * time.Millisecond
 	firstGiveUp = time.Minute
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// hold keeps one connection to an echo server busy for a time, or until it ends, and prints every second how many lines came back. Then it half-closes, and
-// nothing may be lost.
+// hold keeps one connection to an echo server busy for a time, or until it ends, and prints every
+// second how many lines came back. Then it half-closes, and nothing may be lost.
 func hold(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("hold", flag.ExitOnError)
 	forTime := flags.Duration("for", 0, "how long; 0 means until the connection breaks")

@@ -51,7 +51,8 @@ func serveHTTP(ctx context.Context, addr string) error {
 // hello names the answering host, then repeats the request.
 func hello(w http.ResponseWriter, r *http.Request) {
 	host, _ := os.Hostname()
-	_, _ = fmt.Fprintf(w, "hello from %s, you are %s, you asked %s for %s%s\n", host, r.RemoteAddr, r.Method, r.Host, r.URL.RequestURI())
+	_, _ = fmt.Fprintf(w, "hello from %s, you are %s, you asked %s for %s%s\n", host, r.RemoteAddr, r.Method, r.Host,
+		r.URL.RequestURI())
 	names := make([]string, 0, len(r.Header))
 	for name := range r.Header {
 		names = append(names, name)

@@ -21,7 +21,8 @@ import (
 	"time"
 )
 
-// loader asks URLs in turn at a steady rate and never asks twice for one answer: what fails is counted as failed.
+// loader asks URLs in turn at a steady rate and never asks twice for one answer: what fails is
+// counted as failed.
 type loader struct {
 	keep, verbose bool
 	timeout       time.Duration
@@ -48,8 +49,9 @@ type target struct {
 	idle []*net.TCPConn
 }
 
-// load asks until stdin ends, or for a time. Each failure is a line "FAIL UNIX-NANOSECONDS URL DURATION REASON" with the time of its end; with -v each success is one
-// with OK. The last line is the tally as JSON.
+// load asks until stdin ends, or for a time. Each failure is a line "FAIL UNIX-NANOSECONDS URL
+// DURATION REASON" with the time of its end; with -v each success is one with OK. The last line is
+// the tally as JSON.
 func load(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("load", flag.ExitOnError)
 	rate := flags.Float64("rate", 1, "requests a second, of all URLs together")
@@ -183,7 +185,8 @@ func (l *loader) takeIdle(t *target) *net.TCPConn {
 	return c
 }
 
-// stillOpen looks at an idle connection without waiting: io.EOF when the server has ended it, as every client looks before it asks again.
+// stillOpen looks at an idle connection without waiting: io.EOF when the server has ended it, as
+// every client looks before it asks again.
 func stillOpen(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

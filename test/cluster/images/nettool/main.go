@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nettool is the end-to-end suite's client and server in a pod, or in the node's network. It answers and asks
-// over HTTP and TCP, checks bytes by their SHA-256, and shows half-closes and aborts.
+// Command nettool is the end-to-end suite's client and server in a pod, or in the node's network.
+// It answers and asks over HTTP and TCP, checks bytes by their SHA-256, and shows half-closes and
+// aborts.
 package main
 
 import (
@@ -81,7 +82,8 @@ func run(ctx context.Context, command string, args []string) error {
 		if err != nil {
 			return err
 		}
-		return map[string]func(context.Context, string, int64) error{"send": send, "transfer": transfer, "abort": abort}[command](ctx, arg(0), n)
+		return map[string]func(context.Context, string, int64) error{"send": send, "transfer": transfer,
+			"abort": abort}[command](ctx, arg(0), n)
 	case "tcp":
 		return join(ctx, arg(0))
 	case "sleep":

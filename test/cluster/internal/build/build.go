@@ -23,11 +23,13 @@ import (
 
 var buildFlags = []string{"-trimpath", "-buildvcs=false", "-v"}
 
-// tempPrefix marks folders that are not finished; the next build removes those of an interrupted one.
+// tempPrefix marks folders that are not finished; the next build removes those of an interrupted
+// one.
 const tempPrefix = ".building-"
 
-// Build makes those of the named parts that are not in the cache, and reports its progress to out. When ctx ends it
-// stops the compiler and leaves nothing behind. KUBEBUILDER_ASSETS of programs that are not told is Dir/current.
+// Build makes those of the named parts that are not in the cache, and reports its progress to out.
+// When ctx ends it stops the compiler and leaves nothing behind. KUBEBUILDER_ASSETS of programs
+// that are not told is Dir/current.
 func (c Cache) Build(ctx context.Context, out io.Writer, names ...string) error {
 	missing, err := c.Missing(names...)
 	if err != nil {
@@ -102,7 +104,8 @@ func (c Cache) install(name, bin, dir string) error {
 	case Kubenode:
 		err = moveTo(dir, bin, "kubenode")
 		for _, program := range programs {
-			// Hard links: a program that starts itself again finds a symbolic link's target, and so the wrong name.
+			// Hard links: a program that starts itself again finds a symbolic link's target, and so the
+			// wrong name.
 			err = errors.Join(err, os.Link(filepath.Join(dir, "kubenode"), filepath.Join(dir, program)))
 		}
 	case Tools:
@@ -229,9 +232,12 @@ func linkerFlags(src fs.FS) (string, error) {
 		return "", err
 	}
 	minor, _, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v1."), ".")
-	flags := fmt.Sprintf("-s -w -X %s/version.Version=%s -X helm.sh/helm/v3/internal/version.version=%s", containerd, cd, helm)
+	flags := fmt.Sprintf("-s -w -X %s/version.Version=%s -X helm.sh/helm/v3/internal/version.version=%s", containerd, cd,
+		helm)
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean", p, kubernetes, minor)
+		flags += fmt.Sprintf(
+			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s -X %[1]s.gitTreeState=clean", p, kubernetes,
+			minor)
 	}
 	return flags, nil
 }
@@ -242,7 +248,8 @@ func goEnv() []string {
 }
 
 // errNoGo is returned where the go command is missing.
-var errNoGo = errors.New("the go command is not in PATH: install Go, or put its bin folder in PATH (sudo often drops it)")
+var errNoGo = errors.New(
+	"the go command is not in PATH: install Go, or put its bin folder in PATH (sudo often drops it)")
 
 func lookGo() (string, error) {
 	p, err := exec.LookPath("go")

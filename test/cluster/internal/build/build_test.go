@@ -140,7 +140,8 @@ func TestOneBuildAtATime(t *testing.T) {
 	var out bytes.Buffer
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lock(canceled, &out, name); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "waiting") {
+	if _, err := lock(canceled, &out, name); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(out.String(), "waiting") {
 		t.Errorf("a second lock: %v, output %q; want it to wait and say so", err, out.String())
 	}
 	unlock()

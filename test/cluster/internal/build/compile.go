@@ -24,8 +24,10 @@ func compile(ctx context.Context, p *progress, src, bin string, packages []strin
 		return err
 	}
 	p.phase("looking what to compile")
-	// Programs are linked whether their package is in Go's build cache or not, so they are not counted here.
-	list := append([]string{"list", "-deps", "-trimpath", "-f", `{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}`}, packages...)
+	// Programs are linked whether their package is in Go's build cache or not, so they are not counted
+	// here.
+	list := append([]string{"list", "-deps", "-trimpath", "-f",
+		`{{if and .Stale (ne .Name "main")}}{{.ImportPath}}{{end}}`}, packages...)
 	var stale bytes.Buffer
 	if err := goCommand(ctx, p, src, &stale, list...); err != nil {
 		return err
@@ -35,13 +37,15 @@ func compile(ctx context.Context, p *progress, src, bin string, packages []strin
 	return goCommand(ctx, p, src, nil, append(args, packages...)...)
 }
 
-// goCommand runs the go command in src, counts what it says on stderr as progress and keeps the rest for an error.
+// goCommand runs the go command in src, counts what it says on stderr as progress and keeps the
+// rest for an error.
 func goCommand(ctx context.Context, p *progress, src string, stdout io.Writer, args ...string) error {
 	path, err := lookGo()
 	if err != nil {
 		return err
 	}
-	// The compiler dies with the thread that started it, so this one must live on: a killed build leaves no compiler.
+	// The compiler dies with the thread that started it, so this one must live on: a killed build
+	// leaves no compiler.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, args...)

@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build compiles Kubernetes and the programs around it from the sources that the cluster program carries, and
-// keeps them in a cache. A part's folder is named by a hash of all that its bytes depend on and appears by one rename,
-// so what is there is whole and right; concurrent builds wait for one another.
+// Package build compiles Kubernetes and the programs around it from the sources that the cluster
+// program carries, and keeps them in a cache. A part's folder is named by a hash of all that its
+// bytes depend on and appears by one rename, so what is there is whole and right; concurrent builds
+// wait for one another.
 package build
 
 import (
@@ -57,10 +58,12 @@ var parts = []part{
 	{name: Tools, packages: []string{
 		containerd + "/cmd/containerd", containerd + "/cmd/containerd-shim-runc-v2", containerd + "/cmd/ctr",
 		"k8s.io/kubernetes/cmd/kubectl",
-		cniPlugins + "/ipam/host-local", cniPlugins + "/main/ptp", cniPlugins + "/main/loopback", cniPlugins + "/meta/portmap",
+		cniPlugins + "/ipam/host-local", cniPlugins + "/main/ptp", cniPlugins + "/main/loopback",
+		cniPlugins + "/meta/portmap",
 	}},
 	{name: Helm, packages: []string{"helm.sh/helm/v3/cmd/helm"}},
-	{name: Images, packages: []string{"./coredns", "./images/pause", "./images/nettool"}, sources: []string{"coredns", "images", "mkimage"}},
+	{name: Images, packages: []string{"./coredns", "./images/pause", "./images/nettool"},
+		sources: []string{"coredns", "images", "mkimage"}},
 }
 
 // Cache is where binaries are kept, and the sources that they are made from.
@@ -69,7 +72,8 @@ type Cache struct {
 	Sources fs.FS  // the module of the cluster program: go.mod, go.sum, kubenode, …
 }
 
-// DefaultDir is $FAIRLEAD_CACHE/cluster, $XDG_CACHE_HOME/fairlead/cluster or ~/.cache/fairlead/cluster.
+// DefaultDir is $FAIRLEAD_CACHE/cluster, $XDG_CACHE_HOME/fairlead/cluster or
+// ~/.cache/fairlead/cluster.
 func DefaultDir() (string, error) {
 	if d := os.Getenv("FAIRLEAD_CACHE"); d != "" {
 		abs, err := filepath.Abs(d)
@@ -82,7 +86,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(d, "fairlead", "cluster"), nil
 }
 
-// PartDir is the folder of one part, whether it is there or not. For Kubenode it suits KUBEBUILDER_ASSETS.
+// PartDir is the folder of one part, whether it is there or not. For Kubenode it suits
+// KUBEBUILDER_ASSETS.
 func (c Cache) PartDir(name string) (string, error) {
 	i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 	if i < 0 {

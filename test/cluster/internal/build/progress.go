@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress tells a person how a long build goes on: one line redrawn each second on a terminal, elsewhere a line every
-// 15 seconds. Its methods may be called from several goroutines.
+// progress tells a person how a long build goes on: one line redrawn each second on a terminal,
+// elsewhere a line every 15 seconds. Its methods may be called from several goroutines.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -106,7 +106,8 @@ func (p *progress) downloaded() {
 	p.mu.Unlock()
 }
 
-// compiling begins the compiler's phase: the packages that are not in Go's build cache, then programs into bin.
+// compiling begins the compiler's phase: the packages that are not in Go's build cache, then
+// programs into bin.
 func (p *progress) compiling(packages []string, bin string, programs int) {
 	p.mu.Lock()
 	p.waiting = map[string]bool{}

@@ -1,12 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup gives a node a control group of its own in every hierarchy of the machine, which a cgroup namespace
-// then makes the root of all that runs inside, and takes it away again. A name comes in; internal/lifecycle creates and
-// removes the group, internal/node mounts it.
+// Package cgroup gives a node a control group of its own in every hierarchy of the machine, which a
+// cgroup namespace then makes the root of all that runs inside, and takes it away again. A name
+// comes in; internal/lifecycle creates and removes the group, internal/node mounts it.
 //
-// Version 1 is what the test bed is run on. The branch for version 2 follows the kernel's documentation; it has not been
-// run yet.
+// Version 1 is what the test bed is run on. The branch for version 2 follows the kernel's
+// documentation; it has not been run yet.
 package cgroup
 
 import (
@@ -66,7 +66,8 @@ func parse(mountinfo io.Reader) ([]Hierarchy, error) {
 			for o := range strings.SplitSeq(right[2], ",") {
 				if name, ok := strings.CutPrefix(o, "name="); ok {
 					h.Name = name
-				} else if !slices.Contains([]string{"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"}, o) && !strings.Contains(o, "=") {
+				} else if !slices.Contains([]string{"rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode"}, o) &&
+					!strings.Contains(o, "=") {
 					h.Controllers = append(h.Controllers, o)
 				}
 			}
@@ -142,8 +143,8 @@ func Join(hs []Hierarchy, name string, pid int) error {
 	return nil
 }
 
-// Remove takes the group away, with the groups below it. Its processes must be dead; the kernel may need a moment to
-// notice, for which Remove waits up to five seconds.
+// Remove takes the group away, with the groups below it. Its processes must be dead; the kernel may
+// need a moment to notice, for which Remove waits up to five seconds.
 func Remove(hs []Hierarchy, name string) error {
 	deadline := time.Now().Add(5 * time.Second)
 	for {
@@ -182,7 +183,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// Mount puts the hierarchies, rooted at the caller's cgroup namespace, over /sys/fs/cgroup of its mount namespace.
+// Mount puts the hierarchies, rooted at the caller's cgroup namespace, over /sys/fs/cgroup of its
+// mount namespace.
 func Mount(hs []Hierarchy) error {
 	if hs[0].V2 {
 		return mountV2()
@@ -209,7 +211,8 @@ func Mount(hs []Hierarchy) error {
 	return nil
 }
 
-// mountV2 also moves the caller out of the root group, because a group with processes may not delegate.
+// mountV2 also moves the caller out of the root group, because a group with processes may not
+// delegate.
 func mountV2() error {
 	if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
 		return fmt.Errorf("mounting %s: %w", root, err)

@@ -22,7 +22,8 @@ func TestHierarchiesOfAMachine(t *testing.T) {
 30 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 31 30 0:27 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu
 32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
-33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw`, []string{"/sys/fs/cgroup/cpu cpu", "/sys/fs/cgroup/systemd none,name=systemd"}},
+33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw`,
+			[]string{"/sys/fs/cgroup/cpu cpu", "/sys/fs/cgroup/systemd none,name=systemd"}},
 		"version 1 with joined controllers": {`
 31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
 32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory,clone_children,release_agent=/x`,

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enter runs programs inside a node: in its mount, network, pid, uts and ipc namespaces, as nsenter(1) would. A
-// process number and a command come in; the command's exit code goes out.
+// Package enter runs programs inside a node: in its mount, network, pid, uts and ipc namespaces, as
+// nsenter(1) would. A process number and a command come in; the command's exit code goes out.
 package enter
 
 import (
@@ -29,8 +29,9 @@ const HelperCommand = "node-exec"
 // exitNotFound is a shell's exit code for a command that cannot be run.
 const exitNotFound = 127
 
-// Helper becomes the command of its arguments, which dies with the thread that started the helper. (SysProcAttr.Pdeathsig
-// cannot do this: in another pid namespace the parent's number is 0, which it takes for a dead parent.)
+// Helper becomes the command of its arguments, which dies with the thread that started the helper.
+// (SysProcAttr.Pdeathsig cannot do this: in another pid namespace the parent's number is 0, which
+// it takes for a dead parent.)
 func Helper(args []string) (exit int, err error) {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
@@ -49,20 +50,23 @@ type Command struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	// Signals makes Run pass on SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 that this process gets.
+	// Signals makes Run pass on SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 that this
+	// process gets.
 	Signals bool
 }
 
-// Environ is the environment of programs inside: that of this process, the cluster's programs first in PATH, and its
-// kubeconfig. What kubectl and helm keep goes to the cluster's folder.
+// Environ is the environment of programs inside: that of this process, the cluster's programs first
+// in PATH, and its kubeconfig. What kubectl and helm keep goes to the cluster's folder.
 func Environ(c *state.Cluster) []string {
 	path := c.Tools + ":" + c.Helm + ":" + c.Kubenode + ":" + c.Images + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
 	return append(os.Environ(), "PATH="+path, "KUBECONFIG="+c.Kubeconfig(), "KUBECACHEDIR="+c.Path("kube-cache"),
-		"HELM_CACHE_HOME="+c.Path("helm", "cache"), "HELM_CONFIG_HOME="+c.Path("helm", "config"), "HELM_DATA_HOME="+c.Path("helm", "data"))
+		"HELM_CACHE_HOME="+c.Path("helm", "cache"), "HELM_CONFIG_HOME="+c.Path("helm", "config"),
+		"HELM_DATA_HOME="+c.Path("helm", "data"))
 }
 
-// Run runs a command to its end in the folder of the caller. The command is killed when this process dies, or when ctx
-// ends. A command that a signal ended has 128 and the signal's number as its exit code.
+// Run runs a command to its end in the folder of the caller. The command is killed when this
+// process dies, or when ctx ends. A command that a signal ended has 128 and the signal's number as
+// its exit code.
 func Run(ctx context.Context, c *state.Cluster, cmd Command) (exit int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -74,8 +78,8 @@ func Run(ctx context.Context, c *state.Cluster, cmd Command) (exit int, err erro
 	}
 	ended := make(chan result, 1)
 	go func() {
-		// The thread changes its namespaces, so it is never unlocked and ends with the goroutine; the command is its child
-		// and dies with it.
+		// The thread changes its namespaces, so it is never unlocked and ends with the goroutine; the
+		// command is its child and dies with it.
 		runtime.LockOSThread()
 		exit, err := runLocked(ctx, c, cmd, dir)
 		ended <- result{exit, err}
@@ -98,7 +102,8 @@ func runLocked(ctx context.Context, c *state.Cluster, cmd Command, dir string) (
 	}
 	if cmd.Signals {
 		signals := make(chan os.Signal, 8)
-		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+			syscall.SIGUSR2)
 		defer signal.Stop(signals)
 		done := make(chan struct{})
 		defer close(done)
@@ -115,7 +120,8 @@ func runLocked(ctx context.Context, c *state.Cluster, cmd Command, dir string) (
 	return 0, err
 }
 
-// join moves the calling thread into the namespaces of a process; its later children join the pid namespace.
+// join moves the calling thread into the namespaces of a process; its later children join the pid
+// namespace.
 func join(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -131,7 +137,8 @@ func join(pid int) error {
 	return nil
 }
 
-// forward passes signals on. Those that a terminal's keys make reach the command anyway, as it is in the same group.
+// forward passes signals on. Those that a terminal's keys make reach the command anyway, as it is
+// in the same group.
 func forward(signals <-chan os.Signal, done <-chan struct{}, p *os.Process) {
 	for {
 		select {

@@ -1,9 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle starts and stops clusters. Options come in; a running node, recorded in the cluster's folder, goes
-// out to internal/node. Whatever happened before (a kill, a crash, an interrupted start), Up ends with a ready cluster or
-// an error, and Down with nothing left.
+// Package lifecycle starts and stops clusters. Options come in; a running node, recorded in the
+// cluster's folder, goes out to internal/node. Whatever happened before (a kill, a crash, an
+// interrupted start), Up ends with a ready cluster or an error, and Down with nothing left.
 package lifecycle
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 )
 
-// Up makes sure that the cluster runs and is ready; where it already is, it does nothing. It tells its progress to out.
-// When ctx ends during a start, everything is taken down again.
+// Up makes sure that the cluster runs and is ready; where it already is, it does nothing. It tells
+// its progress to out. When ctx ends during a start, everything is taken down again.
 func Up(ctx context.Context, out io.Writer, cache build.Cache, want state.Cluster) error {
 	if err := preflight.CheckDir(want.Dir, "--state-dir"); err != nil {
 		return err
@@ -71,7 +71,8 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 			err = errors.Join(ctx.Err(), remove(&c), os.RemoveAll(c.Dir))
 		}
 	}()
-	for name, dir := range map[string]*string{build.Kubenode: &c.Kubenode, build.Tools: &c.Tools, build.Helm: &c.Helm, build.Images: &c.Images} {
+	for name, dir := range map[string]*string{build.Kubenode: &c.Kubenode, build.Tools: &c.Tools, build.Helm: &c.Helm,
+		build.Images: &c.Images} {
 		if *dir, err = cache.PartDir(name); err != nil {
 			return err
 		}
@@ -88,8 +89,8 @@ func start(ctx context.Context, out io.Writer, cache build.Cache, c state.Cluste
 	return follow(ctx, out, &c)
 }
 
-// launch starts PID 1 in new namespaces. It waits there until it is recorded and in its control groups; should this
-// program die before, it ends.
+// launch starts PID 1 in new namespaces. It waits there until it is recorded and in its control
+// groups; should this program die before, it ends.
 func launch(ctx context.Context, c *state.Cluster) error {
 	hs, err := cgroup.Hierarchies()
 	if err != nil {
@@ -183,7 +184,8 @@ func Down(ctx context.Context, out io.Writer, c state.Cluster) error {
 	return nil
 }
 
-// remove takes away all of a cluster that an earlier run left, save the folder itself, which carries the lock.
+// remove takes away all of a cluster that an earlier run left, save the folder itself, which
+// carries the lock.
 func remove(c *state.Cluster) error {
 	have, err := state.Load(c.Dir)
 	if err == nil {

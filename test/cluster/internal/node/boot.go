@@ -21,7 +21,8 @@ const pollInterval = 50 * time.Millisecond
 
 // boot starts the programs in their order and waits until CoreDNS answers.
 func (n *node) boot(ctx context.Context) error {
-	for _, args := range [][]string{n.etcd(), {"containerd", "--config", n.c.Path("conf", "containerd.toml")}, n.apiserver()} {
+	for _, args := range [][]string{n.etcd(), {"containerd", "--config", n.c.Path("conf", "containerd.toml")},
+		n.apiserver()} {
 		if err := n.procs.keep(args...); err != nil {
 			return err
 		}
@@ -32,7 +33,8 @@ func (n *node) boot(ctx context.Context) error {
 		return fmt.Errorf("waiting for the API server: %w", err)
 	}
 	n.say(eventStep, "API server ready")
-	for _, args := range [][]string{n.controllerManager(), n.scheduler(), n.kubelet(), {"kube-proxy", "--config=" + n.c.Path("conf", "kube-proxy.yaml")}} {
+	for _, args := range [][]string{n.controllerManager(), n.scheduler(), n.kubelet(),
+		{"kube-proxy", "--config=" + n.c.Path("conf", "kube-proxy.yaml")}} {
 		if err := n.procs.keep(args...); err != nil {
 			return err
 		}
@@ -68,7 +70,8 @@ func (n *node) orFailing(err error) error {
 	return err
 }
 
-// importImages gives containerd the base images and those that `up` packed from programs of this machine.
+// importImages gives containerd the base images and those that `up` packed from programs of this
+// machine.
 func (n *node) importImages(ctx context.Context) error {
 	err := n.poll(ctx, func() error {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", "/run/containerd/containerd.sock")
@@ -103,7 +106,8 @@ func (n *node) waitAPI(ctx context.Context) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	cert, err := tls.LoadX509KeyPair(n.c.Path("pki", "apiserver-kubelet-client.crt"), n.c.Path("pki", "apiserver-kubelet-client.key"))
+	cert, err := tls.LoadX509KeyPair(n.c.Path("pki", "apiserver-kubelet-client.crt"),
+		n.c.Path("pki", "apiserver-kubelet-client.key"))
 	if err != nil {
 		return err
 	}

@@ -30,14 +30,16 @@ type settings struct {
 // writeConfig fills the templates of conf into the cluster's folder of the same name.
 func (n *node) writeConfig() error {
 	s := settings{
-		Cluster: n.c, Node: nodeName, NodeIP: nodeIP, DNSIP: dnsIP, Families: families(n.c.Options), PodCIDR: podCIDR(n.c.Options),
+		Cluster: n.c, Node: nodeName, NodeIP: nodeIP, DNSIP: dnsIP, Families: families(n.c.Options),
+		PodCIDR:    podCIDR(n.c.Options),
 		PauseImage: build.PauseImage, CoreDNSImage: build.CoreDNSImage,
 		CNIBin: filepath.Join(n.c.Tools, "cni"), CNIConf: n.c.Path("conf", "cni"),
 	}
 	if err := os.MkdirAll(s.CNIConf, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"containerd.toml", "kubelet.yaml", "kube-proxy.yaml", "system.yaml", "cni/10-node.conflist"} {
+	for _, name := range []string{"containerd.toml", "kubelet.yaml", "kube-proxy.yaml", "system.yaml",
+		"cni/10-node.conflist"} {
 		text, err := render(filepath.Base(name), s)
 		if err != nil {
 			return err

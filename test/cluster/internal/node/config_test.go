@@ -17,7 +17,8 @@ import (
 func rendered(t *testing.T, name string, o state.Options) string {
 	t.Helper()
 	text, err := render(name, settings{
-		Cluster: &state.Cluster{Dir: `/a "b"`, Options: o}, NodeIP: nodeIP, PodCIDR: podCIDR(o), Families: families(o), DNSIP: dnsIP, CNIBin: `/c "d"`,
+		Cluster: &state.Cluster{Dir: `/a "b"`, Options: o}, NodeIP: nodeIP, PodCIDR: podCIDR(o), Families: families(o),
+		DNSIP: dnsIP, CNIBin: `/c "d"`,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -34,11 +35,13 @@ func TestOptionsReachTheConfiguration(t *testing.T) {
 	if !strings.Contains(stock, "        cache 30\n        loadbalance") || !strings.Contains(stock, "ttl 30\n") {
 		t.Errorf("with the option:\n%s", stock)
 	}
-	if proxy := rendered(t, "kube-proxy.yaml", state.Options{KubeProxyMinSync: 250 * time.Millisecond}); !strings.Contains(proxy, "minSyncPeriod: 250ms") {
+	if proxy := rendered(t, "kube-proxy.yaml", state.Options{KubeProxyMinSync: 250 * time.Millisecond}); !strings.Contains(
+		proxy, "minSyncPeriod: 250ms") {
 		t.Errorf("kube-proxy:\n%s", proxy)
 	}
 	six := state.Options{DualStack: true}
-	if cni := rendered(t, "10-node.conflist", six); !json.Valid([]byte(cni)) || !strings.Contains(cni, `[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd44::/64"}]`) {
+	if cni := rendered(t, "10-node.conflist", six); !json.Valid([]byte(cni)) ||
+		!strings.Contains(cni, `[{"subnet": "10.244.0.0/24"}], [{"subnet": "fd44::/64"}]`) {
 		t.Errorf("pods' network with two families:\n%s", cni)
 	}
 	if proxy := rendered(t, "kube-proxy.yaml", six); !strings.Contains(proxy, "clusterCIDR: 10.244.0.0/24,fd44::/64\n") {
@@ -51,7 +54,8 @@ func TestAnyFolderNameIsQuoted(t *testing.T) {
 	if text := rendered(t, "containerd.toml", state.Options{}); !strings.Contains(text, `bin_dirs = ["/c \"d\""]`) {
 		t.Error(text)
 	}
-	if text := rendered(t, "kubelet.yaml", state.Options{}); !strings.Contains(text, `clientCAFile: "/a \"b\"/pki/ca.crt"`) {
+	if text := rendered(t, "kubelet.yaml", state.Options{}); !strings.Contains(text,
+		`clientCAFile: "/a \"b\"/pki/ca.crt"`) {
 		t.Error(text)
 	}
 	if text := rendered(t, "10-node.conflist", state.Options{}); !json.Valid([]byte(text)) {
@@ -79,7 +83,8 @@ func TestProgressIsReadAsItWasSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := ReadProgress(c)
-	if len(p.Steps) != 1 || !strings.HasSuffix(p.Steps[0], " s  API server ready") || p.Ready || p.Failed != "etcd ended 3 times\nits log" {
+	if len(p.Steps) != 1 || !strings.HasSuffix(p.Steps[0], " s  API server ready") || p.Ready ||
+		p.Failed != "etcd ended 3 times\nits log" {
 		t.Errorf("%+v", p)
 	}
 }

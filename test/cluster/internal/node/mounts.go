@@ -15,13 +15,15 @@ import (
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/cgroup"
 )
 
-// sysctls are values that the kubelet insists on and would write for the whole machine: it reads them from files of ours.
+// sysctls are values that the kubelet insists on and would write for the whole machine: it reads
+// them from files of ours.
 var sysctls = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// mounts gives the node its own view of the file system: the machine's, with private /var/lib, /var/log and /run.
+// mounts gives the node its own view of the file system: the machine's, with private /var/lib,
+// /var/log and /run.
 func (n *node) mounts(hs []cgroup.Hierarchy) error {
 	if err := unix.Sethostname([]byte(nodeName)); err != nil {
 		return fmt.Errorf("setting the host name: %w", err)

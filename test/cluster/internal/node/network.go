@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network makes the node's only link: a veth pair with both ends inside. There is no default route, so no packet can
-// leave; Services are routed to the link so that programs of the node (the API server calling a webhook) reach ClusterIPs.
+// network makes the node's only link: a veth pair with both ends inside. There is no default route,
+// so no packet can leave; Services are routed to the link so that programs of the node (the API
+// server calling a webhook) reach ClusterIPs.
 func network(families []family) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -1,10 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is the inside of a cluster: PID 1 of the node's namespaces, which mounts, makes the network, starts and
-// watches the programs, loads the base images and installs cluster DNS. internal/lifecycle starts it with a cluster's
-// folder; it hands its progress back through the file `events` there. Killing it ends all that runs inside, and with the
-// last process go the mounts and the network.
+// Package node is the inside of a cluster: PID 1 of the node's namespaces, which mounts, makes the
+// network, starts and watches the programs, loads the base images and installs cluster DNS.
+// internal/lifecycle starts it with a cluster's folder; it hands its progress back through the file
+// `events` there. Killing it ends all that runs inside, and with the last process go the mounts and
+// the network.
 package node
 
 import (
@@ -48,8 +49,10 @@ type family struct {
 }
 
 var (
-	ipv4 = family{Node: nodeIP, Link: nodeIP + "/24", Pods: "10.244.0.0/24", Services: "10.96.0.0/16", Everywhere: "0.0.0.0/0", forwarding: "net/ipv4/ip_forward"}
-	ipv6 = family{Node: "fd99::2", Link: "fd99::2/64", Pods: "fd44::/64", Services: "fd96::/112", Everywhere: "::/0", forwarding: "net/ipv6/conf/all/forwarding"}
+	ipv4 = family{Node: nodeIP, Link: nodeIP + "/24", Pods: "10.244.0.0/24", Services: "10.96.0.0/16",
+		Everywhere: "0.0.0.0/0", forwarding: "net/ipv4/ip_forward"}
+	ipv6 = family{Node: "fd99::2", Link: "fd99::2/64", Pods: "fd44::/64", Services: "fd96::/112", Everywhere: "::/0",
+		forwarding: "net/ipv6/conf/all/forwarding"}
 )
 
 // families are those of the cluster, IPv4 first.
@@ -104,9 +107,9 @@ func Main(dir string) error {
 	return errors.New("stopped by a signal")
 }
 
-// awaitRelease waits until `up` has recorded this process and put it into its control groups. If `up` dies before, the
-// pipe ends and so does the node. Then it takes a cgroup namespace, which only its own thread gets, and runs the program
-// again from there.
+// awaitRelease waits until `up` has recorded this process and put it into its control groups. If
+// `up` dies before, the pipe ends and so does the node. Then it takes a cgroup namespace, which
+// only its own thread gets, and runs the program again from there.
 func awaitRelease() error {
 	pipe := os.NewFile(3, "release")
 	if n, err := pipe.Read(make([]byte, 1)); n == 0 {
@@ -140,7 +143,8 @@ func (n *node) run(ctx context.Context) error {
 	if err := network(families(n.c.Options)); err != nil {
 		return fmt.Errorf("preparing the node's network: %w", err)
 	}
-	if err := pki.Write(pki.Config{Dir: n.c.Path("pki"), Node: nodeName, NodeIP: nodeIP, ServiceIP: serviceIP}); err != nil {
+	if err := pki.Write(pki.Config{Dir: n.c.Path("pki"), Node: nodeName, NodeIP: nodeIP,
+		ServiceIP: serviceIP}); err != nil {
 		return err
 	}
 	if err := n.writeConfig(); err != nil {

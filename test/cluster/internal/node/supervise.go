@@ -18,8 +18,9 @@ import (
 	"github.com/fairlead-dev/fairlead/test/cluster/internal/state"
 )
 
-// supervisor starts the node's programs, starts them again when they end, and reaps every orphan, as PID 1 must. It is
-// the only one to wait for children. Its methods may be called from several goroutines.
+// supervisor starts the node's programs, starts them again when they end, and reaps every orphan,
+// as PID 1 must. It is the only one to wait for children. Its methods may be called from several
+// goroutines.
 type supervisor struct {
 	c    *state.Cluster
 	env  []string

@@ -1,8 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes the keys, certificates and kubeconfigs of a one-node cluster. A folder comes in; files named as
-// kubeadm names them go out, for internal/node to point the programs at. They are valid for a year and only for one run.
+// Package pki makes the keys, certificates and kubeconfigs of a one-node cluster. A folder comes
+// in; files named as kubeadm names them go out, for internal/node to point the programs at. They
+// are valid for a year and only for one run.
 package pki
 
 import (
@@ -69,7 +70,8 @@ func Write(c Config) error {
 		{ca, request{name: "apiserver", cn: "kube-apiserver", usage: serve, ips: ips, dns: []string{"localhost", "kubernetes",
 			"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}}},
 		{ca, request{name: "kubelet-server", cn: node, org: "system:nodes", usage: serve, ips: ips, dns: []string{c.Node}}},
-		{ca, request{name: "apiserver-kubelet-client", cn: "kube-apiserver-kubelet-client", org: "system:masters", usage: client}},
+		{ca, request{name: "apiserver-kubelet-client", cn: "kube-apiserver-kubelet-client", org: "system:masters",
+			usage: client}},
 		{front, request{name: "front-proxy-client", cn: "front-proxy-client", usage: client}},
 	} {
 		p, err := issue(r.ca, r.request)

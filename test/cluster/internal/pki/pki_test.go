@@ -39,9 +39,12 @@ func TestEveryCertificateServesItsPurpose(t *testing.T) {
 		hosts             []string
 		usage             x509.ExtKeyUsage
 	}{
-		{"apiserver", "ca", "kube-apiserver", "", []string{"10.99.0.2", "10.96.0.1", "127.0.0.1", "kubernetes.default.svc", "localhost"}, x509.ExtKeyUsageServerAuth},
-		{"kubelet-server", "ca", "system:node:node", "system:nodes", []string{"10.99.0.2", "node"}, x509.ExtKeyUsageServerAuth},
-		{"apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", "system:masters", nil, x509.ExtKeyUsageClientAuth},
+		{"apiserver", "ca", "kube-apiserver", "", []string{"10.99.0.2", "10.96.0.1", "127.0.0.1", "kubernetes.default.svc",
+			"localhost"}, x509.ExtKeyUsageServerAuth},
+		{"kubelet-server", "ca", "system:node:node", "system:nodes", []string{"10.99.0.2", "node"},
+			x509.ExtKeyUsageServerAuth},
+		{"apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", "system:masters", nil,
+			x509.ExtKeyUsageClientAuth},
 		{"front-proxy-client", "front-proxy-ca", "front-proxy-client", "", nil, x509.ExtKeyUsageClientAuth},
 	} {
 		roots := x509.NewCertPool()
@@ -87,7 +90,8 @@ func TestOnlyTheOwnerReadsKeys(t *testing.T) {
 			kubeconfigs = append(kubeconfigs, name)
 		}
 	}
-	if want := []string{"admin", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet"}; !slices.Equal(kubeconfigs, want) {
+	if want := []string{"admin", "kube-controller-manager", "kube-proxy", "kube-scheduler",
+		"kubelet"}; !slices.Equal(kubeconfigs, want) {
 		t.Errorf("kubeconfigs %q, want %q", kubeconfigs, want)
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight finds out before a node starts what would stop it: a missing right, program or kernel feature. Each
-// finding is one sentence with its remedy, for internal/lifecycle to print.
+// Package preflight finds out before a node starts what would stop it: a missing right, program or
+// kernel feature. Each finding is one sentence with its remedy, for internal/lifecycle to print.
 package preflight
 
 import (
@@ -64,7 +64,8 @@ func lookPath(name string) (string, error) {
 	return "", fmt.Errorf("no program %q", name)
 }
 
-// packages are the programs that a node needs from the machine, and the Debian packages that hold them.
+// packages are the programs that a node needs from the machine, and the Debian packages that hold
+// them.
 var packages = []struct{ program, pkg, why string }{
 	{"nft", "nftables", "kube-proxy programs Services with it"},
 	{"runc", "runc", "containerd starts containers with it"},
@@ -75,7 +76,8 @@ var packages = []struct{ program, pkg, why string }{
 	{"ldd", "libc-bin", "it finds the libraries of curl"},
 }
 
-// rules use what kube-proxy uses of nftables. They are checked by the kernel in a namespace of their own, not kept.
+// rules use what kube-proxy uses of nftables. They are checked by the kernel in a namespace of
+// their own, not kept.
 const rules = `table ip check {
   chain filter { type filter hook forward priority 0; ct state new reject; }
   chain nat { type nat hook prerouting priority -100; ip daddr 192.0.2.1 tcp dport 80 dnat to numgen random mod 2 map { 0 : 192.0.2.2, 1 : 192.0.2.3 }; }
@@ -86,17 +88,23 @@ const rules = `table ip check {
 // Check returns everything that is missing, joined, or nil.
 func Check(ctx context.Context, m Machine) error {
 	if m.OS != "linux" {
-		return fmt.Errorf("a node needs Linux and this is %s: use another cluster (kind, for one) and FAIRLEAD_E2E_CONTEXT", m.OS)
+		return fmt.Errorf("a node needs Linux and this is %s: use another cluster (kind, for one) and FAIRLEAD_E2E_CONTEXT",
+			m.OS)
 	}
 	if m.EUID != 0 {
-		return errors.New("a node needs root, for namespaces and mounts: run this with sudo (sudo --preserve-env=HOME,PATH keeps the caches and Go)")
+		return errors.New(
+			"a node needs root, for namespaces and mounts: run this with sudo (sudo --preserve-env=HOME,PATH keeps the caches " +
+				"and Go)")
 	}
 	errs := append(m.programs(), m.kernel()...)
 	if _, err := m.LookPath("nft"); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		if out, err := m.Run(ctx, rules, "nft", "--check", "--file", "-"); err != nil {
-			errs = append(errs, fmt.Errorf("the kernel refuses nftables rules of the kind that kube-proxy uses: it needs CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: %s)", firstLine(out, err)))
+			errs = append(errs,
+				fmt.Errorf(
+					"the kernel refuses nftables rules of the kind that kube-proxy uses: it needs CONFIG_NF_TABLES with NAT, reject "+
+						"and conntrack (nft says: %s)", firstLine(out, err)))
 		}
 	}
 	return errors.Join(errs...)
@@ -114,7 +122,8 @@ func (m Machine) programs() []error {
 		}
 	}
 	if len(install) > 0 {
-		errs = append(errs, fmt.Errorf("install what is missing: apt-get install -y --no-install-recommends %s", strings.Join(install, " ")))
+		errs = append(errs, fmt.Errorf("install what is missing: apt-get install -y --no-install-recommends %s",
+			strings.Join(install, " ")))
 	}
 	return errs
 }
@@ -130,7 +139,8 @@ func (m Machine) kernel() []error {
 		errs = append(errs, errors.New("the kernel has no overlayfs, which container images need: try modprobe overlay"))
 	}
 	if !m.Exists("/dev/kmsg") {
-		errs = append(errs, errors.New("/dev/kmsg is missing, which the kubelet reads: a container that hides it cannot run a node"))
+		errs = append(errs,
+			errors.New("/dev/kmsg is missing, which the kubelet reads: a container that hides it cannot run a node"))
 	}
 	if mounts, err := m.ReadFile("/proc/self/mountinfo"); err != nil || !strings.Contains(string(mounts), " - cgroup") {
 		errs = append(errs, errors.New("no control groups are mounted at /sys/fs/cgroup"))
@@ -163,18 +173,21 @@ func firstLine(out string, err error) string {
 // hidden are folders that a node has of its own.
 var hidden = []string{"/var/lib", "/var/log", "/run", "/var/run", "/proc", "/sys"}
 
-// unsuited are file systems on which a container's overlay cannot lie, by their numbers in statfs(2).
+// unsuited are file systems on which a container's overlay cannot lie, by their numbers in
+// statfs(2).
 var unsuited = map[int64]string{
 	unix.OVERLAYFS_SUPER_MAGIC: "an overlay file system, as in a container", unix.NFS_SUPER_MAGIC: "NFS",
 	unix.ECRYPTFS_SUPER_MAGIC: "an ecryptfs", unix.FUSE_SUPER_MAGIC: "a FUSE file system",
 }
 
-// CheckDir tells whether a folder of this machine, which may not be there yet, suits a node: it is visible inside, and
-// containers' root file systems can lie in it. The option names how to choose another.
+// CheckDir tells whether a folder of this machine, which may not be there yet, suits a node: it is
+// visible inside, and containers' root file systems can lie in it. The option names how to choose
+// another.
 func CheckDir(dir, option string) error {
 	for _, h := range hidden {
 		if dir == h || strings.HasPrefix(dir, h+"/") {
-			return fmt.Errorf("the folder %s is not visible in a node, which has its own %s: choose another with %s", dir, h, option)
+			return fmt.Errorf("the folder %s is not visible in a node, which has its own %s: choose another with %s", dir, h,
+				option)
 		}
 	}
 	var fs unix.Statfs_t

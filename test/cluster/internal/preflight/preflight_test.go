@@ -47,12 +47,21 @@ func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
 	}{
 		"another system": {func(m *Machine) { m.OS = "darwin" }, []string{"needs Linux and this is darwin"}},
 		"no root":        {func(m *Machine) { m.EUID = 1000 }, []string{"needs root"}},
-		"no nft":         {without("nft"), []string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
+		"no nft": {without("nft"),
+			[]string{"the program nft is missing", "apt-get install -y --no-install-recommends nftables"}},
 		"no runc, no curl": {without("runc", "curl"), []string{
 			"the program runc is missing", "the program curl is missing", "apt-get install -y --no-install-recommends runc curl",
 		}},
-		"no namespaces": {func(m *Machine) { m.Exists = func(p string) bool { return p != "/proc/self/ns/cgroup" } }, []string{"no cgroup namespaces"}},
-		"no kmsg":       {func(m *Machine) { m.Exists = func(p string) bool { return p != "/dev/kmsg" } }, []string{"/dev/kmsg is missing"}},
+		"no namespaces": {func(m *Machine) {
+			m.Exists = func(p string) bool {
+				return p != "/proc/self/ns/cgroup"
+			}
+		}, []string{"no cgroup namespaces"}},
+		"no kmsg": {func(m *Machine) {
+			m.Exists = func(p string) bool {
+				return p != "/dev/kmsg"
+			}
+		}, []string{"/dev/kmsg is missing"}},
 		"no overlayfs": {func(m *Machine) {
 			read := m.ReadFile
 			m.ReadFile = func(name string) ([]byte, error) {
@@ -75,7 +84,10 @@ func TestEachLackIsASentenceWithItsRemedy(t *testing.T) {
 			m.Run = func(context.Context, string, ...string) (string, error) {
 				return "Error: Could not process rule: No such file or directory\n  chain nat", errors.New("exit status 1")
 			}
-		}, []string{"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such file or directory)"}},
+		},
+			[]string{
+				"CONFIG_NF_TABLES with NAT, reject and conntrack (nft says: Error: Could not process rule: No such file or " +
+					"directory)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,9 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state keeps what is known of a cluster in its folder, across commands, kills and crashes: which process is the
-// node, with what options and binaries it was started, and how far its start has come. Commands come in through
-// internal/lifecycle; what lies here is also the whole of what `down` must remove besides control groups.
+// Package state keeps what is known of a cluster in its folder, across commands, kills and crashes:
+// which process is the node, with what options and binaries it was started, and how far its start
+// has come. Commands come in through internal/lifecycle; what lies here is also the whole of what
+// `down` must remove besides control groups.
 package state
 
 import (
@@ -34,7 +35,8 @@ type Options struct {
 
 // String names the options for people.
 func (o Options) String() string {
-	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t", o.KubeProxyMinSync, o.DNSCache, o.DualStack)
+	return fmt.Sprintf("kube-proxy minSyncPeriod %v, DNS cache %t, dual-stack %t", o.KubeProxyMinSync, o.DNSCache,
+		o.DualStack)
 }
 
 // Cluster is what is known of one cluster. The zero PID means that no node was started.
@@ -126,9 +128,9 @@ func (c *Cluster) Alive() bool {
 	return !ended(fd, 0)
 }
 
-// open returns a descriptor of the recorded process, which cannot come to mean another. A process that has ended may
-// still be found. (Its state in /proc is no sign: a program that starts itself again from another thread than its first,
-// as the node does, is a zombie there for a moment.)
+// open returns a descriptor of the recorded process, which cannot come to mean another. A process
+// that has ended may still be found. (Its state in /proc is no sign: a program that starts itself
+// again from another thread than its first, as the node does, is a zombie there for a moment.)
 func (c *Cluster) open() (fd int, err error) {
 	if c == nil || c.PID == 0 {
 		return 0, unix.ESRCH
@@ -196,8 +198,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// Lock makes the folder if need be and keeps other commands away from it until unlock. The lock is on the folder itself,
-// so that removing it leaves nothing.
+// Lock makes the folder if need be and keeps other commands away from it until unlock. The lock is
+// on the folder itself, so that removing it leaves nothing.
 func Lock(ctx context.Context, out io.Writer, dir string) (unlock func(), err error) {
 	for first := true; ; first = false {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -85,7 +85,8 @@ func TestLockSurvivesTheRemovalOfTheFolder(t *testing.T) {
 	var said bytes.Buffer
 	short, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Lock(short, &said, dir); !errors.Is(err, context.Canceled) || !strings.Contains(said.String(), "waiting") {
+	if _, err := Lock(short, &said, dir); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(said.String(), "waiting") {
 		t.Errorf("a second lock: %v, said %q", err, said.String())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -173,7 +173,7 @@ func (a *apiCall) command(
 					"no API key is given: set %s, or name its file with --api-key-file; `fairlead-server api-key create` makes one",
 					envAPIKey)
 			}
-			defer api.CloseIdle()
+			defer api.CloseIdleConnections()
 			return a.explained(do(cmd.Context(), api, strings.Join(args, "")))
 		}}
 	flags := cmd.Flags()
@@ -332,7 +332,7 @@ func apiAct(c console, r resource, verb string) *cobra.Command {
 	short := map[string]string{"stop": "End a session; its agent exits",
 		"restart": "End a session; its agent connects again"}[verb]
 	return a.command(r, verb+" ID", short, func(ctx context.Context, api *apiclient.Client, id string) error {
-		if err := api.Act(ctx, r.at(id)+"/"+verb); err != nil {
+		if err := api.PostAction(ctx, r.at(id)+"/"+verb); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(c.err, "%s %s: told to %s\n", r.noun, id, verb)

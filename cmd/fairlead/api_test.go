@@ -45,11 +45,12 @@ func newAccountAPI(t *testing.T) *accountAPI {
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store,
-		Operators: a.Store, Sessions: a.Store, Ender: a, APIKeys: a.Store,
-		Authtokens: a.Store, Auth: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store,
-		Revoker: a.Store, Mark: func(_, _ string) string { return "redacted:00000000" },
+		Operators: a.Store, Sessions: a.Store, SessionEnder: a, APIKeys: a.Store,
+		Authtokens: a.Store, Authenticator: a.Store, Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store,
+		Identities: a.Store,
+		Revoker:    a.Store, RedactionMark: func(_, _ string) string { return "redacted:00000000" },
 		CheckPolicy: checkPolicy, BaseURL: "https://fairlead.example.com", Logger: slog.New(slog.DiscardHandler),
-		Admits: func([]string) (func(*account.Endpoint) bool, error) {
+		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})
 	srv.StartTLS()

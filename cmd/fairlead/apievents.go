@@ -52,7 +52,7 @@ func apiListEvents(c console, r resource) *cobra.Command {
 			if limit < 1 || limit > account.MaxPageLimit {
 				return usagef("--limit %d: must be a number from 1 to %d", limit, account.MaxPageLimit)
 			}
-			newest, err := api.NewestAudit(ctx, filter, limit)
+			newest, err := api.NewestAuditEvents(ctx, filter, limit)
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ type eventFollower struct {
 }
 
 func (f *eventFollower) list(ctx context.Context) error {
-	newest, err := f.api.NewestAudit(ctx, f.filter, shownBefore)
+	newest, err := f.api.NewestAuditEvents(ctx, f.filter, shownBefore)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (f *eventFollower) list(ctx context.Context) error {
 }
 
 func (f *eventFollower) follow(ctx context.Context, up func()) error {
-	w, err := f.api.WatchAudit(ctx, f.filter, f.at)
+	w, err := f.api.WatchAuditEvents(ctx, f.filter, f.at)
 	if err != nil {
 		return err
 	}

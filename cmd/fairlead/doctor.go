@@ -111,7 +111,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 		return doctor.Report{}, err
 	}
 	if client != nil {
-		defer client.CloseIdle()
+		defer client.CloseIdleConnections()
 		d.o.Endpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
 			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url})
 			if err != nil {

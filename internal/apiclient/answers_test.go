@@ -245,7 +245,7 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 		storetest.MustCode(t, err, account.CodeUnreachable)
 	}
 	talker := serve(t, silent(200, "application/x-ndjson"), func(o *apiclient.Options) {
-		o.WatchSilence = 50 * time.Millisecond
+		o.WatchIdleTimeout = 50 * time.Millisecond
 	})
 	w, err := talker.WatchEndpoints(t.Context(), account.EndpointFilter{}, account.ResourceVersion{})
 	storetest.Must(t, err)
@@ -279,7 +279,7 @@ func TestAfterASilentWatchNoOldConnectionIsUsed(t *testing.T) {
 			return
 		}
 		saying(200, "application/json", goodPage)(w, r)
-	}), func(o *apiclient.Options) { o.WatchSilence = 50 * time.Millisecond })
+	}), func(o *apiclient.Options) { o.WatchIdleTimeout = 50 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than a request waits for its answer
 	defer cancel()
 	w, err := c.WatchEndpoints(ctx, account.EndpointFilter{}, account.ResourceVersion{})

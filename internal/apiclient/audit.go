@@ -20,8 +20,8 @@ type AuditSnapshot struct {
 	Version account.ResourceVersion `json:"resource_version"`
 }
 
-// NewestAudit returns at most limit audit events.
-func (c *Client) NewestAudit(ctx context.Context, f account.AuditFilter, limit int) (*AuditSnapshot, error) {
+// NewestAuditEvents returns at most limit audit events.
+func (c *Client) NewestAuditEvents(ctx context.Context, f account.AuditFilter, limit int) (*AuditSnapshot, error) {
 	query := auditQuery(f)
 	query.Set("limit", strconv.Itoa(limit))
 	var page AuditSnapshot

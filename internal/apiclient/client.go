@@ -43,13 +43,13 @@ const (
 
 // Options are what New needs.
 type Options struct {
-	BaseURL       string                 // https://HOST[:PORT]
-	APIKey        func() (string, error) // called for each request, so that a rotated key is used
-	TLS           *tls.Config            // trust; the default trusts the system's roots
-	VersionHeader string                 // default Service-Version
-	UserAgent     string                 // default "fairlead"
-	Timeout       time.Duration          // of a request, and of the beginning of a watch; default 30 s
-	WatchSilence  time.Duration          // a watch that says nothing for so long is dead; default 45 s
+	BaseURL          string                 // https://HOST[:PORT]
+	APIKey           func() (string, error) // called for each request, so that a rotated key is used
+	TLS              *tls.Config            // trust; the default trusts the system's roots
+	VersionHeader    string                 // default Service-Version
+	UserAgent        string                 // default "fairlead"
+	Timeout          time.Duration          // of a request, and of the beginning of a watch; default 30 s
+	WatchIdleTimeout time.Duration          // a watch that says nothing for so long is dead; default 45 s
 }
 
 // Client calls the account API. Its methods may be called from many goroutines.
@@ -78,8 +78,8 @@ func New(opt Options) (*Client, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = callTimeout
 	}
-	if opt.WatchSilence == 0 {
-		opt.WatchSilence = silence
+	if opt.WatchIdleTimeout == 0 {
+		opt.WatchIdleTimeout = silence
 	}
 	// HTTP/1.1: each watch has a connection of its own, and a dead connection ends what runs on it and
 	// nothing else.
@@ -98,8 +98,8 @@ func New(opt Options) (*Client, error) {
 	return &Client{opt: opt, base: base, http: &http.Client{Transport: transport, CheckRedirect: never}}, nil
 }
 
-// CloseIdle closes connections that no request uses.
-func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+// CloseIdleConnections closes connections that no request uses.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 // call sends a request and decodes the answer into out, which may be nil. It returns the status.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) (int, error) {
@@ -169,7 +169,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		c.CloseIdle() // what took this connection away has likely taken those, and the next request would wait on one of them
+		// what took this connection away has likely taken those, and the next request would wait on one
+		// of them
+		c.CloseIdleConnections()
 		return nil, unreachable(c.base.Host, err)
 	}
 	return res, nil

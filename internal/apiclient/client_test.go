@@ -75,7 +75,7 @@ func TestHTTPSProxyIsHonoured(t *testing.T) {
 	},
 		TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}})
 	storetest.Must(t, err)
-	defer c.CloseIdle()
+	defer c.CloseIdleConnections()
 	_, err = c.ListEndpoints(t.Context(), account.EndpointFilter{})
 	storetest.Must(t, err)
 	storetest.Equal(t, "proxy was asked", <-asked, "CONNECT example.com:8443")
@@ -99,7 +99,7 @@ func serve(t *testing.T, h http.Handler, adjust ...func(*apiclient.Options)) *ap
 	}
 	c, err := apiclient.New(opt)
 	storetest.Must(t, err)
-	t.Cleanup(func() { c.CloseIdle(); srv.Close() })
+	t.Cleanup(func() { c.CloseIdleConnections(); srv.Close() })
 	return c
 }
 
@@ -114,9 +114,10 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "",
 		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
 	storetest.Must(t, err)
-	opt := apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store, Auth: f.Store,
-		BaseURL: "https://known.by.another.name:1", Logger: slog.New(slog.DiscardHandler),
-		Admits: func([]string) (func(*account.Endpoint) bool, error) {
+	opt := apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store,
+		Authenticator: f.Store,
+		BaseURL:       "https://known.by.another.name:1", Logger: slog.New(slog.DiscardHandler),
+		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}}
 	for _, change := range adjust {
@@ -231,8 +232,8 @@ func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
 	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
 	h := apiserver.New(apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store,
-		Auth:    f.Store,
-		BaseURL: "https://elsewhere", Logger: slog.New(slog.DiscardHandler)})
+		Authenticator: f.Store,
+		BaseURL:       "https://elsewhere", Logger: slog.New(slog.DiscardHandler)})
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		q.Set("limit", "2")

@@ -68,8 +68,8 @@ func (c *Client) DeleteObject(ctx context.Context, path string) error {
 	return err
 }
 
-// Act posts to a path that does something and answers nothing.
-func (c *Client) Act(ctx context.Context, path string) error {
+// PostAction posts to a path that does something and answers nothing.
+func (c *Client) PostAction(ctx context.Context, path string) error {
 	_, err := c.call(ctx, http.MethodPost, path, nil, nil, nil)
 	return err
 }

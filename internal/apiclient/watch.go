@@ -53,8 +53,8 @@ func (c *Client) WatchEndpoints(
 	return w, nil
 }
 
-// WatchAudit is WatchEndpoints for audit events.
-func (c *Client) WatchAudit(
+// WatchAuditEvents is WatchEndpoints for audit events.
+func (c *Client) WatchAuditEvents(
 	ctx context.Context, f account.AuditFilter, v account.ResourceVersion,
 ) (*AuditWatch, error) {
 	w := &AuditWatch{}
@@ -70,7 +70,7 @@ func (c *Client) openWatch(
 	query.Set("watch", "true")
 	query.Set("resource_version", v.String())
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.silence, w.host, w.suspect = c.opt.WatchSilence, c.base.Host, c.CloseIdle
+	w.silence, w.host, w.suspect = c.opt.WatchIdleTimeout, c.base.Host, c.CloseIdleConnections
 	w.timer = time.AfterFunc(c.opt.Timeout, w.timedOut)       // for the beginning
 	res, err := c.send(ctx, http.MethodGet, path, query, nil) //nolint:bodyclose // Close does
 	if err == nil {

@@ -146,8 +146,8 @@ func (k backendsOf) readPatch(c *call) (*body, account.BackendPatch, error) {
 		p.StatusCode, p.Body = o.integerOr("status_code", http.StatusOK), o.text("body")
 		p.Headers = mapOf(o, "headers", "must be an object of strings, by name", (*object).text)
 	case account.BackendStatic:
-		if p.Address = o.text("address"); p.Address != nil && k.opt.CheckStatic != nil {
-			b.broken = append(b.broken, account.FieldsOf(k.opt.CheckStatic(*p.Address))...)
+		if p.Address = o.text("address"); p.Address != nil && k.opt.CheckStaticAddress != nil {
+			b.broken = append(b.broken, account.FieldsOf(k.opt.CheckStaticAddress(*p.Address))...)
 		}
 		if tls, null := o.object("tls"); tls != nil {
 			p.TLS = tls.boolean("enabled")

@@ -35,7 +35,7 @@ func (s *server) listBound(c *call) error {
 	}
 	list := boundList{Endpoints: []account.Endpoint{}, URI: s.uri("kubernetes_operators", o.ID, "bound_endpoints")}
 	if o.Binding != nil && slices.Contains(o.EnabledFeatures, account.FeatureBindings) {
-		admits, err := s.opt.Admits(o.Binding.EndpointSelectors)
+		admits, err := s.opt.MatchSelectors(o.Binding.EndpointSelectors)
 		if err != nil {
 			return err
 		}

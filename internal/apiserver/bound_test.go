@@ -19,7 +19,7 @@ import (
 
 // admitParts admits endpoints whose URL holds one of the selectors' texts.
 func admitParts(o *apiserver.Options) {
-	o.Admits = func(selectors []string) (func(*account.Endpoint) bool, error) {
+	o.MatchSelectors = func(selectors []string) (func(*account.Endpoint) bool, error) {
 		if i := slices.Index(selectors, "("); i >= 0 {
 			return nil, account.Invalid(fmt.Sprintf("binding.endpoint_selectors[%d]", i), "(", "does not compile")
 		}
@@ -100,7 +100,7 @@ func TestASlowSelectorGivesShortPages(t *testing.T) {
 	var slow atomic.Int64
 	a := newAPI(t, func(o *apiserver.Options) {
 		o.Clock = func() time.Time { return time.Now().Add(time.Duration(slow.Load())) }
-		o.Admits = func([]string) (func(*account.Endpoint) bool, error) {
+		o.MatchSelectors = func([]string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				if e.URL == "http://e2.demo" {
 					slow.Add(int64(1100 * time.Millisecond)) // what a slow expression takes

@@ -210,7 +210,7 @@ func (s *server) checkPolicy(text string, e *account.Endpoint) (account.PolicyFa
 }
 
 func (s *server) mark(accountID string) redact.Mark {
-	return func(secret string) string { return s.opt.Mark(accountID, secret) }
+	return func(secret string) string { return s.opt.RedactionMark(accountID, secret) }
 }
 
 // showEndpoint makes of an endpoint what its reader may see.

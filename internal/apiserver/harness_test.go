@@ -53,10 +53,11 @@ func newAPI(t *testing.T, adjust ...func(*apiserver.Options)) *api {
 	})}
 	a.admin = a.key(a.AccountID, account.ScopeAdmin)
 	opt := apiserver.Options{Endpoints: a.Store, Events: a.Store, Operators: a.Store, Sessions: a.Store, Audit: a.Store,
-		APIKeys: a.Store, Authtokens: a.Store, Auth: a.Store, BaseURL: base + "/",
-		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store, Mark: testMark,
-		CheckPolicy: testPolicy,
-		Logger:      slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		APIKeys: a.Store, Authtokens: a.Store, Authenticator: a.Store, BaseURL: base + "/",
+		Backends: a.Store, CloudEndpoints: a.Store, Tunnels: a.Store, Identities: a.Store, Revoker: a.Store,
+		RedactionMark: testMark,
+		CheckPolicy:   testPolicy,
+		Logger:        slog.New(slog.NewTextHandler(a.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	admitParts(&opt)
 	for _, change := range adjust {
 		change(&opt)

@@ -127,7 +127,7 @@ func TestRevokingAnIdentity(t *testing.T) {
 // reading is no revoking.
 func TestTheScopeOfIdentities(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
 	user, _ := a.login("alice")
 	secret, reader, operator := a.key(a.AccountID, account.ScopeIdentities), a.key(a.AccountID, account.ScopeRead),
 		a.key(a.AccountID, account.ScopeOperator)

@@ -32,7 +32,9 @@ func (s sessionsOf) RestartSession(ctx context.Context, by account.Caller, id st
 // and fails it until its objects are here.
 func TestEveryRouteKeepsAccountsApart(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = sessionsOf{o.Sessions}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) {
+		o.SessionEnder, o.Limits.Burst = sessionsOf{o.Sessions}, 1000
+	})
 	other, _ := a.NewAccount("other")
 	theirs := a.key(other, account.ScopeAdmin)
 	session := a.Session()

@@ -163,7 +163,7 @@ type operationCase struct{ method, pattern, id, body string }
 // and against refusals.
 func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 1000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 1000 })
 	d := a.description()
 	session := a.Session()
 	e := a.Bind(session, "http://api.demo").Endpoint
@@ -264,7 +264,7 @@ func (a *api) linesAreAs(d description) {
 // not.
 func TestTheDescriptionHasTheFieldsThatAreTaken(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.Ender, o.Limits.Burst = &enders{}, 10_000 })
+	a := newAPI(t, admitParts, func(o *apiserver.Options) { o.SessionEnder, o.Limits.Burst = &enders{}, 10_000 })
 	d := a.description()
 	o := a.operatorWith(a.admin, "{}")
 	ids := map[string]string{"/kubernetes_operators": o,

@@ -176,7 +176,7 @@ func (s *server) checkSelectors(p account.OperatorPatch, err error) error {
 	if selectors == nil || len(*selectors) > account.MaxSelectors {
 		return err
 	}
-	_, broken := s.opt.Admits(*selectors)
+	_, broken := s.opt.MatchSelectors(*selectors)
 	switch {
 	case err == nil:
 		return broken

@@ -191,7 +191,7 @@ func (e *enders) end(how, accountID, id string) error {
 func TestSessionsAreStoppedAndRestarted(t *testing.T) {
 	t.Parallel()
 	ended := &enders{}
-	a := newAPI(t, func(o *apiserver.Options) { o.Ender = ended })
+	a := newAPI(t, func(o *apiserver.Options) { o.SessionEnder = ended })
 	other, _ := a.NewAccount("other")
 	a.do("POST", "/tunnel_sessions/ts-1/stop", a.admin, "").want(204)
 	a.do("POST", "/tunnel_sessions/ts-2/restart", a.admin, "{}").want(204)

@@ -72,8 +72,8 @@ func (rt *route) serve(c *call) error {
 	if err := s.authenticate(c); err != nil {
 		return err
 	}
-	if s.opt.Authenticated != nil {
-		s.opt.Authenticated(c.r)
+	if s.opt.OnAuthenticated != nil {
+		s.opt.OnAuthenticated(c.r)
 	}
 	if wait := s.rates.take(c.key.ID, s.opt.Clock()); wait > 0 {
 		c.w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
@@ -125,7 +125,7 @@ func (s *server) authenticate(c *call) error {
 	if len(values) == 0 || !ok || !strings.EqualFold(scheme, "Bearer") {
 		return account.Errorf(account.CodeNoCredential, "send an API key in the header Authorization: Bearer <API_KEY>")
 	}
-	key, err := s.opt.Auth.APIKeyBySecret(c.r.Context(), strings.TrimSpace(secret))
+	key, err := s.opt.Authenticator.APIKeyBySecret(c.r.Context(), strings.TrimSpace(secret))
 	c.key = key
 	return err
 }

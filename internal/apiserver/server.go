@@ -37,47 +37,47 @@ type Limits struct {
 	BodyBytes         int64         // 1 MiB
 	BodyTimeout       time.Duration // for reading a request's body; 30 s
 	WriteTimeout      time.Duration // for a watcher to take what is written to it; 10 s
-	KeyCheck          time.Duration // how often the keys of open watches are looked up; 500 ms
+	KeyCheckInterval  time.Duration // how often the keys of open watches are looked up; 500 ms
 }
 
 // Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
 // said.
 type Options struct {
-	Endpoints  account.Endpoints
-	Events     account.EventLog
-	Audit      account.AuditLog
-	Operators  account.Operators
-	Sessions   account.TunnelSessions
-	Ender      account.SessionEnder
-	APIKeys    account.APIKeys
-	Authtokens account.Authtokens
-	Auth       account.Authenticator
+	Endpoints     account.Endpoints
+	Events        account.EventLog
+	Audit         account.AuditLog
+	Operators     account.Operators
+	Sessions      account.TunnelSessions
+	SessionEnder  account.SessionEnder
+	APIKeys       account.APIKeys
+	Authtokens    account.Authtokens
+	Authenticator account.Authenticator
 
 	Backends       account.Backends
 	CloudEndpoints account.CloudEndpoints
 	Tunnels        account.LabelledTunnels
 	Identities     account.Identities
 	Revoker        account.Revoker // ends what is served, too
-	// Mark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits, the same
-	// for the same account and secret.
-	Mark func(accountID, secret string) string
+	// RedactionMark makes what stands for a secret of a policy: "redacted:" and 8 hexadecimal digits,
+	// the same for the same account and secret.
+	RedactionMark func(accountID, secret string) string
 	// CheckPolicy compiles a policy before it is kept; nil refuses every policy.
 	CheckPolicy account.PolicyChecker
-	// CheckStatic returns CodeInvalid for the address of a static backend to which the server would
-	// not connect; nil admits all.
-	CheckStatic func(address string) error
-	Active      ActiveBackends // nil = not known
-	// Admits makes of an operator's selectors what says whether an endpoint is one of its own: with
-	// none of them every one is. CodeInvalid for a selector that does not compile.
-	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
+	// CheckStaticAddress returns CodeInvalid for the address of a static backend to which the server
+	// would not connect; nil admits all.
+	CheckStaticAddress func(address string) error
+	Active             ActiveBackends // nil = not known
+	// MatchSelectors makes of an operator's selectors what says whether an endpoint is one of its own:
+	// with none of them every one is. CodeInvalid for a selector that does not compile.
+	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
 
-	BaseURL        string   // https://HOST[:PORT], from which URIs in answers are built
-	VersionHeaders []string // further names that the version header may have
-	Limits         Limits
-	Authenticated  func(*http.Request) // called for each request whose key is known; may be nil
-	Logger         *slog.Logger        // default slog.Default
-	Clock          func() time.Time    // default time.Now; for rate limits, operation ids and how long a page may take
-	Heartbeat      time.Duration       // between two BOOKMARK lines of a watch; default 15 s
+	BaseURL         string   // https://HOST[:PORT], from which URIs in answers are built
+	VersionHeaders  []string // further names that the version header may have
+	Limits          Limits
+	OnAuthenticated func(*http.Request) // called for each request whose key is known; may be nil
+	Logger          *slog.Logger        // default slog.Default
+	Clock           func() time.Time    // default time.Now; for rate limits, operation ids and how long a page may take
+	Heartbeat       time.Duration       // between two BOOKMARK lines of a watch; default 15 s
 }
 
 // ActiveBackends says which child of a failover backend serves now, "" when nobody knows.
@@ -92,7 +92,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.Limits.BodyBytes, 1<<20)
 	setDefault(&o.Limits.BodyTimeout, 30*time.Second)
 	setDefault(&o.Limits.WriteTimeout, 10*time.Second)
-	setDefault(&o.Limits.KeyCheck, 500*time.Millisecond)
+	setDefault(&o.Limits.KeyCheckInterval, 500*time.Millisecond)
 	setDefault(&o.Heartbeat, 15*time.Second)
 	setDefault(&o.Logger, slog.Default())
 	if o.Clock == nil {
@@ -127,7 +127,7 @@ func New(opt Options) http.Handler {
 	s := &server{opt: opt, mux: http.NewServeMux()}
 	s.rates = rateLimits{rate: opt.Limits.Rate, burst: opt.Limits.Burst}
 	s.watches = watchCounts{most: opt.Limits.WatchesPerAccount}
-	s.keys = keyWatch{auth: opt.Auth, every: opt.Limits.KeyCheck, log: opt.Logger}
+	s.keys = keyWatch{auth: opt.Authenticator, every: opt.Limits.KeyCheckInterval, log: opt.Logger}
 	s.description = sync.OnceValues(s.describe)
 	s.unknown = &route{server: s}
 	s.mux.Handle("/", s.unknown)

@@ -48,9 +48,11 @@ func (s *server) getSession(c *call) error {
 	return c.writeJSON(http.StatusOK, found)
 }
 
-func (s *server) stopSession(c *call) error { return c.endSession(s.opt.Ender.StopSession) }
+func (s *server) stopSession(c *call) error { return c.endSession(s.opt.SessionEnder.StopSession) }
 
-func (s *server) restartSession(c *call) error { return c.endSession(s.opt.Ender.RestartSession) }
+func (s *server) restartSession(c *call) error {
+	return c.endSession(s.opt.SessionEnder.RestartSession)
+}
 
 func (c *call) endSession(end func(ctx context.Context, by account.Caller, id string) error) error {
 	if err := c.noQuery(); err != nil {

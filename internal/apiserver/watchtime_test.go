@@ -104,7 +104,7 @@ func inBubble(t *testing.T, test func(t *testing.T, m *memory, watch func() (net
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{}
 		listener := pipeListener{make(chan net.Conn), make(chan struct{})}
-		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Events: m, Auth: m, BaseURL: base,
+		srv := &http.Server{Handler: apiserver.New(apiserver.Options{Events: m, Authenticator: m, BaseURL: base,
 			Logger: slog.New(slog.DiscardHandler)})}
 		served := make(chan error)
 		go func() { served <- srv.Serve(listener) }()

@@ -36,7 +36,7 @@ func TestInTheBrowser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(time.Now())
-			srv := dashboardOf(t, f, func(o *Options) { o.Limits.Check = 50 * time.Millisecond })
+			srv := dashboardOf(t, f, func(o *Options) { o.Limits.SignInCheckInterval = 50 * time.Millisecond })
 			b := &tab{t, ctx, localhost(srv.URL)}
 			tell(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
 			b.size(1280, 720, "light")

@@ -164,11 +164,11 @@ func (s *server) confirmRestart(c *call) error {
 }
 
 func (s *server) stopAgent(c *call) error {
-	return s.endAgent(c, s.opt.Ender.StopSession, noticeStopped)
+	return s.endAgent(c, s.opt.SessionEnder.StopSession, noticeStopped)
 }
 
 func (s *server) restartAgent(c *call) error {
-	return s.endAgent(c, s.opt.Ender.RestartSession, noticeRestarted)
+	return s.endAgent(c, s.opt.SessionEnder.RestartSession, noticeRestarted)
 }
 
 func (s *server) endAgent(

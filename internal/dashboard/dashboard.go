@@ -19,51 +19,51 @@ const Path = "/ui/"
 // Options are what New needs. All interfaces, Admits and Mark are required where nothing else is
 // said.
 type Options struct {
-	Endpoints  account.Endpoints
-	Events     account.EventLog
-	Audit      account.AuditLog
-	Operators  account.Operators
-	Backends   account.Backends
-	Agents     account.TunnelSessions
-	Ender      account.SessionEnder
-	Tunnels    account.LabelledTunnels
-	Identities account.Identities
-	Revoker    account.Revoker // that of the edge, which cuts what is live
-	APIKeys    account.APIKeys
-	Authtokens account.Authtokens
-	Auth       account.Authenticator
-	SignIns    account.DashboardSessions
+	Endpoints     account.Endpoints
+	Events        account.EventLog
+	Audit         account.AuditLog
+	Operators     account.Operators
+	Backends      account.Backends
+	Agents        account.TunnelSessions
+	SessionEnder  account.SessionEnder
+	Tunnels       account.LabelledTunnels
+	Identities    account.Identities
+	Revoker       account.Revoker // that of the edge, which cuts what is live
+	APIKeys       account.APIKeys
+	Authtokens    account.Authtokens
+	Authenticator account.Authenticator
+	SignIns       account.DashboardSessions
 
 	Active ActiveBackends // nil = not known
 	GeoIP  bool           // the server has a database that knows where addresses are
-	// Mark makes what stands for a secret of a policy, as in the API.
-	Mark func(accountID, secret string) string
-	// Admits makes of an operator's selectors what says whether an endpoint is one of its own, as in
-	// the API.
-	Admits func(selectors []string) (func(*account.Endpoint) bool, error)
+	// RedactionMark makes what stands for a secret of a policy, as in the API.
+	RedactionMark func(accountID, secret string) string
+	// MatchSelectors makes of an operator's selectors what says whether an endpoint is one of its own,
+	// as in the API.
+	MatchSelectors func(selectors []string) (func(*account.Endpoint) bool, error)
 
 	BaseURL string // of the API, for people to read
 	Version string // of the server
 	// says that the server is about to stop: nothing is changed any more; nil = never
 	Draining func() bool
 	// whose attempts to sign in are counted; nil = the address of the connection
-	ClientIP      func(*http.Request) netip.Addr
-	Authenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
-	Logger        *slog.Logger        // default slog.Default
-	Clock         func() time.Time    // default time.Now
-	Limits        Limits
+	ClientIP        func(*http.Request) netip.Addr
+	OnAuthenticated func(*http.Request) // called for each request whose sign-in is known; may be nil
+	Logger          *slog.Logger        // default slog.Default
+	Clock           func() time.Time    // default time.Now
+	Limits          Limits
 }
 
 // Limits of the dashboard. Zero values mean the defaults.
 type Limits struct {
-	SignInEvery  time.Duration // one attempt per client in this time; 6 s
-	SignInBurst  int           // attempts at once per client; 10
-	Streams      int           // of live updates per account; 100
-	Check        time.Duration // how often a stream looks whether its sign-in still holds; 2 s
-	Heartbeat    time.Duration // how often a stream says that it is alive; 15 s
-	Stream       time.Duration // how long a stream lasts before the browser has to open another; 1 h
-	WriteTimeout time.Duration // for a browser to take what a stream says; 10 s
-	BodyTimeout  time.Duration // for a form to arrive; 30 s
+	SignInInterval      time.Duration // one attempt per client in this time; 6 s
+	SignInBurst         int           // attempts at once per client; 10
+	StreamsPerAccount   int           // of live updates per account; 100
+	SignInCheckInterval time.Duration // how often a stream looks whether its sign-in still holds; 2 s
+	Heartbeat           time.Duration // how often a stream says that it is alive; 15 s
+	StreamLifetime      time.Duration // how long a stream lasts before the browser has to open another; 1 h
+	WriteTimeout        time.Duration // for a browser to take what a stream says; 10 s
+	BodyTimeout         time.Duration // for a form to arrive; 30 s
 }
 
 // ActiveBackends says which child of a failover backend serves now, "" when nobody knows.
@@ -72,12 +72,12 @@ type ActiveBackends interface {
 }
 
 func (o *Options) setDefaults() {
-	setDefault(&o.Limits.SignInEvery, 6*time.Second)
+	setDefault(&o.Limits.SignInInterval, 6*time.Second)
 	setDefault(&o.Limits.SignInBurst, 10)
-	setDefault(&o.Limits.Streams, 100)
-	setDefault(&o.Limits.Check, 2*time.Second)
+	setDefault(&o.Limits.StreamsPerAccount, 100)
+	setDefault(&o.Limits.SignInCheckInterval, 2*time.Second)
 	setDefault(&o.Limits.Heartbeat, 15*time.Second)
-	setDefault(&o.Limits.Stream, time.Hour)
+	setDefault(&o.Limits.StreamLifetime, time.Hour)
 	setDefault(&o.Limits.WriteTimeout, 10*time.Second)
 	setDefault(&o.Limits.BodyTimeout, 30*time.Second)
 	setDefault(&o.Logger, slog.Default())
@@ -118,8 +118,8 @@ type server struct {
 func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
-	s.attempts = attempts{every: opt.Limits.SignInEvery, burst: opt.Limits.SignInBurst}
-	s.streams = streamCounts{most: opt.Limits.Streams}
+	s.attempts = attempts{every: opt.Limits.SignInInterval, burst: opt.Limits.SignInBurst}
+	s.streams = streamCounts{most: opt.Limits.StreamsPerAccount}
 	s.assets = loadAssets()
 	s.pages = s.parse()
 	s.mux.Handle("/", &route{server: s})

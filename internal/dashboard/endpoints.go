@@ -69,7 +69,9 @@ func (s *server) endpoint(c *call) error {
 	}
 	p := endpointPage{Endpoint: *e}
 	if e.TrafficPolicy != "" {
-		p.Policy = redact.Text(e.TrafficPolicy, func(secret string) string { return s.opt.Mark(e.AccountID, secret) })
+		p.Policy = redact.Text(e.TrafficPolicy, func(secret string) string {
+			return s.opt.RedactionMark(e.AccountID, secret)
+		})
 		p.TrafficPolicy = ""
 	}
 	if e.TunnelSession != nil {

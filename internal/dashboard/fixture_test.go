@@ -234,12 +234,12 @@ func (f *fake) addTheirs() {
 // dashboardOf serves a dashboard over the fake.
 func dashboardOf(t *testing.T, f *fake, change func(*Options)) *httptest.Server {
 	t.Helper()
-	opt := Options{Endpoints: f, Events: f, Audit: f, Operators: f, Backends: f, Agents: f, Ender: f, Tunnels: f,
-		Identities: f, Revoker: f, APIKeys: f, Authtokens: f, Auth: f, SignIns: f, Active: f,
-		Mark:    func(_, _ string) string { return "redacted:4f2a90c1" },
-		BaseURL: "https://fairlead.example.com:8443", Version: "0.5.0",
+	opt := Options{Endpoints: f, Events: f, Audit: f, Operators: f, Backends: f, Agents: f, SessionEnder: f, Tunnels: f,
+		Identities: f, Revoker: f, APIKeys: f, Authtokens: f, Authenticator: f, SignIns: f, Active: f,
+		RedactionMark: func(_, _ string) string { return "redacted:4f2a90c1" },
+		BaseURL:       "https://fairlead.example.com:8443", Version: "0.5.0",
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Admits: func(selectors []string) (func(*account.Endpoint) bool, error) {
+		MatchSelectors: func(selectors []string) (func(*account.Endpoint) bool, error) {
 			return func(e *account.Endpoint) bool {
 				return len(selectors) == 0 ||
 					strings.HasSuffix(e.Host, strings.TrimSuffix(strings.TrimPrefix(selectors[0], "ep.hostname.endsWith('"), "')"))

@@ -100,10 +100,10 @@ func (s *server) subscribe(c *call) (wake <-chan struct{}, cancel func()) {
 // follow speaks until the browser goes, the sign-in is over, the stream is old, or the server
 // stops.
 func (s *server) follow(c *call, out eventStream, wake <-chan struct{}) error {
-	check, beat := time.NewTicker(s.opt.Limits.Check), time.NewTicker(s.opt.Limits.Heartbeat)
+	check, beat := time.NewTicker(s.opt.Limits.SignInCheckInterval), time.NewTicker(s.opt.Limits.Heartbeat)
 	defer check.Stop()
 	defer beat.Stop()
-	until := s.opt.Clock().Add(s.opt.Limits.Stream)
+	until := s.opt.Clock().Add(s.opt.Limits.StreamLifetime)
 	for {
 		event := ""
 		select {

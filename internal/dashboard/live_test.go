@@ -63,7 +63,7 @@ func TestLiveUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) {
-		o.Limits.Check, o.Limits.Heartbeat = 10*time.Millisecond, 50*time.Millisecond
+		o.Limits.SignInCheckInterval, o.Limits.Heartbeat = 10*time.Millisecond, 50*time.Millisecond
 	})
 	b := signedInAs(t, srv, "flk_read")
 	status, events, _ := b.listen("?of=endpoints+audit")
@@ -103,7 +103,7 @@ func TestLiveUpdatesAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFake(testTime())
 	srv := dashboardOf(t, f, func(o *Options) {
-		o.Limits.Streams, o.Limits.Check, o.Limits.Stream = 2, 10*time.Millisecond, time.Hour
+		o.Limits.StreamsPerAccount, o.Limits.SignInCheckInterval, o.Limits.StreamLifetime = 2, 10*time.Millisecond, time.Hour
 	})
 	b := signedInAs(t, srv, "flk_read")
 	_, first, stop := b.listen("")

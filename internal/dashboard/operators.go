@@ -89,7 +89,7 @@ func (s *server) operator(c *call) error {
 
 // bound finds the endpoints that the operator's selectors admit.
 func (s *server) bound(c *call, p *operatorPage) error {
-	admits, err := s.opt.Admits(p.Selectors())
+	admits, err := s.opt.MatchSelectors(p.Selectors())
 	if account.CodeOf(err) == account.CodeInvalid {
 		p.Broken = account.CodeInvalidRule(err)
 		return nil

@@ -178,7 +178,7 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 		if !row.Binds() {
 			continue
 		}
-		if _, err := s.opt.Admits(row.Selectors()); err != nil {
+		if _, err := s.opt.MatchSelectors(row.Selectors()); err != nil {
 			m.problem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
 				Detail: sentence(account.CodeInvalidRule(err)), Serious: true})
 		}

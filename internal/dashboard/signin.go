@@ -38,8 +38,8 @@ func (s *server) recognise(c *call) error {
 		return err
 	}
 	c.signIn = signIn
-	if s.opt.Authenticated != nil {
-		s.opt.Authenticated(c.r)
+	if s.opt.OnAuthenticated != nil {
+		s.opt.OnAuthenticated(c.r)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (s *server) signIn(c *call) error {
 	if secret == "" {
 		return refuse(http.StatusBadRequest, "Paste an API key. It begins with "+account.APIKeyPrefix+".")
 	}
-	key, err := s.opt.Auth.APIKeyBySecret(c.ctx(), secret)
+	key, err := s.opt.Authenticator.APIKeyBySecret(c.ctx(), secret)
 	var known *account.Error
 	switch {
 	case errors.As(err, &known) && known.Code.Status() == http.StatusUnauthorized:
@@ -95,8 +95,8 @@ func (s *server) signIn(c *call) error {
 		return err
 	}
 	c.signIn = signIn
-	if s.opt.Authenticated != nil {
-		s.opt.Authenticated(c.r)
+	if s.opt.OnAuthenticated != nil {
+		s.opt.OnAuthenticated(c.r)
 	}
 	http.SetCookie(c.w, &http.Cookie{Name: CookieName, Value: token, Path: "/",
 		MaxAge: int(signIn.ExpiresAt.Sub(s.opt.Clock()).Seconds()),

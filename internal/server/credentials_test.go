@@ -47,7 +47,7 @@ func (r *running) apiClient(key string) *apiclient.Client {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(c.CloseIdle)
+	r.t.Cleanup(c.CloseIdleConnections)
 	return c
 }
 

@@ -20,11 +20,12 @@ import (
 func (s *service) withDashboard(api http.Handler) http.Handler {
 	ui := dashboard.New(dashboard.Options{
 		Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Backends: s.store, Agents: s.store,
-		Ender: s.sessions, Tunnels: s.store,
-		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Auth: s.store, SignIns: s.store,
-		Active: s.backends, Mark: s.key.Mark, Admits: admits,
+		SessionEnder: s.sessions, Tunnels: s.store,
+		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Authenticator: s.store,
+		SignIns: s.store,
+		Active:  s.backends, RedactionMark: s.key.Mark, MatchSelectors: admits,
 		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(),
-		Draining: s.draining.Load, Authenticated: s.recognise, Logger: s.log,
+		Draining: s.draining.Load, OnAuthenticated: s.recognise, Logger: s.log,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {

@@ -227,12 +227,12 @@ func (s *service) wire() {
 	s.meter.watch(s.sessions.Stats, s.edge.Live)
 	s.api = &http.Server{
 		Handler: s.withDashboard(s.refuseWritesWhileDraining(apiserver.New(apiserver.Options{
-			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, Ender: s.sessions,
-			APIKeys: s.store, Authtokens: s.store, Auth: s.store, Admits: admits,
+			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, SessionEnder: s.sessions,
+			APIKeys: s.store, Authtokens: s.store, Authenticator: s.store, MatchSelectors: admits,
 			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store,
-			Revoker: s.revoker, Mark: s.key.Mark, CheckPolicy: compilePolicy,
-			CheckStatic: s.checkStatic,
-			BaseURL:     s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, Authenticated: s.recognise,
+			Revoker: s.revoker, RedactionMark: s.key.Mark, CheckPolicy: compilePolicy,
+			CheckStaticAddress: s.checkStatic,
+			BaseURL:            s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.recognise,
 		}))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {

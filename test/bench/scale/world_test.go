@@ -163,9 +163,9 @@ func newService(b *testing.B) *service {
 
 func (s *service) serve() {
 	api := apiserver.New(apiserver.Options{Endpoints: s.store, Events: s.store, Operators: s.store, Sessions: s.store,
-		Auth:    s.store,
-		BaseURL: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler),
-		Admits: func([]string) (func(*account.Endpoint) bool, error) {
+		Authenticator: s.store,
+		BaseURL:       "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler),
+		MatchSelectors: func([]string) (func(*account.Endpoint) bool, error) {
 			return func(*account.Endpoint) bool { return true }, nil
 		}})
 	s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 // online says whether the leaf can serve as far as is known without trying: only of a tunnel group
 // that is known.
 func (r *Resolver) online(accountID string, n *node) bool {
-	return n.kind != account.BackendTunnelGroup || r.opt.Online(accountID, n.backend.Labels)
+	return n.kind != account.BackendTunnelGroup || r.opt.TunnelOnline(accountID, n.backend.Labels)
 }
 
 // reachable says that some leaf at or below n may be tried, whatever its health.
@@ -77,8 +77,8 @@ func (r *Resolver) judge(accountID string, n *node) {
 		return
 	}
 	n.group.active.Store(&to)
-	if from != nil && r.opt.Switched != nil {
-		r.opt.Switched(accountID, n.id, *from, to)
+	if from != nil && r.opt.OnActiveChange != nil {
+		r.opt.OnActiveChange(accountID, n.id, *from, to)
 	}
 }
 

@@ -213,7 +213,7 @@ func TestHTTPStatus(t *testing.T) {
 		f.HealthStatus, f.HealthRule = []int{502, 503}, account.HealthRule{MinAnswers: 1, FailurePercent: 1} // of pods
 		w := newWorld(t, f, failover("site", "a", "b"), static("a"), static("b"), static("c"))
 		ask := func(statuses map[string]int) string {
-			return w.answered(t, "f", Client{Own: true}, statuses)
+			return w.answered(t, "f", Client{OwnPod: true}, statuses)
 		}
 		if got := ask(map[string]int{"a": 500}); got != "a" { // not one that counts
 			t.Errorf("the way with 500 was %q", got)

@@ -26,10 +26,10 @@ const connectTimeout = 5 * time.Second
 // connected to, after names are resolved, so what a name meant a moment ago is no way around it. It
 // is safe for concurrent use.
 type Guard struct {
-	Allow    []Allowed      // addresses that are allowed although they would not be
-	Never    []netip.Prefix // addresses that are not allowed although Allow has them
-	Flag     string         // that sets Allow, for the message; default --static-allow
-	Timeout  time.Duration  // of a connect with the look-up of the name; default 5 s
+	Allow    []Allowed      // permitted non-public addresses
+	Deny     []netip.Prefix // forbidden addresses, even where Allow contains them
+	Flag     string         // name of the flag that sets Allow, for error messages; default --static-allow
+	Timeout  time.Duration  // of the name's lookup and the connect together; default 5 s
 	Resolver *net.Resolver  // nil = the system's
 }
 
@@ -69,7 +69,7 @@ func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 // Check returns ErrForbidden, with the reason, for an address that must not be connected to.
 func (g *Guard) Check(at netip.AddrPort) error {
 	addr := at.Addr().Unmap()
-	for _, p := range g.Never {
+	for _, p := range g.Deny {
 		if p.Contains(addr.WithZone("")) || p.Contains(within(addr)) {
 			return fmt.Errorf("%w: %s is never connected to", ErrForbidden, addr)
 		}

@@ -36,7 +36,7 @@ type world struct {
 	dead     map[string]bool // leaves that refuse
 	tried    map[string]int
 	switches []string
-	asked    func() // by Online and Switched
+	asked    func() // by TunnelOnline and OnActiveChange
 	*Resolver
 }
 
@@ -48,11 +48,11 @@ func newWorld(t *testing.T, backends ...account.Backend) *world {
 	}
 	w.Resolver = New(Options{
 		Trees: w,
-		Changed: func(string) (<-chan struct{}, func()) {
+		WatchBackends: func(string) (<-chan struct{}, func()) {
 			w.change(func() { w.live++ })
 			return w.wake, func() { w.change(func() { w.live-- }) }
 		},
-		Online: func(_ string, labels map[string]string) bool {
+		TunnelOnline: func(_ string, labels map[string]string) bool {
 			if w.asked != nil {
 				defer w.asked()
 			}
@@ -60,7 +60,7 @@ func newWorld(t *testing.T, backends ...account.Backend) *world {
 			defer w.mu.Unlock()
 			return !w.offline[labels["g"]]
 		},
-		Switched: func(_, id, from, to string) {
+		OnActiveChange: func(_, id, from, to string) {
 			if w.asked != nil {
 				w.asked()
 			}

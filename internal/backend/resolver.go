@@ -23,15 +23,15 @@ const (
 // Options are what a Resolver needs. None of the functions may block or call the Resolver.
 type Options struct {
 	Trees account.BackendTrees
-	// Changed returns a channel that gets a value when backends of the account may have changed, and
-	// what ends that. nil: trees are only read again after a second.
-	Changed func(accountID string) (<-chan struct{}, func())
-	// Online says whether a labelled tunnel with all these labels is online.
-	Online func(accountID string, labels map[string]string) bool
-	// Switched is told when the active child of a failover changed; "" = no child is up. Calls for one
-	// failover come one after the other. May be nil.
-	Switched func(accountID, backendID, from, to string)
-	Clock    func() time.Time // default time.Now
+	// WatchBackends returns a channel that receives a value when backends of the account may have
+	// changed, and a function that ends the watch. nil: trees are only read again after treeAge.
+	WatchBackends func(accountID string) (<-chan struct{}, func())
+	// TunnelOnline reports whether a labelled tunnel with all these labels is online.
+	TunnelOnline func(accountID string, labels map[string]string) bool
+	// OnActiveChange is called when the active child of a failover changed; "" = no child is up. Calls
+	// for one failover are sequential. May be nil.
+	OnActiveChange func(accountID, backendID, from, to string)
+	Clock          func() time.Time // default time.Now
 }
 
 // Resolver chooses who serves what goes to a backend. It is safe for concurrent use.
@@ -71,7 +71,7 @@ func New(o Options) *Resolver {
 	return &Resolver{opt: o, draw: rand.IntN, accounts: map[string]*accountTrees{}, swept: o.Clock()}
 }
 
-// Close ends what Changed began. Attempts that are under way may go on.
+// Close ends all watches. Attempts that are under way may go on.
 func (r *Resolver) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +199,8 @@ func (r *Resolver) account(id string) *accountTrees {
 	a := r.accounts[id]
 	if a == nil {
 		a = &accountTrees{trees: map[string]*cachedTree{}, groups: map[string]*group{}, cancel: func() {}}
-		if r.opt.Changed != nil && !r.closed {
-			a.wake, a.cancel = r.opt.Changed(id)
+		if r.opt.WatchBackends != nil && !r.closed {
+			a.wake, a.cancel = r.opt.WatchBackends(id)
 		}
 		r.accounts[id] = a
 	}

@@ -16,8 +16,8 @@ const maxVoters = 500
 
 // Client is whom a connection or request is for.
 type Client struct {
-	Addr netip.Addr // the zero Addr = unknown
-	Own  bool       // a pod of a cluster of the account's
+	Addr   netip.Addr // the zero Addr = unknown
+	OwnPod bool       // a pod of a cluster of the account's
 }
 
 // voter is a client as statuses are counted by: an IPv4 address, or an IPv6 /64, which is what one
@@ -33,7 +33,7 @@ func (c Client) voter() voter {
 		bits = 32
 	}
 	network, _ := addr.Prefix(bits) // of an unknown address: the zero Prefix
-	return voter{network, c.Own}
+	return voter{network, c.OwnPod}
 }
 
 // votes counts the answers of a child by client in a window of two halves, so that what a single

@@ -91,7 +91,7 @@ func TestHealthStatus_TakesBrokenChildDown(t *testing.T) {
 		pause time.Duration
 	}{
 		"clients":                   {by: clients(3), after: 5},
-		"a pod":                     {by: []Client{{Own: true}}, after: 5},
+		"a pod":                     {by: []Client{{OwnPod: true}}, after: 5},
 		"the first bad answer":      {by: clients(1), rule: account.HealthRule{MinAnswers: 1, MinClients: 1}, after: 1},
 		"over the halves":           {by: clients(3), after: 5, pause: 1500 * time.Millisecond},
 		"a longer window":           {by: clients(3), rule: long, after: 5, pause: 6 * time.Second},

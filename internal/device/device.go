@@ -28,8 +28,8 @@ const (
 	maxField = 64
 )
 
-// Of says what is known of the browser that sent r from the address.
-func Of(r *http.Request, ip netip.Addr, where geo.Place) account.Device {
+// FromRequest returns what is known of the browser that sent r from ip, which is at where.
+func FromRequest(r *http.Request, ip netip.Addr, where geo.Place) account.Device {
 	d := account.Device{UserAgent: agent(r.UserAgent())}
 	if ip.IsValid() {
 		d.IPAddress = ip.Unmap().WithZone("").String()

@@ -99,7 +99,7 @@ func (x *exchange) sendTo(out *http.Request, t *target, body *attempt) (*http.Re
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
 		return canned(out, t.leaf.Response), nil
-	case static != nil && x.edge.opt.Dial == nil:
+	case static != nil && x.edge.opt.DialStatic == nil:
 		return nil, &notConnected{errors.New("static addresses are not offered here")}
 	case static != nil:
 		out.URL.Scheme, out.URL.Host, out.Host = "http", static.Address, staticHost(static)

@@ -16,7 +16,7 @@ import (
 // that the upstream is not blamed for it.
 type watchedBody struct {
 	io.ReadCloser
-	seen    *Seen
+	seen    *RequestRecord
 	trailer http.Header // filled in when the body has ended
 
 	mu    sync.Mutex

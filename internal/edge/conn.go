@@ -38,9 +38,9 @@ type clientConn struct {
 	Client
 	ctx      context.Context // of Serve
 	endpoint *account.Endpoint
-	origin   Origin
+	origin   ClientInfo
 
-	memory   Connection
+	memory   connVerdicts
 	finished chan struct{}
 	finish   sync.Once
 	failing  atomic.Bool // the last request did not get through
@@ -61,9 +61,9 @@ type clientConn struct {
 	alarmAt   time.Time   // when alarm goes off, perhaps before the deadline; zero = never
 }
 
-func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o Origin) *clientConn {
+func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) *clientConn {
 	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{})}
-	cc.origin.Connection = &cc.memory
+	cc.origin.verdicts = &cc.memory
 	return cc
 }
 

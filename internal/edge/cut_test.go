@@ -63,7 +63,7 @@ func TestACutRequestIsNotTriedAgain(t *testing.T) {
 					t.Errorf("%s: it does not end in an abort: %v", name, err)
 				}
 			}()
-			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, Origin{Sever: func() {
+			e.ServeHTTP(w, httptest.NewRequest("GET", "https://app.example.com/", nil), ep, ClientInfo{Abort: func() {
 				severed.Add(1)
 			}})
 		}()

@@ -23,97 +23,100 @@ import (
 // Client is a client's connection as it enters the edge. A *tunnel.Stream of a forwarder is one.
 type Client interface {
 	relay.HalfCloser
-	// Accept tells the one who relays the client that bytes will be served; Refuse that they will not.
+	// Accept tells the forwarder that relays the client that its bytes will be served.
 	Accept() error
+	// Refuse tells it that they will not, and why.
 	Refuse(tunnel.RefuseCode) error
 	// Reset aborts both directions, so that an abort does not look like an end.
 	Reset(tunnel.RefuseCode) error
 }
 
-// Origin is what is known of a client.
-type Origin struct {
-	OperatorID string     // the authenticated operator of the forwarder that relays the client
-	Cluster    string     // that operator's, as it was registered
+// ClientInfo is what the edge knows of a client.
+type ClientInfo struct {
+	OperatorID string     // authenticated operator of the forwarder that relays the client
+	Cluster    string     // cluster of that operator, as registered
 	ClientAddr string     // host:port of the client, as the forwarder states it
-	ClientIP   netip.Addr // the address in ClientAddr; the zero Addr = unknown
-	// the client speaks TLS with whoever parsed its connection, or with a proxy that is trusted
+	ClientIP   netip.Addr // address in ClientAddr; the zero Addr = unknown
+	// TLS reports whether the client speaks TLS with the listener or with a trusted proxy before it.
 	TLS        bool
-	ServerName string // that the client asked for in TLS; "" = none
-	// X-Forwarded-* of its requests are true: a trusted proxy, or the listener, has set them
-	Forwarded  bool
-	StatedPod  *tunnel.PodIdentity // the calling pod, as the forwarder states it; nil = unknown
-	Connection *Connection         // what policies have said of the connection; nil = each request is one of its own
-	TraceID    string
-	// how long the client may be kept waiting for an agent to come back; 0 = as long as the edge likes
-	Patience time.Duration
+	ServerName string // SNI of the client; "" = none
+	// Forwarded reports whether X-Forwarded-* of the requests are true: the listener has set them.
+	Forwarded bool
+	StatedPod *tunnel.PodIdentity // calling pod, as the forwarder states it; nil = unknown
+	TraceID   string
+	// MaxWait bounds the wait for an agent that is reconnecting; 0 = no limit of the client's.
+	MaxWait  time.Duration
 	Draining <-chan struct{} // closed when the forwarder is about to stop; nil = never
-	// closes the client's connection hard, with all that is queued for it; nil where it carries other
-	// requests, too
-	Sever func()
-	// Geo says where ClientIP is thought to be; nil = nobody knows.
+	// Abort resets the client's connection and drops what is queued for it; nil where the connection
+	// carries other requests too.
+	Abort func()
+	// Geo returns the location of ClientIP; nil = unknown.
 	Geo func() trafficpolicy.Geo
-	// Tell lets the forwarder know what it cannot see, as it does not read HTTP: that the edge
-	// answered a request itself, with the line's Code, and without a Code that the upstream answers
-	// again. It does not block; nil = nobody wants to know. The line names no endpoint.
-	Tell func(tunnel.RequestLine)
+	// ReportLine tells the forwarder, which does not read HTTP, that the edge answered a request
+	// itself (the line has a Code), or that the upstream answers again (no Code). The line names no
+	// endpoint. It does not block; nil = not wanted.
+	ReportLine func(tunnel.RequestLine)
+
+	verdicts *connVerdicts // of the connection; nil = each request counts as a connection of its own
 }
 
 // Agent is an agent that holds an endpoint now. Each bind is another Agent; values are compared.
 type Agent interface {
-	// Endpoint is the endpoint with the attributes that the agent bound it with. In a pool it may be
-	// another than the one that was asked for.
+	// Endpoint returns the endpoint with the attributes that the agent bound it with. In a pool it may
+	// be another than the one that was asked for.
 	Endpoint() *account.Endpoint
-	// Open opens a stream without waiting for the agent's answer; CodeEndpointOffline when the
-	// agent is gone, an error that is tunnel.ErrUnresponsive when it does not respond.
+	// Open opens a stream without waiting for the agent's answer. It returns CodeEndpointOffline when
+	// the agent is gone, tunnel.ErrUnresponsive when it does not respond.
 	Open(ctx context.Context, h tunnel.OpenHeader) (*tunnel.Stream, error)
 	// Report shows a request on the agent's screen; it does not block.
 	Report(tunnel.RequestLine)
 	// Context is done when the agent no longer holds the endpoint.
 	Context() context.Context
-	// Release says that the connection or request that the agent was chosen for has ended. It is
+	// Release ends the use of the agent by the connection or request that it was chosen for. It is
 	// called once for each choice.
 	Release()
 }
 
-// Meter counts. Implementations are safe for concurrent use.
+// Meter counts. Implementations are safe for concurrent use and do not block.
 type Meter interface {
-	// Begin is told of a request, or of a connection to a tcp endpoint, before anything is done for
-	// it. It may change the request's header. End is told how it went, once. Neither blocks.
-	Begin(*Seen)
-	End(*Seen)
-	// Opened counts a stream to an agent by its outcome: "opened", or why not.
-	Opened(outcome string)
-	// Moved counts bytes to and from agents.
-	Moved(toAgent, fromAgent int)
+	// Start is called for a request, or for a connection to a tcp endpoint, before anything else is
+	// done for it. It may change the request's header.
+	Start(*RequestRecord)
+	// Finish is called once at its end.
+	Finish(*RequestRecord)
+	// CountStream counts a stream to an agent by its outcome: "opened" or the reason of the failure.
+	CountStream(outcome string)
+	// CountBytes counts bytes to and from agents.
+	CountBytes(toAgent, fromAgent int)
 }
 
 // Options are what an Edge needs.
 type Options struct {
-	// Agent chooses who serves a connection, or a request, to the endpoint's URL;
-	// CodeEndpointOffline when no agent holds it, CodeAgentSilent when none of those that do
-	// responds. It may wait for an agent that is on its way back or has just become unresponsive,
-	// but not for one other than those that were tried.
-	Agent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
-	// Labelled chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
-	Labelled func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
-	// Backend begins a connection or request of a client to a backend; CodeNotFound when the
-	// account has none of the id. nil = there are none.
-	Backend func(ctx context.Context, accountID, backendID string, o *Origin) (Attempts, error)
-	// Endpoint reads an endpoint that no agent holds, with its policy and backend, as it is now. nil =
-	// those that connections come with do not change.
-	Endpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	// Internal finds an internal endpoint by its URL; CodeNotFound when the account has none. nil =
+	// ChooseAgent chooses the agent that serves a connection or request to the endpoint's URL. It
+	// returns CodeEndpointOffline when no agent holds the URL, CodeAgentSilent when none that does
+	// responds. It may wait for an agent that reconnects or has just become unresponsive, but not for
+	// one other than those in tried.
+	ChooseAgent func(ctx context.Context, ep *account.Endpoint, tried []Agent) (Agent, error)
+	// ChooseTunnel chooses a labelled tunnel of a tunnel group in the same way; nil = there are none.
+	ChooseTunnel func(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error)
+	// BackendAttempts starts a connection or request to a backend; CodeNotFound when the account has
+	// none of the id. nil = there are none.
+	BackendAttempts func(ctx context.Context, accountID, backendID string, info *ClientInfo) (Attempts, error)
+	// GetEndpoint reads an endpoint that no agent holds, with its current policy and backend. nil =
+	// such endpoints do not change.
+	GetEndpoint func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	// GetInternal reads an internal endpoint by its URL; CodeNotFound when the account has none. nil =
 	// there are none.
-	Internal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
-	// Members lists all that have the URL of a cloud endpoint, in any order and without their
-	// policies. nil = each is served by itself.
-	Members func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
-	// Dial connects to a static address, which is a tenant's word. nil = static addresses are not
-	// offered.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Logins carry the login actions of traffic policies out; nil = nothing gets past one.
+	GetInternal func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	// ListPool lists all endpoints with the URL of a cloud endpoint, in any order and without their
+	// policies. nil = there are no pools.
+	ListPool func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
+	// DialStatic connects to a static address, which a tenant configured. nil = static addresses are
+	// not offered.
+	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
+	// Logins runs the login actions of traffic policies; nil = they deny every request.
 	Logins      trafficpolicy.Logins
-	RootCAs     *x509.CertPool // whom static addresses with TLS have to be certified by; nil = whom the machine trusts
+	RootCAs     *x509.CertPool // that certify static addresses with TLS; nil = those of the system
 	Meter       Meter
 	Logger      *slog.Logger
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
@@ -149,8 +152,8 @@ func New(o Options) *Edge {
 	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool),
 		statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
-	e.current = &current{byID: o.Endpoint, byURL: o.Internal, log: o.Logger, all: make(map[currentKey]*seen)}
-	e.shares = &shares{list: o.Members, all: make(map[shareKey]*share)}
+	e.current = &current{byID: o.GetEndpoint, byURL: o.GetInternal, log: o.Logger, all: make(map[currentKey]*seen)}
+	e.shares = &shares{list: o.ListPool, all: make(map[shareKey]*share)}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
 		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {
@@ -162,7 +165,7 @@ func New(o Options) *Edge {
 
 // Serve serves one connection for the endpoint and returns when it has ended. It owns c. The end of
 // ctx cuts the connection and all that it caused.
-func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
 	e.enter()
 	defer e.leave()
 	if ep.Scheme == "tcp" {
@@ -250,21 +253,21 @@ func (e *Edge) Drain(ctx context.Context) error {
 }
 
 // agent chooses who serves the endpoint. It waits no longer than the client's forwarder does.
-func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *Origin, tried []Agent) (Agent, error) {
-	if o.Patience > 0 {
+func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *ClientInfo, tried []Agent) (Agent, error) {
+	if o.MaxWait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Patience)
+		ctx, cancel = context.WithTimeout(ctx, o.MaxWait)
 		defer cancel()
 	}
-	return e.opt.Agent(ctx, ep, tried)
+	return e.opt.ChooseAgent(ctx, ep, tried)
 }
 
 // labelled chooses a tunnel of a group.
 func (e *Edge) labelled(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error) {
-	if e.opt.Labelled == nil {
+	if e.opt.ChooseTunnel == nil {
 		return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
 	}
-	return e.opt.Labelled(ctx, accountID, labels, tried)
+	return e.opt.ChooseTunnel(ctx, accountID, labels, tried)
 }
 
 // Close ends the edge at once and waits for what it started. Connections still being served are

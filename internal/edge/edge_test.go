@@ -36,7 +36,7 @@ func (eofClient) SetReadDeadline(time.Time) error { return nil }
 func (eofClient) Close() error                    { return nil }
 
 func answering() *clientConn {
-	c := newClientConn(context.Background(), eofClient{}, nil, Origin{})
+	c := newClientConn(context.Background(), eofClient{}, nil, ClientInfo{})
 	c.state(http.StateActive)
 	return c
 }
@@ -158,7 +158,7 @@ func TestDeadlinesThatDoNotComeCostTheClientNothing(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				client := &deadlines{began: time.Now()}
-				conn := newClientConn(context.Background(), client, nil, Origin{})
+				conn := newClientConn(context.Background(), client, nil, ClientInfo{})
 				c.do(func(at time.Time) {
 					if err := conn.SetReadDeadline(at); err != nil {
 						t.Error(err)

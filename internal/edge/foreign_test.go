@@ -23,16 +23,16 @@ import (
 // noMeter counts nothing.
 type noMeter struct{}
 
-func (noMeter) Begin(*Seen)    {}
-func (noMeter) End(*Seen)      {}
-func (noMeter) Opened(string)  {}
-func (noMeter) Moved(int, int) {}
+func (noMeter) Start(*RequestRecord)  {}
+func (noMeter) Finish(*RequestRecord) {}
+func (noMeter) CountStream(string)    {}
+func (noMeter) CountBytes(int, int)   {}
 
 // newEdge makes an edge in whose account no agent is online.
 func newEdge(t *testing.T, change ...func(*Options)) *Edge {
 	t.Helper()
 	o := Options{
-		Agent: func(context.Context, *account.Endpoint, []Agent) (Agent, error) {
+		ChooseAgent: func(context.Context, *account.Endpoint, []Agent) (Agent, error) {
 			return nil, &account.Error{Code: account.CodeEndpointOffline}
 		},
 		Meter: noMeter{}, Logger: slog.New(slog.DiscardHandler),
@@ -54,7 +54,7 @@ func httpEndpoint() *account.Endpoint {
 func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	serve := func(o Origin) *httptest.Server {
+	serve := func(o ClientInfo) *httptest.Server {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			e.ServeHTTP(w, r, httpEndpoint(), o)
 		}))
@@ -78,7 +78,7 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 		}
 		return res
 	}
-	srv := serve(Origin{})
+	srv := serve(ClientInfo{})
 	if res := ask(srv, "GET", ""); res.Close {
 		t.Error("a connection ends after a page")
 	}
@@ -87,7 +87,7 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 	}
 	stopping := make(chan struct{})
 	close(stopping)
-	if res := ask(serve(Origin{Draining: stopping}), "GET", ""); !res.Close {
+	if res := ask(serve(ClientInfo{Draining: stopping}), "GET", ""); !res.Close {
 		t.Error("a connection goes on while the one who has it stops")
 	}
 	// a client has its answer before the handler returns
@@ -104,7 +104,8 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 				t.Errorf("a request whose client left ended in %v", p)
 			}
 		}()
-		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil), httpEndpoint(), Origin{})
+		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil), httpEndpoint(),
+			ClientInfo{})
 	}()
 	if err := e.Drain(t.Context()); err != nil {
 		t.Error(err)
@@ -117,16 +118,16 @@ func TestRequestsOfConnectionsThatSomebodyElseHas(t *testing.T) {
 func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		origin     Origin
+		origin     ClientInfo
 		given      http.Header
 		addr, want string // of X-Forwarded-For, -Proto and -Host
 	}{
-		"a pod": {Origin{}, http.Header{"X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil"}},
+		"a pod": {ClientInfo{}, http.Header{"X-Forwarded-For": {"6.6.6.6"}, "X-Forwarded-Host": {"evil"}},
 			"10.1.2.3:4", "10.1.2.3 http hello.demo"},
-		"TLS": {Origin{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")},
+		"TLS": {ClientInfo{TLS: true, ClientIP: netip.MustParseAddr("192.0.2.7")},
 			http.Header{"X_forwarded_for": {"6.6.6.6"}, "X.forwarded.host": {"evil"}}, "10.0.0.1:4",
 			"192.0.2.7 https hello.demo"},
-		"behind a trusted": {Origin{Forwarded: true},
+		"behind a trusted": {ClientInfo{Forwarded: true},
 			http.Header{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}},
 			"10.0.0.1:4", "192.0.2.7 https shop.example"},
 	} {
@@ -157,7 +158,7 @@ func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)
 	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret", "__Host-fl-oidc=secret"}
 	p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
-	(&exchange{origin: &Origin{}}).rewrite(p)
+	(&exchange{origin: &ClientInfo{}}).rewrite(p)
 	if got := p.Out.Header["Cookie"]; !slices.Equal(got, []string{"a=b"}) {
 		t.Errorf("the upstream gets %q", got)
 	}

@@ -97,7 +97,7 @@ func (c *connContext) Value(key any) any {
 
 // serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the
 // connection.
-func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cc := newClientConn(inner, c, ep, o)
@@ -126,7 +126,7 @@ type exchange struct {
 	edge     *Edge
 	conn     *clientConn // nil where somebody else has the connection
 	endpoint *account.Endpoint
-	origin   *Origin
+	origin   *ClientInfo
 	w        http.ResponseWriter
 	out      http.ResponseWriter // w, or what the policies have put before it
 	r        *http.Request
@@ -139,7 +139,7 @@ type exchange struct {
 	start    time.Time
 	status   int
 	code     account.Code // of a page; empty when the upstream answered
-	seen     Seen
+	seen     RequestRecord
 }
 
 // handle serves one request of a connection of ours. The URL is the connection's; the agent is
@@ -159,7 +159,7 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An
 // answer that breaks off ends in a panic with http.ErrAbortHandler, and r's context cuts what the
 // request caused. Drain waits for it.
-func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, o Origin) {
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, o ClientInfo) {
 	e.enter()
 	defer e.leave()
 	x := &exchange{edge: e, endpoint: ep, origin: &o, w: w, r: r}
@@ -280,7 +280,7 @@ func (x *exchange) done(whole bool) {
 // tell tells the forwarder of every request that did not get through, and of the connection's next
 // one that did.
 func (x *exchange) tell() {
-	tell := x.origin.Tell
+	tell := x.origin.ReportLine
 	if tell == nil || x.conn == nil || x.status == statusClientGone {
 		return
 	}

@@ -18,24 +18,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Seen is a request, or a connection to a tcp endpoint, in the eyes of those who count, log and
-// trace.
-type Seen struct {
-	Endpoint *account.Endpoint
-	Origin   *Origin
-	Request  *http.Request // as the client sent it; nil for a connection
-	Began    time.Time
+// RequestRecord is one request, or one connection to a tcp endpoint, for metrics, logs and traces.
+type RequestRecord struct {
+	Endpoint  *account.Endpoint
+	Client    *ClientInfo
+	Request   *http.Request // as the client sent it; nil for a connection
+	StartedAt time.Time
 
-	// What Begin may leave behind.
-	Traffic *Traffic // where bytes are added as they move; nil = nowhere
-	Mark    any      // for End
+	// Meter.Start may set these.
+	LiveTraffic *Traffic // counts the bytes as they are moved; nil = nothing does
+	State       any      // of the Meter, for Finish
 
-	// What is known at the end.
+	// These are set when Meter.Finish is called.
 	Duration  time.Duration
 	Status    int          // 499 for a client that left before the answer; 0 for a connection
-	Code      account.Code // why there was no upstream's answer, or no connection; "" = all is well, or the client left
-	BackendID string       // the leaf that served; "" = an agent of the endpoint, or nobody
-	Moved     Traffic      // bodies of a request and its answer, upgraded connections and connections with all their bytes
+	Code      account.Code // why no upstream answered or no connection was made; "" = success, or the client left
+	BackendID string       // backend of the leaf that served; "" = an agent of the endpoint, or none
+	Traffic   Traffic      // of bodies; of connections and upgraded connections all bytes
 }
 
 // Traffic counts bytes. It is safe for concurrent use.
@@ -54,20 +53,20 @@ func (t *Traffic) Add(in, out int64) {
 	}
 }
 
-func (s *Seen) moved(in, out int) {
+func (s *RequestRecord) moved(in, out int) {
 	if s == nil {
 		return
 	}
-	s.Moved.Add(int64(in), int64(out))
-	if s.Traffic != nil {
-		s.Traffic.Add(int64(in), int64(out))
+	s.Traffic.Add(int64(in), int64(out))
+	if s.LiveTraffic != nil {
+		s.LiveTraffic.Add(int64(in), int64(out))
 	}
 }
 
 // see tells that the request begins, and counts what its answer has.
 func (x *exchange) see() {
-	x.seen.Endpoint, x.seen.Origin, x.seen.Request, x.seen.Began = x.endpoint, x.origin, x.r, x.start
-	x.edge.opt.Meter.Begin(&x.seen)
+	x.seen.Endpoint, x.seen.Client, x.seen.Request, x.seen.StartedAt = x.endpoint, x.origin, x.r, x.start
+	x.edge.opt.Meter.Start(&x.seen)
 	x.w = &seenWriter{ResponseWriter: x.w, seen: &x.seen}
 }
 
@@ -75,29 +74,29 @@ func (x *exchange) see() {
 func (x *exchange) saw() {
 	x.seen.Duration, x.seen.Code, x.seen.BackendID = time.Since(x.start), x.code, x.target.leaf.BackendID
 	x.seen.Status = cmp.Or(x.seen.Status, x.status) // an upgrade's, and that of a client who left, are not written
-	x.edge.opt.Meter.End(&x.seen)
+	x.edge.opt.Meter.Finish(&x.seen)
 }
 
 // seenConn tells that a connection to a tcp endpoint begins.
-func (e *Edge) seenConn(ep *account.Endpoint, o *Origin) *Seen {
-	s := &Seen{Endpoint: ep, Origin: o, Began: time.Now()}
-	e.opt.Meter.Begin(s)
+func (e *Edge) seenConn(ep *account.Endpoint, o *ClientInfo) *RequestRecord {
+	s := &RequestRecord{Endpoint: ep, Client: o, StartedAt: time.Now()}
+	e.opt.Meter.Start(s)
 	return s
 }
 
 // saw tells how the connection went: err is why it did not reach a target.
-func (e *Edge) saw(s *Seen, backendID string, err error) {
-	s.Duration, s.BackendID = time.Since(s.Began), backendID
+func (e *Edge) saw(s *RequestRecord, backendID string, err error) {
+	s.Duration, s.BackendID = time.Since(s.StartedAt), backendID
 	if err != nil && !errors.Is(err, context.Canceled) {
 		s.Code = errorCode(err)
 	}
-	e.opt.Meter.End(s)
+	e.opt.Meter.Finish(s)
 }
 
 // seenOpening counts what is relayed.
 type seenOpening struct {
 	*opening
-	seen *Seen
+	seen *RequestRecord
 }
 
 // Read reads from the target.
@@ -124,7 +123,7 @@ func (o *seenOpening) Write(p []byte) (int, error) {
 // seenWriter counts what an answer has.
 type seenWriter struct {
 	http.ResponseWriter
-	seen *Seen
+	seen *RequestRecord
 }
 
 // WriteHeader notes the status that the client gets.
@@ -172,7 +171,7 @@ type halfCloser interface {
 // seenUpgrade is the client's connection after an upgrade.
 type seenUpgrade struct {
 	halfCloser
-	seen  *Seen
+	seen  *RequestRecord
 	early []byte // read already, not handed out yet
 }
 

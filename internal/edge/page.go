@@ -117,12 +117,12 @@ func (x *exchange) page(code account.Code, msg string) {
 func (x *exchange) pageWith(status int, code account.Code, msg string) {
 	x.status, x.code = status, code
 	x.keepOrClose()
-	Page(x.w, x.r, x.status, code, msg)
+	WriteErrorPage(x.w, x.r, x.status, code, msg)
 }
 
-// Page answers a request with an error of Fairlead's: HTML to those who ask for it, JSON in the
-// API's form to all others.
-func Page(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
+// WriteErrorPage answers a request with an error of Fairlead: HTML where the client accepts it,
+// else JSON in the form of the API.
+func WriteErrorPage(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
 	h := w.Header()
 	h.Set(account.CodeHeader, string(code))
 	h.Set("Cache-Control", "no-store")

@@ -27,12 +27,13 @@ func TestPageLinks(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept", "text/html")
 		w := httptest.NewRecorder()
-		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, msg); !strings.Contains(w.Body.String(), want) {
+		if WriteErrorPage(w, r, http.StatusForbidden, account.CodeLoginFailed, msg); !strings.Contains(w.Body.String(),
+			want) {
 			t.Errorf("%s\n%s", msg, w.Body)
 		}
 		r.Header.Set("Accept", "*/*")
 		w = httptest.NewRecorder()
-		if Page(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(
+		if WriteErrorPage(w, r, http.StatusForbidden, account.CodeLoginFailed, "Open https://a now."); !strings.Contains(
 			w.Body.String(), `"msg":"Open https://a now."`) {
 			t.Errorf("JSON: %s", w.Body)
 		}
@@ -46,7 +47,7 @@ func TestPage_HasAStrictContentSecurityPolicy(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()
-		Page(w, r, http.StatusBadGateway, account.CodeEndpointOffline, "It is offline.")
+		WriteErrorPage(w, r, http.StatusBadGateway, account.CodeEndpointOffline, "It is offline.")
 		policy := w.Header().Get("Content-Security-Policy")
 		for _, part := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
 			"frame-ancestors 'none'"} {

@@ -97,10 +97,10 @@ func (p *policies) entry(key policyKey) *policyOf {
 	return o
 }
 
-// Connection remembers what policies have said of a client's connection, so that on_tcp_connect
-// runs once for it and not for each of its requests. The zero value is ready. It is safe for
+// connVerdicts caches the verdicts of policies on one client connection, so that on_tcp_connect
+// runs once per connection and not per request. The zero value is ready. It is safe for
 // concurrent use.
-type Connection struct {
+type connVerdicts struct {
 	mu      sync.Mutex
 	started time.Time
 	said    []said
@@ -117,7 +117,7 @@ const maxSaid = 2 * maxHops
 
 // verdict is what the policy says of the connection, the same every time. c nil: of a connection
 // that nobody remembers.
-func (c *Connection) verdict(
+func (c *connVerdicts) verdict(
 	ctx context.Context, p *trafficpolicy.Policy, conn *trafficpolicy.Conn,
 ) trafficpolicy.Verdict {
 	if c == nil {
@@ -145,9 +145,9 @@ func (c *Connection) verdict(
 
 // conn is what a policy may know of the client. Who the pod is only an operator's authenticated
 // session can say, and what is cut says nothing.
-func (o *Origin) conn(ep *account.Endpoint) *trafficpolicy.Conn {
+func (o *ClientInfo) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo,
-		Sever: o.Sever}
+		Sever: o.Abort}
 	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}

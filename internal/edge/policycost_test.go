@@ -35,7 +35,7 @@ func TestEdge_RefusesRequestTooCostlyForPolicy(t *testing.T) {
   actions: [{type: remove-headers, config: {headers: [a]}}]
 `, "b")
 		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest("GET", "/"+strings.Repeat("abcd/", 10_000), nil), ep, Origin{})
+		e.ServeHTTP(w, httptest.NewRequest("GET", "/"+strings.Repeat("abcd/", 10_000), nil), ep, ClientInfo{})
 		code := w.Header().Get(account.CodeHeader)
 		if w.Code != 500 || code != string(account.CodePolicyCost) || strings.Contains(w.Body.String(), "slow one") {
 			t.Errorf("%s: %d %s %.200s", phase, w.Code, code, w.Body)

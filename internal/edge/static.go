@@ -21,7 +21,7 @@ import (
 func (e *Edge) dial(ctx context.Context, address string, secure bool, protocols ...string) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.OpenTimeout)
 	defer cancel()
-	c, err := e.opt.Dial(ctx, "tcp", address)
+	c, err := e.opt.DialStatic(ctx, "tcp", address)
 	if err != nil {
 		return nil, &notConnected{err}
 	}
@@ -48,14 +48,14 @@ type meteredConn struct {
 // Read counts what comes.
 func (c meteredConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.meter.Moved(0, n)
+	c.meter.CountBytes(0, n)
 	return n, err
 }
 
 // Write counts what goes.
 func (c meteredConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.meter.Moved(n, 0)
+	c.meter.CountBytes(n, 0)
 	return n, err
 }
 

@@ -67,7 +67,7 @@ func (t *target) release() {
 // route gives, one after the other, what a connection or request to an endpoint may go to.
 type route struct {
 	edge     *Edge
-	origin   *Origin
+	origin   *ClientInfo
 	endpoint *account.Endpoint
 
 	first    Agent    // of the endpoint, chosen already; nil = none
@@ -81,7 +81,7 @@ type route struct {
 }
 
 // routeTo is the way to what the endpoint itself says: its agents, or its backend.
-func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *Origin) (route, error) {
+func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (route, error) {
 	switch {
 	case ep.Type != account.TypeCloud:
 		return route{edge: e, origin: o, endpoint: ep}, nil
@@ -91,19 +91,21 @@ func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *Origin) (ro
 	r, err := e.routeToBackend(ctx, ep, ep.BackendID, o)
 	if others := e.shares.backends(ep); err == nil && len(others) > 0 {
 		begin := func(ctx context.Context, id string) (Attempts, error) {
-			return e.opt.Backend(ctx, ep.AccountID, id, o)
+			return e.opt.BackendAttempts(ctx, ep.AccountID, id, o)
 		}
 		r.attempts = &turns{r.attempts, others, begin}
 	}
 	return r, err
 }
 
-func (e *Edge) routeToBackend(ctx context.Context, ep *account.Endpoint, backendID string, o *Origin) (route, error) {
-	if e.opt.Backend == nil {
+func (e *Edge) routeToBackend(
+	ctx context.Context, ep *account.Endpoint, backendID string, o *ClientInfo,
+) (route, error) {
+	if e.opt.BackendAttempts == nil {
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL,
 			backendID)
 	}
-	a, err := e.opt.Backend(ctx, ep.AccountID, backendID, o)
+	a, err := e.opt.BackendAttempts(ctx, ep.AccountID, backendID, o)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,

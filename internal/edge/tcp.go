@@ -16,7 +16,7 @@ import (
 // serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a
 // stream at once; the client is accepted when a target has answered, and refused with the reason of
 // the last one when none has.
-func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o Origin) {
+func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
 	stack.Small()
 	seen := e.seenConn(ep, &o)
 	route, err := e.lead(ctx, ep, &o)
@@ -79,7 +79,7 @@ func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) 
 	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout
 	st, err := agent.Open(ctx, h)
 	if err != nil {
-		e.opt.Meter.Opened("offline")
+		e.opt.Meter.CountStream("offline")
 		return nil, err
 	}
 	return e.newUpstream(st), nil

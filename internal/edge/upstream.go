@@ -63,7 +63,7 @@ func (u *upstream) opened() error {
 		case connectionLost(err): // with the agent, before it had acted
 			err = &account.Error{Code: account.CodeEndpointOffline, Msg: "the agent went away", Cause: err}
 		}
-		u.edge.opt.Meter.Opened(outcome(err))
+		u.edge.opt.Meter.CountStream(outcome(err))
 		u.answerErr = err
 		u.mu.Lock()
 		tell := u.waiting
@@ -120,7 +120,7 @@ func (u *upstream) Read(p []byte) (int, error) {
 	}
 	u.before.flush()
 	n, err := u.Stream.Read(p)
-	u.edge.opt.Meter.Moved(0, n)
+	u.edge.opt.Meter.CountBytes(0, n)
 	return n, err
 }
 
@@ -130,14 +130,14 @@ func (u *upstream) Next() ([]byte, error) {
 		return nil, err
 	}
 	p, err := u.Stream.Next()
-	u.edge.opt.Meter.Moved(0, len(p))
+	u.edge.opt.Meter.CountBytes(0, len(p))
 	return p, err
 }
 
 // Write does not wait. Where it fails because the agent refused, it says so.
 func (u *upstream) Write(p []byte) (int, error) {
 	n, err := u.Stream.Write(p)
-	u.edge.opt.Meter.Moved(n, 0)
+	u.edge.opt.Meter.CountBytes(n, 0)
 	if err != nil {
 		if refusal := u.opened(); refusal != nil {
 			err = refusal

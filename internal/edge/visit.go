@@ -18,7 +18,7 @@ const maxHops = 8
 // arrive finds what the endpoint is at this moment: a connection may be older than the policy that
 // holds now. With an endpoint of agents comes the one that is to serve; nil where there is none,
 // and the policy may still answer. Of cloud endpoints that pool it is the one whose turn it is.
-func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*account.Endpoint, Agent, error) {
+func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (*account.Endpoint, Agent, error) {
 	if ep.Type != account.TypeCloud {
 		agent, err := e.agent(ctx, ep, o, nil)
 		switch {
@@ -48,7 +48,7 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *Origin) (*ac
 // follow goes where a policy says: on to another endpoint, or to what serves the connection. The
 // zero Target is the endpoint's own, of which agent was chosen already, or nil.
 func (e *Edge) follow(
-	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, o *Origin,
+	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, o *ClientInfo,
 ) (next *account.Endpoint, r route, err error) {
 	switch {
 	case t.InternalURL != "":
@@ -67,7 +67,7 @@ func (e *Edge) follow(
 }
 
 // lead finds the way of a connection to a tcp endpoint, through the policies of all that it passes.
-func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *Origin) (route, error) {
+func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (route, error) {
 	for range maxHops + 1 {
 		now, agent, err := e.arrive(ctx, ep, o)
 		if err != nil {
@@ -90,12 +90,12 @@ func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *Origin) (route
 }
 
 // admit asks the policy of an endpoint about a connection. CodeDenied when it does not want it.
-func (e *Edge) admit(ctx context.Context, ep *account.Endpoint, o *Origin) (trafficpolicy.Verdict, error) {
+func (e *Edge) admit(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (trafficpolicy.Verdict, error) {
 	policy, err := e.policies.of(ep)
 	if policy == nil || err != nil {
 		return trafficpolicy.Verdict{}, err
 	}
-	v := o.Connection.verdict(ctx, policy, o.conn(ep))
+	v := o.verdicts.verdict(ctx, policy, o.conn(ep))
 	if v.Deny {
 		return v, account.Errorf(account.CodeDenied, "the traffic policy of %s denies the connection by %s", ep.URL, v.Rule)
 	}
@@ -124,7 +124,7 @@ func (x *exchange) visit(w http.ResponseWriter, r *http.Request, ep *account.End
 		return
 	}
 	conn := x.origin.conn(now)
-	verdict := x.origin.Connection.verdict(ctx, policy, conn)
+	verdict := x.origin.verdicts.verdict(ctx, policy, conn)
 	if verdict.Deny {
 		x.page(account.CodeDenied, "The traffic policy of this endpoint does not admit the connection.")
 		return

@@ -86,8 +86,8 @@ func cloudEndpoint(policy, backendID string) *account.Endpoint {
 // dialing lets an edge connect to static addresses without a guard.
 func dialing(l *leaves) func(*Options) {
 	return func(o *Options) {
-		o.Dial = (&net.Dialer{}).DialContext
-		o.Backend = func(_ context.Context, _, id string, _ *Origin) (Attempts, error) {
+		o.DialStatic = (&net.Dialer{}).DialContext
+		o.BackendAttempts = func(_ context.Context, _, id string, _ *ClientInfo) (Attempts, error) {
 			if id == "none" {
 				return nil, &account.Error{Code: account.CodeNotFound}
 			}
@@ -104,7 +104,7 @@ func ask(e *Edge, ep *account.Endpoint, method, body string) *httptest.ResponseR
 		r = httptest.NewRequest(method, "http://hello.demo/x", strings.NewReader(body))
 	}
 	w := httptest.NewRecorder()
-	e.ServeHTTP(w, r, ep, Origin{})
+	e.ServeHTTP(w, r, ep, ClientInfo{})
 	return w
 }
 
@@ -154,7 +154,7 @@ func TestLeavesAreTriedInTheirOrderAndToldOf(t *testing.T) {
 func TestCloudEndpointsThatLeadNowhere(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, dialing(new(leaves)), func(o *Options) {
-		o.Internal = func(_ context.Context, _, url string) (*account.Endpoint, error) {
+		o.GetInternal = func(_ context.Context, _, url string) (*account.Endpoint, error) {
 			if url == "tcp://db.internal:5432" {
 				ep := httpEndpoint()
 				ep.Scheme = "tcp"
@@ -230,10 +230,10 @@ func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	deny := cloudEndpoint("on_tcp_connect: [{actions: [{type: deny}]}]", "")
-	var memory Connection
+	var memory connVerdicts
 	for range 3 {
 		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), deny, Origin{Connection: &memory})
+		e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), deny, ClientInfo{verdicts: &memory})
 		if w.Code != 403 || w.Header().Get(account.CodeHeader) != string(account.CodeDenied) {
 			t.Errorf("a denied connection: %d %s", w.Code, w.Body)
 		}
@@ -244,7 +244,7 @@ func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
 	admit := cloudEndpoint("on_http_request: [{actions: [{type: custom-response, config: {status_code: 204}}]}]", "")
 	w := httptest.NewRecorder()
 	// another policy, set meanwhile
-	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), admit, Origin{Connection: &memory})
+	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), admit, ClientInfo{verdicts: &memory})
 	if w.Code != 204 || len(memory.said) != 2 {
 		t.Errorf("after a change: %d %s, asked %d times", w.Code, w.Body, len(memory.said))
 	}

@@ -35,7 +35,7 @@ var metadataServices = []netip.Prefix{
 // connected to: private ones only where allow has them. It follows redirects of a GET within its
 // host only, takes 10 s and 1 MiB at most, and knows no proxy.
 func NewClient(allow []backend.Allowed) *http.Client {
-	guard := &backend.Guard{Allow: allow, Never: metadataServices, Flag: "--login-allow"}
+	guard := &backend.Guard{Allow: allow, Deny: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return guard.Dial(ctx, network, loopback(address))

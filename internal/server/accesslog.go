@@ -140,22 +140,22 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 }
 
 // note logs what has ended, if it is its turn; errors are always logged.
-func (l *accessLog) note(s *edge.Seen) {
+func (l *accessLog) note(s *edge.RequestRecord) {
 	failed := s.Code != "" || s.Status >= 500
 	if !failed && l.sample < 1 && rand.Float64() >= l.sample {
 		return
 	}
-	in, out := s.Moved.Totals()
+	in, out := s.Traffic.Totals()
 	line := accessLine{
-		Time: s.Began.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Origin.OperatorID,
+		Time: s.StartedAt.UTC(), Endpoint: s.Endpoint.ID, Account: s.Endpoint.AccountID, Operator: s.Client.OperatorID,
 		Status: s.Status, Code: s.Code,
 		BytesIn: in, BytesOut: out, Millis: float64(s.Duration.Microseconds()) / 1000, Backend: s.BackendID,
-		TraceID: cut(s.Origin.TraceID, 64),
+		TraceID: cut(s.Client.TraceID, 64),
 	}
-	if s.Origin.ClientIP.IsValid() {
-		line.ClientIP = s.Origin.ClientIP.String()
+	if s.Client.ClientIP.IsValid() {
+		line.ClientIP = s.Client.ClientIP.String()
 	}
-	if pod := s.Origin.StatedPod; pod != nil {
+	if pod := s.Client.StatedPod; pod != nil {
 		line.Pod = cut(pod.Namespace+"/"+pod.Name, 512)
 	}
 	if r := s.Request; r != nil {

@@ -57,5 +57,5 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // device says what is known of the browser that logs in.
 func (s *service) device(r *http.Request, ip netip.Addr) account.Device {
-	return device.Of(r, ip, s.geo.Find(ip))
+	return device.FromRequest(r, ip, s.geo.Find(ip))
 }

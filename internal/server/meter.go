@@ -35,7 +35,7 @@ func newMeter(rows int) *meter {
 	return m
 }
 
-// marks is what Begin leaves for End where requests are traced.
+// marks is what Start leaves for Finish where requests are traced.
 type marks struct {
 	row  *row
 	span trace.Span
@@ -65,22 +65,22 @@ func (s *service) observe(ctx context.Context) (err error) {
 	return nil
 }
 
-// Begin implements edge.Meter.
-func (m *meter) Begin(s *edge.Seen) {
-	r := m.endpoints.row(s.Endpoint.AccountID, s.Endpoint.ID, s.Began)
+// Start implements edge.Meter.
+func (m *meter) Start(s *edge.RequestRecord) {
+	r := m.endpoints.row(s.Endpoint.AccountID, s.Endpoint.ID, s.StartedAt)
 	r.open.Add(1)
-	s.Traffic = &r.traffic
-	s.Mark = r
+	s.LiveTraffic = &r.traffic
+	s.State = r
 	if m.tracing != nil {
-		s.Mark = &marks{row: r, span: m.tracing.begin(s)}
+		s.State = &marks{row: r, span: m.tracing.begin(s)}
 	}
 }
 
-// End implements edge.Meter.
-func (m *meter) End(s *edge.Seen) {
-	r, ok := s.Mark.(*row)
+// Finish implements edge.Meter.
+func (m *meter) Finish(s *edge.RequestRecord) {
+	r, ok := s.State.(*row)
 	if !ok {
-		both := s.Mark.(*marks)
+		both := s.State.(*marks)
 		r = both.row
 		endSpan(both.span, s)
 	}
@@ -90,9 +90,9 @@ func (m *meter) End(s *edge.Seen) {
 	r.open.Add(-1)
 	r.end(s)
 	if s.BackendID != "" {
-		b := m.backends.row(s.Endpoint.AccountID, s.BackendID, s.Began)
+		b := m.backends.row(s.Endpoint.AccountID, s.BackendID, s.StartedAt)
 		b.end(s)
-		b.traffic.Add(s.Moved.Totals())
+		b.traffic.Add(s.Traffic.Totals())
 	}
 	if s.Request != nil {
 		m.request(s.Status, s.Duration)

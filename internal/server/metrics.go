@@ -80,10 +80,12 @@ func (m *metrics) watchPublic(stats func() public.Stats) {
 		func() float64 { return float64(stats().Live) }))
 	for outcome, of := range map[string]func(public.Stats) int64{
 		"accepted": func(s public.Stats) int64 { return s.Accepted }, "too_many": func(s public.Stats) int64 {
-			return s.Full
+			return s.OverLimit
 		},
-		"too_many_of_client": func(s public.Stats) int64 { return s.Crowded }, "no_handshake": func(s public.Stats) int64 {
-			return s.Unshaken
+		"too_many_of_client": func(s public.Stats) int64 {
+			return s.OverClientLimit
+		}, "no_handshake": func(s public.Stats) int64 {
+			return s.HandshakeFailed
 		},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: ns,
@@ -100,11 +102,11 @@ func (m *metrics) request(status int, d time.Duration) {
 	m.duration.Observe(d.Seconds())
 }
 
-// Opened implements edge.Meter.
-func (m *metrics) Opened(outcome string) { m.opens.WithLabelValues("agent", outcome).Inc() }
+// CountStream implements edge.Meter.
+func (m *metrics) CountStream(outcome string) { m.opens.WithLabelValues("agent", outcome).Inc() }
 
-// Moved implements edge.Meter.
-func (m *metrics) Moved(toAgent, fromAgent int) {
+// CountBytes implements edge.Meter.
+func (m *metrics) CountBytes(toAgent, fromAgent int) {
 	if toAgent > 0 {
 		m.toAgent.Add(float64(toAgent))
 	}

@@ -151,9 +151,9 @@ func (s *service) wirePublic() {
 	}
 	s.public = public.New(public.Options{
 		HTTP: s.publicHTTP, HTTPS: s.publicHTTPS, Certificates: s.publicCerts,
-		Endpoint: s.store.PublicEndpoint, Granted: s.store.GrantedHosts, Serve: s.servePublic,
-		Page: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
-			edge.Page(w, r, code.Status(), code, msg)
+		FindEndpoint: s.store.PublicEndpoint, GrantedHosts: s.store.GrantedHosts, ServeEndpoint: s.servePublic,
+		WriteError: func(w http.ResponseWriter, r *http.Request, code account.Code, msg string) {
+			edge.WriteErrorPage(w, r, code.Status(), code, msg)
 		},
 		ProxyProtocol: o.ProxyProtocol, TrustedProxies: trusted, MaxConns: o.MaxConns, MaxConnsPerClient: o.MaxConnsPerClient,
 		Logger: s.log,
@@ -179,9 +179,9 @@ func (s *service) bound(ep *account.Endpoint) {
 
 // servePublic hands a request of a public client to the edge.
 func (s *service) servePublic(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c public.Client) {
-	s.edge.ServeHTTP(w, r, ep, edge.Origin{
+	s.edge.ServeHTTP(w, r, ep, edge.ClientInfo{
 		ClientAddr: c.Addr.String(), ClientIP: c.Addr.Addr(), TLS: c.TLS, ServerName: c.ServerName, Forwarded: true,
-		Sever: c.Sever, Geo: s.geoOf(c.Addr.Addr()),
+		Abort: c.Abort, Geo: s.geoOf(c.Addr.Addr()),
 	})
 }
 

@@ -64,7 +64,7 @@ type service struct {
 	probes   *http.Server // nil without --health-addr
 	probesAt net.Listener
 
-	public                  *public.Edge // nil without --public-http-addr and --public-https-addr
+	public                  *public.Server // nil without --public-http-addr and --public-https-addr
 	publicHTTP, publicHTTPS net.Listener
 	publicCerts             *public.Certificates
 
@@ -208,8 +208,9 @@ func (s *service) wire() {
 	s.wireBackends()
 	s.wirePeople()
 	s.edge = edge.New(edge.Options{
-		Agent: s.agent, Labelled: s.labelled, Endpoint: s.store.Endpoint, Internal: s.internal, Members: s.members,
-		Backend: s.backend, Dial: s.guard.Dial, Logins: s.logins(),
+		ChooseAgent: s.agent, ChooseTunnel: s.labelled, GetEndpoint: s.store.Endpoint, GetInternal: s.internal,
+		ListPool:        s.members,
+		BackendAttempts: s.backend, DialStatic: s.guard.Dial, Logins: s.logins(),
 		Meter: s.meter, Logger: s.log, OpenTimeout: s.opt.openTimeout,
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
@@ -267,9 +268,9 @@ func (s *service) recognise(r *http.Request) {
 func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	h := in.Stream.Header()
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
-	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.Origin{
+	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
-		StatedPod: h.Pod, TraceID: h.TraceID, Patience: h.Deadline, Draining: in.Draining, Tell: in.Tell,
+		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.Tell,
 		Geo: s.geoOf(client.Addr()),
 	})
 }

@@ -86,9 +86,9 @@ func (t *tally) row(accountID, id string, now time.Time) *row {
 }
 
 // end counts what has ended.
-func (r *row) end(s *edge.Seen) {
+func (r *row) end(s *edge.RequestRecord) {
 	r.nanos.Add(int64(s.Duration))
-	r.last.Store(s.Began.Add(s.Duration).UnixNano())
+	r.last.Store(s.StartedAt.Add(s.Duration).UnixNano())
 	switch class := s.Status / 100; {
 	case s.Request == nil:
 		r.served.Add(1)

@@ -152,11 +152,12 @@ func TestTallyIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMeter(3)
 	see := func(id, backend string, status int, code account.Code) {
-		s := &edge.Seen{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{}, Began: time.Now()}
-		m.Begin(s)
-		s.Traffic.Add(1, 2)
+		s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: id, AccountID: "ac-1"}, Request: &http.Request{},
+			StartedAt: time.Now()}
+		m.Start(s)
+		s.LiveTraffic.Add(1, 2)
 		s.Status, s.Code, s.BackendID, s.Duration = status, code, backend, time.Second
-		m.End(s)
+		m.Finish(s)
 	}
 	for i := range 100 {
 		see("ep-"+string(rune('a'+i%10)), "bk-"+string(rune('a'+i%5)), 200, "")
@@ -197,12 +198,12 @@ func TestTallyIsBounded(t *testing.T) {
 // What moves bytes allocates nothing to count them.
 func TestCountingAllocatesNothing(t *testing.T) {
 	m := newMeter(10)
-	s := &edge.Seen{Endpoint: &account.Endpoint{ID: "ep-1"}, Began: time.Now()}
-	m.Begin(s)
-	if n := testing.AllocsPerRun(100, func() { s.Traffic.Add(10, 10) }); n != 0 {
+	s := &edge.RequestRecord{Endpoint: &account.Endpoint{ID: "ep-1"}, StartedAt: time.Now()}
+	m.Start(s)
+	if n := testing.AllocsPerRun(100, func() { s.LiveTraffic.Add(10, 10) }); n != 0 {
 		t.Errorf("%v allocations for counting bytes", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { m.Begin(s); m.End(s) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Start(s); m.Finish(s) }); n != 0 {
 		t.Errorf("%v allocations for counting a connection", n)
 	}
 }

@@ -82,8 +82,8 @@ func (s *service) wireBackends() {
 	s.guard = &backend.Guard{Allow: allow}
 	s.switches = make(chan backendSwitch, maxSwitches)
 	s.backends = backend.New(backend.Options{
-		Trees: s.store, Changed: s.store.Subscribe, Switched: s.switched,
-		Online: func(accountID string, labels map[string]string) bool {
+		Trees: s.store, WatchBackends: s.store.Subscribe, OnActiveChange: s.switched,
+		TunnelOnline: func(accountID string, labels map[string]string) bool {
 			return s.sessions.OnlineLabels(accountID, labels)
 		},
 	})
@@ -103,8 +103,8 @@ func (s *service) checkStatic(address string) error {
 }
 
 // backend begins a connection or request of the edge to a backend.
-func (s *service) backend(ctx context.Context, accountID, id string, o *edge.Origin) (edge.Attempts, error) {
-	a, err := s.backends.Attempts(ctx, accountID, id, backend.Client{Addr: o.ClientIP, Own: o.OperatorID != ""})
+func (s *service) backend(ctx context.Context, accountID, id string, o *edge.ClientInfo) (edge.Attempts, error) {
+	a, err := s.backends.Attempts(ctx, accountID, id, backend.Client{Addr: o.ClientIP, OwnPod: o.OperatorID != ""})
 	if err != nil {
 		return nil, err
 	}

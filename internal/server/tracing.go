@@ -106,17 +106,17 @@ func (t *tracing) close() error {
 
 // begin begins the span. A request's is made the parent of what the upstream does; in a connection
 // there is nothing that could name a trace.
-func (t *tracing) begin(s *edge.Seen) trace.Span {
+func (t *tracing) begin(s *edge.RequestRecord) trace.Span {
 	if s.Request == nil {
 		_, span := t.tracer.Start(context.Background(), s.Endpoint.Scheme, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithTimestamp(s.Began),
+			trace.WithTimestamp(s.StartedAt),
 			trace.WithAttributes(aboutClient(s, attribute.String("network.transport", "tcp"))...))
 		return span
 	}
 	header := propagation.HeaderCarrier(s.Request.Header)
 	method := method(s.Request.Method)
 	ctx, span := t.tracer.Start(t.context.Extract(context.Background(), header), method,
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.Began),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.StartedAt),
 		trace.WithAttributes(aboutClient(s, attribute.String("http.request.method", method),
 			attribute.String("url.path", cut(s.Request.URL.EscapedPath(), maxLoggedText)))...))
 	t.context.Inject(ctx, header)
@@ -124,16 +124,16 @@ func (t *tracing) begin(s *edge.Seen) trace.Span {
 }
 
 // aboutClient adds who calls what.
-func aboutClient(s *edge.Seen, attributes ...attribute.KeyValue) []attribute.KeyValue {
+func aboutClient(s *edge.RequestRecord, attributes ...attribute.KeyValue) []attribute.KeyValue {
 	attributes = append(attributes, attribute.String("server.address", s.Endpoint.Host),
 		attribute.Int("server.port", s.Endpoint.Port),
 		attribute.String("fairlead.endpoint.id", s.Endpoint.ID),
 		attribute.String("fairlead.account.id", s.Endpoint.AccountID))
-	if s.Origin.ClientIP.IsValid() {
-		attributes = append(attributes, attribute.String("client.address", s.Origin.ClientIP.String()))
+	if s.Client.ClientIP.IsValid() {
+		attributes = append(attributes, attribute.String("client.address", s.Client.ClientIP.String()))
 	}
-	if s.Origin.OperatorID != "" {
-		attributes = append(attributes, attribute.String("fairlead.operator.id", s.Origin.OperatorID))
+	if s.Client.OperatorID != "" {
+		attributes = append(attributes, attribute.String("fairlead.operator.id", s.Client.OperatorID))
 	}
 	return attributes
 }
@@ -149,12 +149,12 @@ func method(m string) string {
 }
 
 // endSpan ends the span.
-func endSpan(span trace.Span, s *edge.Seen) {
+func endSpan(span trace.Span, s *edge.RequestRecord) {
 	failed := s.Status >= 500
 	if s.Request != nil {
 		span.SetAttributes(attribute.Int("http.response.status_code", s.Status))
 	} else {
-		in, out := s.Moved.Totals()
+		in, out := s.Traffic.Totals()
 		span.SetAttributes(attribute.Int64("fairlead.bytes_in", in), attribute.Int64("fairlead.bytes_out", out))
 		failed = s.Code != "" && s.Code != account.CodeDenied
 	}
@@ -167,5 +167,5 @@ func endSpan(span trace.Span, s *edge.Seen) {
 	if failed {
 		span.SetStatus(codes.Error, string(s.Code))
 	}
-	span.End(trace.WithTimestamp(s.Began.Add(s.Duration)))
+	span.End(trace.WithTimestamp(s.StartedAt.Add(s.Duration)))
 }

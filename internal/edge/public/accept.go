@@ -23,7 +23,7 @@ import (
 const maxHandshakes = 512
 
 // accept takes connections until the listener is closed.
-func (e *Edge) accept(ctx context.Context, l net.Listener, secure bool) {
+func (e *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 	var pause time.Duration
 	for {
 		raw, err := l.Accept()
@@ -53,7 +53,7 @@ func (e *Edge) accept(ctx context.Context, l net.Listener, secure bool) {
 }
 
 // admit does what comes before the first request and hands the connection to the HTTP server.
-func (e *Edge) admit(ctx context.Context, c *conn, secure bool) {
+func (e *Server) admit(ctx context.Context, c *conn, secure bool) {
 	ready, err := e.prepare(ctx, c, secure)
 	if err != nil {
 		e.log.Debug("a public connection ended before its first request", "peer", c.peer, "err", err)
@@ -63,7 +63,7 @@ func (e *Edge) admit(ctx context.Context, c *conn, secure bool) {
 	e.queue.give(ready)
 }
 
-func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, error) {
+func (e *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, error) {
 	if e.opt.ProxyProtocol && c.trusted {
 		if err := c.readProxyHeader(e.opt.headerTimeout); err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (e *Edge) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, err
 }
 
 // framed lets the HTTP server read only what every program reads alike.
-func (e *Edge) framed(c net.Conn, p framing.Protocol) *framing.Conn {
+func (e *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
 	return framing.New(c, framing.Options{Protocol: p, StartTimeout: e.opt.headerTimeout, HeadTimeout: e.opt.headerTimeout,
 		Linger: true})
 }

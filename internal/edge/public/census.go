@@ -26,15 +26,15 @@ type census struct {
 
 // Stats count the connections of the public listeners.
 type Stats struct {
-	Live     int   // now
-	Accepted int64 // that were let in; the rest is counted besides
-	Full     int64 // closed because there were too many of all clients
-	Crowded  int64 // closed because a client had too many
-	Unshaken int64 // ended in their TLS handshake, or before
+	Live            int   // now
+	Accepted        int64 // that were let in; the rest is counted besides
+	OverLimit       int64 // closed because there were too many of all clients
+	OverClientLimit int64 // closed because a client had too many
+	HandshakeFailed int64 // ended in their TLS handshake, or before
 }
 
 // Stats returns the counts.
-func (e *Edge) Stats() Stats {
+func (e *Server) Stats() Stats {
 	n := e.conns
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +47,7 @@ func (e *Edge) Stats() Stats {
 func (n *census) unshaken() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stats.Unshaken++
+	n.stats.HandshakeFailed++
 }
 
 func newCensus(most, mostPerClient int, log *slog.Logger) *census {
@@ -64,7 +64,7 @@ func (n *census) enter(c *conn) bool {
 			n.full = true
 			n.log.Warn("public connections are closed: there are too many", "limit", n.most)
 		}
-		n.stats.Full++
+		n.stats.OverLimit++
 		return false
 	}
 	n.stats.Accepted++
@@ -90,7 +90,7 @@ func (n *census) admit(c *conn) bool {
 			n.told[client] = true
 			n.log.Warn("public connections are closed: a client has too many", "client", client, "limit", n.mostPerClient)
 		}
-		n.stats.Crowded++
+		n.stats.OverClientLimit++
 		return false
 	}
 	n.count[client]++

@@ -22,10 +22,10 @@ const (
 // clientOf says who sent the request: the connection's client, or whom a trusted proxy names in
 // X-Forwarded-For. Of the addresses there, the last that is no trusted proxy counts: what stands
 // before it, the client may have written.
-func (e *Edge) clientOf(c *conn, r *http.Request) Client {
+func (e *Server) clientOf(c *conn, r *http.Request) Client {
 	client := Client{Addr: c.client, TLS: c.tls != nil}
 	if r.ProtoMajor == 1 {
-		client.Sever = c.sever
+		client.Abort = c.sever
 	}
 	if c.tls != nil {
 		client.ServerName = c.tls.ServerName
@@ -43,7 +43,7 @@ func (e *Edge) clientOf(c *conn, r *http.Request) Client {
 }
 
 // hops are the client and the trusted proxies after it.
-func (e *Edge) hops(c *conn, r *http.Request) []netip.Addr {
+func (e *Server) hops(c *conn, r *http.Request) []netip.Addr {
 	return hops(r, c.client.Addr(), e.opt.TrustedProxies)
 }
 
@@ -93,7 +93,7 @@ func parseHop(s string) (netip.Addr, bool) {
 // setForwarded replaces what the request says about hops before us by what is true. A trusted proxy
 // is believed as well in X-Forwarded-For and -Proto only: it passes on other names as clients send
 // them.
-func (e *Edge) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
+func (e *Server) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
 	hops := e.hops(c, r)
 	if len(hops) > 1 {
 		hops = hops[:len(hops)-1] // the last proxy's own address is the connection's, not the client's story

@@ -75,7 +75,7 @@ func (g *guard) end(at host) {
 
 // keepGrants ends requests to hosts that their accounts have no more, until ctx is done. When the
 // store does not answer, they live on.
-func (e *Edge) keepGrants(ctx context.Context) {
+func (e *Server) keepGrants(ctx context.Context) {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
 	for {
@@ -87,7 +87,7 @@ func (e *Edge) keepGrants(ctx context.Context) {
 		case <-tick.C:
 		}
 		for accountID, names := range e.guard.hosts() {
-			granted, err := e.opt.Granted(ctx, accountID, names)
+			granted, err := e.opt.GrantedHosts(ctx, accountID, names)
 			if err != nil {
 				e.log.Debug("grants of domains could not be read", "account", accountID, "err", err)
 				continue

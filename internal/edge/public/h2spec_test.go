@@ -18,9 +18,9 @@ import (
 func TestPublic_ConformsToHTTP2(t *testing.T) {
 	w := newWorld(t)
 	e := New(Options{
-		HTTPS: listenHere(t), Certificates: w.edge.opt.Certificates, Logger: w.log.logger(), Endpoint: find,
-		Page:  w.edge.opt.Page,
-		Serve: echo,
+		HTTPS: listenHere(t), Certificates: w.edge.opt.Certificates, Logger: w.log.logger(), FindEndpoint: find,
+		WriteError:    w.edge.opt.WriteError,
+		ServeEndpoint: echo,
 	})
 	handle := e.http.Handler
 	e.http.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

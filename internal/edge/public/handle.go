@@ -19,7 +19,7 @@ const nothingHere = "There is nothing at this address."
 
 // handle answers one request: host and port of the request, not of the connection, choose the
 // endpoint.
-func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
+func (e *Server) handle(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {
 		panic("public: a request without its connection")
@@ -28,7 +28,7 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
-		e.opt.Page(w, r, account.CodeBadRequest, problem)
+		e.opt.WriteError(w, r, account.CodeBadRequest, problem)
 		return
 	}
 	client := e.clientOf(c, r)
@@ -38,22 +38,23 @@ func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	host, port := splitHost(r.Host, scheme)
 	if c.tls != nil && host != "" && !e.opt.Certificates.coversBoth(c.tls.ServerName, host) {
-		e.opt.Page(w, r, account.CodeMisdirected, "This connection was opened for another host. Open a new one for this.")
+		e.opt.WriteError(w, r, account.CodeMisdirected,
+			"This connection was opened for another host. Open a new one for this.")
 		return
 	}
 	ep, err := e.lookup.find(r.Context(), host, port, scheme)
 	switch {
 	case err != nil:
-		e.opt.Page(w, r, account.CodeUnavailable,
+		e.opt.WriteError(w, r, account.CodeUnavailable,
 			"The service cannot look up who serves this address. Try again in a moment.")
 	case ep != nil:
 		e.setForwarded(c, r, client, scheme)
 		guarded, leave := e.guard.enter(r, ep)
 		defer leave()
-		e.opt.Serve(w, guarded, ep, client)
+		e.opt.ServeEndpoint(w, guarded, ep, client)
 	case scheme == "http" && e.redirect(w, r, host):
 	default:
-		e.opt.Page(w, r, account.CodeEndpointUnknown, nothingHere)
+		e.opt.WriteError(w, r, account.CodeEndpointUnknown, nothingHere)
 	}
 }
 
@@ -76,7 +77,7 @@ func splitHost(given, scheme string) (host string, port int) {
 
 // redirect sends a client of the HTTP listener to the endpoint's https URL, and says whether there
 // is one. It keeps method and body (308).
-func (e *Edge) redirect(w http.ResponseWriter, r *http.Request, host string) bool {
+func (e *Server) redirect(w http.ResponseWriter, r *http.Request, host string) bool {
 	if e.opt.HTTPS == nil || host == "" {
 		return false
 	}

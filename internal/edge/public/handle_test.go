@@ -210,7 +210,7 @@ func TestPROXYProtocol(t *testing.T) {
 func TestAnUpgradeIsPassedOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
-		o.Serve = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
+		o.ServeEndpoint = func(rw http.ResponseWriter, _ *http.Request, _ *account.Endpoint, _ Client) {
 			c, buffered, err := http.NewResponseController(rw).Hijack()
 			if err != nil {
 				t.Error(err)

@@ -44,7 +44,7 @@ const patience = 30 * time.Second
 // world is a public edge with endpoints, on loopback.
 type world struct {
 	t           *testing.T
-	edge        *Edge
+	edge        *Server
 	http, https string
 	roots       *x509.CertPool
 	log         *logText
@@ -70,9 +70,10 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(), Serve: echo,
-		Endpoint: find,
-		Page: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
+	o := Options{HTTP: listenHere(t), HTTPS: listenHere(t), Certificates: certs, Logger: w.log.logger(),
+		ServeEndpoint: echo,
+		FindEndpoint:  find,
+		WriteError: func(rw http.ResponseWriter, _ *http.Request, code account.Code, msg string) {
 			http.Error(rw, string(code)+" "+msg, code.Status())
 		}}
 	for _, f := range change {

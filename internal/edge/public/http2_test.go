@@ -144,7 +144,7 @@ func TestARapidReset(t *testing.T) {
 	var running, most atomic.Int32
 	release := make(chan struct{})
 	w := newWorld(t, func(o *Options) {
-		o.Serve = func(http.ResponseWriter, *http.Request, *account.Endpoint, Client) {
+		o.ServeEndpoint = func(http.ResponseWriter, *http.Request, *account.Endpoint, Client) {
 			for n := running.Add(1); ; {
 				if was := most.Load(); n <= was || most.CompareAndSwap(was, n) {
 					break

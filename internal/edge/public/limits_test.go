@@ -134,7 +134,7 @@ func TestShutdown(t *testing.T) {
 	t.Parallel()
 	entered, more := make(chan struct{}), make(chan struct{})
 	w := newWorld(t, func(o *Options) {
-		o.Serve = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
+		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, _ Client) {
 			if r.URL.Path == "/wait" {
 				close(entered)
 				<-more
@@ -186,14 +186,14 @@ func TestARevokedGrantEndsWhatLives(t *testing.T) {
 	revoked.Store("")
 	entered, ended := make(chan string, 2), make(chan string, 2)
 	w := newWorld(t, func(o *Options) {
-		o.Granted = func(_ context.Context, _ string, hosts []string) (map[string]bool, error) {
+		o.GrantedHosts = func(_ context.Context, _ string, hosts []string) (map[string]bool, error) {
 			granted := map[string]bool{}
 			for _, h := range hosts {
 				granted[h] = h != revoked.Load()
 			}
 			return granted, nil
 		}
-		o.Serve = func(_ http.ResponseWriter, r *http.Request, ep *account.Endpoint, _ Client) {
+		o.ServeEndpoint = func(_ http.ResponseWriter, r *http.Request, ep *account.Endpoint, _ Client) {
 			entered <- ep.Host
 			<-r.Context().Done()
 			ended <- ep.Host

@@ -35,33 +35,33 @@ const (
 	connUploadBuffer = 16 << 20
 )
 
-// Client is what is known of whoever sent a request.
+// Client is what is known of the client that sent a request.
 type Client struct {
 	Addr       netip.AddrPort // port 0 where a proxy does not tell it
 	TLS        bool           // spoken with us, or with a trusted proxy
 	ServerName string         // that the client asked for in TLS with us
-	// Sever closes the connection hard: what is queued for the client goes nowhere. nil where the
-	// connection carries other requests, too. It does not block, and must not be called once the
-	// request was served: the next one may be somebody else's.
-	Sever func()
+	// Abort resets the connection and drops what is queued for the client. nil where the connection
+	// carries other requests too. It does not block, and must not be called after the request was
+	// served: the connection may then carry a request of another user.
+	Abort func()
 }
 
-// Options are what the public edge needs. One listener at least is not nil.
+// Options are what a Server needs. At least one listener is not nil.
 type Options struct {
 	HTTP, HTTPS  net.Listener
 	Certificates *Certificates // with HTTPS
 
-	// Endpoint finds who has host and port; CodeNotFound when nobody does.
-	Endpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
-	// Serve answers a request to the endpoint. X-Forwarded-For, -Proto and -Host of the request are
-	// the listener's word.
-	Serve func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
-	// Granted says which of the hosts the account may have now: requests to others are ended. nil =
-	// grants are never revoked.
-	Granted func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
-	// Page answers with an error.
-	Page   func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
-	Logger *slog.Logger
+	// FindEndpoint returns the endpoint at host and port; CodeNotFound when there is none.
+	FindEndpoint func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+	// ServeEndpoint answers a request to the endpoint. The server has set X-Forwarded-For, -Proto and
+	// -Host of the request.
+	ServeEndpoint func(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client)
+	// GrantedHosts reports which of the hosts the account may have now; requests to others are ended.
+	// nil = grants are never revoked.
+	GrantedHosts func(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
+	// WriteError answers a request with an error page.
+	WriteError func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
+	Logger     *slog.Logger
 
 	// connections from TrustedProxies begin with a header of the PROXY protocol, version 1 or 2
 	ProxyProtocol  bool
@@ -74,8 +74,8 @@ type Options struct {
 	headerTimeout time.Duration
 }
 
-// Edge is the public edge. It is safe for concurrent use.
-type Edge struct {
+// Server serves the public listeners. It is safe for concurrent use.
+type Server struct {
 	opt    Options
 	log    *slog.Logger
 	tls    *tls.Config
@@ -91,13 +91,13 @@ type Edge struct {
 	tasks   sync.WaitGroup
 }
 
-// New makes an Edge; Start makes it serve.
-func New(o Options) *Edge {
+// New makes a Server; Start makes it serve.
+func New(o Options) *Server {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
-	e := &Edge{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.Endpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+	e := &Server{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup: newLookup(o.FindEndpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: o.Certificates.get}
@@ -106,7 +106,7 @@ func New(o Options) *Edge {
 	return e
 }
 
-func (e *Edge) newServer() *http.Server {
+func (e *Server) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // TLS has ended already; framing lets HTTP/2 through where ALPN agreed on it
@@ -132,14 +132,14 @@ func (e *Edge) newServer() *http.Server {
 }
 
 // Start begins to serve. The end of ctx cuts the requests that are being answered.
-func (e *Edge) Start(ctx context.Context) {
+func (e *Server) Start(ctx context.Context) {
 	e.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	e.tasks.Go(func() {
 		if err := e.http.Serve(e.queue); !errors.Is(err, http.ErrServerClosed) {
 			e.log.Error("the public edge's HTTP server ended", "err", err)
 		}
 	})
-	if e.opt.Granted != nil {
+	if e.opt.GrantedHosts != nil {
 		e.tasks.Go(func() { e.keepGrants(ctx) })
 	}
 	if l := e.opt.HTTP; l != nil {
@@ -151,13 +151,13 @@ func (e *Edge) Start(ctx context.Context) {
 }
 
 // Live is the number of connections.
-func (e *Edge) Live() int { return e.conns.live() }
+func (e *Server) Live() int { return e.conns.live() }
 
 // Shutdown stops listening, closes idle connections, sends GOAWAY on those of HTTP/2, and waits for
 // requests under way until ctx is done; what is then left is cut. It comes after the edge's own
 // drain, during which connections are still taken: their answers ask the clients to come back over
 // another.
-func (e *Edge) Shutdown(ctx context.Context) error {
+func (e *Server) Shutdown(ctx context.Context) error {
 	e.closeListeners()
 	err := e.http.Shutdown(ctx)
 	e.Close()
@@ -165,7 +165,7 @@ func (e *Edge) Shutdown(ctx context.Context) error {
 }
 
 // Close ends everything at once and waits for it.
-func (e *Edge) Close() {
+func (e *Server) Close() {
 	e.stop.Do(func() { close(e.stopped) })
 	e.closeListeners()
 	_ = e.queue.Close()
@@ -174,7 +174,7 @@ func (e *Edge) Close() {
 	e.tasks.Wait()
 }
 
-func (e *Edge) closeListeners() {
+func (e *Server) closeListeners() {
 	for _, l := range []net.Listener{e.opt.HTTP, e.opt.HTTPS} {
 		if l != nil {
 			_ = l.Close()

@@ -28,15 +28,15 @@ func TestSever(t *testing.T) {
 				if proxied {
 					o.ProxyProtocol, o.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 				}
-				o.Serve = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
+				o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, _ *account.Endpoint, c Client) {
 					if r.ProtoMajor == 2 {
-						_, _ = io.WriteString(rw, map[bool]string{true: "stays", false: "can be severed"}[c.Sever == nil])
+						_, _ = io.WriteString(rw, map[bool]string{true: "stays", false: "can be severed"}[c.Abort == nil])
 						return
 					}
 					_, _ = io.WriteString(rw, "beginning")
 					_ = http.NewResponseController(rw).Flush()
-					c.Sever()
-					c.Sever()
+					c.Abort()
+					c.Abort()
 					<-r.Context().Done() // the server notices
 					_, err := rw.Write(make([]byte, 8<<10))
 					ended <- err

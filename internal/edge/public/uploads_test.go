@@ -17,7 +17,7 @@ func TestAStalledUploadDoesNotHoldUpTheOthersOfItsConnection(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
 	w := newWorld(t, func(o *Options) {
-		o.Serve = func(rw http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
+		o.ServeEndpoint = func(rw http.ResponseWriter, r *http.Request, ep *account.Endpoint, c Client) {
 			if r.URL.Path == "/stalled" {
 				<-leave // and nothing is read of the body
 				return

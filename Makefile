@@ -64,6 +64,10 @@ dashboard-test: ## The dashboard in a real browser (needs chromium)
 dashboard-screenshots: ## Renew the pictures of docs/dashboard (needs chromium and the font Inter)
 	go test -count=1 -run TestScreenshots ./internal/dashboard -screenshots $(CURDIR)/docs/dashboard
 
+.PHONY: recording
+recording: ## Renew docs/recording.svg, the main job in two terminals (needs tmux and the cluster of make demo)
+	@hack/recording.sh
+
 .PHONY: soak soak-load
 SOAK ?= FAIRLEAD_E2E_OUTAGE=10m FAIRLEAD_E2E_ROLLOUTS=20 FAIRLEAD_E2E_ENDPOINTS=1000 FAIRLEAD_E2E_CHURN=2 FAIRLEAD_E2E_REST=15m
 soak: build cluster-build soak-load ## soak-load, then outages, rollouts and rest for two hours, at 1,000 endpoints (root on Linux; see docs/testing.md)

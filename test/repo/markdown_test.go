@@ -1,0 +1,100 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repo
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const (
+	readmeLines  = 120
+	markdownWide = 120 // columns, outside tables and code
+)
+
+func TestReadme_StaysShort(t *testing.T) {
+	t.Parallel()
+	if n := bytes.Count(read(t, "README.md"), []byte("\n")); n > readmeLines {
+		t.Errorf("README.md: %d lines, at most %d: move what a newcomer can do without into docs/", n, readmeLines)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// Links and pictures of the documents lead to files of the repository.
+func TestMarkdown_LinksExist(t *testing.T) {
+	t.Parallel()
+	for _, file := range tracked(t, "*.md") {
+		for _, found := range link.FindAllSubmatch(read(t, file), -1) {
+			u, err := url.Parse(string(found[1]))
+			if err != nil || u.Scheme != "" || u.Path == "" {
+				continue
+			}
+			target := filepath.Join("../..", filepath.Dir(file), u.Path)
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link %s: %v", file, found[1], err)
+			}
+		}
+	}
+}
+
+func TestMarkdown_Width(t *testing.T) {
+	t.Parallel()
+	for _, file := range tracked(t, "*.md") {
+		code := false
+		for i, line := range strings.Split(string(read(t, file)), "\n") {
+			text := strings.TrimSpace(line)
+			if strings.HasPrefix(text, "```") {
+				code = !code
+			}
+			if n := utf8.RuneCountInString(line); n > markdownWide && !code && !strings.HasPrefix(text, "|") &&
+				strings.Contains(text, " ") {
+				t.Errorf("%s:%d: %d columns, at most %d", file, i+1, n, markdownWide)
+			}
+		}
+	}
+}
+
+var codeSpan = regexp.MustCompile("`([^`]+)`")
+
+// The table of docs/architecture.md has a place for every folder with Go code, and for none that is
+// gone.
+func TestArchitecture_NamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	folders, named := map[string]bool{}, map[string]bool{}
+	for _, file := range goFiles(t) {
+		folders[filepath.Dir(file)] = true
+	}
+	for line := range strings.Lines(string(read(t, "docs/architecture.md"))) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 {
+			for _, span := range codeSpan.FindAllStringSubmatch(cells[2], -1) {
+				named[span[1]] = true
+			}
+		}
+	}
+	covered := func(folder string) bool {
+		for ; folder != "."; folder = filepath.Dir(folder) {
+			if named[folder+"/..."] {
+				return true
+			}
+		}
+		return false
+	}
+	for folder := range folders {
+		if !named[folder] && !covered(folder) {
+			t.Errorf("docs/architecture.md: no row names `%s`: what does it own?", folder)
+		}
+	}
+	for name := range named {
+		if _, err := os.Stat(filepath.Join("../..", strings.TrimSuffix(name, "/..."))); err != nil {
+			t.Errorf("docs/architecture.md: the table names `%s`: %v", name, err)
+		}
+	}
+}

@@ -47,14 +47,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, out, er
 			"fairlead-operator runs both parts; nobody has to run them by hand.\nExit codes: 1 failure, 2 a wrong flag.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cli.KnownCommand(usageMessage),
+		Args:          cli.SubcommandsOnly(usageMessage),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageMessage(cli.FlagProblem(cmd, err))
+		return usageMessage(cli.FlagErrorMessage(cmd, err))
 	})
 	root.AddCommand(newManager(getenv, errOut), newForwarder(getenv, errOut), newCleanup(out), newCheck(out))
-	cli.Setup(root, cli.Columns(out, getenv), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(out, getenv), usageMessage)
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)

@@ -22,7 +22,7 @@ type output struct{ format string }
 
 func (o *output) addFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.format, "output", "o", "table", "`FORMAT` of the answer: table or json")
-	cli.OneOf(cmd, "output", "table", "json")
+	cli.CompleteValues(cmd, "output", "table", "json")
 }
 
 func (o *output) check() error {

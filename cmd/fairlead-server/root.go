@@ -75,11 +75,11 @@ func newRoot(c console) *cobra.Command {
 	root.Flags().AddFlagSet(serve.Flags())
 	at.addFlags(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageMessage(cli.FlagProblem(cmd, err))
+		return usageMessage(cli.FlagErrorMessage(cmd, err))
 	})
 	root.AddCommand(serve, newAccount(c, at), newAPIKey(c, at), newAuthtoken(c, at), newDomain(c, at), newBackup(c, at),
 		newRestore(c, at), newStore(c, at), newCA(c, at), newBootstrap(c, at), newHealthcheck(c))
-	cli.Setup(root, cli.Columns(c.out, c.env), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(c.out, c.env), usageMessage)
 	return root
 }
 
@@ -105,7 +105,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 }
 
 func knownCommand(cmd *cobra.Command, args []string) error {
-	return cli.KnownCommand(usageMessage)(cmd, args)
+	return cli.SubcommandsOnly(usageMessage)(cmd, args)
 }
 
 func usageMessage(msg string) error { return &usageError{msg} }

@@ -178,7 +178,7 @@ func (a *apiCall) command(
 		}}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
-	cli.OneOf(cmd, "output", "table", "json", "yaml")
+	cli.CompleteValues(cmd, "output", "table", "json", "yaml")
 	flags.StringVar(&a.apiKeyFile, "api-key-file", "", "`FILE` that holds an API key ("+envAPIKey+" holds one too)")
 	addSettings(cmd, &a.settings)
 	return cmd

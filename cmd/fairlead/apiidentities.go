@@ -119,7 +119,7 @@ func apiListAppSessions(c console) *cobra.Command {
 				return err
 			}
 			if strings.HasPrefix(userID, account.PrefixAppSession+"-") {
-				return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Clean(userID))
+				return usagef("%s is a session: `fairlead api identities get %[1]s` shows it", screen.Escape(userID))
 			}
 			if userID != "" {
 				query.Set("user_id", userID)
@@ -178,7 +178,7 @@ func apiRevoke(c console) *cobra.Command {
 			case sessionsOnly && sessionID != "":
 				return usagef("--session ends one session, --sessions-only all of an identity: give one of them")
 			case strings.HasPrefix(userID, account.PrefixAppSession+"-"):
-				return usagef("%s is a session: give it as --session %[1]s", screen.Clean(userID))
+				return usagef("%s is a session: give it as --session %[1]s", screen.Escape(userID))
 			case !yes && c.ask == nil:
 				return usagef("revoking asks for a confirmation, and there is no terminal to ask at: give --yes")
 			case !yes:
@@ -196,7 +196,7 @@ func apiRevoke(c console) *cobra.Command {
 			if err := revoke(ctx, id); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Clean(id))
+			_, err := fmt.Fprintf(c.err, "%s %s revoked\n", what, screen.Escape(id))
 			return err
 		})
 	cmd.Use = "revoke [ID]"
@@ -217,7 +217,7 @@ func (c console) confirmRevoking(ctx context.Context, api *apiclient.Client, use
 			return err
 		}
 		userID = session.User.ID
-		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.", screen.Clean(session.PublicURL))
+		question = fmt.Sprintf("End the session at %s of %%s? What it has open is cut.", screen.Escape(session.PublicURL))
 	} else {
 		sessions, err := api.ListObjects(ctx, appSessions().path, appSessions().list, url.Values{"user_id": {userID}})
 		if err != nil {
@@ -264,5 +264,5 @@ func nameOf(u *account.User) string {
 	if u.Email != "" && u.Email != name {
 		name += " <" + u.Email + ">"
 	}
-	return screen.Clean(fmt.Sprintf("%s (%s, %s)", name, u.Provider.Name, u.ID))
+	return screen.Escape(fmt.Sprintf("%s (%s, %s)", name, u.Provider.Name, u.ID))
 }

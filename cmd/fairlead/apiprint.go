@@ -40,7 +40,7 @@ func (a *apiCall) printList(r resource, all []json.RawMessage) error {
 		}
 		rows = append(rows, cells)
 	}
-	_, err := io.WriteString(a.console.out, printable.Table(rows, cli.Columns(a.console.out, a.console.env)))
+	_, err := io.WriteString(a.console.out, printable.Table(rows, cli.TerminalColumns(a.console.out, a.console.env)))
 	return err
 }
 
@@ -91,7 +91,7 @@ func cell(v any) string {
 		if v == "" {
 			return "-"
 		}
-		return screen.Clean(v)
+		return screen.Escape(v)
 	case []any:
 		texts := make([]string, len(v))
 		for i, one := range v {
@@ -107,7 +107,7 @@ func cell(v any) string {
 		}
 		pairs := []string{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			pairs = append(pairs, screen.Clean(name)+"="+fieldCell(name, v[name]))
+			pairs = append(pairs, screen.Escape(name)+"="+fieldCell(name, v[name]))
 		}
 		if len(pairs) == 0 {
 			return "-"
@@ -133,7 +133,7 @@ func (a *apiCall) print(raw json.RawMessage) error {
 	var rows [][]string
 	for i := 0; i < len(node.Content); i += 2 { // in the order of the API
 		name := node.Content[i].Value
-		rows = append(rows, []string{screen.Clean(name), fieldCell(name, o[name])})
+		rows = append(rows, []string{screen.Escape(name), fieldCell(name, o[name])})
 	}
 	_, err = io.WriteString(a.console.out, printable.Table(rows, 0))
 	return err
@@ -146,7 +146,7 @@ func (a *apiCall) printSecret(r resource, made json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, screen.Clean(id))
+	_, _ = fmt.Fprintf(a.console.err, "%s %s created. Its secret is shown only this once:\n", r.noun, screen.Escape(id))
 	_, err = fmt.Fprintln(a.console.out, secret)
 	return err
 }

@@ -47,7 +47,7 @@ func (a *apiCall) watch(ctx context.Context, f follower) error {
 		case !passing(err):
 			return err
 		case !down && !errors.Is(err, io.EOF):
-			_, _ = fmt.Fprintf(a.console.err, "%s; trying again\n", screen.Clean(err.Error()))
+			_, _ = fmt.Fprintf(a.console.err, "%s; trying again\n", screen.Escape(err.Error()))
 		}
 		down = true
 		select {
@@ -120,8 +120,8 @@ const eventRow = "%-9s %-30s %-8s %s\n"
 
 func (a *apiCall) printEvent(e account.EndpointEvent) error {
 	if a.output == "table" {
-		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Clean(e.Endpoint.ID), screen.Clean(e.Endpoint.Status),
-			screen.Clean(e.Endpoint.URL))
+		_, err := fmt.Fprintf(a.console.out, eventRow, e.Type, screen.Escape(e.Endpoint.ID), screen.Escape(e.Endpoint.Status),
+			screen.Escape(e.Endpoint.URL))
 		return err
 	}
 	line, err := json.Marshal(e)

@@ -170,7 +170,7 @@ func check(c console, flags agentconfig.Flags) error {
 // checkEntries shows the endpoints and tunnels of the config file, and returns everything that is
 // wrong with them.
 func checkEntries(c console, s *agentconfig.Settings) []error {
-	entries, wrong := s.Entries()
+	entries, wrong := s.EndpointSpecs()
 	for _, entry := range entries {
 		e, problems := readEntry(entry)
 		if len(problems) > 0 {
@@ -194,7 +194,7 @@ func checkEntries(c console, s *agentconfig.Settings) []error {
 
 // entryPolicy says what is wrong with the traffic policy of an entry, by this program's version.
 // When the endpoint is started the service decides.
-func entryPolicy(entry *agentconfig.Entry, e agent.Endpoint) []error {
+func entryPolicy(entry *agentconfig.EndpointSpec, e agent.Endpoint) []error {
 	if e.TrafficPolicy == "" {
 		return nil
 	}

@@ -75,7 +75,7 @@ func newDoctor(c console) *cobra.Command {
 	flags.StringVar(&d.settings.AuthtokenFile, "authtoken-file", "",
 		"`FILE` that holds the authtoken, without a URL; - for standard input")
 	flags.StringVarP(&d.output, "output", "o", "table", "table or json")
-	cli.OneOf(cmd, "output", "table", "json")
+	cli.CompleteValues(cmd, "output", "table", "json")
 	flags.BoolVar(&d.verbose, "verbose", false, "show what was looked at")
 	addSettings(cmd, &d.settings)
 	return cmd
@@ -112,7 +112,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 	}
 	if client != nil {
 		defer client.CloseIdleConnections()
-		d.o.Endpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
+		d.o.ListEndpoints = func(ctx context.Context, url string) (string, []account.Endpoint, error) {
 			all, err := client.ListEndpoints(ctx, account.EndpointFilter{Binding: account.BindingKubernetes, URL: url})
 			if err != nil {
 				return "", nil, err
@@ -120,7 +120,7 @@ func (d *diagnose) report(ctx context.Context, ofMachine bool) (doctor.Report, e
 			return all.AccountID, all.Endpoints, nil
 		}
 	}
-	d.o.Kubectl = doctor.Exec("kubectl")
+	d.o.Kubectl = doctor.ExecRunner("kubectl")
 	return doctor.Run(ctx, d.o), nil
 }
 

@@ -26,7 +26,7 @@ func (f *endpointFlags) add(cmd *cobra.Command, example string) {
 		"where the endpoint can be called from: kubernetes (pods of the account's clusters), internal "+
 			"(traffic policies of the account, at a URL below .internal), or public (everybody, at a URL below a domain that "+
 			"the server grants to the account)")
-	cli.OneOf(cmd, "binding", account.BindingKubernetes, account.BindingInternal, account.BindingPublic)
+	cli.CompleteValues(cmd, "binding", account.BindingKubernetes, account.BindingInternal, account.BindingPublic)
 	flags.StringVar(&f.name, "name", "", fmt.Sprintf("`NAME` of the endpoint, at most %d bytes", account.MaxName))
 	flags.StringVar(&f.description, "description", "",
 		fmt.Sprintf("`TEXT` for people, at most %d bytes", account.MaxDescription))
@@ -52,7 +52,7 @@ func (f *endpointFlags) read(scheme, target string) (agent.Endpoint, error) {
 	}
 	if f.policyFile != "" {
 		var err error
-		if f.policy, err = agentconfig.ReadPolicy(f.policyFile); err != nil {
+		if f.policy, err = agentconfig.ReadPolicyFile(f.policyFile); err != nil {
 			return agent.Endpoint{}, usagef("--traffic-policy-file: %v", err)
 		}
 	}

@@ -65,11 +65,11 @@ func report(c console, err error) int {
 	var list *usageErrors
 	if errors.As(err, &list) {
 		for _, e := range list.all {
-			_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Text(e.Error(), maxError))
+			_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Escape(e.Error(), maxError))
 		}
 		return code
 	}
-	_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Text(err.Error(), maxError))
+	_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Escape(err.Error(), maxError))
 	return code
 }
 
@@ -82,8 +82,9 @@ func exitCode(err error) int {
 	)
 	switch {
 	case errors.As(err, &failure):
-		return map[agent.Reason]int{agent.Credentials: exitCredentials, agent.URLTaken: exitURLTaken, agent.Stop: exitStopped,
-			agent.Identity: exitIdentity, agent.Refused: exitUsage}[failure.Reason]
+		return map[agent.Reason]int{agent.ReasonCredentials: exitCredentials, agent.ReasonURLTaken: exitURLTaken,
+			agent.ReasonStopped:  exitStopped,
+			agent.ReasonIdentity: exitIdentity, agent.ReasonRefused: exitUsage}[failure.Reason]
 	case errors.As(err, &usages): // several
 		return exitUsage
 	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
@@ -104,9 +105,9 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	}
 	remedy := ""
 	switch failure.Reason {
-	case agent.Credentials:
+	case agent.ReasonCredentials:
 		remedy = "the authtoken in use is the one from " + s.AuthtokenSource()
-	case agent.Identity:
+	case agent.ReasonIdentity:
 		remedy = identityRemedy(trust.ProblemOf(failure), s)
 	}
 	if remedy == "" {

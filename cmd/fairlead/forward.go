@@ -39,7 +39,7 @@ type forward struct {
 
 func addProtocol(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "upstream-protocol", agent.ProtocolHTTP1, "what the upstream speaks: http1 or http2 (gRPC)")
-	cli.OneOf(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
+	cli.CompleteValues(cmd, "upstream-protocol", agent.ProtocolHTTP1, agent.ProtocolHTTP2)
 }
 
 func (f *forward) addFlags(cmd *cobra.Command) {
@@ -51,8 +51,8 @@ func (f *forward) addFlags(cmd *cobra.Command) {
 		"text, or json: one JSON object a line; given, there is no status screen")
 	flags.StringVar(&f.level, "log-level", "info",
 		"debug, info, warn (no request lines) or error; given, there is no status screen")
-	cli.OneOf(cmd, "log-format", "text", "json")
-	cli.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
+	cli.CompleteValues(cmd, "log-format", "text", "json")
+	cli.CompleteValues(cmd, "log-level", "debug", "info", "warn", "error")
 	flags.BoolVar(&f.noScreen, "no-screen", false,
 		"print lines on a terminal, too, as to a file; default there is a status screen")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
@@ -123,7 +123,7 @@ func (f *forward) serve(ctx context.Context, o agent.Options, level slog.Level, 
 		defer live.Close()
 		// the goodbye is said in lines: a second Ctrl-C ends the process wherever it is
 		defer context.AfterFunc(ctx, live.Leave)()
-		o.Observe, o.PingEvery, o.OnPanic = live.Show, pingEvery, live.Leave
+		o.Observe, o.PingInterval, o.OnPanic = live.Show, pingEvery, live.Leave
 		return withRemedy(listRefusal(agent.Run(ctx, o), o.Endpoints), settings)
 	}
 	display := screen.New(f.console.out, options)
@@ -237,7 +237,7 @@ func connection(s *agentconfig.Settings) (agent.Options, error) {
 	server, noServer := serverOf(s)
 	var noToken error
 	if s.AuthtokenSource() == "" {
-		noToken = &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.HowToAuthenticate}
+		noToken = &agentconfig.CredentialError{Msg: "no authtoken is configured: " + agentconfig.AuthtokenHint}
 	}
 	tlsConfig, noTrust := trust.Options{CAFile: s.CAFile.Text, CASHA256: s.CASHA256.Text}.ClientConfig()
 	if noTrust != nil {

@@ -47,7 +47,7 @@ func newHTTP(c console) *cobra.Command {
 	cmd.Flags().StringVar(&f.endpoint.hostHeader, "host-header", account.HostPassthrough,
 		"the Host that the upstream sees: "+
 			"passthrough (what the caller sent), rewrite (the upstream's own host and port), or a `VALUE`")
-	cli.OneOf(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
+	cli.CompleteValues(cmd, "host-header", account.HostPassthrough, account.HostRewrite)
 	f.addFlags(cmd)
 	return cmd
 }

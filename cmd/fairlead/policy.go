@@ -72,13 +72,13 @@ func checkPolicies(c console, o trafficpolicy.Options, files []string) error {
 		}
 		policy, problems := trafficpolicy.Check(text, o)
 		for _, p := range problems {
-			_, _ = fmt.Fprintf(c.err, "%s:%d:%d: %s\n", screen.Clean(name), p.Line, p.Column, screen.Clean(p.Msg))
+			_, _ = fmt.Fprintf(c.err, "%s:%d:%d: %s\n", screen.Escape(name), p.Line, p.Column, screen.Escape(p.Msg))
 			result = errInvalidPolicy
 		}
 		if len(problems) > 0 {
 			continue
 		}
-		if _, err := fmt.Fprintf(c.out, "%s: %s\n", screen.Clean(name), summary(policy)); err != nil {
+		if _, err := fmt.Fprintf(c.out, "%s: %s\n", screen.Escape(name), summary(policy)); err != nil {
 			return fmt.Errorf("writing the summary: %w", err)
 		}
 	}

@@ -30,7 +30,7 @@ func (e *refusedRequest) Unwrap() error { return e.error }
 func listRefusal(err error, endpoints []agent.Endpoint) error {
 	var failure *agent.Failure
 	var refusal *tunnel.Error
-	if !errors.As(err, &failure) || failure.Reason != agent.Refused || !errors.As(failure.Cause, &refusal) ||
+	if !errors.As(err, &failure) || failure.Reason != agent.ReasonRefused || !errors.As(failure.Cause, &refusal) ||
 		failure.Endpoint >= len(endpoints) {
 		return err
 	}
@@ -39,7 +39,7 @@ func listRefusal(err error, endpoints []agent.Endpoint) error {
 	for i, f := range refusal.Errors {
 		fields[i] = account.FieldError(f)
 	}
-	return list(err, e.URL.String(), "the traffic policy of "+e.URL.String(), e.PolicyFile, fields)
+	return list(err, e.URL.String(), "the traffic policy of "+e.URL.String(), e.TrafficPolicyFile, fields)
 }
 
 // list makes an error of several mistakes, or of some in a policy, one with a line for each. Others
@@ -52,7 +52,7 @@ func list(err error, what, policy, file string, fields []account.FieldError) err
 	}
 	lines := make([]string, len(fields))
 	for i, f := range fields {
-		if lines[i] = printable.Text(f.String(), maxError); inPolicy(f) {
+		if lines[i] = printable.Escape(f.String(), maxError); inPolicy(f) {
 			msg := strings.TrimPrefix(f.Rule, fmt.Sprintf("line %d, column %d: ", f.Line, f.Column))
 			lines[i] = mistakeLine(file, f.Line, f.Column, msg)
 		}
@@ -67,14 +67,14 @@ func list(err error, what, policy, file string, fields []account.FieldError) err
 // own has line and column only.
 func mistakeLine(file string, line, column int, msg string) string {
 	if file == "" {
-		return fmt.Sprintf("line %d, column %d: %s", line, column, printable.Text(msg, maxError))
+		return fmt.Sprintf("line %d, column %d: %s", line, column, printable.Escape(msg, maxError))
 	}
-	return fmt.Sprintf("%s:%d:%d: %s", printable.Text(file, maxError), line, column, printable.Text(msg, maxError))
+	return fmt.Sprintf("%s:%d:%d: %s", printable.Escape(file, maxError), line, column, printable.Escape(msg, maxError))
 }
 
 // print writes the refusal in lines.
 func (e *refusedRequest) print(c console) {
-	_, _ = fmt.Fprintf(c.err, "fairlead: the server refused %s:\n", printable.Text(e.what, maxError))
+	_, _ = fmt.Fprintf(c.err, "fairlead: the server refused %s:\n", printable.Escape(e.what, maxError))
 	for _, line := range e.lines {
 		_, _ = fmt.Fprintln(c.err, line)
 	}

@@ -58,13 +58,13 @@ func newRoot(c console) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newHTTP(c), newTCP(c), newTunnel(c), newStart(c), newDoctor(c), newAPI(c), newPolicy(c), newConfig(c))
-	cli.Setup(root, cli.Columns(c.out, c.env), usageMessage)
+	cli.Setup(root, cli.TerminalColumns(c.out, c.env), usageMessage)
 	return root
 }
 
 // knownCommand is the Args of commands that only hold others.
 func knownCommand(cmd *cobra.Command, args []string) error {
-	return cli.KnownCommand(usageMessage)(cmd, args)
+	return cli.SubcommandsOnly(usageMessage)(cmd, args)
 }
 
 func usageMessage(msg string) error { return &usageError{msg} }
@@ -74,10 +74,10 @@ func usageMessage(msg string) error { return &usageError{msg} }
 func flagError(cmd *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "--authtoken") && strings.HasPrefix(err.Error(), "unknown flag") {
 		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " +
-			agentconfig.HowToAuthenticate +
+			agentconfig.AuthtokenHint +
 			", or give --authtoken-file"}
 	}
-	return &usageError{cli.FlagProblem(cmd, err)}
+	return &usageError{cli.FlagErrorMessage(cmd, err)}
 }
 
 // addSettings adds the flags that say which server to trust. The authtoken's flag is the caller's.

@@ -43,7 +43,8 @@ func (s *endpointSpec) check() (agent.Endpoint, problems) {
 	}
 	e := agent.Endpoint{
 		Binding: s.binding, Name: s.name, Description: s.description, Metadata: s.metadata, HostMode: s.hostHeader,
-		Pooling: s.pooling, TrafficPolicy: s.policy, PolicyFile: s.policyFile, ReplacePoolPolicy: s.replacePolicy,
+		PoolingEnabled: s.pooling, TrafficPolicy: s.policy, TrafficPolicyFile: s.policyFile,
+		ReplacePoolPolicy: s.replacePolicy,
 	}
 	e.URL = s.parseURL(&p)
 	scheme := commandOf(e.URL.Scheme)

@@ -66,7 +66,7 @@ func newStart(c console) *cobra.Command {
 
 // chooseEntries returns the entries of the config file that were asked for.
 func chooseEntries(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
-	entries, wrong := s.Entries()
+	entries, wrong := s.EndpointSpecs()
 	if len(wrong) > 0 {
 		return nil, &usageErrors{wrong}
 	}
@@ -90,11 +90,13 @@ func chooseEntries(s *agentconfig.Settings, names []string, all bool) ([]agent.E
 	return readEntries(chosen)
 }
 
-func pick(s *agentconfig.Settings, entries []*agentconfig.Entry, names []string) ([]*agentconfig.Entry, error) {
-	var out []*agentconfig.Entry
+func pick(
+	s *agentconfig.Settings, entries []*agentconfig.EndpointSpec, names []string,
+) ([]*agentconfig.EndpointSpec, error) {
+	var out []*agentconfig.EndpointSpec
 	var wrong []error
 	for i, name := range names {
-		at := slices.IndexFunc(entries, func(e *agentconfig.Entry) bool { return e.Name == name })
+		at := slices.IndexFunc(entries, func(e *agentconfig.EndpointSpec) bool { return e.Name == name })
 		switch {
 		case slices.Contains(names[:i], name):
 		case at < 0:
@@ -110,7 +112,7 @@ func pick(s *agentconfig.Settings, entries []*agentconfig.Entry, names []string)
 	return out, nil
 }
 
-func entryNames(entries []*agentconfig.Entry) []string {
+func entryNames(entries []*agentconfig.EndpointSpec) []string {
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name
@@ -120,10 +122,10 @@ func entryNames(entries []*agentconfig.Entry) []string {
 
 // readEntries turns entries into what the agent binds, or lists everything that is wrong with any
 // of them.
-func readEntries(entries []*agentconfig.Entry) ([]agent.Endpoint, error) {
+func readEntries(entries []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) {
 	var wrong []error
 	var out []agent.Endpoint
-	taken := map[string]*agentconfig.Entry{} // by host and port
+	taken := map[string]*agentconfig.EndpointSpec{} // by host and port
 	for _, entry := range entries {
 		e, problems := readEntry(entry)
 		wrong = append(wrong, problems...)
@@ -145,8 +147,8 @@ func readEntries(entries []*agentconfig.Entry) ([]agent.Endpoint, error) {
 	return out, nil
 }
 
-func readEntry(entry *agentconfig.Entry) (agent.Endpoint, []error) {
-	wrong := slices.Clone(entry.Problems)
+func readEntry(entry *agentconfig.EndpointSpec) (agent.Endpoint, []error) {
+	wrong := slices.Clone(entry.Errors)
 	spec := endpointSpec{
 		url: entry.URL, binding: entry.Binding, name: entry.Name, description: entry.Description, metadata: entry.Metadata,
 		upstream: entry.Upstream, protocol: entry.UpstreamProtocol, hostHeader: entry.HostHeader, policy: entry.TrafficPolicy,
@@ -167,7 +169,7 @@ func readEntry(entry *agentconfig.Entry) (agent.Endpoint, []error) {
 	}
 	e, problems := spec.check()
 	for _, p := range problems {
-		if said := slices.ContainsFunc(entry.Problems, func(err error) bool {
+		if said := slices.ContainsFunc(entry.Errors, func(err error) bool {
 			return strings.Contains(err.Error(), ": "+p.Field)
 		}); !said {
 			wrong = append(wrong, entry.ErrorAt(p.Field, sentence(p.Field, p)))
@@ -189,6 +191,6 @@ func completeEntries(c console, flags agentconfig.Flags) ([]string, cobra.ShellC
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	entries, _ := s.Entries()
+	entries, _ := s.EndpointSpecs()
 	return entryNames(entries), cobra.ShellCompDirectiveNoFileComp
 }

@@ -41,22 +41,22 @@ type Options struct {
 	OnPanic func()
 	Logger  *slog.Logger
 
-	Dial        DialFunc      // upstreams; nil = a net.Dialer
-	UpstreamTLS *tls.Config   // roots for https upstreams; nil = the system's
-	DialServer  DialFunc      // the server; nil = a net.Dialer, without a proxy
-	MaxBackoff  time.Duration // between attempts to reach the server; 0 = 10 s
-	Goodbye     time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
-	Drain       time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
+	Dial          DialFunc      // upstreams; nil = a net.Dialer
+	UpstreamTLS   *tls.Config   // roots for https upstreams; nil = the system's
+	DialServer    DialFunc      // the server; nil = a net.Dialer, without a proxy
+	MaxBackoff    time.Duration // between attempts to reach the server; 0 = 10 s
+	UnbindTimeout time.Duration // how long to wait for the server's answer to the goodbye; 0 = 2 s
+	DrainTimeout  time.Duration // how long live connections may go on after the goodbye; 0 = 3 s
 	// the first pause before one of several endpoints that was refused is asked for again, doubled up
 	// to a minute; 0 = 2 s
-	Rebind    time.Duration
-	PingEvery time.Duration // how often the way to the server is measured; 0 = never
+	RebindDelay  time.Duration
+	PingInterval time.Duration // how often the way to the server is measured; 0 = never
 }
 
 // agent is one run.
 type agent struct {
 	Options
-	named     []Target                // as Options.Endpoints
+	named     []EndpointInfo          // as Options.Endpoints
 	giveUp    context.CancelCauseFunc // ends the client's run with a *Failure
 	streams   streamCount
 	leaving   chan struct{}  // closed by the goodbye: nothing is bound any more
@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 	for i := range o.Endpoints {
 		a.named = append(a.named, o.Endpoints[i].target(i))
 	}
-	a.Observe(Starting{Version: version.String(), Server: o.Server, Targets: slices.Clone(a.named)})
+	a.Observe(Starting{Version: version.String(), Server: o.Server, Endpoints: slices.Clone(a.named)})
 
 	ended := make(chan error, 1)
 	go func() { ended <- a.connect(run) }()
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 		o.Logger.Debug("ending the last session", "error", err)
 	}
 	a.streams.wait(context.Background()) // the session's end aborts them
-	a.Observe(Stopped{Told: told})
+	a.Observe(Stopped{ServerTold: told})
 	return nil
 }
 
@@ -126,21 +126,21 @@ func (o *Options) setDefaults() {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	if o.Goodbye == 0 {
-		o.Goodbye = defaultGoodbye
+	if o.UnbindTimeout == 0 {
+		o.UnbindTimeout = defaultGoodbye
 	}
-	if o.Drain == 0 {
-		o.Drain = defaultDrain
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = defaultDrain
 	}
-	if o.Rebind == 0 {
-		o.Rebind = defaultRebind
+	if o.RebindDelay == 0 {
+		o.RebindDelay = defaultRebind
 	}
 }
 
 // what names all the endpoints for a message.
 func (a *agent) what() string {
 	if len(a.Endpoints) == 1 {
-		return a.named[0].What()
+		return a.named[0].DisplayName()
 	}
 	return fmt.Sprintf("any of these %d endpoints", len(a.Endpoints))
 }
@@ -209,7 +209,7 @@ func (a *agent) down(err error, retryIn time.Duration) {
 	case errors.As(err, &refused) && refused.Code == tunnel.CodeDraining:
 		a.Observe(Draining{Server: a.Server})
 	default:
-		a.Observe(Retrying{Server: a.Server, Cause: cause, In: retryIn, WasOnline: was})
+		a.Observe(Retrying{Server: a.Server, Cause: cause, RetryIn: retryIn, WasOnline: was})
 	}
 }
 
@@ -225,7 +225,8 @@ func (a *agent) requestLine(l tunnel.RequestLine) {
 	index, ok := a.indexes[l.EndpointID]
 	a.mu.Unlock()
 	if ok {
-		a.Observe(Request{Target: a.named[index], Method: l.Method, Path: l.Path, Status: l.Status, Duration: l.Duration})
+		a.Observe(Request{EndpointInfo: a.named[index], Method: l.Method, Path: l.Path, Status: l.Status,
+			Duration: l.Duration})
 	}
 }
 
@@ -233,7 +234,7 @@ func (a *agent) requestLine(l tunnel.RequestLine) {
 // connections finish. It returns false when the server holds on to one, until its grace period
 // ends.
 func (a *agent) goodbye() (told bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), a.Goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), a.UnbindTimeout)
 	defer cancel()
 	close(a.leaving)
 	a.mu.Lock()
@@ -248,7 +249,7 @@ func (a *agent) goodbye() (told bool) {
 	}
 	// First nothing new, so that what the edge has opened is here when the endpoint goes: the others
 	// of a pool get the rest.
-	if err := h.session.Drain(a.Drain); err != nil {
+	if err := h.session.Drain(a.DrainTimeout); err != nil {
 		a.Logger.Debug("saying goodbye", "error", err)
 	}
 	if err := unbindAll(ctx, h.session, ids); err != nil {
@@ -256,8 +257,8 @@ func (a *agent) goodbye() (told bool) {
 		return false
 	}
 	if n := a.streams.live(); n > 0 {
-		a.Observe(Stopping{Connections: n, Within: a.Drain})
-		drain, cancel := context.WithTimeout(context.Background(), a.Drain)
+		a.Observe(Stopping{Connections: n, Timeout: a.DrainTimeout})
+		drain, cancel := context.WithTimeout(context.Background(), a.DrainTimeout)
 		defer cancel()
 		a.streams.wait(drain)
 	}
@@ -277,7 +278,7 @@ func unbindAll(ctx context.Context, s *tunnel.Session, ids []string) error {
 
 // measure reports how long the way to the server and back takes, until the session ends.
 func (a *agent) measure(ctx context.Context, s *tunnel.Session) {
-	tick := time.NewTicker(a.PingEvery)
+	tick := time.NewTicker(a.PingInterval)
 	defer tick.Stop()
 	for {
 		if took, err := s.Ping(); err == nil {

@@ -27,7 +27,7 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 	w := s.Welcome()
 	a.Observe(Connected{SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion, AccountID: w.AccountID,
 		Region: w.Region})
-	if a.PingEvery > 0 {
+	if a.PingInterval > 0 {
 		a.rebinding.Go(func() { a.measure(ctx, s) })
 	}
 	refusals := a.bindAll(ctx, h)
@@ -38,7 +38,7 @@ func (a *agent) up(ctx context.Context, s *tunnel.Session) error {
 			hopeless = false
 			continue
 		}
-		f := failureOf(err, a.Server, a.named[i].What(), a.atStart())
+		f := failureOf(err, a.Server, a.named[i].DisplayName(), a.atStart())
 		if f != nil {
 			f.Endpoint = i
 		}
@@ -106,7 +106,7 @@ func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
 	e := &a.Endpoints[index]
 	bound, err := h.session.Bind(ctx, e.bind(a.resumeSecret(index)))
 	if err == nil && bound.EndpointID == "" {
-		err = fmt.Errorf("binding %s: the server named no endpoint", a.named[index].What())
+		err = fmt.Errorf("binding %s: the server named no endpoint", a.named[index].DisplayName())
 	}
 	if err != nil {
 		a.refused(index, err)
@@ -134,7 +134,7 @@ func (a *agent) refused(index int, err error) {
 	st.refusal = cause
 	a.mu.Unlock()
 	if news {
-		a.Observe(BindRefused{Target: a.named[index], Cause: cause})
+		a.Observe(BindRefused{EndpointInfo: a.named[index], Cause: cause})
 	}
 }
 
@@ -145,7 +145,7 @@ func rateLimited(err error) bool {
 
 // rebind tries refused binds again for as long as the session takes any.
 func (a *agent) rebind(ctx context.Context, h *held) {
-	for wait, left := a.Rebind, len(a.Endpoints); ; wait = min(2*wait, maxRebind) {
+	for wait, left := a.RebindDelay, len(a.Endpoints); ; wait = min(2*wait, maxRebind) {
 		timer := time.NewTimer(wait/2 + rand.N(wait/2+1))
 		select {
 		case <-timer.C:
@@ -165,7 +165,7 @@ func (a *agent) rebind(ctx context.Context, h *held) {
 			return
 		}
 		if missing < left {
-			wait = a.Rebind / 2 // it gets on, only not all at once
+			wait = a.RebindDelay / 2 // it gets on, only not all at once
 		}
 		left = missing
 	}
@@ -182,7 +182,7 @@ func (a *agent) bindMissing(ctx context.Context, h *held) {
 		}
 		err := a.bindOne(ctx, h, index)
 		if err != nil {
-			a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].What(), "error", err)
+			a.Logger.Debug("a bind was refused again", "endpoint", a.named[index].DisplayName(), "error", err)
 		}
 		if rateLimited(err) {
 			return
@@ -230,7 +230,7 @@ func (a *agent) online(h *held, index int, bound tunnel.Bound) (first bool) {
 	a.indexes[bound.EndpointID] = index
 	a.mu.Unlock()
 	w := h.session.Welcome()
-	a.Observe(Online{Target: a.named[index], Again: again, EndpointID: bound.EndpointID,
+	a.Observe(Online{EndpointInfo: a.named[index], Reconnected: again, EndpointID: bound.EndpointID,
 		SessionID: w.SessionID, Server: a.Server, ServerVersion: w.ServerVersion})
 	return !again
 }

@@ -22,15 +22,15 @@ type Endpoint struct {
 	Metadata    string
 	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
 	HostMode          string
-	Pooling           bool   // share the URL with the account's other agents that do
+	PoolingEnabled    bool   // share the URL with the account's other agents that do
 	TrafficPolicy     string // YAML or JSON; "" = none
-	PolicyFile        string // where TrafficPolicy was read, for messages; "" = in no file of its own
+	TrafficPolicyFile string // where TrafficPolicy was read, for messages; "" = in no file of its own
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
 }
 
-// Target is the endpoint that an event is about.
-type Target struct {
+// EndpointInfo describes the endpoint that an event is about.
+type EndpointInfo struct {
 	Index    int    // in Options.Endpoints
 	URL      string // "" for a labelled tunnel
 	Name     string // --name; "" = none was given
@@ -38,16 +38,16 @@ type Target struct {
 	Upstream string
 }
 
-// What names the endpoint: its URL, or its labels.
-func (t Target) What() string {
+// DisplayName returns the endpoint's URL, or its labels.
+func (t EndpointInfo) DisplayName() string {
 	if t.URL != "" {
 		return t.URL
 	}
 	return t.Labels
 }
 
-func (e *Endpoint) target(index int) Target {
-	t := Target{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
+func (e *Endpoint) target(index int) EndpointInfo {
+	t := EndpointInfo{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
 	if len(e.Labels) == 0 {
 		t.URL = e.URL.String()
 		return t
@@ -70,7 +70,7 @@ func (e *Endpoint) bind(resumeSecret string) tunnel.Bind {
 	return tunnel.Bind{
 		URL: e.URL.String(), Binding: e.Binding, Name: e.Name, Description: e.Description, Metadata: e.Metadata,
 		UpstreamURL: e.Upstream.String(), UpstreamProtocol: e.Upstream.Protocol, HostMode: e.HostMode,
-		PoolingEnabled: e.Pooling,
+		PoolingEnabled: e.PoolingEnabled,
 		TrafficPolicy:  e.TrafficPolicy, ReplacePoolPolicy: e.ReplacePoolPolicy, ResumeSecret: resumeSecret,
 	}
 }

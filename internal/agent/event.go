@@ -12,7 +12,7 @@ type Event interface{ event() }
 // Starting comes first, before the first connection.
 type Starting struct {
 	Version, Server string
-	Targets         []Target
+	Endpoints       []EndpointInfo
 }
 
 // Connected says that there is a session; what it binds follows. AccountID and Region may be empty.
@@ -23,9 +23,9 @@ type Connected struct {
 
 // Online says that an endpoint is bound. Again is false the first time.
 type Online struct {
-	Target
+	EndpointInfo
 
-	Again                            bool
+	Reconnected                      bool
 	EndpointID                       string // of a labelled tunnel its id
 	SessionID, Server, ServerVersion string
 }
@@ -33,7 +33,7 @@ type Online struct {
 // BindRefused says that one of several endpoints is not bound, once for each cause, and that the
 // others go on. It is tried again.
 type BindRefused struct {
-	Target
+	EndpointInfo
 
 	Cause string
 }
@@ -46,7 +46,7 @@ type Latency struct{ RoundTrip time.Duration }
 type Retrying struct {
 	Server    string
 	Cause     string        // a sentence without a full stop
-	In        time.Duration // until the next attempt
+	RetryIn   time.Duration // until the next attempt
 	WasOnline bool          // false: no endpoint was ever bound by this process
 }
 
@@ -55,18 +55,18 @@ type Draining struct{ Server string }
 
 // UpstreamDown says that an endpoint's upstream cannot be reached, once until UpstreamUp.
 type UpstreamDown struct {
-	Target
+	EndpointInfo
 
 	Cause string
 	HTTP  bool // callers get a 502; otherwise their connections are closed
 }
 
 // UpstreamUp says that the upstream can be reached again.
-type UpstreamUp struct{ Target }
+type UpstreamUp struct{ EndpointInfo }
 
 // Request is one request to an http endpoint, as the edge saw it.
 type Request struct {
-	Target
+	EndpointInfo
 
 	Method, Path string
 	Status       int
@@ -75,27 +75,27 @@ type Request struct {
 
 // Connection is one connection to an endpoint: when it opens, and when it has ended.
 type Connection struct {
-	Target
+	EndpointInfo
 
-	HTTP     bool   // the edge reports its requests
-	Client   string // host:port, "" when unknown
-	Pod      string // namespace/name as the forwarder states it, "" when unknown
-	Ended    bool
-	Refused  bool  // it never opened: the upstream could not be reached
-	In, Out  int64 // bytes to and from the upstream
-	Duration time.Duration
-	Cause    string // why it broke or could not be opened; "" when both sides ended it
+	HTTP              bool   // the edge reports its requests
+	Client            string // host:port, "" when unknown
+	Pod               string // namespace/name as the forwarder states it, "" when unknown
+	Ended             bool
+	Refused           bool  // it never opened: the upstream could not be reached
+	BytesIn, BytesOut int64 // bytes to and from the upstream
+	Duration          time.Duration
+	Cause             string // why it broke or could not be opened; "" when both sides ended it
 }
 
 // Stopping says that the agent was asked to stop and waits for connections to end.
 type Stopping struct {
 	Connections int
-	Within      time.Duration
+	Timeout     time.Duration
 }
 
 // Stopped comes last. Told is false when the server could not be told: it keeps the endpoints
 // offline until their grace period ends.
-type Stopped struct{ Told bool }
+type Stopped struct{ ServerTold bool }
 
 func (Starting) event()     {}
 func (Connected) event()    {}

@@ -20,11 +20,11 @@ type Reason string
 
 // The reasons why an agent gives up. Everything else it retries for ever.
 const (
-	Credentials Reason = "Credentials" // the authtoken is unknown, revoked, or may not do this
-	URLTaken    Reason = "URLTaken"    // at start only: another session holds the URL
-	Refused     Reason = "Refused"     // at start only: the server will not bind this endpoint
-	Stop        Reason = "Stop"        // the service stopped the session for good, or speaks another version
-	Identity    Reason = "Identity"    // at start only: the server is not the one that is trusted
+	ReasonCredentials Reason = "Credentials" // the authtoken is unknown, revoked, or may not do this
+	ReasonURLTaken    Reason = "URLTaken"    // at start only: another session holds the URL
+	ReasonRefused     Reason = "Refused"     // at start only: the server will not bind this endpoint
+	ReasonStopped     Reason = "Stop"        // the service stopped the session for good, or speaks another version
+	ReasonIdentity    Reason = "Identity"    // at start only: the server is not the one that is trusted
 )
 
 // Failure is why Run gave up. Msg is a sentence without a full stop that names what was refused; it
@@ -52,25 +52,25 @@ func failureOf(err error, server, what string, atStart bool) *Failure {
 	var refused *tunnel.Error
 	if !errors.As(err, &refused) {
 		if problem := trust.ProblemOf(err); atStart && problem != trust.NoProblem {
-			return fail(Identity, "%s cannot be trusted: %s", server, identityText(problem))
+			return fail(ReasonIdentity, "%s cannot be trusted: %s", server, identityText(problem))
 		}
 		return nil
 	}
 	switch {
 	case refused.Code == tunnel.CodeBadToken:
-		return fail(Credentials, "the server refused the authtoken: %s", refused)
+		return fail(ReasonCredentials, "the server refused the authtoken: %s", refused)
 	case refused.Code == tunnel.CodeTokenRevoked:
-		return fail(Credentials, "the authtoken was revoked: %s", refused)
+		return fail(ReasonCredentials, "the authtoken was revoked: %s", refused)
 	case refused.Code == tunnel.CodeForbidden:
-		return fail(Credentials, "the authtoken may not serve %s: %s", what, refused)
+		return fail(ReasonCredentials, "the authtoken may not serve %s: %s", what, refused)
 	case refused.Code == tunnel.CodeVersion:
-		return fail(Stop, "cannot work with %s: %s", server, refused)
+		return fail(ReasonStopped, "cannot work with %s: %s", server, refused)
 	case refused.Code.Final():
-		return fail(Stop, "the server ended the session for good: %s", refused)
+		return fail(ReasonStopped, "the server ended the session for good: %s", refused)
 	case atStart && refused.Code == tunnel.CodeURLTaken:
-		return fail(URLTaken, "%s", refused) // names the URL and its holder
+		return fail(ReasonURLTaken, "%s", refused) // names the URL and its holder
 	case atStart && (refused.Code == tunnel.CodeInvalid || refused.Code == tunnel.CodeLimit):
-		return fail(Refused, "the server refused %s: %s", what, refused)
+		return fail(ReasonRefused, "the server refused %s: %s", what, refused)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 	}
 	a.Observe(c)
 	moved, err := relay.Join(ctx, st, conn, relay.Options{})
-	end := Connection{Ended: true, In: moved.AToB, Out: moved.BToA, Duration: time.Since(start)}
+	end := Connection{Ended: true, BytesIn: moved.AToB, BytesOut: moved.BToA, Duration: time.Since(start)}
 	if err != nil {
 		end.Cause = err.Error()
 	}
@@ -59,7 +59,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 }
 
 func (a *agent) connection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
-	c := Connection{Target: a.named[index], HTTP: e.http(h), Client: h.ClientAddr}
+	c := Connection{EndpointInfo: a.named[index], HTTP: e.http(h), Client: h.ClientAddr}
 	if h.Pod != nil && h.Pod.Name != "" {
 		c.Pod = h.Pod.Namespace + "/" + h.Pod.Name
 	}
@@ -68,7 +68,7 @@ func (a *agent) connection(e *Endpoint, index int, h tunnel.OpenHeader) Connecti
 
 // ended returns the end of c.
 func (c Connection) ended(end Connection) Connection {
-	end.Target, end.HTTP, end.Client, end.Pod = c.Target, c.HTTP, c.Client, c.Pod
+	end.EndpointInfo, end.HTTP, end.Client, end.Pod = c.EndpointInfo, c.HTTP, c.Client, c.Pod
 	return end
 }
 
@@ -86,9 +86,9 @@ func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err erro
 	target := a.named[index]
 	switch {
 	case err != nil && !was:
-		a.Observe(UpstreamDown{Target: target, Cause: upstreamCause(err), HTTP: http})
+		a.Observe(UpstreamDown{EndpointInfo: target, Cause: upstreamCause(err), HTTP: http})
 	case err == nil && was:
-		a.Observe(UpstreamUp{Target: target})
+		a.Observe(UpstreamUp{EndpointInfo: target})
 	}
 }
 

@@ -59,7 +59,7 @@ func TestARequestReachesTheUpstreamAsItWasSent(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	online := next[agent.Online](r)
-	if online.Again || online.EndpointID != endpointID || online.SessionID != "ts-1" ||
+	if online.Reconnected || online.EndpointID != endpointID || online.SessionID != "ts-1" ||
 		online.URL != "http://hello.demo" || online.Upstream != upstream.URL || online.ServerVersion != "1.2.3" {
 		t.Errorf("online: %+v", online)
 	}
@@ -85,8 +85,8 @@ func TestTheBindSaysWhatTheFlagsSaid(t *testing.T) {
 }
 
 // hello is the usual endpoint, as events name it.
-func hello(upstream string) agent.Target {
-	return agent.Target{URL: "http://hello.demo", Name: "n", Upstream: upstream}
+func hello(upstream string) agent.EndpointInfo {
+	return agent.EndpointInfo{URL: "http://hello.demo", Name: "n", Upstream: upstream}
 }
 
 func TestRequestLinesReachTheScreen(t *testing.T) {
@@ -97,7 +97,7 @@ func TestRequestLinesReachTheScreen(t *testing.T) {
 	next[agent.Online](r)
 	s.SendRequestLine(tunnel.RequestLine{EndpointID: endpointID, Method: "GET", Path: "/x", Status: 200,
 		Duration: time.Millisecond})
-	if got := next[agent.Request](r); got != (agent.Request{Target: hello("http://localhost:8080"), Method: "GET",
+	if got := next[agent.Request](r); got != (agent.Request{EndpointInfo: hello("http://localhost:8080"), Method: "GET",
 		Path: "/x", Status: 200, Duration: time.Millisecond}) {
 		t.Errorf("got %+v", got)
 	}
@@ -154,7 +154,7 @@ func TestHalfCloseWorksInBothDirections(t *testing.T) {
 		if c := next[agent.Connection](r); c.Ended || c.Pod != "demo/client" || c.Client != "10.0.0.5:4242" {
 			t.Errorf("opened: %+v", c)
 		}
-		if c := next[agent.Connection](r); !c.Ended || c.In != 8 || c.Out != int64(len(want)) || c.Cause != "" {
+		if c := next[agent.Connection](r); !c.Ended || c.BytesIn != 8 || c.BytesOut != int64(len(want)) || c.Cause != "" {
 			t.Errorf("closed: %+v", c)
 		}
 	})

@@ -226,7 +226,7 @@ func run(t *testing.T, svc *service, upstream string, change func(*agent.Options
 			return "flt_test"
 		}, InstanceID: "in-test",
 		Endpoints: []agent.Endpoint{{URL: account.EndpointURL{Scheme: "http", Host: "hello.demo", Port: 80},
-			Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", Pooling: true,
+			Binding: "kubernetes", Name: "n", Description: "d", Metadata: "m", PoolingEnabled: true,
 			Upstream: to}},
 		MaxBackoff: 50 * time.Millisecond,
 		Observe: func(e agent.Event) {

@@ -31,7 +31,7 @@ func TestEachReconnectPresentsTheLatestResumeSecretAndResumesTLS(t *testing.T) {
 		if b.ResumeSecret != want {
 			t.Errorf("bind %d presents %q, want %q", i, b.ResumeSecret, want)
 		}
-		if online := next[agent.Online](r); online.Again != (i > 0) || online.EndpointID != endpointID {
+		if online := next[agent.Online](r); online.Reconnected != (i > 0) || online.EndpointID != endpointID {
 			t.Errorf("bind %d: %+v", i, online)
 		}
 		if i == 0 { // both connections of the first session, so that there are tickets
@@ -81,7 +81,7 @@ func TestATakenURLEndsTheAgentAtItsStartOnly(t *testing.T) {
 		}
 		svc.start()
 		err := run(t, svc, "8080", nil).end()
-		wantFailure(t, err, agent.URLTaken, "held by session ts-9 from 10.1.2.3 (ERR_FL_1060)")
+		wantFailure(t, err, agent.ReasonURLTaken, "held by session ts-9 from 10.1.2.3 (ERR_FL_1060)")
 		if n := len(svc.binds); n != 1 {
 			t.Errorf("%d binds, want 1", n)
 		}
@@ -129,20 +129,20 @@ func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
 		reason      agent.Reason
 		text        string
 	}{
-		"unknown authtoken": {refusal(tunnel.CodeBadToken), nil, agent.Credentials,
+		"unknown authtoken": {refusal(tunnel.CodeBadToken), nil, agent.ReasonCredentials,
 			"the server refused the authtoken: the server's words"},
-		"revoked authtoken": {refusal(tunnel.CodeTokenRevoked), nil, agent.Credentials,
+		"revoked authtoken": {refusal(tunnel.CodeTokenRevoked), nil, agent.ReasonCredentials,
 			"the authtoken was revoked: the server's words"},
-		"authtoken without a rule": {refusal(tunnel.CodeForbidden), nil, agent.Credentials,
+		"authtoken without a rule": {refusal(tunnel.CodeForbidden), nil, agent.ReasonCredentials,
 			"the authtoken may not serve http://hello.demo: the server's words"},
-		"other version": {refusal(tunnel.CodeVersion), nil, agent.Stop, "cannot work with https://127.0.0.1"},
-		"stopped": {refusal(tunnel.CodeStop), nil, agent.Stop,
+		"other version": {refusal(tunnel.CodeVersion), nil, agent.ReasonStopped, "cannot work with https://127.0.0.1"},
+		"stopped": {refusal(tunnel.CodeStop), nil, agent.ReasonStopped,
 			"the server ended the session for good: the server's words"},
-		"authtoken may not bind this": {nil, refusal(tunnel.CodeForbidden), agent.Credentials,
+		"authtoken may not bind this": {nil, refusal(tunnel.CodeForbidden), agent.ReasonCredentials,
 			"the authtoken may not serve http://hello.demo"},
-		"invalid endpoint": {nil, refusal(tunnel.CodeInvalid), agent.Refused,
+		"invalid endpoint": {nil, refusal(tunnel.CodeInvalid), agent.ReasonRefused,
 			"the server refused http://hello.demo: the server's words"},
-		"account limit": {nil, refusal(tunnel.CodeLimit), agent.Refused,
+		"account limit": {nil, refusal(tunnel.CodeLimit), agent.ReasonRefused,
 			"the server refused http://hello.demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestRefusalsThatNoRetryCanHealEndTheAgent(t *testing.T) {
 
 func TestASessionThatTheServiceStopsEndsTheAgent(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.Credentials,
-		tunnel.CodeStop: agent.Stop} {
+	for code, want := range map[tunnel.Code]agent.Reason{tunnel.CodeTokenRevoked: agent.ReasonCredentials,
+		tunnel.CodeStop: agent.ReasonStopped} {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			svc := newService(t).start()
@@ -190,7 +190,7 @@ func TestPassingTroubleAtTheFirstBindIsRetried(t *testing.T) {
 			}
 			svc.start()
 			r := run(t, svc, "8080", nil)
-			if online := next[agent.Online](r); online.Again {
+			if online := next[agent.Online](r); online.Reconnected {
 				t.Errorf("%+v", online)
 			}
 		})
@@ -207,7 +207,7 @@ func TestAServerThatCannotBeTrustedEndsTheAgentAtItsStartOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = run(t, svc, "8080", func(o *agent.Options) { o.TLS = config }).end()
-		wantFailure(t, err, agent.Identity,
+		wantFailure(t, err, agent.ReasonIdentity,
 			"cannot be trusted: its certificate authority is not the one whose fingerprint was given")
 	})
 	t.Run("later", func(t *testing.T) {
@@ -288,9 +288,9 @@ func TestAgentsThatLostTheirServerComeBackSpreadOut(t *testing.T) {
 	waits := map[time.Duration]bool{}
 	for _, r := range all {
 		e := next[agent.Retrying](r)
-		waits[e.In] = true
-		if e.In > 200*time.Millisecond {
-			t.Errorf("the first wait is %v", e.In)
+		waits[e.RetryIn] = true
+		if e.RetryIn > 200*time.Millisecond {
+			t.Errorf("the first wait is %v", e.RetryIn)
 		}
 	}
 	if len(waits) < agents/2 {
@@ -308,7 +308,7 @@ func TestADrainingServerIsReportedAndTheAgentMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	next[agent.Draining](r)
-	if online := next[agent.Online](r); !online.Again || online.SessionID != "ts-2" {
+	if online := next[agent.Online](r); !online.Reconnected || online.SessionID != "ts-2" {
 		t.Errorf("%+v", online)
 	}
 }

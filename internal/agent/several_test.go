@@ -69,7 +69,7 @@ func tcpEndpoint(t *testing.T, name string) agent.Endpoint {
 
 func several(t *testing.T, names ...string) func(*agent.Options) {
 	return func(o *agent.Options) {
-		o.Endpoints, o.Rebind = nil, 5*time.Millisecond
+		o.Endpoints, o.RebindDelay = nil, 5*time.Millisecond
 		for _, name := range names {
 			o.Endpoints = append(o.Endpoints, tcpEndpoint(t, name))
 		}
@@ -101,7 +101,8 @@ func TestSeveralEndpointsShareASession(t *testing.T) {
 	var s *tunnel.Session
 	for range names {
 		s = receive(t, b.svc.bound, "bind")
-		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Again || e.EndpointID != "ep-"+names[e.Index]+".demo" ||
+		if e := next[agent.Online](r); e.SessionID != "ts-1" || e.Reconnected || e.EndpointID != "ep-"+names[e.Index]+
+			".demo" ||
 			e.URL != "tcp://"+names[e.Index]+".demo:1" {
 			t.Errorf("%+v", e)
 		}
@@ -138,7 +139,7 @@ func TestSeveralEndpointsShareASession(t *testing.T) {
 	if gone[0] != "ep-a.demo" || gone[11] != "ep-l.demo" {
 		t.Errorf("goodbye to %v", gone)
 	}
-	if e := next[agent.Stopped](r); !e.Told {
+	if e := next[agent.Stopped](r); !e.ServerTold {
 		t.Errorf("%+v", e)
 	}
 }
@@ -190,7 +191,7 @@ func TestWhenAllAreRefusedAtTheStartTheFirstSaysWhy(t *testing.T) {
 	b.refuse("b.demo", tunnel.CodeForbidden)
 	b.svc.start()
 	r := run(t, b.svc, "8080", several(t, "a", "b"))
-	wantFailure(t, r.end(), agent.URLTaken, "a.demo is refused")
+	wantFailure(t, r.end(), agent.ReasonURLTaken, "a.demo is refused")
 	if said := remaining[agent.BindRefused](r); len(said) != 2 {
 		t.Errorf("not every refusal was said: %+v", said)
 	}
@@ -243,7 +244,7 @@ func TestRulesThatTakeOneEndpointAwayLeaveTheOthers(t *testing.T) {
 	}
 	b.refuse("a.demo", tunnel.CodeForbidden)
 	s.Stop(tunnel.CodeForbidden, "no rule for a")
-	wantFailure(t, r.end(), agent.Credentials, "the authtoken may not serve tcp://a.demo:1")
+	wantFailure(t, r.end(), agent.ReasonCredentials, "the authtoken may not serve tcp://a.demo:1")
 }
 
 func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
@@ -293,7 +294,7 @@ func TestALabelledTunnelServesWhateverItsGroupIsBehind(t *testing.T) {
 func TestTheWayToTheServerIsMeasured(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
-	r := run(t, svc, "8080", func(o *agent.Options) { o.PingEvery = time.Millisecond })
+	r := run(t, svc, "8080", func(o *agent.Options) { o.PingInterval = time.Millisecond })
 	for range 3 {
 		if e := next[agent.Latency](r); e.RoundTrip <= 0 {
 			t.Errorf("%+v", e)

@@ -23,7 +23,7 @@ func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
 		_, _ = io.WriteString(c, "first ")
 		<-release
 		_, _ = io.WriteString(c, "last")
-	}), func(o *agent.Options) { asTCP(o); o.Drain = patience })
+	}), func(o *agent.Options) { asTCP(o); o.DrainTimeout = patience })
 	st := open(t, receive(t, svc.bound, "session"), header())
 	defer func() { _ = st.Close() }()
 	if _, err := io.ReadFull(st, make([]byte, 6)); err != nil {
@@ -34,7 +34,7 @@ func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
 	if id := receive(t, svc.unbinds, "goodbye"); id != endpointID {
 		t.Errorf("goodbye to %q", id)
 	}
-	if e := next[agent.Stopping](r); e.Connections != 1 || e.Within != patience {
+	if e := next[agent.Stopping](r); e.Connections != 1 || e.Timeout != patience {
 		t.Errorf("%+v", e)
 	}
 	close(release)
@@ -44,7 +44,7 @@ func TestStoppingSaysGoodbyeFirstAndLetsLiveConnectionsFinish(t *testing.T) {
 	if got, err := io.ReadAll(st); err != nil || string(got) != "last" {
 		t.Errorf("the live connection got %q, %v", got, err)
 	}
-	if e := next[agent.Stopped](r); !e.Told {
+	if e := next[agent.Stopped](r); !e.ServerTold {
 		t.Errorf("%+v", e)
 	}
 	if err := r.end(); err != nil {
@@ -56,7 +56,7 @@ func TestStoppingCutsWhatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	svc := newService(t).start()
 	r := run(t, svc, tcpUpstream(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
-		func(o *agent.Options) { asTCP(o); o.Drain = time.Millisecond })
+		func(o *agent.Options) { asTCP(o); o.DrainTimeout = time.Millisecond })
 	st := open(t, receive(t, svc.bound, "session"), header())
 	defer func() { _ = st.Close() }()
 	next[agent.Connection](r)
@@ -78,7 +78,7 @@ func TestStoppingDuringTheBindStillSaysGoodbye(t *testing.T) {
 		return svc.grant(), nil
 	}
 	svc.start()
-	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = patience })
+	r := run(t, svc, "8080", func(o *agent.Options) { o.UnbindTimeout = patience })
 	receive(t, svc.binds, "bind")
 	r.stop()
 	close(release)
@@ -100,13 +100,13 @@ func TestStoppingWithoutTheServerDoesNotHang(t *testing.T) {
 		return tunnel.Bound{}, errors.New("too late")
 	}
 	svc.start()
-	r := run(t, svc, "8080", func(o *agent.Options) { o.Goodbye = 10 * time.Millisecond })
+	r := run(t, svc, "8080", func(o *agent.Options) { o.UnbindTimeout = 10 * time.Millisecond })
 	receive(t, svc.binds, "bind")
 	r.stop()
 	if err := r.end(); err != nil {
 		t.Error(err)
 	}
-	if e := next[agent.Stopped](r); e.Told {
+	if e := next[agent.Stopped](r); e.ServerTold {
 		t.Error("claims that the server was told")
 	}
 }

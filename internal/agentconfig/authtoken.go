@@ -19,7 +19,7 @@ type CredentialError struct{ Msg string }
 func (e *CredentialError) Error() string { return e.Msg }
 
 // HowToAuthenticate is the remedy for a missing or refused authtoken.
-const HowToAuthenticate = "run `fairlead config add-authtoken -` and paste an authtoken, or set " + EnvAuthtoken
+const AuthtokenHint = "run `fairlead config add-authtoken -` and paste an authtoken, or set " + EnvAuthtoken
 
 const maxToken = 256
 
@@ -29,12 +29,12 @@ func CheckAuthtoken(source, token string) error {
 	bad := func(why string) error { return &CredentialError{Msg: source + " " + why} }
 	switch {
 	case token == "":
-		return bad("is empty; " + HowToAuthenticate)
+		return bad("is empty; " + AuthtokenHint)
 	case strings.HasPrefix(token, account.APIKeyPrefix):
 		return bad("is an API key (" + account.APIKeyPrefix + "…), which is for the HTTP API; an agent needs an authtoken (" +
 			account.AuthtokenPrefix + "…), made by `fairlead-server authtoken create`")
 	case !strings.HasPrefix(token, account.AuthtokenPrefix):
-		return bad("is not an authtoken: those begin with " + account.AuthtokenPrefix + "; " + HowToAuthenticate)
+		return bad("is not an authtoken: those begin with " + account.AuthtokenPrefix + "; " + AuthtokenHint)
 	case len(token) > maxToken:
 		return bad(fmt.Sprintf("is too long for an authtoken (at most %d characters); paste only the token", maxToken))
 	}

@@ -17,9 +17,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Entry is an item of endpoints or tunnels in the config file: what a `fairlead http`, `tcp` or
-// `tunnel` would have as flags. Its texts are as they were written; only their kinds are checked.
-type Entry struct {
+// EndpointSpec is an item of endpoints or tunnels in the config file: what a `fairlead http`, `tcp`
+// or `tunnel` would have as flags. Its texts are as they were written; only their kinds are
+// checked.
+type EndpointSpec struct {
 	Name   string // unique in the file
 	Tunnel bool   // an item of tunnels: it has Labels, and no URL
 	Line   int
@@ -32,15 +33,15 @@ type Entry struct {
 	PoolingEnabled, ReplacePoolPolicy   bool
 	Labels                              map[string]string
 
-	Problems []error // everything that is wrong with the entry's form; each names file, line, entry and field
+	Errors []error // everything that is wrong with the entry's form; each names file, line, entry and field
 
 	file  *file
 	lines map[string]int // of fields
 }
 
-// Entries returns the endpoints and tunnels of the config file, in its order. problems are those
-// that leave unclear which entries there are; each names file and line.
-func (s *Settings) Entries() (entries []*Entry, problems []error) {
+// EndpointSpecs returns the endpoints and tunnels of the config file, in its order. problems are
+// those that leave unclear which entries there are; each names file and line.
+func (s *Settings) EndpointSpecs() (entries []*EndpointSpec, problems []error) {
 	for _, key := range []string{KeyEndpoints, KeyTunnels} {
 		node := s.file.lists[key]
 		switch {
@@ -56,7 +57,7 @@ func (s *Settings) Entries() (entries []*Entry, problems []error) {
 				problems = append(problems, err)
 				continue
 			}
-			if twin := slices.IndexFunc(entries, func(o *Entry) bool { return o.Name == e.Name }); twin >= 0 {
+			if twin := slices.IndexFunc(entries, func(o *EndpointSpec) bool { return o.Name == e.Name }); twin >= 0 {
 				problems = append(problems,
 					s.file.errorAt(item, "the name %q is taken by the entry at line %d; names are unique over endpoints and tunnels",
 						e.Name, entries[twin].Line))
@@ -68,7 +69,7 @@ func (s *Settings) Entries() (entries []*Entry, problems []error) {
 }
 
 // Title names the entry for messages.
-func (e *Entry) Title() string {
+func (e *EndpointSpec) Title() string {
 	if e.Tunnel {
 		return fmt.Sprintf("tunnel %q", e.Name)
 	}
@@ -77,7 +78,7 @@ func (e *Entry) Title() string {
 
 // ErrorAt returns an error about a field; its text names file, line and entry. For a field that is
 // not written it names the entry's line.
-func (e *Entry) ErrorAt(field, problem string) error {
+func (e *EndpointSpec) ErrorAt(field, problem string) error {
 	line := e.lines[field]
 	if line == 0 {
 		line = e.Line
@@ -86,11 +87,11 @@ func (e *Entry) ErrorAt(field, problem string) error {
 }
 
 // entry reads one item. Its error says that the item is nothing that could be named.
-func (f *file) entry(key string, index int, n *yaml.Node) (*Entry, error) {
+func (f *file) entry(key string, index int, n *yaml.Node) (*EndpointSpec, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, f.errorAt(n, "%s[%d] must have fields, as in \"name: web\"", key, index)
 	}
-	e := &Entry{Tunnel: key == KeyTunnels, Line: n.Line, file: f, lines: map[string]int{}}
+	e := &EndpointSpec{Tunnel: key == KeyTunnels, Line: n.Line, file: f, lines: map[string]int{}}
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == "name" {
 			e.Name = resolve(n.Content[i+1]).Value
@@ -114,8 +115,8 @@ func (f *file) entry(key string, index int, n *yaml.Node) (*Entry, error) {
 	return e, nil
 }
 
-func (e *Entry) problem(field, format string, args ...any) {
-	e.Problems = append(e.Problems, e.ErrorAt(field, fmt.Sprintf(format, args...)))
+func (e *EndpointSpec) problem(field, format string, args ...any) {
+	e.Errors = append(e.Errors, e.ErrorAt(field, fmt.Sprintf(format, args...)))
 }
 
 func wrongName(name string) string {
@@ -133,7 +134,7 @@ func wrongName(name string) string {
 }
 
 // texts are the fields whose value is a text.
-func (e *Entry) texts() map[string]*string {
+func (e *EndpointSpec) texts() map[string]*string {
 	if e.Tunnel {
 		return map[string]*string{"name": &e.Name, "metadata": &e.Metadata, "upstream": &e.Upstream,
 			"upstream_protocol": &e.UpstreamProtocol}
@@ -145,8 +146,8 @@ func (e *Entry) texts() map[string]*string {
 	}
 }
 
-// EntryFields lists the fields of an endpoint, or of a tunnel.
-func EntryFields(tunnel bool) []string {
+// FieldNames returns the fields of an endpoint, or of a tunnel.
+func FieldNames(tunnel bool) []string {
 	if tunnel {
 		return []string{"name", "labels", "upstream", "upstream_protocol", "metadata"}
 	}
@@ -157,10 +158,10 @@ func EntryFields(tunnel bool) []string {
 	}
 }
 
-func (e *Entry) take(field string, n *yaml.Node) {
-	if !slices.Contains(EntryFields(e.Tunnel), field) {
+func (e *EndpointSpec) take(field string, n *yaml.Node) {
+	if !slices.Contains(FieldNames(e.Tunnel), field) {
 		e.problem(field, "unknown field %q; known fields are %s", account.Shorten(field),
-			strings.Join(EntryFields(e.Tunnel), ", "))
+			strings.Join(FieldNames(e.Tunnel), ", "))
 		return
 	}
 	switch field {
@@ -183,13 +184,13 @@ func (e *Entry) take(field string, n *yaml.Node) {
 	}
 }
 
-func (e *Entry) takeFlag(field string, n *yaml.Node, to *bool) {
+func (e *EndpointSpec) takeFlag(field string, n *yaml.Node, to *bool) {
 	if n.Kind != yaml.ScalarNode || n.Decode(to) != nil {
 		e.problem(field, "%s %q: must be true or false", field, account.Shorten(n.Value))
 	}
 }
 
-func (e *Entry) takeLabels(n *yaml.Node) {
+func (e *EndpointSpec) takeLabels(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		e.problem("labels", "labels must be a mapping, as in \"app: api\"")
 		return
@@ -210,7 +211,7 @@ func (e *Entry) takeLabels(n *yaml.Node) {
 }
 
 // takePolicy takes a policy as a text, or as the YAML that it is.
-func (e *Entry) takePolicy(n *yaml.Node) {
+func (e *EndpointSpec) takePolicy(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
 		e.TrafficPolicy = text(n)
 		return
@@ -222,7 +223,7 @@ func (e *Entry) takePolicy(n *yaml.Node) {
 	e.TrafficPolicy = string(b)
 }
 
-func (e *Entry) readPolicy(n *yaml.Node) {
+func (e *EndpointSpec) readPolicy(n *yaml.Node) {
 	path := text(n)
 	if n.Kind != yaml.ScalarNode || path == "" {
 		e.problem("traffic_policy_file", "traffic_policy_file must be the path of a file")
@@ -231,15 +232,15 @@ func (e *Entry) readPolicy(n *yaml.Node) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(e.file.path), path)
 	}
-	policy, err := ReadPolicy(path)
+	policy, err := ReadPolicyFile(path)
 	if err != nil {
 		e.problem("traffic_policy_file", "traffic_policy_file: %v", err)
 	}
 	e.TrafficPolicy, e.TrafficPolicyFile = policy, path
 }
 
-// ReadPolicy reads the file of a traffic policy.
-func ReadPolicy(path string) (string, error) {
+// ReadPolicyFile reads the file of a traffic policy.
+func ReadPolicyFile(path string) (string, error) {
 	data, _, err := readLimited(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

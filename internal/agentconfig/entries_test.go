@@ -16,7 +16,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func entriesOf(t *testing.T, text string) (entries []*Entry, problems []error, path string) {
+func entriesOf(t *testing.T, text string) (entries []*EndpointSpec, problems []error, path string) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "config.yaml")
@@ -32,7 +32,7 @@ func entriesOf(t *testing.T, text string) (entries []*Entry, problems []error, p
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, problems = s.Entries()
+	entries, problems = s.EndpointSpecs()
 	return entries, problems, path
 }
 
@@ -64,7 +64,7 @@ tunnels:
     metadata: &m mm
   - {name: other, metadata: *m}
 `)
-	want := []*Entry{
+	want := []*EndpointSpec{
 		{Name: "web", Line: 4, URL: "http://web.demo", Binding: "internal", Upstream: "8080", UpstreamProtocol: "http2",
 			Description: "d", Metadata: "m",
 			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n",
@@ -75,7 +75,7 @@ tunnels:
 			Upstream: "http://localhost:80", Metadata: "mm"},
 		{Name: "other", Line: 25, Tunnel: true, Metadata: "mm"},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Entry{})); diff != "" || len(problems) > 0 {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(EndpointSpec{})); diff != "" || len(problems) > 0 {
 		t.Errorf("%v; (-want +got)\n%s", problems, diff)
 	}
 }
@@ -98,11 +98,11 @@ func TestEveryProblemOfAnEntryNamesFileLineAndField(t *testing.T) {
 		"tunnels:\n- name: a\n  labels: {a: b, a: c}":                                   "label \"a\" appears twice",
 	} {
 		entries, problems, path := entriesOf(t, text)
-		if len(problems) > 0 || len(entries) != 1 || len(entries[0].Problems) != 1 {
+		if len(problems) > 0 || len(entries) != 1 || len(entries[0].Errors) != 1 {
 			t.Errorf("%q: %v %v", text, entries, problems)
 			continue
 		}
-		if got := entries[0].Problems[0].Error(); !strings.Contains(got, want) ||
+		if got := entries[0].Errors[0].Error(); !strings.Contains(got, want) ||
 			!strings.HasPrefix(got, "config file \""+path+"\" line ") {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}

@@ -29,7 +29,7 @@ func TestWrap_KeepsExamples(t *testing.T) {
 func TestColumns_PrefersTheEnvironment(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int{"132": 132, "": 0, "0": 0, "-1": 0, "wide": 0} {
-		if got := Columns(&bytes.Buffer{}, func(string) string { return value }); got != want {
+		if got := TerminalColumns(&bytes.Buffer{}, func(string) string { return value }); got != want {
 			t.Errorf("COLUMNS=%s: %d, want %d", value, got, want)
 		}
 	}

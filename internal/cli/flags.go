@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagProblem words an error of parsing the flags of cmd: it says what to give instead, in place of
-// the names of Go's functions. Errors of other kinds stay as they are.
-func FlagProblem(cmd *cobra.Command, err error) string {
+// FlagErrorMessage words an error of parsing the flags of cmd: it says what to give instead, in
+// place of the names of Go's functions. Errors of other kinds stay as they are.
+func FlagErrorMessage(cmd *cobra.Command, err error) string {
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) {
 		if near := nearestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {

@@ -22,9 +22,9 @@ const (
 	maxColumns     = 120 // longer lines are hard to read, however wide the terminal
 )
 
-// Columns is the width of what out shows: COLUMNS of the environment, else the terminal's; 0 where
-// there is neither.
-func Columns(out io.Writer, env func(string) string) int {
+// TerminalColumns returns the width of what out shows: COLUMNS of the environment, else the
+// terminal's; 0 where there is neither.
+func TerminalColumns(out io.Writer, env func(string) string) int {
 	if n, err := strconv.Atoi(env("COLUMNS")); err == nil && n > 0 {
 		return n
 	}

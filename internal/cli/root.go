@@ -36,7 +36,7 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.SetHelpCommand(newHelp(root, usage))
 	root.InitDefaultCompletionCmd("completion")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		completion.Args = KnownCommand(usage)
+		completion.Args = SubcommandsOnly(usage)
 		completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		completion.Example = fmt.Sprintf("  source <(%s completion bash)", root.Name())
 		for _, shell := range completion.Commands() {
@@ -46,9 +46,9 @@ func Setup(root *cobra.Command, columns int, usage func(msg string) error) {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _, _ = fmt.Fprint(cmd.OutOrStdout(), help(cmd, columns)) })
 }
 
-// KnownCommand is the Args of commands that only hold others. The error names the one that is
+// SubcommandsOnly is the Args of commands that only hold others. The error names the one that is
 // meant, if one is near.
-func KnownCommand(usage func(msg string) error) cobra.PositionalArgs {
+func SubcommandsOnly(usage func(msg string) error) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
@@ -98,8 +98,8 @@ func newHelp(root *cobra.Command, usage func(msg string) error) *cobra.Command {
 	}
 }
 
-// OneOf makes a shell offer values for a flag of cmd.
-func OneOf(cmd *cobra.Command, flag string, values ...cobra.Completion) {
+// CompleteValues makes a shell offer values for a flag of cmd.
+func CompleteValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
 	if err := cmd.RegisterFlagCompletionFunc(flag,
 		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)); err != nil {
 		panic(err) // there is no such flag: a mistake of the program

@@ -131,7 +131,7 @@ func (c *call) show(status int, v view) error {
 	}
 	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write([]byte(printable.Visible(page.String()))) // a browser that is gone needs no page
+	_, _ = c.w.Write([]byte(printable.EscapeInvisible(page.String()))) // a browser that is gone needs no page
 	return nil
 }
 

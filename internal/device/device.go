@@ -56,7 +56,7 @@ var (
 // agent reads what a browser says of itself. What it does not say in a form that is known stays
 // empty; Raw has all of it.
 func agent(said string) account.UserAgent {
-	said = printable.Text(strings.TrimSpace(said), maxAgent)
+	said = printable.Escape(strings.TrimSpace(said), maxAgent)
 	ua := useragent.Parse(said)
 	a := account.UserAgent{Raw: said, OSName: field(ua.OS), OSVersion: field(ua.OSVersion), DeviceType: "Unknown"}
 	if productName.MatchString(ua.Name) && productVersion.MatchString(ua.Version) {
@@ -79,4 +79,4 @@ func agent(said string) account.UserAgent {
 	return a
 }
 
-func field(s string) string { return printable.Text(strings.TrimSpace(s), maxField) }
+func field(s string) string { return printable.Escape(strings.TrimSpace(s), maxField) }

@@ -99,7 +99,7 @@ func TestExecIsBounded(t *testing.T) {
 		[]byte("#!/bin/sh\necho out; echo err >&2; [ \"$1\" = hang ] && exec sleep 60; exit $1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run := Exec(script)
+	run := ExecRunner(script)
 	if out, stderr, err := run(t.Context(), []string{"0"}); err != nil || string(out) != "out\n" ||
 		string(stderr) != "err\n" {
 		t.Errorf("got %q, %q, %v", out, stderr, err)
@@ -112,7 +112,7 @@ func TestExecIsBounded(t *testing.T) {
 	if _, _, err := run(ctx, []string{"hang"}); err == nil {
 		t.Error("a kubectl that hangs is no error")
 	}
-	if _, _, err := Exec("no-such-kubectl-anywhere")(t.Context(), nil); !errors.Is(err, exec.ErrNotFound) {
+	if _, _, err := ExecRunner("no-such-kubectl-anywhere")(t.Context(), nil); !errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	l := limited{limit: 3}

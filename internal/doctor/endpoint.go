@@ -16,12 +16,12 @@ import (
 
 // lookAtEndpoint looks for the endpoint in the account, or in what the operator has read of it.
 func (w *walk) lookAtEndpoint(ctx context.Context) Hop {
-	if w.o.Endpoints == nil {
+	if w.o.ListEndpoints == nil {
 		return w.endpointByOperator()
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
-	id, found, err := w.o.Endpoints(bounded, w.url)
+	id, found, err := w.o.ListEndpoints(bounded, w.url)
 	if err != nil {
 		return w.accountRefused(err)
 	}

@@ -20,8 +20,8 @@ type Runner func(ctx context.Context, args []string) (stdout, stderr []byte, err
 // maxOutput bounds what is kept of kubectl's output.
 const maxOutput = 32 << 20
 
-// Exec returns the Runner of a real kubectl: a path, or a name that is looked up in PATH.
-func Exec(kubectl string) Runner {
+// ExecRunner returns the Runner of a real kubectl: a path, or a name that is looked up in PATH.
+func ExecRunner(kubectl string) Runner {
 	return func(ctx context.Context, args []string) ([]byte, []byte, error) {
 		cmd := exec.CommandContext(ctx, kubectl, args...)
 		cmd.WaitDelay = time.Second // an auth plugin may outlive kubectl and hold its output

@@ -153,4 +153,4 @@ func wrap(text string, width int) []string {
 const maxText = 600 // characters of a text from the cluster
 
 // clean makes a text that came from the cluster fit for a terminal.
-func clean(s string) string { return printable.Text(s, maxText) }
+func clean(s string) string { return printable.Escape(s, maxText) }

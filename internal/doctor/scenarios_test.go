@@ -237,7 +237,7 @@ func (f *fake) forbidProxy() {
 }
 
 func (f *fake) account(id string, endpoints ...account.Endpoint) {
-	f.o.Endpoints = func(context.Context, string) (string, []account.Endpoint, error) { return id, endpoints, nil }
+	f.o.ListEndpoints = func(context.Context, string) (string, []account.Endpoint, error) { return id, endpoints, nil }
 }
 
 func operatorScenarios() []scenario {
@@ -302,7 +302,7 @@ func endpointScenarios() []scenario {
 		}},
 		{"key of another account", "", func(f *fake) { f.account("ac-other") }},
 		{"account refuses the key", "", func(f *fake) {
-			f.o.Endpoints = func(context.Context, string) (string, []account.Endpoint, error) {
+			f.o.ListEndpoints = func(context.Context, string) (string, []account.Endpoint, error) {
 				return "", nil, account.Errorf(account.CodeUnknownCredential, "the API key is unknown")
 			}
 		}},

@@ -25,7 +25,7 @@ type Options struct {
 	FromPod string
 	// Endpoints lists the endpoints with this URL in the API key's account, whose id it returns; nil
 	// where there is no API key, and the operator's word is taken.
-	Endpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
+	ListEndpoints func(ctx context.Context, url string) (accountID string, endpoints []account.Endpoint, err error)
 	// Timeout bounds each call of kubectl and the one to the account; 10 s by default.
 	Timeout time.Duration
 	// Now is the clock; time.Now by default.

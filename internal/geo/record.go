@@ -91,7 +91,7 @@ func english(r map[string]any) string {
 // name reads a text.
 func name(v any) string {
 	s, _ := v.(string)
-	return printable.Text(strings.TrimSpace(s), maxName)
+	return printable.Escape(strings.TrimSpace(s), maxName)
 }
 
 // code reads the code of a country: two letters.

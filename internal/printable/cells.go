@@ -33,8 +33,8 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// Cut returns s if it fits into most columns, else as much of it as fits with an ellipsis.
-func Cut(s string, most int) string {
+// Truncate returns s if it fits into most columns, else as much of it as fits with an ellipsis.
+func Truncate(s string, most int) string {
 	if Width(s) <= most {
 		return s
 	}
@@ -49,6 +49,6 @@ func Cut(s string, most int) string {
 
 // Pad cuts s, or fills it with spaces, to exactly n columns.
 func Pad(s string, n int) string {
-	s = Cut(s, n)
+	s = Truncate(s, n)
 	return s + strings.Repeat(" ", n-Width(s))
 }

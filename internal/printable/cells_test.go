@@ -18,7 +18,7 @@ func TestWidth_CountsTerminalColumns(t *testing.T) {
 		want string
 	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"abc", 1, "…"}, {"abc", 0, ""},
 		{"", 0, ""}} {
-		if got := Cut(c.text, c.most); got != c.want || Width(got) > c.most {
+		if got := Truncate(c.text, c.most); got != c.want || Width(got) > c.most {
 			t.Errorf("%q in %d columns: %q, want %q", c.text, c.most, got, c.want)
 		}
 		if got := Pad(c.text, c.most); Width(got) != c.most {

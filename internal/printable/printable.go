@@ -14,9 +14,9 @@ import (
 	"unicode"
 )
 
-// Text returns s, for a terminal, with all that is not printable or not seen escaped as Go does it,
-// cut after most characters with an ellipsis.
-func Text(s string, most int) string {
+// Escape returns s, for a terminal, with all that is not printable or not seen escaped as Go does
+// it, cut after most characters with an ellipsis.
+func Escape(s string, most int) string {
 	var b strings.Builder
 	n, last := 0, ' '
 	for _, r := range s {
@@ -34,10 +34,10 @@ func Text(s string, most int) string {
 	return b.String()
 }
 
-// Visible returns s, for a web page, with the characters escaped as Go does it that are not seen or
-// that reorder others: the controls of bidirectional text, fillers, tags, joiners that join
+// EscapeInvisible returns s, for a web page, with the characters escaped as Go does it that are not
+// seen or that reorder others: the controls of bidirectional text, fillers, tags, joiners that join
 // nothing. Spaces and line breaks stay, and so does right-to-left text itself.
-func Visible(s string) string {
+func EscapeInvisible(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	last := ' '

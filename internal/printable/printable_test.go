@@ -15,16 +15,17 @@ func FuzzText(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := Text(s, 20)
+		got := Escape(s, 20)
 		for _, r := range got {
 			if !unicode.IsPrint(r) {
 				t.Fatalf("%q of %q", got, s)
 			}
 		}
-		if Visible(Visible(s)) != Visible(s) || utf8.ValidString(s) && !utf8.ValidString(Visible(s)) {
-			t.Fatalf("Visible of %q: %q", s, Visible(s))
+		if EscapeInvisible(EscapeInvisible(s)) != EscapeInvisible(s) || utf8.ValidString(s) &&
+			!utf8.ValidString(EscapeInvisible(s)) {
+			t.Fatalf("Visible of %q: %q", s, EscapeInvisible(s))
 		}
-		if printable := Visible(s) == s && !strings.ContainsFunc(s,
+		if printable := EscapeInvisible(s) == s && !strings.ContainsFunc(s,
 			func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); printable &&
 			len([]rune(s)) <= 20 && got != s {
 			t.Fatalf("%q became %q", s, got)
@@ -41,11 +42,11 @@ func TestWhatATerminalWouldActOnIsEscaped(t *testing.T) {
 		"\u202ereversed": `\u202ereversed`,
 		"\xff":           `\ufffd`,
 	} {
-		if got := Text(in, 100); got != want {
+		if got := Escape(in, 100); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := Text("abcdef", 3); got != "abc…" {
+	if got := Escape("abcdef", 3); got != "abc…" {
 		t.Errorf("cut: %q", got)
 	}
 }
@@ -57,7 +58,7 @@ func TestHiddenCharactersAreEscaped(t *testing.T) {
 		"\ufe0f\u2028\u2029\U000e0041\U000e0101\x00\x1b\x7f\u0085\u009b"
 	for _, r := range hidden {
 		name := "alice" + string(r) + "b"
-		for what, got := range map[string]string{"Text": Text(name, 100), "Visible": Visible(name)} {
+		for what, got := range map[string]string{"Text": Escape(name, 100), "Visible": EscapeInvisible(name)} {
 			if strings.ContainsRune(got, r) || !strings.HasPrefix(got, `alice\`) || !strings.HasSuffix(got, "b") {
 				t.Errorf("%s of %+q is %q", what, name, got)
 			}
@@ -65,11 +66,11 @@ func TestHiddenCharactersAreEscaped(t *testing.T) {
 	}
 	for _, seen := range []string{"", "<p>plain</p>\r\n\ttext", "Ödegård Łukasz Ωmega Иван", "עלי", "مريم\u200cزاده",
 		"山田 太郎\u3000様", "a\u00a0b", "👩\u200d💻 ❤\ufe0f", "葛\U000e0100", "e\u0301"} {
-		if got := Visible(seen); got != seen {
+		if got := EscapeInvisible(seen); got != seen {
 			t.Errorf("Visible of %+q is %+q", seen, got)
 		}
 	}
-	if got := Visible("مريم" + "\u202e" + "x"); got != `مريم\u202ex` {
+	if got := EscapeInvisible("مريم" + "\u202e" + "x"); got != `مريم\u202ex` {
 		t.Errorf("an override in Arabic text: %q", got)
 	}
 }

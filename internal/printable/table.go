@@ -33,7 +33,7 @@ func Table(rows [][]string, columns int) string {
 	for _, row := range rows {
 		for i, text := range row {
 			if i == len(row)-1 {
-				b.WriteString(Cut(text, widths[i]))
+				b.WriteString(Truncate(text, widths[i]))
 				break
 			}
 			b.WriteString(Pad(text, widths[i]) + strings.Repeat(" ", columnGap))

@@ -40,7 +40,7 @@ func (m *model) frame(columns, rows int, color bool, now time.Time) []string {
 
 func (m *model) head(add func(...span), columns int, now time.Time) {
 	const leave = "Ctrl-C to stop"
-	title := "fairlead " + Clean(m.version)
+	title := "fairlead " + Escape(m.version)
 	if columns >= printable.Width(title)+len(leave)+2 {
 		title = printable.Pad(title, columns-len(leave)) + leave
 	}
@@ -52,28 +52,28 @@ func (m *model) head(add func(...span), columns int, now time.Time) {
 		if in := m.retryAt.Sub(now); in > 0 {
 			session = append(session, span{"", " in " + seconds(in)})
 		}
-		session = append(session, span{"", ": " + Clean(m.cause)})
+		session = append(session, span{"", ": " + Escape(m.cause)})
 	case m.cause != "":
-		session = append(session, span{"", ": " + Clean(m.cause)})
+		session = append(session, span{"", ": " + Escape(m.cause)})
 	default:
 		session = append(session, span{"", " for " + age(now.Sub(m.since))})
 		if m.id != "" {
-			session = append(session, span{"", "  " + Clean(m.id)})
+			session = append(session, span{"", "  " + Escape(m.id)})
 		}
 	}
 	add(session...)
-	server := "Server    " + Clean(m.server)
+	server := "Server    " + Escape(m.server)
 	if m.serverVersion != "" {
-		server += "  version " + Clean(m.serverVersion)
+		server += "  version " + Escape(m.serverVersion)
 	}
 	if m.latency > 0 {
 		server += "  latency " + short(m.latency)
 	}
 	add(span{"", server})
 	if m.account != "" {
-		account := "Account   " + Clean(m.account)
+		account := "Account   " + Escape(m.account)
 		if m.region != "" {
-			account += "  region " + Clean(m.region)
+			account += "  region " + Escape(m.region)
 		}
 		add(span{"", account})
 	}
@@ -92,7 +92,7 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 	nameWidth, upstreamWidth := 0, 0
 	for _, r := range m.rows {
 		nameWidth, upstreamWidth = max(nameWidth, printable.Width(r.title())),
-			max(upstreamWidth, printable.Width(Clean(r.Upstream)))
+			max(upstreamWidth, printable.Width(Escape(r.Upstream)))
 	}
 	nameWidth, upstreamWidth = min(nameWidth, columns*3/10), min(upstreamWidth, columns/4)
 	for i := range m.rows[:shown] {
@@ -100,11 +100,11 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 		if each == 1 {
 			add(
 				append(
-					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Clean(r.Upstream), upstreamWidth) +
+					[]span{{"", printable.Pad(r.title(), nameWidth) + " -> " + printable.Pad(Escape(r.Upstream), upstreamWidth) +
 						"  "}}, r.figures()...)...)
 			continue
 		}
-		add(span{"", r.title() + " -> " + Clean(r.Upstream)})
+		add(span{"", r.title() + " -> " + Escape(r.Upstream)})
 		add(append([]span{{"", "  "}}, r.figures()...)...)
 	}
 	if more := len(m.rows) - shown; more > 0 {
@@ -124,15 +124,15 @@ func (m *model) endpoints(add func(...span), columns, room int) {
 // title names the endpoint, with its --name where it has one.
 func (r *row) title() string {
 	if r.Name == "" {
-		return Clean(r.What())
+		return Escape(r.DisplayName())
 	}
-	return Clean(r.What()) + " (" + Clean(r.Name) + ")"
+	return Escape(r.DisplayName()) + " (" + Escape(r.Name) + ")"
 }
 
 func (r *row) figures() []span {
 	spans := []span{{r.color, printable.Pad(r.state, 8)}}
 	if r.state == "refused" {
-		return append(spans, span{"", Clean(r.cause)})
+		return append(spans, span{"", Escape(r.cause)})
 	}
 	text := fmt.Sprintf("open %d  total %d", r.open, r.total)
 	if p50, p90, ok := r.percentiles(); ok {
@@ -140,7 +140,7 @@ func (r *row) figures() []span {
 	}
 	spans = append(spans, span{"", text})
 	if r.upstreamDown {
-		spans = append(spans, span{red, "  upstream unreachable: " + Clean(r.cause)})
+		spans = append(spans, span{red, "  upstream unreachable: " + Escape(r.cause)})
 	}
 	return spans
 }
@@ -151,7 +151,7 @@ func (m *model) line(s stamped, columns int) []span {
 	plain := &text{many: len(m.rows) > 1}
 	switch e := s.event.(type) {
 	case agent.Request:
-		which := plain.which(e.Target)
+		which := plain.which(e.EndpointInfo)
 		if columns < oneLine {
 			which = ""
 		}
@@ -162,11 +162,11 @@ func (m *model) line(s stamped, columns int) []span {
 		path := max(columns-len(stamp.text)-8-5-10-printable.Width(which), 10)
 		color := map[int]string{2: green, 3: cyan, 4: yellow, 5: red}[e.Status/100]
 		return []span{
-			stamp, {"", printable.Pad(Clean(e.Method), 7) + " " + printable.Pad(Clean(readablePath(e.Path)), path) + " "},
+			stamp, {"", printable.Pad(Escape(e.Method), 7) + " " + printable.Pad(Escape(readablePath(e.Path)), path) + " "},
 			{color, printable.Pad(strconv.Itoa(e.Status), 3)}, {"", "  " + took},
 		}
 	case agent.Connection:
-		return []span{stamp, {"", plain.connection(e) + plain.which(e.Target)}}
+		return []span{stamp, {"", plain.connection(e) + plain.which(e.EndpointInfo)}}
 	case agent.UpstreamUp:
 		return []span{stamp, {green, plain.sentence(e)}}
 	}
@@ -193,7 +193,7 @@ type span struct{ color, text string }
 func fit(spans []span, most int, color bool) string {
 	var b strings.Builder
 	for _, s := range spans {
-		piece := printable.Cut(s.text, most)
+		piece := printable.Truncate(s.text, most)
 		most -= printable.Width(piece)
 		b.WriteString((&text{color: color}).paint(s.color, piece))
 		if piece != s.text {

@@ -21,9 +21,9 @@ import (
 var update = flag.Bool("update", false, "write the golden frames")
 
 var (
-	web   = agent.Target{URL: "http://web.demo", Upstream: "http://localhost:8080"}
-	db    = agent.Target{Index: 1, URL: "tcp://orders.db:5432", Upstream: "tcp://db.intern:5432"}
-	group = agent.Target{Index: 2, Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
+	web   = agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
+	db    = agent.EndpointInfo{Index: 1, URL: "tcp://orders.db:5432", Upstream: "tcp://db.intern:5432"}
+	group = agent.EndpointInfo{Index: 2, Labels: "app=api site=a", Upstream: "tcp://localhost:9000"}
 )
 
 // modelOf applies events that came a second apart, the last one at noon.
@@ -35,15 +35,15 @@ func modelOf(events ...agent.Event) *model {
 	return m
 }
 
-func connected(targets ...agent.Target) []agent.Event {
+func connected(targets ...agent.EndpointInfo) []agent.Event {
 	events := []agent.Event{
-		agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Targets: targets},
+		agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443", Endpoints: targets},
 		agent.Connected{SessionID: "ts-1", Server: "https://fairlead.example.net:8443", ServerVersion: "0.1.0",
 			AccountID: "ac-1", Region: "home"},
 		agent.Latency{RoundTrip: 12345 * time.Microsecond},
 	}
 	for _, t := range targets {
-		events = append(events, agent.Online{Target: t, EndpointID: "ep-1"})
+		events = append(events, agent.Online{EndpointInfo: t, EndpointID: "ep-1"})
 	}
 	return events
 }
@@ -52,39 +52,41 @@ func busy() []agent.Event {
 	events := connected(web, db, group)
 	for i, path := range []string{"/", "/a/long/path/with/a?query=that+goes+on+and+on+and+on+and+on&page=12",
 		"/日本語のパス/とても長い/とても長い/とても長い/パス", "/\x1b[2J\u202eevil\r\n"} {
-		events = append(events, agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1"},
-			agent.Request{Target: web, Method: []string{"GET", "POST", "OPTIONS", "\x1b[31mX"}[i], Path: path,
+		events = append(events, agent.Connection{EndpointInfo: web, HTTP: true, Client: "10.0.0.5:1"},
+			agent.Request{EndpointInfo: web, Method: []string{"GET", "POST", "OPTIONS", "\x1b[31mX"}[i], Path: path,
 				Status: 200 + 101*i, Duration: time.Duration(1+i*i*400) * time.Millisecond})
 	}
 	return append(events,
-		agent.Connection{Target: web, HTTP: true, Client: "10.0.0.5:1", Ended: true, Duration: time.Hour},
-		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client"},
-		agent.Connection{Target: db, Client: "10.0.0.5:4242", Pod: "demo/client", Ended: true, In: 12, Out: 3456789,
+		agent.Connection{EndpointInfo: web, HTTP: true, Client: "10.0.0.5:1", Ended: true, Duration: time.Hour},
+		agent.Connection{EndpointInfo: db, Client: "10.0.0.5:4242", Pod: "demo/client"},
+		agent.Connection{EndpointInfo: db, Client: "10.0.0.5:4242", Pod: "demo/client", Ended: true, BytesIn: 12,
+			BytesOut: 3456789,
 			Duration: 2 * time.Second},
-		agent.Connection{Target: group, Client: "10.0.0.6:4242", Ended: true, Refused: true, Cause: "connection refused"},
-		agent.UpstreamDown{Target: group, Cause: "connection refused"},
-		agent.BindRefused{Target: db,
+		agent.Connection{EndpointInfo: group, Client: "10.0.0.6:4242", Ended: true, Refused: true,
+			Cause: "connection refused"},
+		agent.UpstreamDown{EndpointInfo: group, Cause: "connection refused"},
+		agent.BindRefused{EndpointInfo: db,
 			Cause: "tcp://orders.db:5432 is taken by tunnel session ts-9 from 10.1.2.3 since 09:00; stop that agent"},
 	)
 }
 
 func TestFrames(t *testing.T) {
 	t.Parallel()
-	var crowd []agent.Target
+	var crowd []agent.EndpointInfo
 	for i := range 30 {
-		crowd = append(crowd, agent.Target{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i),
+		crowd = append(crowd, agent.EndpointInfo{Index: i, URL: fmt.Sprintf("http://service-%d.demo", i),
 			Upstream: "http://localhost:8080"})
 	}
 	lost := append(connected(web), agent.Retrying{Server: "https://fairlead.example.net:8443",
-		Cause: "the connection was closed", In: 1500 * time.Millisecond, WasOnline: true})
+		Cause: "the connection was closed", RetryIn: 1500 * time.Millisecond, WasOnline: true})
 	for name, c := range map[string]struct {
 		events        []agent.Event
 		columns, rows int
 		color         bool
 	}{
 		"starting": {[]agent.Event{agent.Starting{Version: "0.1.0", Server: "https://fairlead.example.net:8443",
-			Targets: []agent.Target{web}}}, 80, 24, false},
-		"one": {append(connected(web), agent.Request{Target: web, Method: "GET", Path: "/", Status: 200,
+			Endpoints: []agent.EndpointInfo{web}}}, 80, 24, false},
+		"one": {append(connected(web), agent.Request{EndpointInfo: web, Method: "GET", Path: "/", Status: 200,
 			Duration: time.Millisecond}), 80, 24, false},
 		"busy":         {busy(), 120, 24, false},
 		"busy-80":      {busy(), 80, 24, false},
@@ -93,8 +95,8 @@ func TestFrames(t *testing.T) {
 		"tiny":         {busy(), 5, 4, false},
 		"reconnecting": {lost, 80, 24, false},
 		"draining":     {append(connected(web), agent.Draining{}), 80, 24, false},
-		"crowd": {append(connected(crowd...), agent.BindRefused{Target: crowd[29], Cause: "taken"},
-			agent.BindRefused{Target: crowd[0], Cause: "taken"}), 80, 24, false},
+		"crowd": {append(connected(crowd...), agent.BindRefused{EndpointInfo: crowd[29], Cause: "taken"},
+			agent.BindRefused{EndpointInfo: crowd[0], Cause: "taken"}), 80, 24, false},
 		"crowd-wide": {connected(crowd...), 140, 50, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,10 +145,10 @@ func TestFiguresOfAnEndpoint(t *testing.T) {
 		}
 	}
 	for range 2 * maxRecent {
-		m.take(agent.Request{Target: web}, noon())
+		m.take(agent.Request{EndpointInfo: web}, noon())
 	}
 	if len(m.recent) != maxRecent {
 		t.Errorf("%d recent events are kept", len(m.recent))
 	}
-	m.take(agent.Request{Target: agent.Target{Index: 99}}, noon()) // no such endpoint: no panic
+	m.take(agent.Request{EndpointInfo: agent.EndpointInfo{Index: 99}}, noon()) // no such endpoint: no panic
 }

@@ -105,11 +105,12 @@ func recordOf(event agent.Event) record {
 	case agent.BindRefused:
 		return record{Event: "refused", URL: e.URL, Labels: e.Labels, Upstream: e.Upstream, Cause: e.Cause}
 	case agent.Online:
-		return record{Event: "online", Again: &e.Again, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name, Labels: e.Labels,
+		return record{Event: "online", Again: &e.Reconnected, EndpointID: e.EndpointID, URL: e.URL, Name: e.Name,
+			Labels:    e.Labels,
 			Upstream:  e.Upstream,
 			SessionID: e.SessionID, Server: e.Server, ServerVersion: e.ServerVersion}
 	case agent.Retrying:
-		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.In)}
+		r := record{Event: "connecting", Server: e.Server, Cause: e.Cause, RetryIn: secs(e.RetryIn)}
 		if e.WasOnline {
 			r.Event = "reconnecting"
 		}
@@ -126,24 +127,25 @@ func recordOf(event agent.Event) record {
 	case agent.Connection:
 		r := record{Event: "connection_open", URL: e.URL, Labels: e.Labels, Client: e.Client, Pod: e.Pod}
 		if e.Ended {
-			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.In, &e.Out, secs(e.Duration), e.Cause
+			r.Event, r.BytesIn, r.BytesOut, r.Duration, r.Cause = "connection_closed", &e.BytesIn, &e.BytesOut, secs(e.Duration),
+				e.Cause
 		}
 		return r
 	case agent.Stopping:
 		return record{Event: "stopping", Connections: e.Connections}
 	case agent.Stopped:
-		return record{Event: "stopped", Told: &e.Told}
+		return record{Event: "stopped", Told: &e.ServerTold}
 	}
 	return record{Event: fmt.Sprintf("%T", event)}
 }
 
 func starting(e agent.Starting) record {
 	r := record{Event: "starting", Version: e.Version, Server: e.Server}
-	if len(e.Targets) == 1 {
-		r.URL, r.Labels, r.Upstream = e.Targets[0].URL, e.Targets[0].Labels, e.Targets[0].Upstream
+	if len(e.Endpoints) == 1 {
+		r.URL, r.Labels, r.Upstream = e.Endpoints[0].URL, e.Endpoints[0].Labels, e.Endpoints[0].Upstream
 		return r
 	}
-	for _, t := range e.Targets {
+	for _, t := range e.Endpoints {
 		r.Endpoints = append(r.Endpoints, target{URL: t.URL, Name: t.Name, Labels: t.Labels, Upstream: t.Upstream})
 	}
 	return r

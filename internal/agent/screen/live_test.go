@@ -159,7 +159,7 @@ func TestText_DecodesLettersOfPaths(t *testing.T) {
 
 func TestFrame_ShowsTheName(t *testing.T) {
 	t.Parallel()
-	named := agent.Target{URL: "http://web.demo", Name: "blue", Upstream: "http://localhost:8080"}
+	named := agent.EndpointInfo{URL: "http://web.demo", Name: "blue", Upstream: "http://localhost:8080"}
 	if got := strings.Join(modelOf(connected(named)...).frame(120, 24, false, noon()), "\n"); !strings.Contains(got,
 		"http://web.demo (blue) -> ") {
 		t.Errorf("the name is missing:\n%s", got)

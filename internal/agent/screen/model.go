@@ -30,7 +30,7 @@ type model struct {
 
 // row is one endpoint.
 type row struct {
-	agent.Target
+	agent.EndpointInfo
 
 	id           string
 	state, color string
@@ -46,9 +46,9 @@ func (m *model) take(e agent.Event, now time.Time) {
 	switch e := e.(type) {
 	case agent.Starting:
 		m.version, m.server, m.state, m.color, m.since = e.Version, e.Server, "connecting", yellow, now
-		m.rows = make([]row, len(e.Targets))
-		for i, t := range e.Targets {
-			m.rows[i] = row{Target: t, state: "waiting", color: yellow}
+		m.rows = make([]row, len(e.Endpoints))
+		for i, t := range e.Endpoints {
+			m.rows[i] = row{EndpointInfo: t, state: "waiting", color: yellow}
 		}
 	case agent.Connected:
 		m.serverVersion, m.account, m.region, m.id = e.ServerVersion, e.AccountID, e.Region, e.SessionID
@@ -82,7 +82,7 @@ func (m *model) lost(e agent.Retrying, now time.Time) {
 		state = "reconnecting"
 	}
 	m.session(state, yellow, e.Cause, now)
-	m.retryAt, m.latency = now.Add(e.In), 0
+	m.retryAt, m.latency = now.Add(e.RetryIn), 0
 	for i := range m.rows {
 		if r := &m.rows[i]; r.state == "online" {
 			r.state, r.color = "offline", yellow
@@ -94,36 +94,36 @@ func (m *model) lost(e agent.Retrying, now time.Time) {
 func (m *model) endpoint(e agent.Event) {
 	switch e := e.(type) {
 	case agent.Online:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.id, r.state, r.color = e.EndpointID, "online", green
 			if !r.upstreamDown {
 				r.cause = ""
 			}
 		}
 	case agent.BindRefused:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.state, r.color, r.cause = "refused", red, e.Cause
 		}
 	case agent.UpstreamDown:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.upstreamDown, r.cause = true, e.Cause
 		}
 	case agent.UpstreamUp:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.upstreamDown, r.cause = false, ""
 		}
 	case agent.Request:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.took(e.Duration)
 		}
 	case agent.Connection:
-		if r := m.row(e.Target); r != nil {
+		if r := m.row(e.EndpointInfo); r != nil {
 			r.connection(e)
 		}
 	}
 }
 
-func (m *model) row(t agent.Target) *row {
+func (m *model) row(t agent.EndpointInfo) *row {
 	if t.Index < 0 || t.Index >= len(m.rows) {
 		return nil
 	}

@@ -162,7 +162,7 @@ func levelOf(e agent.Event) slog.Level {
 	case agent.Retrying, agent.BindRefused, agent.UpstreamDown:
 		return slog.LevelWarn
 	case agent.Stopped:
-		if !e.Told {
+		if !e.ServerTold {
 			return slog.LevelWarn
 		}
 	}

@@ -29,17 +29,17 @@ func shown() []struct {
 	text, json string
 } {
 	const at = `{"time":"2026-11-20T12:00:00Z","level":"`
-	hello := agent.Target{URL: "http://hello.demo", Upstream: "http://localhost:8080"}
-	group := agent.Target{Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
+	hello := agent.EndpointInfo{URL: "http://hello.demo", Upstream: "http://localhost:8080"}
+	group := agent.EndpointInfo{Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
 	return []struct {
 		event      agent.Event
 		text, json string
 	}{
-		{agent.Starting{Version: "0.1.0", Server: "https://s:8443", Targets: []agent.Target{hello}},
+		{agent.Starting{Version: "0.1.0", Server: "https://s:8443", Endpoints: []agent.EndpointInfo{hello}},
 			"fairlead 0.1.0\n",
 			at +
 				`info","event":"starting","version":"0.1.0","server":"https://s:8443","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", In: time.Second},
+		{agent.Retrying{Server: "https://s:8443", Cause: "nothing listens there", RetryIn: time.Second},
 			"12:00:00  cannot connect to https://s:8443: nothing listens there; trying again until it works\n",
 			at + `warn","event":"connecting","server":"https://s:8443","cause":"nothing listens there","retry_in_seconds":1}`},
 		{agent.Connected{SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0", AccountID: "ac-1",
@@ -47,38 +47,39 @@ func shown() []struct {
 			"",
 			at +
 				`info","event":"connected","server":"https://s:8443","server_version":"0.1.0","account_id":"ac-1","region":"home","session_id":"ts-1"}`},
-		{agent.Online{EndpointID: "ep-1", Target: hello, SessionID: "ts-1", Server: "https://s:8443", ServerVersion: "0.1.0"},
+		{agent.Online{EndpointID: "ep-1", EndpointInfo: hello, SessionID: "ts-1", Server: "https://s:8443",
+			ServerVersion: "0.1.0"},
 			"Endpoint    http://hello.demo (ep-1)\nForwarding  to http://localhost:8080\nSession     ts-1 with " +
 				"https://s:8443: online\n",
 			at +
 				`info","event":"online","server":"https://s:8443","server_version":"0.1.0","url":"http://hello.demo","upstream":"http://localhost:8080","endpoint_id":"ep-1","session_id":"ts-1","again":false}`},
-		{agent.UpstreamDown{Target: hello, Cause: "connection refused", HTTP: true},
+		{agent.UpstreamDown{EndpointInfo: hello, Cause: "connection refused", HTTP: true},
 			"12:00:00  upstream unreachable: http://localhost:8080: connection refused; callers get a 502 until it answers\n",
 			at +
 				`warn","event":"upstream_down","url":"http://hello.demo","upstream":"http://localhost:8080","cause":"connection refused"}`},
-		{agent.UpstreamDown{Target: group, Cause: "no answer in time"},
+		{agent.UpstreamDown{EndpointInfo: group, Cause: "no answer in time"},
 			"12:00:00  upstream unreachable: tcp://localhost:5432: no answer in time; callers' connections are closed until " +
 				"it answers\n",
 			at +
 				`warn","event":"upstream_down","labels":"app=api site=a","upstream":"tcp://localhost:5432","cause":"no answer in time"}`},
-		{agent.UpstreamUp{Target: hello},
+		{agent.UpstreamUp{EndpointInfo: hello},
 			"12:00:00  upstream reachable: http://localhost:8080\n",
 			at + `info","event":"upstream_up","url":"http://hello.demo","upstream":"http://localhost:8080"}`},
-		{agent.Request{Target: hello, Method: "GET", Path: "/a?b=c", Status: 200, Duration: 12345 * time.Microsecond},
+		{agent.Request{EndpointInfo: hello, Method: "GET", Path: "/a?b=c", Status: 200, Duration: 12345 * time.Microsecond},
 			"12:00:00  GET     /a?b=c                           200  12ms\n",
 			at +
 				`info","event":"request","url":"http://hello.demo","method":"GET","path":"/a?b=c","status":200,"duration_seconds":0.012345}`},
-		{agent.Connection{Target: hello, HTTP: true, Client: "10.0.0.5:4242"}, "", ""},
+		{agent.Connection{EndpointInfo: hello, HTTP: true, Client: "10.0.0.5:4242"}, "", ""},
 		{agent.Latency{RoundTrip: time.Second}, "", ""},
-		{agent.Connection{Target: group, Client: "10.0.0.5:4242", Pod: "demo/client"},
+		{agent.Connection{EndpointInfo: group, Client: "10.0.0.5:4242", Pod: "demo/client"},
 			"12:00:00  open    demo/client (10.0.0.5:4242)\n",
 			at + `info","event":"connection_open","labels":"app=api site=a","client":"10.0.0.5:4242","pod":"demo/client"}`},
-		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, In: 12, Out: 3456789, Duration: 2 * time.Second,
+		{agent.Connection{Client: "10.0.0.5:4242", Ended: true, BytesIn: 12, BytesOut: 3456789, Duration: 2 * time.Second,
 			Cause: "reset"},
 			"12:00:00  closed  10.0.0.5:4242  12 B in, 3.5 MB out  2s  reset\n",
 			at +
 				`info","event":"connection_closed","cause":"reset","duration_seconds":2,"client":"10.0.0.5:4242","bytes_in":12,"bytes_out":3456789}`},
-		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", In: 1234 * time.Millisecond,
+		{agent.Retrying{Server: "https://s:8443", Cause: "the connection was closed", RetryIn: 1234 * time.Millisecond,
 			WasOnline: true},
 			"12:00:00  reconnecting in 1.2 s: the connection was closed\n",
 			at +
@@ -89,18 +90,19 @@ func shown() []struct {
 		{agent.Draining{Server: "https://s:8443"},
 			"12:00:00  draining: https://s:8443 is about to stop; connecting anew\n",
 			at + `info","event":"draining","server":"https://s:8443"}`},
-		{agent.Online{Again: true, EndpointID: "ep-1", Target: agent.Target{URL: "http://hello.demo"}, SessionID: "ts-2",
-			Server: "https://s:8443"},
+		{agent.Online{Reconnected: true, EndpointID: "ep-1", EndpointInfo: agent.EndpointInfo{URL: "http://hello.demo"},
+			SessionID: "ts-2",
+			Server:    "https://s:8443"},
 			"12:00:00  online again: http://hello.demo (ep-1), session ts-2\n",
 			at +
 				`info","event":"online","server":"https://s:8443","url":"http://hello.demo","endpoint_id":"ep-1","session_id":"ts-2","again":true}`},
-		{agent.Stopping{Connections: 3, Within: 3 * time.Second},
+		{agent.Stopping{Connections: 3, Timeout: 3 * time.Second},
 			"12:00:00  stopping: 3 connections may finish within 3.0 s; Ctrl-C again ends at once\n",
 			at + `info","event":"stopping","connections":3}`},
-		{agent.Stopping{Connections: 1, Within: 3 * time.Second},
+		{agent.Stopping{Connections: 1, Timeout: 3 * time.Second},
 			"12:00:00  stopping: 1 connection may finish within 3.0 s; Ctrl-C again ends at once\n",
 			at + `info","event":"stopping","connections":1}`},
-		{agent.Stopped{Told: true}, "12:00:00  stopped\n", at + `info","event":"stopped","server_told":true}`},
+		{agent.Stopped{ServerTold: true}, "12:00:00  stopped\n", at + `info","event":"stopped","server_told":true}`},
 		{agent.Stopped{},
 			"12:00:00  stopped, but the server could not be told: it keeps the endpoint, offline, for the grace period\n",
 			at + `warn","event":"stopped","server_told":false}`},
@@ -133,17 +135,17 @@ func TestEveryEventReadsWellAsTextAndAsJSON(t *testing.T) {
 
 func TestWithSeveralEndpointsLinesSayWhichOne(t *testing.T) {
 	t.Parallel()
-	web := agent.Target{URL: "http://web.demo", Upstream: "http://localhost:8080"}
-	group := agent.Target{Index: 1, Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
+	web := agent.EndpointInfo{URL: "http://web.demo", Upstream: "http://localhost:8080"}
+	group := agent.EndpointInfo{Index: 1, Labels: "app=api site=a", Upstream: "tcp://localhost:5432"}
 	var asText, asJSON bytes.Buffer
 	text, lines := New(&asText, Options{Now: noon}), New(&asJSON, Options{JSON: true, Now: noon})
 	for _, e := range []agent.Event{
-		agent.Starting{Version: "0.1.0", Server: "https://s:8443", Targets: []agent.Target{web, group}},
+		agent.Starting{Version: "0.1.0", Server: "https://s:8443", Endpoints: []agent.EndpointInfo{web, group}},
 		agent.Connected{SessionID: "ts-1", Server: "https://s:8443"},
-		agent.Online{Target: group, EndpointID: "tn-1", SessionID: "ts-1"},
-		agent.BindRefused{Target: web, Cause: "it is taken by ts-9"},
-		agent.Request{Target: web, Method: "GET", Path: "/", Status: 200, Duration: time.Second},
-		agent.Connection{Target: group, Client: "10.0.0.5:4242"},
+		agent.Online{EndpointInfo: group, EndpointID: "tn-1", SessionID: "ts-1"},
+		agent.BindRefused{EndpointInfo: web, Cause: "it is taken by ts-9"},
+		agent.Request{EndpointInfo: web, Method: "GET", Path: "/", Status: 200, Duration: time.Second},
+		agent.Connection{EndpointInfo: group, Client: "10.0.0.5:4242"},
 		agent.Stopped{},
 	} {
 		text.Show(e)
@@ -177,10 +179,11 @@ func TestTextFromTheNetworkCannotControlTheTerminal(t *testing.T) {
 		"connection": agent.Connection{Client: evil, Pod: evil, Ended: true, Cause: evil},
 		"retrying":   agent.Retrying{Cause: evil, WasOnline: true},
 		"connecting": agent.Retrying{Cause: evil},
-		"online":     agent.Online{EndpointID: evil, SessionID: evil, Target: agent.Target{URL: evil}},
-		"again":      agent.Online{Again: true, EndpointID: evil, SessionID: evil, Target: agent.Target{Labels: evil}},
-		"upstream":   agent.UpstreamDown{Cause: evil},
-		"refused":    agent.BindRefused{Target: agent.Target{URL: evil}, Cause: evil},
+		"online":     agent.Online{EndpointID: evil, SessionID: evil, EndpointInfo: agent.EndpointInfo{URL: evil}},
+		"again": agent.Online{Reconnected: true, EndpointID: evil, SessionID: evil,
+			EndpointInfo: agent.EndpointInfo{Labels: evil}},
+		"upstream": agent.UpstreamDown{Cause: evil},
+		"refused":  agent.BindRefused{EndpointInfo: agent.EndpointInfo{URL: evil}, Cause: evil},
 	} {
 		for _, asJSON := range []bool{false, true} {
 			var out bytes.Buffer
@@ -200,7 +203,7 @@ func TestTextFromTheNetworkCannotControlTheTerminal(t *testing.T) {
 			}
 		}
 	}
-	if got := Clean(strings.Repeat("x", 5000)); len(got) > 400 {
+	if got := Escape(strings.Repeat("x", 5000)); len(got) > 400 {
 		t.Errorf("a text of 5000 characters became one of %d", len(got))
 	}
 }
@@ -226,7 +229,7 @@ func TestTheLevelHidesWhatIsBelowIt(t *testing.T) {
 		s := New(&out, Options{Now: noon, Level: level})
 		s.Show(agent.Request{Method: "GET", Path: "/", Status: 200})
 		s.Show(agent.Retrying{Cause: "x"})
-		s.Show(agent.Stopped{Told: false})
+		s.Show(agent.Stopped{ServerTold: false})
 		s.Close()
 		if got := strings.Count(out.String(), "\n"); got != want {
 			t.Errorf("level %v: %d lines, want %d", level, got, want)

@@ -36,42 +36,42 @@ func (t *text) line(s stamped) []byte {
 	}
 	switch e := s.event.(type) {
 	case agent.Starting:
-		t.many = len(e.Targets) > 1
+		t.many = len(e.Endpoints) > 1
 		return fmt.Appendf(nil, "fairlead %s\n", e.Version)
 	case agent.Connected:
 		if !t.many {
 			return nil // the endpoint's own line comes next, and says it
 		}
-		return []byte(stamp + t.paint(green, "connected") + " to " + Clean(e.Server) + ", session " + Clean(e.SessionID) +
+		return []byte(stamp + t.paint(green, "connected") + " to " + Escape(e.Server) + ", session " + Escape(e.SessionID) +
 			"\n")
 	case agent.Online:
 		return t.online(stamp, e)
 	case agent.Request:
-		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Clean(e.Method), Clean(readablePath(e.Path)),
-			t.status(e.Status), short(e.Duration), t.which(e.Target))
+		return fmt.Appendf(nil, "%s%-7s %-32s %s  %s%s\n", stamp, Escape(e.Method), Escape(readablePath(e.Path)),
+			t.status(e.Status), short(e.Duration), t.which(e.EndpointInfo))
 	case agent.Connection:
-		return []byte(stamp + t.connection(e) + t.which(e.Target) + "\n")
+		return []byte(stamp + t.connection(e) + t.which(e.EndpointInfo) + "\n")
 	}
 	return []byte(stamp + t.sentence(s.event) + "\n")
 }
 
 func (t *text) online(stamp string, e agent.Online) []byte {
-	name := Clean(e.What()) + " (" + Clean(e.EndpointID) + ")"
+	name := Escape(e.DisplayName()) + " (" + Escape(e.EndpointID) + ")"
 	switch {
-	case e.Again:
-		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Clean(e.SessionID) + "\n")
+	case e.Reconnected:
+		return []byte(stamp + t.paint(green, "online again") + ": " + name + ", session " + Escape(e.SessionID) + "\n")
 	case t.many:
-		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Clean(e.Upstream) + "\n")
+		return []byte(stamp + t.paint(green, "online") + ": " + name + ", forwarding to " + Escape(e.Upstream) + "\n")
 	}
 	return []byte(t.banner(e))
 }
 
 // which says at the end of a line which of several endpoints it is about.
-func (t *text) which(e agent.Target) string {
+func (t *text) which(e agent.EndpointInfo) string {
 	if !t.many {
 		return ""
 	}
-	return "  " + Clean(e.What())
+	return "  " + Escape(e.DisplayName())
 }
 
 func (t *text) banner(e agent.Online) string {
@@ -81,50 +81,50 @@ func (t *text) banner(e agent.Online) string {
 	}
 	name := ""
 	if e.Name != "" {
-		name = "Name        " + Clean(e.Name) + "\n"
+		name = "Name        " + Escape(e.Name) + "\n"
 	}
-	return title + Clean(e.What()) + " (" + Clean(e.EndpointID) + ")\n" + name +
-		"Forwarding  to " + Clean(e.Upstream) + "\n" +
-		"Session     " + Clean(e.SessionID) + " with " + Clean(e.Server) + ": " + t.paint(green, "online") + "\n"
+	return title + Escape(e.DisplayName()) + " (" + Escape(e.EndpointID) + ")\n" + name +
+		"Forwarding  to " + Escape(e.Upstream) + "\n" +
+		"Session     " + Escape(e.SessionID) + " with " + Escape(e.Server) + ": " + t.paint(green, "online") + "\n"
 }
 
 func (t *text) sentence(event agent.Event) string {
 	switch e := event.(type) {
 	case agent.Retrying:
 		if !e.WasOnline {
-			return t.paint(yellow, "cannot connect") + " to " + Clean(e.Server) + ": " + Clean(e.Cause) +
+			return t.paint(yellow, "cannot connect") + " to " + Escape(e.Server) + ": " + Escape(e.Cause) +
 				"; trying again until it works"
 		}
 		in := ""
-		if e.In > 0 {
-			in = " in " + seconds(e.In)
+		if e.RetryIn > 0 {
+			in = " in " + seconds(e.RetryIn)
 		}
-		return t.paint(yellow, "reconnecting") + in + ": " + Clean(e.Cause)
+		return t.paint(yellow, "reconnecting") + in + ": " + Escape(e.Cause)
 	case agent.BindRefused:
-		said := Clean(e.Cause)
-		if what := Clean(e.What()); !strings.Contains(said, what) {
+		said := Escape(e.Cause)
+		if what := Escape(e.DisplayName()); !strings.Contains(said, what) {
 			said = what + ": " + said
 		}
 		return t.paint(yellow, "refused") + ": " + said + "; the others go on, and this one is tried again"
 	case agent.Draining:
-		return t.paint(yellow, "draining") + ": " + Clean(e.Server) + " is about to stop; connecting anew"
+		return t.paint(yellow, "draining") + ": " + Escape(e.Server) + " is about to stop; connecting anew"
 	case agent.UpstreamDown:
 		fate := "callers' connections are closed"
 		if e.HTTP {
 			fate = "callers get a 502"
 		}
-		return t.paint(yellow, "upstream unreachable") + ": " + Clean(e.Upstream) + ": " + Clean(e.Cause) + "; " + fate +
+		return t.paint(yellow, "upstream unreachable") + ": " + Escape(e.Upstream) + ": " + Escape(e.Cause) + "; " + fate +
 			" until it answers"
 	case agent.UpstreamUp:
-		return t.paint(green, "upstream reachable") + ": " + Clean(e.Upstream)
+		return t.paint(green, "upstream reachable") + ": " + Escape(e.Upstream)
 	case agent.Stopping:
 		open := fmt.Sprintf("%d connections", e.Connections)
 		if e.Connections == 1 {
 			open = "1 connection"
 		}
-		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once", open, seconds(e.Within))
+		return fmt.Sprintf("stopping: %s may finish within %s; Ctrl-C again ends at once", open, seconds(e.Timeout))
 	case agent.Stopped:
-		if !e.Told {
+		if !e.ServerTold {
 			return t.paint(yellow, "stopped") + ", but the server could not be told: it keeps " + t.theEndpoints() +
 				", offline, for the grace period"
 		}
@@ -141,19 +141,19 @@ func (t *text) theEndpoints() string {
 }
 
 func (t *text) connection(c agent.Connection) string {
-	client := Clean(c.Client)
+	client := Escape(c.Client)
 	switch {
 	case c.Pod != "":
-		client = Clean(c.Pod) + " (" + client + ")"
+		client = Escape(c.Pod) + " (" + client + ")"
 	case client == "":
 		client = "unknown client"
 	}
 	if !c.Ended {
 		return "open    " + client
 	}
-	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.In), size(c.Out), short(c.Duration))
+	line := fmt.Sprintf("closed  %s  %s in, %s out  %s", client, size(c.BytesIn), size(c.BytesOut), short(c.Duration))
 	if c.Cause != "" {
-		line += "  " + t.paint(yellow, Clean(c.Cause))
+		line += "  " + t.paint(yellow, Escape(c.Cause))
 	}
 	return line
 }
@@ -206,9 +206,9 @@ func encodedRune(s string) (r rune, n int) {
 
 const maxText = 300 // characters of a text from the network
 
-// Clean makes a text that came from the network fit for a terminal: what is not printable is
+// Escape makes a text that came from the network fit for a terminal: what is not printable is
 // escaped, what is long is cut.
-func Clean(s string) string { return printable.Text(s, maxText) }
+func Escape(s string) string { return printable.Escape(s, maxText) }
 
 func short(d time.Duration) string {
 	switch {

@@ -27,7 +27,7 @@ type console struct {
 }
 
 func main() {
-	ctx, hurry, stop := interrupt.Draining(context.Background())
+	ctx, hurry, stop := interrupt.WithForceStop(context.Background())
 	code := run(ctx, os.Args[1:], console{
 		out: os.Stdout, err: os.Stderr, env: os.Getenv, hurry: hurry,
 		outTerminal: term.IsTerminal(int(os.Stdout.Fd())), errTerminal: term.IsTerminal(int(os.Stderr.Fd())),

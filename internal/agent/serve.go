@@ -21,7 +21,7 @@ const lookTimeout = 2 * time.Second
 // serve relays one stream. It dials before it accepts, so that a refused upstream refuses the
 // stream and the edge may try another.
 func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream) {
-	stack.Small()
+	stack.Grow8KiB()
 	defer a.crashing()
 	a.streams.begin()
 	defer a.streams.end()

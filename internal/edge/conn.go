@@ -270,7 +270,7 @@ func (c *clientConn) linger() {
 // RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of
 // all in the goroutine that it makes for the connection.
 func (c *clientConn) RemoteAddr() net.Addr {
-	stack.Large()
+	stack.Grow16KiB()
 	return statedAddr(c.origin.ClientAddr)
 }
 

@@ -24,10 +24,10 @@ func (c cutting) ServeLogin(
 	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	guarded, under, cut := live.Guard(w, r, l.Conn.Sever)
-	e := c.Enter(cut)
-	defer e.Leave()
-	e.Is("session")
+	guarded, under, cut := live.Abortable(w, r, l.Conn.Sever)
+	e := c.Register(cut)
+	defer e.Done()
+	e.SetSession("session")
 	next(guarded, under, trafficpolicy.LoginResult{Identity: account.LoginIdentity{ID: "au_1"}})
 }
 
@@ -40,12 +40,12 @@ func TestACutRequestIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	logins := cutting{live.New()}
 	breaking := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		logins.Cut([]string{"session"})
+		logins.Abort([]string{"session"})
 		panic(http.ErrAbortHandler) // before an answer: a GET may be tried again
 	}))
 	t.Cleanup(breaking.Close)
 	unwell := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		logins.Cut([]string{"session"})
+		logins.Abort([]string{"session"})
 		w.WriteHeader(503)
 	}))
 	t.Cleanup(unwell.Close)

@@ -17,7 +17,7 @@ import (
 // stream at once; the client is accepted when a target has answered, and refused with the reason of
 // the last one when none has.
 func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
-	stack.Small()
+	stack.Grow8KiB()
 	seen := e.seenConn(ep, &o)
 	route, err := e.lead(ctx, ep, &o)
 	switch {

@@ -150,7 +150,7 @@ func (u *upstream) Write(p []byte) (int, error) {
 // connection, no abort. It does not wait for the network: a transport that takes leave of an idle
 // stream lets none of its requests go on meanwhile.
 func (u *upstream) closeIdle() {
-	started := u.edge.background(func() { _ = u.CloseGently(goodbye) })
+	started := u.edge.background(func() { _ = u.CloseGracefully(goodbye) })
 	if !started {
 		_ = u.Stream.Close()
 	}

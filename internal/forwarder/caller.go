@@ -226,7 +226,7 @@ func (s *trialStream) Next() ([]byte, error) {
 // CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end
 // of a client that it has finished with.
 func (s *trialStream) CloseWrite() error {
-	if s.near.to.scheme == "http" && s.PeerEnded() {
+	if s.near.to.scheme == "http" && s.SawEOF() {
 		return s.CloseWriteLater()
 	}
 	return s.Stream.CloseWrite()

@@ -28,7 +28,7 @@ type failure struct {
 // serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are
 // moved: that of an idle connection stays small.
 func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
-	stack.Small()
+	stack.Grow8KiB()
 	stats.begin()
 	defer stats.end()
 	cl := f.newCaller(c, to, stats)

@@ -279,7 +279,7 @@ func TestSuccessIsWhenHTTPCameAndTCPWasOpened(t *testing.T) {
 		asked <- time.Now()
 		<-answer
 		_ = st.Accept()
-		_ = st.CloseGently(patience)
+		_ = st.CloseGracefully(patience)
 	}), quick())
 	for _, port := range []int{10080, 15432} {
 		c := r.dial(port)

@@ -29,9 +29,9 @@ func Context(parent context.Context) (ctx context.Context, stop context.CancelFu
 	return ctx, follow(cancel)
 }
 
-// Draining is Context for a process that has live traffic to end: the first signal ends ctx, the
-// second closes hurry, and the third ends the process.
-func Draining(parent context.Context) (ctx context.Context, hurry <-chan struct{}, stop context.CancelFunc) {
+// WithForceStop is Context for a process that has live traffic to end: the first signal ends ctx,
+// the second closes hurry, and the third ends the process.
+func WithForceStop(parent context.Context) (ctx context.Context, hurry <-chan struct{}, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
 	hurried := make(chan struct{})
 	return ctx, hurried, follow(cancel, func() { close(hurried) })

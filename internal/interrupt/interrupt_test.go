@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // drainForEver says what each signal does to the process.
 func drainForEver() {
-	ctx, hurry, stop := Draining(context.Background())
+	ctx, hurry, stop := WithForceStop(context.Background())
 	defer stop()
 	fmt.Println("ready")
 	<-ctx.Done()

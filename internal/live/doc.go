@@ -1,16 +1,16 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live owns what is being served for people's sessions, so that it can be cut the moment a
-// session ends.
+// Package live tracks the requests that are being served for people's sessions, so that they can be
+// aborted the moment a session ends.
 //
-// What comes in: requests, as a login action gets them, in this order. Guard makes a request that
-// can be cut; Enter makes it known to the Registry, and only then its session is read; Is names the
-// session, or says that it was cut meanwhile; the request is served; Leave. Whoever ends a session
-// writes that to the store first and then calls Cut. So a request either finds its session gone, or
-// is told so by Is, or is cut.
+// What comes in: requests, from a login action, in this order. Abortable wraps a request; Register
+// adds it to the Registry, and only then is its session read; SetSession names the session, or
+// reports that it was ended meanwhile; the request is served; Done. Code that ends a session writes
+// that to the store first and then calls Abort. So a request either finds its session gone, or
+// SetSession returns false, or it is aborted.
 //
-// Where to: nowhere. What a cut does is Guard's: the request's context ends, its writer takes
-// nothing more, reads and writes that wait end, and the client's connection is closed hard where it
-// carries nothing else.
+// What goes out: nothing. An abort ends the request's context, makes its writer refuse everything,
+// ends reads and writes that wait, and resets the client's connection where it carries no other
+// request.
 package live

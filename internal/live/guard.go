@@ -16,14 +16,14 @@ import (
 )
 
 // ErrCut is why a request ends that was cut: the cause of its context, and what its writer says.
-var ErrCut = errors.New("the session has ended")
+var ErrSessionEnded = errors.New("the session has ended")
 
 // Guard makes a request that can be cut. cut ends the context, makes the writer refuse everything,
 // ends reads and writes that wait, calls sever, which closes the client's connection hard (nil: it
 // carries other requests too, which go on), and closes the connection of an upgraded request. It
 // does not block and must not be called once the handler has returned: Registry sees to both. The
 // writer costs no copy and no allocation.
-func Guard(
+func Abortable(
 	w http.ResponseWriter, r *http.Request, sever func(),
 ) (guarded http.ResponseWriter, under *http.Request, cut func()) {
 	ctx, cancel := context.WithCancelCause(r.Context()) // which ends at the end of the request
@@ -52,7 +52,7 @@ var longAgo = time.Unix(1, 0)
 // with all that is queued for it.
 func (w *writer) end() {
 	w.cut.Store(true)
-	w.cancel(ErrCut)
+	w.cancel(ErrSessionEnded)
 	if w.sever != nil {
 		w.sever()
 	}
@@ -80,7 +80,7 @@ func (w *writer) WriteHeader(status int) {
 // Write fails after a cut.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.cut.Load() {
-		return 0, ErrCut
+		return 0, ErrSessionEnded
 	}
 	return w.inner.Write(p)
 }
@@ -88,7 +88,7 @@ func (w *writer) Write(p []byte) (int, error) {
 // WriteString fails after a cut.
 func (w *writer) WriteString(s string) (int, error) {
 	if w.cut.Load() {
-		return 0, ErrCut
+		return 0, ErrSessionEnded
 	}
 	return io.WriteString(w.inner, s)
 }
@@ -99,7 +99,7 @@ func (w *writer) Flush() { _ = w.FlushError() }
 // FlushError is what http.ResponseController calls.
 func (w *writer) FlushError() error {
 	if w.cut.Load() {
-		return ErrCut
+		return ErrSessionEnded
 	}
 	return http.NewResponseController(w.inner).Flush()
 }
@@ -115,7 +115,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Unlock()
 	if w.cut.Load() { // it came before the connection was known
 		_ = c.Close()
-		return nil, nil, ErrCut
+		return nil, nil, ErrSessionEnded
 	}
 	return c, buffered, nil
 }
@@ -133,7 +133,7 @@ type readingWriter struct {
 // deadline.
 func (w *readingWriter) ReadFrom(src io.Reader) (int64, error) {
 	if w.cut.Load() {
-		return 0, ErrCut
+		return 0, ErrSessionEnded
 	}
 	return w.from.ReadFrom(src)
 }

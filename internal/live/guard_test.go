@@ -44,13 +44,13 @@ func newWorld(t *testing.T, http2 bool, serve http.HandlerFunc) *world {
 			}
 		}
 		session := r.Header.Get("Session")
-		guarded, r, cut := Guard(rw, r, sever)
+		guarded, r, cut := Abortable(rw, r, sever)
 		if session == "victim" {
 			defer func() { w.ended <- context.Cause(r.Context()) }()
 		}
-		e := w.g.Enter(cut)
-		defer e.Leave()
-		if !e.Is(session) {
+		e := w.g.Register(cut)
+		defer e.Done()
+		if !e.SetSession(session) {
 			t.Error("a session that nobody has cut yet is cut")
 		}
 		serve(guarded, r)
@@ -150,12 +150,12 @@ func TestCut(t *testing.T) {
 					t.Fatalf("over %s", victim.Proto)
 				}
 				standstill(t, &going)
-				if n := w.g.Cut([]string{"victim"}); n != 1 {
+				if n := w.g.Abort([]string{"victim"}); n != 1 {
 					t.Errorf("%d requests were cut", n)
 				}
 				select {
 				case why := <-w.ended:
-					if !errors.Is(why, ErrCut) {
+					if !errors.Is(why, ErrSessionEnded) {
 						t.Errorf("its context ended because of %v", why)
 					}
 				case <-time.After(patience):
@@ -203,10 +203,10 @@ func TestCutOfAnUpgradedConnection(t *testing.T) {
 				if !severed {
 					sever = nil
 				}
-				guarded, _, cut := Guard(rw, r, sever)
-				e := g.Enter(cut)
-				defer e.Leave()
-				e.Is("s")
+				guarded, _, cut := Abortable(rw, r, sever)
+				e := g.Register(cut)
+				defer e.Done()
+				e.SetSession("s")
 				c, buffered, err := http.NewResponseController(guarded).Hijack()
 				if err != nil {
 					t.Error(err)
@@ -232,7 +232,7 @@ func TestCutOfAnUpgradedConnection(t *testing.T) {
 				}
 				got += string(b)
 			}
-			g.Cut([]string{"s"})
+			g.Abort([]string{"s"})
 			if err := <-ended; err == nil {
 				t.Error("the handler sees an orderly end")
 			}
@@ -260,25 +260,27 @@ func TestAfterACutNothingIsWritten(t *testing.T) {
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/", nil)
 	severed := 0
-	w, r, cut := Guard(rec, r, func() { severed++ })
+	w, r, cut := Abortable(rec, r, func() { severed++ })
 	_, _ = io.WriteString(w, "before")
 	cut()
 	w.WriteHeader(500)
 	_, err := w.Write([]byte("after"))
 	_, err2 := io.WriteString(w, "after")
-	if !errors.Is(err, ErrCut) || !errors.Is(err2, ErrCut) || !errors.Is(http.NewResponseController(w).Flush(), ErrCut) ||
+	if !errors.Is(err, ErrSessionEnded) || !errors.Is(err2, ErrSessionEnded) ||
+		!errors.Is(http.NewResponseController(w).Flush(), ErrSessionEnded) ||
 		rec.Flushed {
 		t.Errorf("writes: %v, %v", err, err2)
 	}
-	if rec.Code != 200 || rec.Body.String() != "before" || severed != 1 || !errors.Is(context.Cause(r.Context()), ErrCut) {
+	if rec.Code != 200 || rec.Body.String() != "before" || severed != 1 ||
+		!errors.Is(context.Cause(r.Context()), ErrSessionEnded) {
 		t.Errorf("%d %q, severed %d times, %v", rec.Code, rec.Body, severed, context.Cause(r.Context()))
 	}
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	up := &refusing{ResponseRecorder: httptest.NewRecorder(), conn: ours}
-	w, _, cut = Guard(up, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, cut = Abortable(up, httptest.NewRequest("GET", "/", nil), nil)
 	up.during = cut
-	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrCut) {
+	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, ErrSessionEnded) {
 		t.Errorf("an upgrade while it is cut: %v", err)
 	}
 	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // a pipe's
@@ -307,22 +309,23 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func TestReadFrom(t *testing.T) {
 	t.Parallel()
 	inner := &from{}
-	w, _, cut := Guard(inner, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
 	if n, err := io.Copy(w, io.LimitReader(strings.NewReader("hello"), 5)); n != 5 || err != nil || inner.took != 5 {
 		t.Errorf("%d, %v; %d by the inner ReadFrom", n, err, inner.took)
 	}
 	cut()
-	if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("more")); !errors.Is(err, ErrCut) || inner.took != 5 {
+	if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("more")); !errors.Is(err, ErrSessionEnded) ||
+		inner.took != 5 {
 		t.Errorf("after the cut: %v, %d", err, inner.took)
 	}
-	plain, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	plain, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
 	if _, ok := plain.(io.ReaderFrom); ok {
 		t.Error("a ReadFrom that the inner writer has not")
 	}
 }
 
 func TestAWriteCostsNothing(t *testing.T) {
-	w, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	w, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
 	piece := make([]byte, 32<<10)
 	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(piece) }); n != 0 {
 		t.Errorf("%v allocations a write", n)
@@ -330,7 +333,7 @@ func TestAWriteCostsNothing(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	guarded, _, _ := Guard(discard{}, httptest.NewRequest("GET", "/", nil), nil)
+	guarded, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
 	for name, w := range map[string]http.ResponseWriter{"plain": discard{}, "guarded": guarded} {
 		piece := make([]byte, 32<<10)
 		b.Run(name, func(b *testing.B) {

@@ -46,7 +46,7 @@ type Entry struct {
 
 // Enter registers a request before its session is read. cut ends it, must not block, and is called
 // at most once, never after Leave has returned.
-func (g *Registry) Enter(cut func()) *Entry {
+func (g *Registry) Register(cut func()) *Entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := &Entry{of: g, since: g.count, cut: cut}
@@ -56,7 +56,7 @@ func (g *Registry) Enter(cut func()) *Entry {
 
 // Is names the session, once. It is false when that session was cut since Enter: the request must
 // not go on.
-func (e *Entry) Is(sessionID string) (ok bool) {
+func (e *Entry) SetSession(sessionID string) (ok bool) {
 	g := e.of
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (e *Entry) Is(sessionID string) (ok bool) {
 
 // Leave says that the request has ended. It waits for a cut that is under way. It may be called
 // more than once.
-func (e *Entry) Leave() {
+func (e *Entry) Done() {
 	g := e.of
 	g.mu.Lock()
 	g.named(e)
@@ -112,7 +112,7 @@ func (g *Registry) named(e *Entry) {
 
 // Cut cuts all requests of the sessions, and those on their way to them. It returns when that has
 // happened, with their number.
-func (g *Registry) Cut(sessionIDs []string) (streams int) {
+func (g *Registry) Abort(sessionIDs []string) (streams int) {
 	if len(sessionIDs) == 0 {
 		return 0
 	}
@@ -167,7 +167,7 @@ func (g *Registry) Sessions() []string {
 
 // Live returns the number of sessions for which something is being served, and of requests of
 // theirs.
-func (g *Registry) Live() (sessions, requests int) {
+func (g *Registry) Counts() (sessions, requests int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, all := range g.sessions {

@@ -20,21 +20,21 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 	g := New()
 	var cut [4]atomic.Int32
 	enter := func(i int, session string) *Entry {
-		e := g.Enter(func() { cut[i].Add(1) })
-		if !e.Is(session) {
+		e := g.Register(func() { cut[i].Add(1) })
+		if !e.SetSession(session) {
 			t.Errorf("session %s is not cut, and says so", session)
 		}
 		return e
 	}
 	entries := []*Entry{enter(0, "a"), enter(1, "a"), enter(2, "b"), enter(3, "c")}
-	if sessions, requests := g.Live(); sessions != 3 || requests != 4 {
+	if sessions, requests := g.Counts(); sessions != 3 || requests != 4 {
 		t.Errorf("%d sessions with %d requests", sessions, requests)
 	}
-	entries[1].Leave()
-	if n := g.Cut([]string{"a", "c", "nobody"}); n != 2 {
+	entries[1].Done()
+	if n := g.Abort([]string{"a", "c", "nobody"}); n != 2 {
 		t.Errorf("%d requests were cut, 2 are there", n)
 	}
-	if n := g.Cut([]string{"a"}); n != 0 {
+	if n := g.Abort([]string{"a"}); n != 0 {
 		t.Errorf("%d requests were cut for the second time", n)
 	}
 	for i, want := range []int32{1, 0, 0, 1} {
@@ -47,10 +47,10 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 		t.Errorf("sessions %v", ids)
 	}
 	for _, e := range entries {
-		e.Leave()
-		e.Leave()
+		e.Done()
+		e.Done()
 	}
-	if sessions, requests := g.Live(); sessions != 0 || requests != 0 || len(g.sessions) != 0 {
+	if sessions, requests := g.Counts(); sessions != 0 || requests != 0 || len(g.sessions) != 0 {
 		t.Errorf("%d sessions with %d requests are left", sessions, requests)
 	}
 }
@@ -58,24 +58,24 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
 	t.Parallel()
 	g := New()
-	before, other := g.Enter(nil), g.Enter(nil)
-	g.Cut([]string{"s"})
-	g.Cut([]string{"s", "t"})
-	after := g.Enter(nil)
+	before, other := g.Register(nil), g.Register(nil)
+	g.Abort([]string{"s"})
+	g.Abort([]string{"s", "t"})
+	after := g.Register(nil)
 	if len(g.cutAt) != 2 {
 		t.Errorf("%d cuts are remembered, want 2", len(g.cutAt))
 	}
-	if before.Is("s") {
+	if before.SetSession("s") {
 		t.Error("a request goes on that entered before its session was cut")
 	}
-	if !other.Is("u") {
+	if !other.SetSession("u") {
 		t.Error("a request of another session does not go on")
 	}
-	if !after.Is("s") { // the store has said that it lives
+	if !after.SetSession("s") { // the store has said that it lives
 		t.Error("a request does not go on that entered after the cut")
 	}
 	for _, e := range []*Entry{before, other, after} {
-		e.Leave()
+		e.Done()
 	}
 	if len(g.cutAt) != 0 || len(g.cuts) != 0 || g.unnamed.Len() != 0 {
 		t.Errorf("remembered for nobody: %d ids, %d cuts, %d entries", len(g.cutAt), len(g.cuts), g.unnamed.Len())
@@ -85,19 +85,19 @@ func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
 func TestCutsAreForgottenInOrder(t *testing.T) {
 	t.Parallel()
 	g := New()
-	first := g.Enter(nil)
-	g.Cut([]string{"a"})
-	second := g.Enter(nil)
-	g.Cut([]string{"b", "a"})
-	first.Leave() // only the second cut concerns anybody now
+	first := g.Register(nil)
+	g.Abort([]string{"a"})
+	second := g.Register(nil)
+	g.Abort([]string{"b", "a"})
+	first.Done() // only the second cut concerns anybody now
 	if len(g.cuts) != 2 || g.cutAt["a"] != 2 || g.cutAt["b"] != 2 {
 		t.Errorf("cuts %v, %v", g.cuts, g.cutAt)
 	}
-	if second.Is("a") {
+	if second.SetSession("a") {
 		t.Error("the second cut was forgotten with the first")
 	}
-	second.Leave()
-	g.Cut([]string{"c"})
+	second.Done()
+	g.Abort([]string{"c"})
 	if len(g.cuts) != 0 || len(g.cutAt) != 0 {
 		t.Errorf("nobody asks, and these are remembered: %v", g.cutAt)
 	}
@@ -108,13 +108,13 @@ func TestLeaveWaitsForACutUnderWay(t *testing.T) {
 	g := New()
 	cutting, goOn := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
-	e := g.Enter(func() { close(cutting); <-goOn; ended.Store(true) })
-	e.Is("s")
+	e := g.Register(func() { close(cutting); <-goOn; ended.Store(true) })
+	e.SetSession("s")
 	var cut sync.WaitGroup
-	cut.Go(func() { g.Cut([]string{"s"}) })
+	cut.Go(func() { g.Abort([]string{"s"}) })
 	<-cutting
 	left := make(chan bool)
-	go func() { e.Leave(); left <- ended.Load() }()
+	go func() { e.Done(); left <- ended.Load() }()
 	close(goOn)
 	if !<-left {
 		t.Error("Leave returned while the request was being cut")
@@ -136,9 +136,9 @@ func TestNothingPassesACut(t *testing.T) {
 		for range 8 {
 			requests.Go(func() {
 				done := make(chan struct{})
-				e := g.Enter(func() { close(done) })
-				defer e.Leave()
-				if !alive.Load() || !e.Is(id) {
+				e := g.Register(func() { close(done) })
+				defer e.Done()
+				if !alive.Load() || !e.SetSession(id) {
 					return
 				}
 				serving.Add(1)
@@ -147,7 +147,7 @@ func TestNothingPassesACut(t *testing.T) {
 			})
 		}
 		alive.Store(false)
-		g.Cut([]string{id})
+		g.Abort([]string{id})
 		requests.Wait() // for ever, when one has passed
 		if n := serving.Load(); n != 0 {
 			t.Fatalf("%d requests are served", n)

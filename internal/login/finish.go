@@ -184,7 +184,7 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 	v.log.Info("somebody has logged in", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID,
 		"user", session.UserID, "session", session.ID)
 	if session.Replaced != "" {
-		v.opt.Live.Cut([]string{session.Replaced})
+		v.opt.Live.Abort([]string{session.Replaced})
 	}
 	v.setCookie(v.sessionCookie(), token, v.Config.MaxSession)
 	v.redirect(f.ReturnTo)

@@ -65,8 +65,8 @@ func TestALogin(t *testing.T) {
 	if b.get("/_fairlead/staff/login?return_to=%2Fx"); w.idp.last().ReturnTo != "/x" {
 		t.Errorf("it returns to %s", w.idp.last().ReturnTo)
 	}
-	open := w.live.Enter(func() { cut.Store(true) })
-	open.Is("as-1")
+	open := w.live.Register(func() { cut.Store(true) })
+	open.SetSession("as-1")
 	if b.get(w.callback()); b.cookies["__Host-fl-staff"] == token || len(w.store.sessions) != 1 || !cut.Load() {
 		t.Error("the second login is on the session of the first, or has not ended it")
 	}
@@ -187,7 +187,7 @@ func TestNoSessionNoEntry(t *testing.T) {
 		"revoked":         {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
 		"revoked while it is read": {func(w *world, _ *browser) {
 			w.store.reading = func(id string) {
-				w.live.Cut([]string{id})
+				w.live.Abort([]string{id})
 			}
 		}, 303},
 		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},

@@ -24,15 +24,15 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 		v.stranger(next)
 		return
 	}
-	guarded, under, cut := live.Guard(v.w, v.r, v.Conn.Sever)
-	entry := v.opt.Live.Enter(cut) // before the session is read: a revocation in between is told by Is
-	defer entry.Leave()
+	guarded, under, cut := live.Abortable(v.w, v.r, v.Conn.Sever)
+	entry := v.opt.Live.Register(cut) // before the session is read: a revocation in between is told by Is
+	defer entry.Done()
 	session, err := v.session(hash)
 	switch {
 	case err != nil:
 		v.fail(err)
-	case session == nil, !entry.Is(session.ID):
-		entry.Leave()
+	case session == nil, !entry.SetSession(session.ID):
+		entry.Done()
 		v.stranger(next)
 	case !v.authorized(session.Identity.Groups):
 		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+

@@ -135,7 +135,7 @@ func (st *Stream) finish() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.grown > 0 && st.session.cfg.Budget != nil {
-		st.session.cfg.Budget.Give(int64(st.grown))
+		st.session.cfg.Budget.Release(int64(st.grown))
 	}
 	st.grown = 0
 	for _, d := range []*deadline{&st.readDeadline, &st.writeDeadline} {

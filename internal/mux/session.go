@@ -29,8 +29,8 @@ type Conn interface {
 
 // Budget bounds what the windows of all sessions take together. It is safe for concurrent use.
 type Budget interface {
-	Take(n int64) bool // n more bytes; false: there are none to be had
-	Give(n int64)
+	Reserve(n int64) bool // n more bytes; false: there are none to be had
+	Release(n int64)
 }
 
 // Config says how a session works.
@@ -44,10 +44,10 @@ type Config struct {
 	KeepAlive  time.Duration // a ping after so long (and up to a third more) without a frame; 0 = 15 s
 	Timeout    time.Duration // of a write (and up to half more), and of a ping's answer, then the session ends; 0 = 30 s
 
-	// Late is called when calls wait for a peer that has been silent for a moment, and which is
-	// pinged. Responsiveness is called when what Unresponsive returns has changed. Neither blocks;
-	// both may be nil.
-	Late, Responsiveness func()
+	// OnProbe is called when the session pings a peer that has been silent while calls wait for it.
+	// OnResponsiveness is called when the result of Unresponsive has changed. Neither may block; both
+	// may be nil.
+	OnProbe, OnResponsiveness func()
 }
 
 const (

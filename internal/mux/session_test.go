@@ -194,7 +194,7 @@ type purse struct {
 	refused     int
 }
 
-func (p *purse) Take(n int64) bool {
+func (p *purse) Reserve(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n <= 0 || n > p.left {
@@ -206,7 +206,7 @@ func (p *purse) Take(n int64) bool {
 	return true
 }
 
-func (p *purse) Give(n int64) {
+func (p *purse) Release(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left += n

@@ -177,7 +177,7 @@ func (st *Stream) restock() {
 	now := time.Now()
 	if rtt := st.session.rtt(); rtt > 0 && now.Sub(st.epoch) < 4*rtt && st.window < st.session.cfg.MaxWindow {
 		more := min(st.window, st.session.cfg.MaxWindow-st.window)
-		if b := st.session.cfg.Budget; b == nil || b.Take(int64(more)) {
+		if b := st.session.cfg.Budget; b == nil || b.Reserve(int64(more)) {
 			st.window += more
 			st.grown += more
 		}

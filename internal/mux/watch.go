@@ -149,8 +149,8 @@ func (s *Session) watchPeer() {
 		s.arm()
 		w.mu.Unlock()
 		s.sendPing()
-		if s.cfg.Late != nil {
-			s.cfg.Late()
+		if s.cfg.OnProbe != nil {
+			s.cfg.OnProbe()
 		}
 	default:
 		s.arm()
@@ -185,8 +185,8 @@ func (s *Session) isResponsive() {
 }
 
 func (s *Session) responsivenessChanged() {
-	if s.cfg.Responsiveness != nil {
-		s.cfg.Responsiveness()
+	if s.cfg.OnResponsiveness != nil {
+		s.cfg.OnResponsiveness()
 	}
 }
 

@@ -41,7 +41,7 @@ func newWatched(t *testing.T) *watched {
 	a, b := pipe(0)
 	w := &watched{near: &countingConn{memConn: a}}
 	w.Session = session(t, w.near, mux.Config{
-		Client: true, Late: func() { w.late.Add(1) }, Responsiveness: func() { w.changes.Add(1) },
+		Client: true, OnProbe: func() { w.late.Add(1) }, OnResponsiveness: func() { w.changes.Add(1) },
 	})
 	w.peer = session(t, &wire{Conn: w.far.Conn(b)}, mux.Config{})
 	t.Cleanup(w.far.Continue)

@@ -43,7 +43,7 @@ func (v *revoker) Revoke(
 	if err != nil {
 		return nil, err // what may have been committed all the same, the sweep finds
 	}
-	done.Streams = v.live.Cut(done.SessionIDs)
+	done.Streams = v.live.Abort(done.SessionIDs)
 	cut := time.Now()
 	if len(done.UserIDs) == 0 && len(done.SessionIDs) == 0 {
 		return done, nil
@@ -104,7 +104,7 @@ func (s *service) sweepSessions(ctx context.Context) {
 				over = append(over, id)
 			}
 		}
-		if streams := s.live.Cut(over); streams > 0 {
+		if streams := s.live.Abort(over); streams > 0 {
 			s.meter.people.expired(len(over), streams)
 			s.log.Info("requests were cut: their sessions are over", "sessions", over, "streams", streams)
 		}

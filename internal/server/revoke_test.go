@@ -100,7 +100,7 @@ func TestRevokeCutsAndTells(t *testing.T) {
 	v, log := testRevoker(p)
 	cut := &cuts{}
 	for _, id := range []string{"as_1", "as_1", "as_3"} {
-		v.live.Enter(cut.of(id)).Is(id)
+		v.live.Register(cut.of(id)).SetSession(id)
 	}
 	by := account.Caller{AccountID: "acc_1", PrincipalID: "ak_1"}
 	done, err := v.Revoke(t.Context(), by, account.RevokeSelector{UserID: "au_1"}, account.RevokedByAdmin)
@@ -158,8 +158,8 @@ func TestTheSweepCutsWhatIsOver(t *testing.T) {
 		cut := &cuts{}
 		entries := map[string]*live.Entry{}
 		for _, id := range []string{"as_1", "as_2"} {
-			entries[id] = v.live.Enter(cut.of(id))
-			entries[id].Is(id)
+			entries[id] = v.live.Register(cut.of(id))
+			entries[id].SetSession(id)
 		}
 		turn()
 		if p.asked != 1 || len(cut.n) != 0 {
@@ -179,7 +179,7 @@ func TestTheSweepCutsWhatIsOver(t *testing.T) {
 		if n := testutil.ToFloat64(v.meter.cut.WithLabelValues("expired")); n != 1 {
 			t.Errorf("%v requests are counted", n)
 		}
-		entries["as_1"].Leave()
+		entries["as_1"].Done()
 		p.is(nil, errors.New("no store"))
 		turn()
 		if n := strings.Count(log.String(), "cannot be compared"); n != 2 {

@@ -215,13 +215,13 @@ func (s *service) wire() {
 	})
 	s.sessions = tunnelserver.New(tunnelserver.Options{
 		Auth: s.store, Binder: s.store, Sessions: s.store, Tunnels: s.store, Endpoints: s.store, Operators: s.store,
-		Hosts: s.store, CheckPolicy: compilePolicy, Bound: s.bound,
+		Hosts: s.store, CheckPolicy: compilePolicy, OnBind: s.bound,
 		StoreID: s.store.StoreID(), ServerID: s.base.Host, Version: version.String(),
 		Serve: s.serveStream, OnOpen: s.meter.incoming, OnHello: s.meter.hello, Logger: s.log,
 	})
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{
 		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
-		Welcomed: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log,
+		OnWelcome: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log,
 	})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.wirePublic()
@@ -270,7 +270,7 @@ func (s *service) serveStream(ctx context.Context, in tunnelserver.Incoming) {
 	client, _ := netip.ParseAddrPort(h.ClientAddr) // the zero value for what is no address
 	s.edge.Serve(ctx, in.Stream, in.Endpoint, edge.ClientInfo{
 		OperatorID: in.OperatorID, Cluster: in.Cluster, ClientAddr: h.ClientAddr, ClientIP: client.Addr().Unmap(),
-		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.Tell,
+		StatedPod: h.Pod, TraceID: h.TraceID, MaxWait: h.Deadline, Draining: in.Draining, ReportLine: in.ReportLine,
 		Geo: s.geoOf(client.Addr()),
 	})
 }

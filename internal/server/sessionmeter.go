@@ -63,12 +63,12 @@ func (m *sessionMeter) watch(registry *prometheus.Registry, of *live.Registry) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_sessions_served",
 			Help: "Sessions of people with requests under way."}, func() float64 {
-			sessions, _ := of.Live()
+			sessions, _ := of.Counts()
 			return float64(sessions)
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Name: "application_requests_open",
 			Help: "Requests under way of people's sessions, upgraded connections among them."}, func() float64 {
-			_, requests := of.Live()
+			_, requests := of.Counts()
 			return float64(requests)
 		}))
 }

@@ -17,15 +17,15 @@ import (
 func (s *service) agent(ctx context.Context, ep *account.Endpoint, tried []edge.Agent) (edge.Agent, error) {
 	h, err := s.sessions.Choose(ctx, ep, holdings(tried)...)
 	if err != nil {
-		return nil, err // not h: a nil *Holding is no nil Agent
+		return nil, err // not h: a nil *Member is no nil Agent
 	}
 	return h, nil
 }
 
-func holdings(agents []edge.Agent) []*tunnelserver.Holding {
-	var all []*tunnelserver.Holding
+func holdings(agents []edge.Agent) []*tunnelserver.Member {
+	var all []*tunnelserver.Member
 	for _, a := range agents {
-		if h, ok := a.(*tunnelserver.Holding); ok {
+		if h, ok := a.(*tunnelserver.Member); ok {
 			all = append(all, h)
 		}
 	}

@@ -1,30 +1,29 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stack sizes the stacks of goroutines that are made for one connection or request. Go
-// begins with a small one and moves it each time it gets too small, the last time from deep within
-// TLS or a proxy; a goroutine that knows that it will get there asks for it at once, while there is
-// next to nothing to move. An idle goroutine's stack is made smaller again by the garbage
-// collector.
+// Package stack grows the stacks of goroutines that serve one connection or request. Go starts a
+// goroutine with a small stack and copies it each time it must grow, the last time from deep within
+// TLS or a proxy. A goroutine that will need a large stack grows it first, while there is almost
+// nothing to copy. The garbage collector shrinks the stacks of idle goroutines again.
 //
 // What comes in: goroutines of internal/agent, internal/forwarder and internal/edge, as their first
 // step. Nothing goes out.
 package stack
 
-// Small is for one that writes to a tunnel stream: 8 KiB.
-func Small() { small(0) }
+// Grow8KiB grows the calling goroutine's stack to 8 KiB, for one that writes to a tunnel stream.
+func Grow8KiB() { use8KiB(0) }
 
-// Large is for one that serves HTTP requests: 16 KiB.
-func Large() { large(0) }
+// Grow16KiB grows the calling goroutine's stack to 16 KiB, for one that serves HTTP requests.
+func Grow16KiB() { use16KiB(0) }
 
 //go:noinline
-func small(i int) byte {
-	var room [4 << 10]byte
-	return room[i]
+func use8KiB(i int) byte {
+	var frame [4 << 10]byte
+	return frame[i]
 }
 
 //go:noinline
-func large(i int) byte {
-	var room [10 << 10]byte
-	return room[i]
+func use16KiB(i int) byte {
+	var frame [10 << 10]byte
+	return frame[i]
 }

@@ -53,8 +53,8 @@ type ClientConfig struct {
 	OnResponsiveness func(*Session)
 	// OnRequestLine gets the lines about requests. It must not block.
 	OnRequestLine func(RequestLine)
-	Windows       *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)
-	Logger        *slog.Logger // default: none
+	WindowBudget  *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
+	Logger        *slog.Logger  // default: none
 }
 
 // Client keeps one session with the server for ever. It is safe for concurrent use; Run is called
@@ -79,8 +79,8 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.MaxBackoff <= 0 {
 		cfg.MaxBackoff = defaultMaxBackoff
 	}
-	if cfg.Windows == nil {
-		cfg.Windows = NewWindows(0)
+	if cfg.WindowBudget == nil {
+		cfg.WindowBudget = NewWindowBudget(0)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -71,7 +71,7 @@ func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := newLink(ctx, conn, c.cfg.Logger, c.cfg.Windows, true)
+	l := newLink(ctx, conn, c.cfg.Logger, c.cfg.WindowBudget, true)
 	timer := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no welcome within %s", controlTimeout)) })
 	defer timer.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })

@@ -302,8 +302,9 @@ func TestWindowsGrowToTheirBoundAndARefusalOnlyStopsThem(t *testing.T) {
 					_, _ = io.Copy(io.Discard, struct{ io.Reader }{st})
 				}
 				h := newHost(t, overPipe, handler)
-				windows := NewWindows(c.limit)
-				s := h.connect(ClientConfig{Connections: 1, Windows: windows, DialContext: h.dialSlowly(40 * time.Millisecond)}).
+				windows := NewWindowBudget(c.limit)
+				s := h.connect(ClientConfig{Connections: 1, WindowBudget: windows,
+					DialContext: h.dialSlowly(40 * time.Millisecond)}).
 					up(t)
 				st := open(t, s)
 				n, most := int64(0), int64(0)

@@ -39,11 +39,11 @@ type link struct {
 }
 
 // newLink starts a multiplexer on c. The link outlives ctx: its owner says how it ends.
-func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *Windows, client bool) *link {
+func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *WindowBudget, client bool) *link {
 	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), retired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
-	cfg := mux.Config{Client: client, Budget: windows, Late: l.late, Responsiveness: l.responsiveness}
+	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.late, OnResponsiveness: l.responsiveness}
 	if !client {
 		cfg.Backlog = 8 // a peer that has not said who it is has a control stream and no other
 	}

@@ -40,9 +40,9 @@ type Handler interface {
 
 // ServerConfig is what a Server needs. Handler is required.
 type ServerConfig struct {
-	Handler Handler
-	Windows *Windows     // shared by all Clients and Servers of a process; default: NewWindows(0)
-	Logger  *slog.Logger // default: none
+	Handler      Handler
+	WindowBudget *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
+	Logger       *slog.Logger  // default: none
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// does not block. May be nil.
 	OnResponsiveness func(*Session)
@@ -50,9 +50,9 @@ type ServerConfig struct {
 	// ones are closed at once. Default 1024. How many a single address may have is for the listener to
 	// say.
 	MaxPending int
-	// Welcomed is called for each connection whose hello was accepted, so that the listener can count
-	// those that are not yet. May be nil.
-	Welcomed func(*tls.Conn)
+	// OnWelcome is called for each connection whose hello was accepted, so that the listener can count
+	// the others. May be nil.
+	OnWelcome func(*tls.Conn)
 }
 
 // Server accepts sessions. It is safe for concurrent use.
@@ -78,8 +78,8 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.MaxPending <= 0 {
 		cfg.MaxPending = 1024
 	}
-	if cfg.Windows == nil {
-		cfg.Windows = NewWindows(0)
+	if cfg.WindowBudget == nil {
+		cfg.WindowBudget = NewWindowBudget(0)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -128,7 +128,7 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 		return nil, fmt.Errorf("the connection speaks %q over %s, not %q over TLS 1.3", st.NegotiatedProtocol,
 			tls.VersionName(st.Version), ALPN)
 	}
-	l := newLink(ctx, c, s.cfg.Logger, s.cfg.Windows, false)
+	l := newLink(ctx, c, s.cfg.Logger, s.cfg.WindowBudget, false)
 	slow := time.AfterFunc(controlTimeout, func() { l.close(fmt.Errorf("no hello within %s", controlTimeout)) })
 	defer slow.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
@@ -144,8 +144,8 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 		l.refuse(err)
 		return nil, err
 	}
-	if s.cfg.Welcomed != nil {
-		s.cfg.Welcomed(c)
+	if s.cfg.OnWelcome != nil {
+		s.cfg.OnWelcome(c)
 	}
 	return l, nil
 }

@@ -183,8 +183,8 @@ func (s *Stream) closed(err error) error {
 	return s.plain(err)
 }
 
-// PeerEnded says that Read or Next has returned io.EOF.
-func (s *Stream) PeerEnded() bool { return s.sawEOF.Load() }
+// SawEOF reports whether Read or Next has returned io.EOF.
+func (s *Stream) SawEOF() bool { return s.sawEOF.Load() }
 
 // Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF.
 // Bytes that the peer has not read are lost.
@@ -204,10 +204,10 @@ func (s *Stream) Close() error {
 	return s.Abort()
 }
 
-// CloseGently is CloseWrite, then reading until io.EOF for at most d, then Close. It is for owners
-// that would close a TCP connection and trust the kernel to deliver what they wrote. No Read may be
-// in progress.
-func (s *Stream) CloseGently(d time.Duration) error {
+// CloseGracefully is CloseWrite, then reading until io.EOF for at most d, then Close. It is for
+// owners that would close a TCP connection and trust the kernel to deliver what they wrote. No Read
+// may be in progress.
+func (s *Stream) CloseGracefully(d time.Duration) error {
 	if s.CloseWrite() == nil && s.SetReadDeadline(time.Now().Add(d)) == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{s})
 	}

@@ -74,7 +74,7 @@ func TestPassedDeadlineTakesNothingFromTheWindow(t *testing.T) {
 		s := agentPair(t, overPipe, func(st *Stream) {
 			_ = st.Accept()
 			_, _ = st.Write(make([]byte, size))
-			_ = st.CloseGently(time.Minute)
+			_ = st.CloseGracefully(time.Minute)
 		})
 		st := open(t, s)
 		_ = st.SetReadDeadline(time.Now().Add(time.Second))
@@ -144,7 +144,7 @@ func TestCloseGentlyDeliversWhatWasWritten(t *testing.T) {
 	s := agentPair(t, overPipe, func(st *Stream) {
 		_ = st.Accept()
 		_, _ = st.Write(make([]byte, 1<<20))
-		_ = st.CloseGently(time.Minute)
+		_ = st.CloseGracefully(time.Minute)
 	})
 	st := open(t, s)
 	if b, err := io.ReadAll(st); err != nil || len(b) != 1<<20 {

@@ -35,8 +35,8 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
 		t.accountID,
 		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
-	if s.opt.Bound != nil {
-		s.opt.Bound(&result.Endpoint)
+	if s.opt.OnBind != nil {
+		s.opt.OnBind(&result.Endpoint)
 	}
 	return tunnel.Bound{EndpointID: result.Endpoint.ID, URL: result.Endpoint.URL, ResumeSecret: result.ResumeSecret}, nil
 }

@@ -32,8 +32,8 @@ func placeOf(ep *account.Endpoint) place {
 // Those that were tried already are left out. Unless one was tried, an agent is waited for that the
 // last life of this server had, and that may be on its way back, and one that became unresponsive a
 // moment ago.
-func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Holding) (*Holding, error) {
-	look := func(tried []*Holding) choice { return s.choose(ep, tried) }
+func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Member) (*Member, error) {
+	look := func(tried []*Member) choice { return s.choose(ep, tried) }
 	c := look(tried)
 	if c.best != nil || len(tried) > 0 {
 		return c.best, c.missing(ep.ID, nil)
@@ -51,14 +51,14 @@ func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Hol
 
 // choice is what choosing came to.
 type choice struct {
-	best         *Holding        // nil: there is none
+	best         *Member         // nil: there is none
 	unresponsive time.Time       // since when the last of those is that do not respond; zero = there are none
 	changed      <-chan struct{} // closed when another choice may come to something else
 }
 
 // await looks again whenever something changes, for as long as wait, or as an agent that does not
 // respond is worth waiting for.
-func (c choice) await(ctx context.Context, wait time.Duration, look func(tried []*Holding) choice) (choice, error) {
+func (c choice) await(ctx context.Context, wait time.Duration, look func(tried []*Member) choice) (choice, error) {
 	for began := time.Now(); c.best == nil; c = look(nil) {
 		left := time.Until(began.Add(wait))
 		if !c.unresponsive.IsZero() {
@@ -135,7 +135,7 @@ func (s *Server) lostByRestart(ep *account.Endpoint) bool {
 	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) && !ep.OfflineSince.Before(s.started.Add(-stopTime))
 }
 
-func (s *Server) choose(ep *account.Endpoint, tried []*Holding) choice {
+func (s *Server) choose(ep *account.Endpoint, tried []*Member) choice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chooseOf(s.places[placeOf(ep)], nil, tried)
@@ -143,7 +143,7 @@ func (s *Server) choose(ep *account.Endpoint, tried []*Holding) choice {
 
 // chooseOf chooses one of the holdings that have the labels and counts a connection to it. The
 // caller holds mu.
-func (s *Server) chooseOf(all []*Holding, labels map[string]string, tried []*Holding) choice {
+func (s *Server) chooseOf(all []*Member, labels map[string]string, tried []*Member) choice {
 	c := choice{changed: s.bound}
 	for _, h := range all {
 		if !account.HasLabels(h.labels, labels) || slices.Contains(tried, h) || !h.session.tun.CanOpen() {
@@ -164,19 +164,19 @@ func (s *Server) chooseOf(all []*Holding, labels map[string]string, tried []*Hol
 }
 
 // take counts a connection to h. The caller holds Server.mu.
-func (s *Server) take(h *Holding) {
+func (s *Server) take(h *Member) {
 	s.turns++
 	h.open++
 	h.chosen = s.turns
 }
 
 // before says whether h takes the next connection rather than o. The caller holds Server.mu.
-func (h *Holding) before(o *Holding) bool {
+func (h *Member) before(o *Member) bool {
 	return cmp.Or(cmp.Compare(h.open, o.open), cmp.Compare(h.chosen, o.chosen)) < 0
 }
 
 // Release says that a connection that Choose gave has ended.
-func (h *Holding) Release() {
+func (h *Member) Release() {
 	h.server.mu.Lock()
 	defer h.server.mu.Unlock()
 	h.open--

@@ -48,14 +48,14 @@ func (s *Server) endUngranted(ctx context.Context) error {
 }
 
 // publicHoldings returns the holdings of public endpoints by account.
-func (s *Server) publicHoldings() map[string][]*Holding {
+func (s *Server) publicHoldings() map[string][]*Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var public map[string][]*Holding
+	var public map[string][]*Member
 	for _, h := range s.holdings {
 		if h.endpoint.Bindings[0] == account.BindingPublic {
 			if public == nil {
-				public = make(map[string][]*Holding)
+				public = make(map[string][]*Member)
 			}
 			public[h.session.accountID] = append(public[h.session.accountID], h)
 		}

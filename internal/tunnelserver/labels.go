@@ -94,7 +94,7 @@ func labelsText(labels map[string]string) string {
 
 // holdTunnel enters a labelled tunnel and ends the one that it resumes.
 func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
-	h := &Holding{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret),
+	h := &Member{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret),
 		endpoint: account.Endpoint{
 			ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
 			Metadata: started.Metadata, Region: started.Region,
@@ -117,7 +117,7 @@ func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret,
 }
 
 // tunnelOf finds the account's labelled tunnel with the resume secret. The caller holds mu.
-func (s *Server) tunnelOf(accountID, resume string) *Holding {
+func (s *Server) tunnelOf(accountID, resume string) *Member {
 	if resume == "" {
 		return nil
 	}
@@ -131,9 +131,9 @@ func (s *Server) tunnelOf(accountID, resume string) *Holding {
 }
 
 // dropTunnel ends the holding of a labelled tunnel. The caller holds mu.
-func (s *Server) dropTunnel(h *Holding) {
+func (s *Server) dropTunnel(h *Member) {
 	accountID := h.session.accountID
-	s.tunnels[accountID] = slices.DeleteFunc(s.tunnels[accountID], func(o *Holding) bool { return o == h })
+	s.tunnels[accountID] = slices.DeleteFunc(s.tunnels[accountID], func(o *Member) bool { return o == h })
 	if len(s.tunnels[accountID]) == 0 {
 		delete(s.tunnels, accountID)
 	}
@@ -144,7 +144,7 @@ func (s *Server) dropTunnel(h *Holding) {
 // has no tunnel of this id.
 func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held bool, err error) {
 	s.mu.Lock()
-	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Holding) bool { return h.endpoint.ID == id && h.session == t })
+	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Member) bool { return h.endpoint.ID == id && h.session == t })
 	if i >= 0 {
 		s.dropTunnel(s.tunnels[t.accountID][i])
 	}
@@ -166,11 +166,11 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held 
 // already are left out. Unless one was tried, one is waited for shortly after the start of this
 // server, when agents are on their way back, and one that became unresponsive a moment ago.
 //
-// The Endpoint of such a Holding has the tunnel's id and upstream, and no URL.
+// The Endpoint of such a Member has the tunnel's id and upstream, and no URL.
 func (s *Server) ChooseLabels(
-	ctx context.Context, accountID string, labels map[string]string, tried ...*Holding,
-) (*Holding, error) {
-	look := func(tried []*Holding) choice { return s.chooseLabels(accountID, labels, tried) }
+	ctx context.Context, accountID string, labels map[string]string, tried ...*Member,
+) (*Member, error) {
+	look := func(tried []*Member) choice { return s.chooseLabels(accountID, labels, tried) }
 	c, err := look(tried), error(nil)
 	if c.best == nil && len(tried) == 0 {
 		c, err = c.await(ctx, min(holdTime, time.Until(s.started.Add(returnTime))), look)
@@ -187,7 +187,7 @@ func (s *Server) ChooseLabels(
 	return nil, unresponsive("no tunnel with the labels " + labelsText(labels) + " responds")
 }
 
-func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Holding) choice {
+func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Member) choice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chooseOf(s.tunnels[accountID], labels, tried)
@@ -197,7 +197,7 @@ func (s *Server) chooseLabels(accountID string, labels map[string]string, tried 
 func (s *Server) OnlineLabels(accountID string, labels map[string]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.tunnels[accountID], func(h *Holding) bool {
+	return slices.ContainsFunc(s.tunnels[accountID], func(h *Member) bool {
 		if !account.HasLabels(h.labels, labels) || !h.session.tun.CanOpen() {
 			return false
 		}

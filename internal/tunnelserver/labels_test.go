@@ -23,7 +23,7 @@ func TestTunnelsAreChosenByTheirLabels(t *testing.T) {
 	one, two := l.agent(), l.agent()
 	a := l.tunnel(one, map[string]string{"app": "api", "site": "a"}, "")
 	b := l.tunnel(two, map[string]string{"app": "api", "site": "b"}, "")
-	choose := func(labels map[string]string) *Holding {
+	choose := func(labels map[string]string) *Member {
 		t.Helper()
 		if !l.OnlineLabels(l.accountID, labels) {
 			t.Fatalf("nothing is online for %v", labels)

@@ -28,8 +28,8 @@ type Incoming struct {
 	OperatorID string          // the forwarder's operator, which its authtoken may connect for
 	Cluster    string          // the operator's, as it was registered when the forwarder connected
 	Draining   <-chan struct{} // closed when the forwarder is about to stop
-	// Tell sends the forwarder a line about a request of this stream; it never blocks.
-	Tell func(tunnel.RequestLine)
+	// ReportLine sends the forwarder a line about a request of this stream; it never blocks.
+	ReportLine func(tunnel.RequestLine)
 }
 
 // Options are what a Server needs; those without a default are required.
@@ -43,8 +43,8 @@ type Options struct {
 	Hosts     HostReader // nil = grants of domains are never revoked
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
-	// Bound is told of every bind that succeeded; it does not block. nil = nobody is.
-	Bound    func(*account.Endpoint)
+	// OnBind is called after every bind that succeeded. It must not block; nil = not called.
+	OnBind   func(*account.Endpoint)
 	StoreID  string
 	ServerID string
 	Version  string                             // of this server, for the Welcome
@@ -61,12 +61,12 @@ type Server struct {
 	started time.Time
 
 	mu       sync.Mutex
-	sessions map[string]*session   // by session id, from the accepted hello on
-	holdings map[string]*Holding   // by endpoint id
-	places   map[place][]*Holding  // the same, by URL: one, or the members of a pool
-	tunnels  map[string][]*Holding // labelled tunnels, by account
-	turns    uint64                // how often Choose has chosen
-	bound    chan struct{}         // closed and replaced by each bind
+	sessions map[string]*session  // by session id, from the accepted hello on
+	holdings map[string]*Member   // by endpoint id
+	places   map[place][]*Member  // the same, by URL: one, or the members of a pool
+	tunnels  map[string][]*Member // labelled tunnels, by account
+	turns    uint64               // how often Choose has chosen
+	bound    chan struct{}        // closed and replaced by each bind
 	limits   map[string]*bindLimits
 	lost     []*session // ended, and still online in the store, which did not answer
 	draining bool
@@ -100,9 +100,9 @@ func New(o Options) *Server {
 		started:  time.Now(),
 		bound:    make(chan struct{}),
 		sessions: make(map[string]*session),
-		holdings: make(map[string]*Holding),
-		places:   make(map[place][]*Holding),
-		tunnels:  make(map[string][]*Holding),
+		holdings: make(map[string]*Member),
+		places:   make(map[place][]*Member),
+		tunnels:  make(map[string][]*Member),
 		limits:   make(map[string]*bindLimits),
 	}
 }

@@ -42,7 +42,7 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 			ts.SendRequestLine(line)
 		}
 		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
-			Draining: ts.PeerDraining(), Tell: tell})
+			Draining: ts.PeerDraining(), ReportLine: tell})
 	}
 }
 

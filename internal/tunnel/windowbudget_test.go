@@ -10,26 +10,26 @@ import (
 
 func TestWindowsHaveABoundOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	if w := NewWindows(0); w.limit <= 0 {
+	if w := NewWindowBudget(0); w.limit <= 0 {
 		t.Errorf("the bound of this machine is %d", w.limit)
 	}
 }
 
 func TestWindowsStayWithinTheirBound(t *testing.T) {
 	t.Parallel()
-	w := NewWindows(10 << 20)
+	w := NewWindowBudget(10 << 20)
 	var growing sync.WaitGroup
 	for range 50 {
 		growing.Go(func() {
 			for range 200 {
 				taken := int64(0)
-				for n := int64(1 << 20); w.Take(n); n *= 2 {
+				for n := int64(1 << 20); w.Reserve(n); n *= 2 {
 					taken += n
 					if used := w.Used(); used > 10<<20 {
 						t.Errorf("%d bytes are out", used)
 					}
 				}
-				w.Give(taken)
+				w.Release(taken)
 			}
 		})
 	}

@@ -15,9 +15,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Holding is an endpoint in the hands of a live session. A new bind of the endpoint makes a new
-// Holding, so the pointer tells one bind from the next.
-type Holding struct {
+// Member is an endpoint or a labelled tunnel that a live session has bound: one member of the pool
+// of its URL or labels. A new bind of the endpoint makes a new Member, so the pointer tells one
+// bind from the next.
+type Member struct {
 	server   *Server
 	endpoint account.Endpoint
 	// endpoint with the policy that a later member has given the pool; nil = none has
@@ -37,7 +38,7 @@ type Holding struct {
 
 // Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. Callers
 // do not change it.
-func (h *Holding) Endpoint() *account.Endpoint {
+func (h *Member) Endpoint() *account.Endpoint {
 	if ep := h.pooled.Load(); ep != nil {
 		return ep
 	}
@@ -46,11 +47,11 @@ func (h *Holding) Endpoint() *account.Endpoint {
 
 // Context is done when the session no longer holds the endpoint: it was given back, taken over, or
 // the session ended.
-func (h *Holding) Context() context.Context { return h.ctx }
+func (h *Member) Context() context.Context { return h.ctx }
 
 // Open opens a stream to the agent, without waiting for its answer. CodeEndpointOffline when that
 // cannot be done, CodeAgentSilent when the agent does not respond.
-func (h *Holding) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
+func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
 	if h.ctx.Err() != nil {
 		return nil, offline(h.endpoint.ID, nil)
 	}
@@ -65,13 +66,13 @@ func (h *Holding) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.S
 }
 
 // Report shows a request on the agent's screen; it never blocks.
-func (h *Holding) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
+func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
 // hold enters the result of a bind. The previous holder loses the endpoint at once; the session
 // that it was taken from is closed, without a STOP: it is an earlier life of the process that
 // resumes.
 func (s *Server) hold(t *session, r *account.BindResult) {
-	h := &Holding{server: s, endpoint: r.Endpoint, session: t, policyAt: r.Endpoint.ResourceVersion.Seq}
+	h := &Member{server: s, endpoint: r.Endpoint, session: t, policyAt: r.Endpoint.ResourceVersion.Seq}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	if old := s.holdings[r.Endpoint.ID]; old != nil {
@@ -98,7 +99,7 @@ func takenOver(t *session) account.SessionEnd {
 // agree gives all members of a pool the traffic policy of the bind that the store took last: it may
 // have replaced theirs. The caller holds mu.
 func (s *Server) agree(at place) {
-	last := slices.MaxFunc(s.places[at], func(a, b *Holding) int { return cmp.Compare(a.policyAt, b.policyAt) })
+	last := slices.MaxFunc(s.places[at], func(a, b *Member) int { return cmp.Compare(a.policyAt, b.policyAt) })
 	policy := last.Endpoint().TrafficPolicy
 	for _, h := range s.places[at] {
 		if h.policyAt = last.policyAt; h.Endpoint().TrafficPolicy != policy {
@@ -139,10 +140,10 @@ func (s *Server) release(t *session, endpointID string) {
 }
 
 // drop ends a holding. The caller holds mu.
-func (s *Server) drop(h *Holding) {
+func (s *Server) drop(h *Member) {
 	delete(s.holdings, h.endpoint.ID)
 	at := placeOf(&h.endpoint)
-	s.places[at] = slices.DeleteFunc(s.places[at], func(o *Holding) bool { return o == h })
+	s.places[at] = slices.DeleteFunc(s.places[at], func(o *Member) bool { return o == h })
 	if len(s.places[at]) == 0 {
 		delete(s.places, at)
 	}

@@ -32,15 +32,15 @@ type NewLogin struct {
 	Subject   string
 	SessionID string // the provider's sid; "" = none
 
-	Began    time.Time // when the browser was sent to the provider
-	AuthTime time.Time // when the provider asked the person; zero = it does not say
-	Fresh    bool      // the provider was told to ask, and AuthTime was checked where it tells
+	Began       time.Time // when the browser was sent to the provider
+	AuthTime    time.Time // when the provider asked the person; zero = it does not say
+	ForceReauth bool      // the provider was told to ask, and AuthTime was checked where it tells
 
 	EndpointID, URL string
 	// what the session is good for: a digest of account, URL, auth_id and the issuer, client or entity
-	Bound       string
+	Scope       string
 	TokenHash   []byte // SHA-256 of the browser's secret
-	Replaces    []byte // TokenHash of the browser's session until now, which ends if Bound is the same; nil = none
+	Replaces    []byte // TokenHash of the browser's session until now, which ends if Scope is the same; nil = none
 	Device      Device
 	MaxDuration time.Duration // of the session's life
 	Idle        time.Duration // 0 = none
@@ -50,7 +50,7 @@ type NewLogin struct {
 // LiveSession is what a request needs to know of its session.
 type LiveSession struct {
 	ID, UserID, AccountID string
-	Bound                 string
+	Scope                 string
 	Identity              LoginIdentity
 	Provider              IdentityProvider
 	ExpiresAt             time.Time
@@ -62,9 +62,9 @@ type LiveSession struct {
 type Logins interface {
 	// Login keeps a session, and its user, whom it makes at the first login. CodeLoginAgain when
 	// sessions of the person were revoked, and the login began before that, or nothing says that the
-	// provider asked the person after it: neither Fresh nor AuthTime, which counts a minute less
-	// because of clocks. The provider has to be asked again, with Fresh. CodeLimit when the account
-	// has as many users as it may.
+	// provider asked the person after it: neither ForceReauth nor AuthTime, which counts a minute less
+	// because of clocks. The provider has to be asked again, with ForceReauth. CodeLimit when the
+	// account has as many users as it may.
 	Login(ctx context.Context, accountID string, l NewLogin) (*LiveSession, error)
 	// LiveSession returns the session with the secret's hash, and notes that it was used. CodeNotFound
 	// when there is none, or it is over; CodeUnavailable, and never a session, while the store does

@@ -24,7 +24,7 @@ func (c cutting) ServeLogin(
 	w http.ResponseWriter, r *http.Request, l trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	guarded, under, cut := live.Abortable(w, r, l.Conn.Sever)
+	guarded, under, cut := live.Abortable(w, r, l.Conn.Abort)
 	e := c.Register(cut)
 	defer e.Done()
 	e.SetSession("session")

@@ -115,7 +115,7 @@ type Options struct {
 	// not offered.
 	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logins runs the login actions of traffic policies; nil = they deny every request.
-	Logins      trafficpolicy.Logins
+	Logins      trafficpolicy.LoginHandler
 	RootCAs     *x509.CertPool // that certify static addresses with TLS; nil = those of the system
 	Meter       Meter
 	Logger      *slog.Logger

@@ -26,7 +26,7 @@ const (
 // one: its counters are the URL's.
 type policies struct {
 	log    *slog.Logger
-	logins trafficpolicy.Logins
+	logins trafficpolicy.LoginHandler
 
 	mu   sync.Mutex
 	at   map[policyKey]*list.Element // of *policyOf
@@ -45,7 +45,7 @@ type policyOf struct {
 	err    error // why there is none
 }
 
-func newPolicies(log *slog.Logger, logins trafficpolicy.Logins) *policies {
+func newPolicies(log *slog.Logger, logins trafficpolicy.LoginHandler) *policies {
 	return &policies{log: log, logins: logins, at: make(map[policyKey]*list.Element), used: list.New()}
 }
 
@@ -62,8 +62,8 @@ func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 		return o.policy, o.err
 	}
 	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{
-		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: policyPage, Logins: p.logins,
-		CostExceeded: func(rule string) {
+		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: policyPage, LoginHandler: p.logins,
+		OnCostExceeded: func(rule string) {
 			p.log.Warn("a traffic policy takes too much work; requests are refused",
 				"endpoint", ep.ID, "url", ep.URL, "rule", rule)
 		},
@@ -147,7 +147,7 @@ func (c *connVerdicts) verdict(
 // session can say, and what is cut says nothing.
 func (o *ClientInfo) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo,
-		Sever: o.Abort}
+		Abort: o.Abort}
 	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}

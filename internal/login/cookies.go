@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-func (v *visit) sessionCookie() string { return trafficpolicy.LoginCookies + v.place.AuthID }
+func (v *visit) sessionCookie() string { return trafficpolicy.LoginCookiePrefix + v.place.AuthID }
 
 // stateInName is how much of a flow's state is in the name of its cookie.
 const stateInName = 8

@@ -10,15 +10,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Refused makes the error of a login that is not confirmed. The sentence is for the person, the
-// cause, which may be nil, for the log.
-func Refused(sentence string, cause error) error {
+// RefusedError makes the error of a login that is not confirmed. The sentence is for the person,
+// the cause, which may be nil, for the log.
+func RefusedError(sentence string, cause error) error {
 	return &account.Error{Code: account.CodeLoginFailed, Msg: sentence, Cause: cause}
 }
 
-// Unanswered makes the error of a provider that does not answer as it should. The cause is for the
-// log.
-func Unanswered(cause error) error {
+// ProviderError makes the error of a provider that does not answer as it should. The cause is for
+// the log.
+func ProviderError(cause error) error {
 	return &account.Error{Code: account.CodeProviderFailed,
 		Msg: "The identity provider of this endpoint does not answer as it should. Try again in a moment; whoever runs the " +
 			"endpoint finds the cause in the server's log.", Cause: cause}

@@ -27,7 +27,7 @@ func (v *visit) callback() {
 	}
 	ctx, cancel := v.asking()
 	defer cancel()
-	c, err := v.provider.(CallbackProvider).Callback(ctx, v.request(v.r), f, v.place)
+	c, err := v.provider.(CallbackProvider).HandleCallback(ctx, v.request(v.r), f, v.place)
 	if err != nil {
 		v.fail(err)
 		return
@@ -38,10 +38,10 @@ func (v *visit) callback() {
 // ticket is what a post to acs leaves for the GET that follows it: the post comes from another
 // site, without the browser's cookies.
 type ticket struct {
-	Confirmed *Confirmed `json:"confirmed"`
-	Bound     string     `json:"bound"`
-	ReturnTo  string     `json:"return_to"`
-	Came      time.Time  `json:"came"`
+	Confirmed *Authentication `json:"confirmed"`
+	Bound     string          `json:"bound"`
+	ReturnTo  string          `json:"return_to"`
+	Came      time.Time       `json:"came"`
 }
 
 // ticketLife is how long a browser may take from the post to the GET.
@@ -57,14 +57,15 @@ func (v *visit) consume() {
 	defer cancel()
 	r := v.request(v.r).WithContext(ctx)
 	r.Body = http.MaxBytesReader(v.w, r.Body, maxPost)
-	c, err := v.provider.(PostProvider).Consume(ctx, r, v.place)
+	c, err := v.provider.(PostProvider).ConsumeResponse(ctx, r, v.place)
 	if err != nil {
 		v.fail(err)
 		return
 	}
 	if c.InResponseTo == "" && !v.Config.AllowIdPInitiated {
-		v.fail(Refused("This login began at the identity provider; this endpoint admits only those that begin here. Open "+
-			v.place.EndpointURL+".", nil))
+		v.fail(
+			RefusedError("This login began at the identity provider; this endpoint admits only those that begin here. Open "+
+				v.place.EndpointURL+".", nil))
 		return
 	}
 	if err := v.once(r, c); err != nil {
@@ -89,7 +90,7 @@ func (v *visit) consume() {
 }
 
 // once makes sure that the provider's word is used once, whichever server it comes to.
-func (v *visit) once(r *http.Request, c *Confirmed) error {
+func (v *visit) once(r *http.Request, c *Authentication) error {
 	if c.Once == "" {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (v *visit) once(r *http.Request, c *Confirmed) error {
 		return unavailable("noting that a login was used", err)
 	}
 	if !first {
-		return Refused("This login was used before. Open "+v.place.EndpointURL+" again.",
+		return RefusedError("This login was used before. Open "+v.place.EndpointURL+" again.",
 			errors.New("an assertion came a second time"))
 	}
 	return nil
@@ -134,7 +135,7 @@ func (v *visit) finish() {
 		if at := t.Confirmed.AuthTime; !at.IsZero() && at.Before(began) {
 			began = at
 		}
-		v.complete(t.Confirmed, &Flow{ReturnTo: t.ReturnTo, Began: began})
+		v.complete(t.Confirmed, &Flow{ReturnTo: t.ReturnTo, StartedAt: began})
 		return
 	}
 	f := v.takeFlow(func(f *Flow) bool { return same(f.RequestID, t.Confirmed.InResponseTo) })
@@ -147,7 +148,7 @@ func (v *visit) finish() {
 
 // complete makes the session of a confirmed login, always a new one, ends the one that the browser
 // had here, and sends the browser where it wanted to go.
-func (v *visit) complete(c *Confirmed, f *Flow) {
+func (v *visit) complete(c *Authentication, f *Flow) {
 	if err := v.checkAuthTime(c, f); err != nil {
 		v.fail(err)
 		return
@@ -155,16 +156,17 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 	token, hash := newToken()
 	session, err := v.opt.Store.Login(v.r.Context(), v.place.AccountID, account.NewLogin{
 		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
-		SessionID: c.SessionID, Began: f.Began, AuthTime: c.AuthTime, Fresh: f.Fresh, EndpointID: v.Endpoint.ID,
-		URL: v.place.EndpointURL, Bound: v.bound(), TokenHash: hash, Replaces: v.tokenHash(),
+		SessionID: c.SessionID, Began: f.StartedAt, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
+		EndpointID: v.Endpoint.ID,
+		URL:        v.place.EndpointURL, Scope: v.bound(), TokenHash: hash, Replaces: v.tokenHash(),
 		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession,
 		NotAfter: c.NotAfter,
 	})
 	switch {
-	case account.CodeOf(err) == account.CodeLoginAgain && f.Again < maxAgain:
+	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxAgain:
 		v.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", v.Endpoint.ID, "auth_id",
 			v.Config.AuthID)
-		v.begin(f.ReturnTo, f.Again+1)
+		v.begin(f.ReturnTo, f.Restarts+1)
 		return
 	case account.CodeOf(err) == account.CodeLoginAgain:
 		v.fail(&account.Error{Code: account.CodeLoginAgain,
@@ -175,7 +177,7 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 		v.fail(err)
 		return
 	case account.CodeOf(err) == account.CodeLimit:
-		v.fail(Refused("No more people can log in here. Ask whoever runs this endpoint to remove some.", err))
+		v.fail(RefusedError("No more people can log in here. Ask whoever runs this endpoint to remove some.", err))
 		return
 	case err != nil:
 		v.fail(unavailable("keeping a session", err))
@@ -193,19 +195,19 @@ func (v *visit) complete(c *Confirmed, f *Flow) {
 // checkAuthTime makes sure that the provider has asked the person since the login began, where it
 // was told to. The person's browser carries that request, and may change it; what the provider says
 // of the time it cannot. A time that is still to come says nothing, and is removed.
-func (v *visit) checkAuthTime(c *Confirmed, f *Flow) error {
+func (v *visit) checkAuthTime(c *Authentication, f *Flow) error {
 	if ahead := c.AuthTime.Sub(v.now()); ahead > ClockSkew {
 		c.AuthTime = time.Time{}
 	}
 	const sentence = "The identity provider was told to ask you for your password again, and "
 	switch {
-	case !f.Fresh:
+	case !f.ForceReauth:
 	case c.AuthTime.IsZero() && c.AuthTimeRequired:
-		return Refused(sentence+"does not say that it has.", errors.New("the ID token has no auth_time, or one in the "+
+		return RefusedError(sentence+"does not say that it has.", errors.New("the ID token has no auth_time, or one in the "+
 			"future, although max_age was asked for; for a provider that cannot say it there is require_auth_time: false"))
-	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.Began.Add(-ClockSkew)):
-		return Refused(sentence+"has not done so.",
-			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.Began))
+	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
+		return RefusedError(sentence+"has not done so.",
+			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.StartedAt))
 	}
 	return nil
 }

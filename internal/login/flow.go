@@ -65,11 +65,11 @@ func (v *visit) begin(returnTo string, again int) {
 	if !v.admitted(PathLogin) {
 		return
 	}
-	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, Began: v.now().UTC(),
-		Fresh: again > 0, Again: again}
+	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, StartedAt: v.now().UTC(),
+		ForceReauth: again > 0, Restarts: again}
 	ctx, cancel := v.asking()
 	defer cancel()
-	start, err := v.provider.Start(ctx, f, v.place)
+	start, err := v.provider.StartFlow(ctx, f, v.place)
 	if err != nil {
 		v.fail(err)
 		return
@@ -91,7 +91,7 @@ func (v *visit) login() {
 
 // query is that of the client.
 func (v *visit) query() url.Values {
-	_, raw, _ := strings.Cut(trafficpolicy.ClientPath(v.r), "?")
+	_, raw, _ := strings.Cut(trafficpolicy.ClientRequestURI(v.r), "?")
 	q, _ := url.ParseQuery(raw) // what is no query has no parameters
 	return q
 }
@@ -125,7 +125,7 @@ func (v *visit) openFlow(value string) *Flow {
 	if json.Unmarshal([]byte(text), &f) != nil {
 		return nil
 	}
-	if age := v.now().Sub(f.Began); age > flowLife || age < -time.Minute {
+	if age := v.now().Sub(f.StartedAt); age > flowLife || age < -time.Minute {
 		return nil
 	}
 	return &f
@@ -150,7 +150,7 @@ func (v *visit) flows() []begun {
 		case a.flow == nil || b.flow == nil:
 			return btoi(a.flow != nil) - btoi(b.flow != nil)
 		default:
-			return a.flow.Began.Compare(b.flow.Began)
+			return a.flow.StartedAt.Compare(b.flow.StartedAt)
 		}
 	})
 	return all
@@ -192,14 +192,14 @@ func same(a, b string) bool {
 // notBegun answers a provider's word about a login that this browser has not begun, or begun too
 // long ago, or ended already.
 func (v *visit) notBegun(what string) {
-	v.fail(Refused("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+
+	v.fail(RefusedError("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+
 		" to begin again; your browser has to keep cookies for this site.",
 		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
 }
 
 // request is the client's, with the URL as the client sent it.
 func (v *visit) request(r *http.Request) *http.Request {
-	u, err := url.ParseRequestURI(trafficpolicy.ClientPath(r))
+	u, err := url.ParseRequestURI(trafficpolicy.ClientRequestURI(r))
 	if err != nil {
 		return r
 	}

@@ -160,7 +160,7 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 			}
 			return b
 		},
-		"refused by the provider": func(w *world, b *browser) *browser { w.idp.err = Refused("no", nil); return b },
+		"refused by the provider": func(w *world, b *browser) *browser { w.idp.err = RefusedError("no", nil); return b },
 	} {
 		w := newWorld(t)
 		b := w.browser()
@@ -195,7 +195,7 @@ func TestLoggingInAgain(t *testing.T) {
 		"https://idp.example.com/start") {
 		t.Fatalf("%d", res.Code)
 	}
-	if f := w.idp.last(); !f.Fresh || f.ReturnTo != "/x" {
+	if f := w.idp.last(); !f.ForceReauth || f.ReturnTo != "/x" {
 		t.Errorf("flow %+v", f)
 	}
 	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
@@ -223,12 +223,12 @@ func TestLoggingInAgain(t *testing.T) {
 		w.idp.confirmed.AuthTime = c.at
 		res := b.get(w.callback())
 		switch logins := w.store.logins[before:]; {
-		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].Fresh),
+		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
 			!c.admitted && (res.Code != 403 || len(logins) != 0):
 			t.Errorf("a provider %s: %d", what, res.Code)
 		}
 	}
-	w.idp.confirmed = Confirmed{Key: "k", AuthTime: w.now.Add(time.Hour)}
+	w.idp.confirmed = Authentication{Key: "k", AuthTime: w.now.Add(time.Hour)}
 	if w.browser().login("/"); !w.store.logins[len(w.store.logins)-1].AuthTime.IsZero() {
 		t.Error("a time that is still to come is kept")
 	}
@@ -237,7 +237,7 @@ func TestLoggingInAgain(t *testing.T) {
 	for range maxAgain - 1 { // revoked once more, while the person was asked
 		res := b.get(w.callback())
 		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
-			"https://idp.example.com/start") || !f.Fresh || f.ReturnTo != "/x" {
+			"https://idp.example.com/start") || !f.ForceReauth || f.ReturnTo != "/x" {
 			t.Fatalf("%d, flow %+v", res.Code, f)
 		}
 	}

@@ -46,7 +46,7 @@ func onward(r *http.Request, c *trafficpolicy.LoginConfig, found *trafficpolicy.
 			r.Header[name] = []string{text}
 		}
 	}
-	groups, missing := joinGroups(id.Groups, c.PassesGroup)
+	groups, missing := joinGroups(id.Groups, c.ForwardsGroup)
 	if groups != "" {
 		r.Header[headerGroups] = []string{groups}
 	}

@@ -26,7 +26,7 @@ func TestHeadersOfAPerson(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
-	all := (&trafficpolicy.LoginConfig{}).PassesGroup
+	all := (&trafficpolicy.LoginConfig{}).ForwardsGroup
 	if got, missing := joinGroups([]string{"a,b", "", "c d"}, all); got != "a%2Cb,c d" || missing != 0 {
 		t.Errorf("groups %q, %d are missing", got, missing)
 	}

@@ -53,8 +53,8 @@ const (
 // ClockSkew is how far the clock of a provider and this server's may differ.
 const ClockSkew = time.Minute
 
-// Logins carries login actions out. It is safe for concurrent use.
-type Logins struct {
+// Handler carries login actions out. It is safe for concurrent use.
+type Handler struct {
 	opt       Options
 	log       *slog.Logger
 	now       func() time.Time
@@ -62,11 +62,11 @@ type Logins struct {
 	limits    map[string]*limiter // by the name of the step
 }
 
-var _ trafficpolicy.Logins = (*Logins)(nil)
+var _ trafficpolicy.LoginHandler = (*Handler)(nil)
 
-// New makes Logins.
-func New(o Options) *Logins {
-	l := &Logins{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)),
+// New returns a Handler.
+func New(o Options) *Handler {
+	l := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)),
 		limits: map[string]*limiter{}}
 	if l.now == nil {
 		l.now = time.Now
@@ -81,7 +81,7 @@ func New(o Options) *Logins {
 }
 
 // Close closes idle connections to identity providers.
-func (l *Logins) Close() { l.providers.client.CloseIdleConnections() }
+func (l *Handler) Close() { l.providers.client.CloseIdleConnections() }
 
 func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 	d := account.Device{UserAgent: account.UserAgent{Raw: r.UserAgent()}}
@@ -93,27 +93,27 @@ func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 
 // visit is one request at a login action.
 type visit struct {
-	*Logins
+	*Handler
 	trafficpolicy.LoginRequest
 	w        http.ResponseWriter
 	r        *http.Request
-	place    Place
+	place    Action
 	provider Provider
 }
 
-// ServeLogin implements trafficpolicy.Logins.
-func (l *Logins) ServeLogin(
+// ServeLogin implements trafficpolicy.LoginHandler.
+func (l *Handler) ServeLogin(
 	w http.ResponseWriter, r *http.Request, q trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	v := &visit{Logins: l, LoginRequest: q, w: w, r: r,
-		place: Place{AccountID: q.Endpoint.AccountID, EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID}}
+	v := &visit{Handler: l, LoginRequest: q, w: w, r: r,
+		place: Action{AccountID: q.Endpoint.AccountID, EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID}}
 	var err error
 	if v.provider, err = l.providers.of(v.place.AccountID, q.Config); err != nil {
 		v.fail(err)
 		return
 	}
-	path, _, _ := strings.Cut(trafficpolicy.ClientPath(r), "?")
+	path, _, _ := strings.Cut(trafficpolicy.ClientRequestURI(r), "?")
 	if name, own := strings.CutPrefix(path, v.place.path("")); own {
 		v.reserved(name)
 		return

@@ -29,7 +29,7 @@ func TestALogin(t *testing.T) {
 		"https://idp.example.com/start?") {
 		t.Fatalf("%d %v", first.Code, first.Header())
 	}
-	if f := w.idp.last(); f.Fresh || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce ||
+	if f := w.idp.last(); f.ForceReauth || f.ReturnTo != "/a?b=c" || len(f.State) != 43 || f.State == f.Nonce ||
 		f.Nonce == f.Verifier {
 		t.Errorf("flow %+v", f)
 	}
@@ -40,7 +40,7 @@ func TestALogin(t *testing.T) {
 	}
 	l := w.store.logins[0]
 	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.Began.Equal(w.now) ||
-		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.Fresh {
+		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
 		t.Errorf("kept as %+v", l)
 	}
 	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection",

@@ -39,7 +39,7 @@ func (v *visit) logout() {
 		return
 	}
 	if err := ownOrigin(v.r); err != nil {
-		v.fail(Refused("Another site asked for this logout. Open "+v.place.URL(PathLogout)+" to log out.", err))
+		v.fail(RefusedError("Another site asked for this logout. Open "+v.place.URL(PathLogout)+" to log out.", err))
 		return
 	}
 	if hash := v.tokenHash(); hash != nil {
@@ -70,14 +70,14 @@ func ownOrigin(r *http.Request) error {
 // backChannel ends the sessions that a provider says have ended (OpenID Connect Back-Channel
 // Logout).
 func (v *visit) backChannel(r *http.Request) {
-	receiver, ok := v.provider.(LogoutReceiver)
+	receiver, ok := v.provider.(LogoutVerifier)
 	if !ok {
 		v.refuseToken(errors.New("this login takes no logout token"))
 		return
 	}
 	ctx, cancel := v.asking()
 	defer cancel()
-	t, err := receiver.Logout(ctx, r)
+	t, err := receiver.VerifyLogout(ctx, r)
 	switch {
 	case account.CodeOf(err) == account.CodeProviderFailed: // its keys cannot be had
 		v.fail(err)

@@ -15,20 +15,20 @@ import (
 
 // Flow is a login that has begun in one browser; it travels sealed in that browser's cookie.
 type Flow struct {
-	State     string    `json:"s"`
-	Nonce     string    `json:"n,omitempty"`
-	Verifier  string    `json:"v,omitempty"` // of PKCE
-	RequestID string    `json:"i,omitempty"` // of SAML's AuthnRequest
-	ReturnTo  string    `json:"r"`           // path and query of the endpoint's host
-	Began     time.Time `json:"t"`
-	Fresh     bool      `json:"f,omitempty"` // the provider must ask the person again
+	State       string    `json:"s"`
+	Nonce       string    `json:"n,omitempty"`
+	Verifier    string    `json:"v,omitempty"` // of PKCE
+	RequestID   string    `json:"i,omitempty"` // of SAML's AuthnRequest
+	ReturnTo    string    `json:"r"`           // path and query of the endpoint's host
+	StartedAt   time.Time `json:"t"`
+	ForceReauth bool      `json:"f,omitempty"` // the provider must ask the person again
 	// how often this login was begun anew, because sessions were revoked meanwhile
-	Again int `json:"a,omitempty"`
+	Restarts int `json:"a,omitempty"`
 }
 
-// Place is a login action at an endpoint: what providers build their URLs from. URLs come from the
+// Action is a login action at an endpoint: what providers build their URLs from. URLs come from the
 // endpoint's URL, never from Host.
-type Place struct {
+type Action struct {
 	AccountID   string
 	EndpointURL string // in normal form
 	AuthID      string
@@ -48,20 +48,20 @@ const (
 const reserved = "/_fairlead/"
 
 // URL returns https://host[:port]/_fairlead/{auth_id}/{name}.
-func (p Place) URL(name string) string {
+func (p Action) URL(name string) string {
 	return strings.TrimSuffix(p.EndpointURL, "/") + p.path(name)
 }
 
-func (p Place) path(name string) string { return reserved + p.AuthID + "/" + name }
+func (p Action) path(name string) string { return reserved + p.AuthID + "/" + name }
 
-// Start is where the browser goes.
-type Start struct {
+// Redirect is where the browser goes.
+type Redirect struct {
 	URL       string
 	RequestID string // SAML: the ID of the AuthnRequest, kept in the Flow
 }
 
-// Confirmed is what a provider has confirmed.
-type Confirmed struct {
+// Authentication is what a provider has confirmed.
+type Authentication struct {
 	Key      string                   `json:"key"` // account.NewLogin.Key
 	Provider account.IdentityProvider `json:"provider"`
 	Identity account.LoginIdentity    `json:"identity"`
@@ -87,26 +87,26 @@ type Confirmed struct {
 // It is safe for concurrent use. Its errors for the person are *account.Error, CodeLoginFailed or
 // CodeProviderFailed, with a sentence; the cause goes to the log, so it holds no secret.
 type Provider interface {
-	// Start says where the browser of a new flow goes.
-	Start(ctx context.Context, f *Flow, at Place) (Start, error)
-	// Bound names what a session is good for beside its place: issuer and client, or entity. It asks
+	// StartFlow says where the browser of a new flow goes.
+	StartFlow(ctx context.Context, f *Flow, at Action) (Redirect, error)
+	// Scope names what a session is good for beside its place: issuer and client, or entity. It asks
 	// nobody, and holds no secret.
-	Bound() string
+	Scope() string
 }
 
 // CallbackProvider is one to which the browser returns with GET …/callback.
 type CallbackProvider interface {
 	Provider
-	Callback(ctx context.Context, r *http.Request, f *Flow, at Place) (*Confirmed, error)
+	HandleCallback(ctx context.Context, r *http.Request, f *Flow, at Action) (*Authentication, error)
 }
 
 // PostProvider is one whose word the browser posts to …/acs.
 type PostProvider interface {
 	Provider
-	// Consume checks the post, all but to which flow it belongs: that is InResponseTo.
-	Consume(ctx context.Context, r *http.Request, at Place) (*Confirmed, error)
+	// ConsumeResponse checks the post, all but to which flow it belongs: that is InResponseTo.
+	ConsumeResponse(ctx context.Context, r *http.Request, at Action) (*Authentication, error)
 	// Metadata is what GET …/metadata answers.
-	Metadata(ctx context.Context, at Place) ([]byte, error)
+	Metadata(ctx context.Context, at Action) ([]byte, error)
 }
 
 // LogoutToken is the verified word of a provider that sessions have ended.
@@ -117,10 +117,10 @@ type LogoutToken struct {
 	Expires            time.Time
 }
 
-// LogoutReceiver is a provider that posts a logout_token to …/logout when a session of its own
+// LogoutVerifier is a provider that posts a logout_token to …/logout when a session of its own
 // ends.
-type LogoutReceiver interface {
-	Logout(ctx context.Context, r *http.Request) (LogoutToken, error)
+type LogoutVerifier interface {
+	VerifyLogout(ctx context.Context, r *http.Request) (LogoutToken, error)
 }
 
 // Factory makes the Provider of a config without asking anybody. The client is the guarded one:

@@ -11,7 +11,7 @@ func TestURLsComeFromTheEndpoint(t *testing.T) {
 		"https://app.example.com":      "https://app.example.com/_fairlead/staff/callback",
 		"https://app.example.com:8443": "https://app.example.com:8443/_fairlead/staff/callback",
 	} {
-		if got := (Place{EndpointURL: endpoint, AuthID: "staff"}).URL(PathCallback); got != want {
+		if got := (Action{EndpointURL: endpoint, AuthID: "staff"}).URL(PathCallback); got != want {
 			t.Errorf("%s: got %s, want %s", endpoint, got, want)
 		}
 	}

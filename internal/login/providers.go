@@ -48,11 +48,11 @@ func (p *providers) of(accountID string, c *trafficpolicy.LoginConfig) (Provider
 	}
 	factory := p.make[c.Kind]
 	if factory == nil {
-		return nil, Unanswered(fmt.Errorf("this server has no provider for %s", c.Kind))
+		return nil, ProviderError(fmt.Errorf("this server has no provider for %s", c.Kind))
 	}
 	provider, err := factory(c, p.client)
 	if err != nil {
-		return nil, Unanswered(fmt.Errorf("setting up the provider: %w", err))
+		return nil, ProviderError(fmt.Errorf("setting up the provider: %w", err))
 	}
 	p.at[key] = p.used.PushFront(&kept{key, provider})
 	if p.used.Len() > maxProviders {

@@ -24,8 +24,8 @@ func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolic
 		v.stranger(next)
 		return
 	}
-	guarded, under, cut := live.Abortable(v.w, v.r, v.Conn.Sever)
-	entry := v.opt.Live.Register(cut) // before the session is read: a revocation in between is told by Is
+	guarded, under, cut := live.Abortable(v.w, v.r, v.Conn.Abort)
+	entry := v.opt.Live.Register(cut) // before the session is read: a revocation in between is told by SetSession
 	defer entry.Done()
 	session, err := v.session(hash)
 	switch {
@@ -53,7 +53,7 @@ func (v *visit) session(hash []byte) (*account.LiveSession, error) {
 		return nil, nil //nolint:nilnil // documented
 	case err != nil:
 		return nil, &account.Error{Code: account.CodeUnavailable, Msg: "reading a session", Cause: err}
-	case s.Bound != v.bound():
+	case s.Scope != v.bound():
 		return nil, nil //nolint:nilnil // it is another place's
 	}
 	return s, nil
@@ -71,7 +71,7 @@ func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpo
 	case v.Config.AllowCORSPreflight && isPreflight(v.r):
 		next(v.w, onward(v.r, v.Config, nil), trafficpolicy.LoginResult{})
 	case isNavigation(v.r):
-		v.begin(returnPath(trafficpolicy.ClientPath(v.r)), 0)
+		v.begin(returnPath(trafficpolicy.ClientRequestURI(v.r)), 0)
 	case isForm(v.r): // a redirect would lose what was filled in
 		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
 			v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
@@ -152,6 +152,6 @@ func (v *visit) tokenHash() []byte {
 // bound is what a session made here is good for.
 func (v *visit) bound() string {
 	sum := sha256.Sum256(
-		[]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Bound()}, "\x00")))
+		[]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Scope()}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }

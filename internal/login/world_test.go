@@ -55,12 +55,12 @@ func (m *memory) Login(_ context.Context, accountID string, l account.NewLogin) 
 		return nil, account.Errorf(account.CodeLoginAgain, "again")
 	}
 	var replaced string
-	if old := m.sessions[string(l.Replaces)]; old != nil && old.Bound == l.Bound {
+	if old := m.sessions[string(l.Replaces)]; old != nil && old.Scope == l.Scope {
 		replaced = old.ID
 		delete(m.sessions, string(l.Replaces))
 	}
 	s := &account.LiveSession{Replaced: replaced, ID: "as-" + string(rune('0'+len(m.logins))),
-		UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Bound: l.Bound, Identity: l.Identity,
+		UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Scope: l.Scope, Identity: l.Identity,
 		Provider: l.Provider}
 	m.sessions[string(l.TokenHash)] = s
 	return s, nil
@@ -134,48 +134,48 @@ func (m *memory) Revoke(
 type said struct {
 	mu        sync.Mutex
 	flows     []Flow
-	confirmed Confirmed
+	confirmed Authentication
 	err       error
 	token     LogoutToken
 	bound     string
 }
 
-func (p *said) Bound() string { return p.bound }
+func (p *said) Scope() string { return p.bound }
 
-func (p *said) Start(_ context.Context, f *Flow, at Place) (Start, error) {
+func (p *said) StartFlow(_ context.Context, f *Flow, at Action) (Redirect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.flows = append(p.flows, *f)
-	return Start{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State},
+	return Redirect{URL: "https://idp.example.com/start?" + url.Values{"state": {f.State},
 		"back": {at.URL(PathCallback)}}.Encode(), RequestID: "id-" + f.State}, p.err
 }
 
-func (p *said) Callback(_ context.Context, r *http.Request, f *Flow, _ Place) (*Confirmed, error) {
+func (p *said) HandleCallback(_ context.Context, r *http.Request, f *Flow, _ Action) (*Authentication, error) {
 	if r.URL.Query().Get("code") != "good" || f.Verifier == "" || f.Nonce == "" {
-		return nil, Refused("a bad code", errors.New("cause-of-refusal"))
+		return nil, RefusedError("a bad code", errors.New("cause-of-refusal"))
 	}
 	return p.answer()
 }
 
-func (p *said) answer() (*Confirmed, error) {
+func (p *said) answer() (*Authentication, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.confirmed
 	return &c, p.err
 }
 
-func (p *said) Consume(_ context.Context, r *http.Request, _ Place) (*Confirmed, error) {
+func (p *said) ConsumeResponse(_ context.Context, r *http.Request, _ Action) (*Authentication, error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, Refused("a bad form", err)
+		return nil, RefusedError("a bad form", err)
 	}
 	return p.answer()
 }
 
-func (p *said) Metadata(_ context.Context, at Place) ([]byte, error) {
+func (p *said) Metadata(_ context.Context, at Action) ([]byte, error) {
 	return []byte("<md " + at.URL(PathACS) + ">"), nil
 }
 
-func (p *said) Logout(_ context.Context, r *http.Request) (LogoutToken, error) {
+func (p *said) VerifyLogout(_ context.Context, r *http.Request) (LogoutToken, error) {
 	if r.PostForm.Get("logout_token") != "good" {
 		return LogoutToken{}, errors.New("a bad token")
 	}
@@ -194,7 +194,7 @@ type world struct {
 	store  *memory
 	idp    *said
 	live   *live.Registry
-	logins *Logins
+	logins *Handler
 	log    *bytes.Buffer
 	now    time.Time
 	config trafficpolicy.LoginConfig
@@ -209,7 +209,7 @@ func newWorld(t testing.TB, change ...func(*world)) *world {
 	w := &world{t: t, store: newMemory(), live: live.New(), log: &bytes.Buffer{}, now: time.Unix(1_800_000_000, 0),
 		idp:    &said{bound: "issuer and client"},
 		config: trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, AuthID: "staff", MaxSession: time.Hour, Digest: "d"}}
-	w.idp.confirmed = Confirmed{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
+	w.idp.confirmed = Authentication{Key: "k", Identity: account.LoginIdentity{ProviderUserID: "ann", Name: "Ann",
 		Groups: []string{"staff"}}, Provider: account.IdentityProvider{Name: "IdP"}}
 	for _, f := range change {
 		f(w)

@@ -68,7 +68,7 @@ func (c *crowd) opens(url string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.bound[url] = s.Bound
+	c.bound[url] = s.Scope
 }
 
 // member is one session.
@@ -82,7 +82,7 @@ func (c *crowd) join(user, url string, change ...func(*account.NewLogin)) member
 	hash := sha256.Sum256(raw)
 	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"},
 		Identity: account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
-		Began:    time.Now(), URL: url, Bound: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
+		Began:    time.Now(), URL: url, Scope: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
 	for _, f := range change {
 		f(&l)
 	}

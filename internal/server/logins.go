@@ -15,7 +15,7 @@ import (
 )
 
 // logins makes what carries login actions out.
-func (s *service) logins() *login.Logins {
+func (s *service) logins() *login.Handler {
 	allow, err := backend.ParseAllow("--login-allow", s.opt.LoginAllow)
 	if err != nil {
 		panic(fmt.Sprintf("server: options that were validated: %v", err))

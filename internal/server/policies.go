@@ -17,7 +17,8 @@ const noRules = "no rules"
 // compilePolicy compiles a traffic policy as the edge will, and tells the store what it has to know
 // of it. It is an account.PolicyChecker.
 func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
-	p, err := trafficpolicy.Compile(text, trafficpolicy.Options{Scheme: scheme, Binding: binding, CheckLogin: checkLogin})
+	p, err := trafficpolicy.Compile(text,
+		trafficpolicy.Options{Scheme: scheme, Binding: binding, ValidateLogin: checkLogin})
 	if err != nil {
 		return account.PolicyFacts{}, err
 	}
@@ -32,7 +33,7 @@ func compilePolicy(text, scheme, binding string) (account.PolicyFacts, error) {
 // kept already is not checked: a certificate that expires there must not take the endpoint along.
 func checkLogin(c *trafficpolicy.LoginConfig) error {
 	if c.Kind == trafficpolicy.LoginSAML {
-		return saml.Check(c, time.Now())
+		return saml.ValidateConfig(c, time.Now())
 	}
 	return nil
 }

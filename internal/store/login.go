@@ -99,7 +99,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 			"what the identity provider confirmed is over already; sign in again")
 	}
 	live := account.LiveSession{ID: account.NewID(account.PrefixAppSession, t.now), UserID: l.Identity.ID,
-		AccountID: accountID, Bound: l.Bound,
+		AccountID: accountID, Scope: l.Scope,
 		Identity: l.Identity, Provider: l.Provider, ExpiresAt: fromMicros(life.expires())}
 	if err := t.endLeastUsed(accountID, l); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 	err = t.exec(
 		`INSERT INTO app_sessions (id, account_id, user_id, token_hash, bound, endpoint_id, url, issuer, subject, provider_session, identity, device, search,
 		created_at, last_active, idle, ends_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15, $16, $17)`,
-		live.ID, accountID, live.UserID, l.TokenHash, l.Bound, l.EndpointID, l.URL, issuer, subject, providerSession,
+		live.ID, accountID, live.UserID, l.TokenHash, l.Scope, l.EndpointID, l.URL, issuer, subject, providerSession,
 		t.s.opt.Key.Seal(string(said), live.ID), device,
 		searchable(l.URL, l.Device.IPAddress), micros(t.now), life.idle, life.endsAt, life.expires())
 	if err != nil {
@@ -141,12 +141,12 @@ func (t *tx) endReplaced(accountID string, l account.NewLogin) (id string, err e
 	}
 	by := account.Caller{AccountID: accountID, PrincipalID: l.Identity.ID}
 	err = t.auditSessions(by, account.RevokedByNewLogin, `s.token_hash = $1 AND s.account_id = $2 AND s.bound = $3`,
-		l.Replaces, accountID, l.Bound)
+		l.Replaces, accountID, l.Scope)
 	if err != nil {
 		return "", err
 	}
 	var done account.Revocation
-	err = t.endAppSessions(&done, `token_hash = $1 AND account_id = $2 AND bound = $3`, l.Replaces, accountID, l.Bound)
+	err = t.endAppSessions(&done, `token_hash = $1 AND account_id = $2 AND bound = $3`, l.Replaces, accountID, l.Scope)
 	if err != nil || len(done.SessionIDs) == 0 {
 		return "", err
 	}

@@ -269,7 +269,7 @@ func TestARestoreBringsNoSessionBack(t *testing.T) {
 			again.AuthTime = time.Time{}
 			_, err = f.Store.Login(t.Context(), f.AccountID, again)
 			storetest.MustCode(t, err, account.CodeLoginAgain)
-			again.Fresh = true
+			again.ForceReauth = true
 			_, err = f.Store.Login(t.Context(), f.AccountID, again)
 			storetest.Must(t, err)
 		})

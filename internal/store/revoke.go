@@ -47,7 +47,7 @@ func (s *Store) logoutKeys(accountID, issuer, providerSession, subject string) [
 // login and a revocation one is first, and either the revocation ends the session or the login sees
 // the tombstone. A login is refused when it began before the revocation was stored. After a
 // revocation of the person, or of one of their sessions, the provider must have asked them since,
-// too: it was told to (Fresh), or says that it did, by more than its clock may be ahead of ours.
+// too: it was told to (ForceReauth), or says that it did, by more than its clock may be ahead of ours.
 // One that says nothing is asked again. A provider that ended its own session, by a back-channel
 // logout, asks of its own accord.
 func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
@@ -57,7 +57,7 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	if err != nil {
 		return err
 	}
-	if !revoked.IsZero() && (!l.Began.After(revoked) || !l.Fresh && !l.AuthTime.After(revoked.Add(providerSkew))) {
+	if !revoked.IsZero() && (!l.Began.After(revoked) || !l.ForceReauth && !l.AuthTime.After(revoked.Add(providerSkew))) {
 		return again
 	}
 	for _, key := range t.s.logoutKeys(accountID, audience(l.Issuer, l.Client), l.SessionID, l.Subject) {

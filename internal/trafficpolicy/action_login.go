@@ -25,16 +25,16 @@ const reservedPath = "/_fairlead/"
 // LoginPath returns what the action's own paths begin with: /_fairlead/{auth_id}/.
 func LoginPath(authID string) string { return reservedPath + authID + "/" }
 
-// ClientPath is the path and query of a request as the client has sent them, whatever a policy has
+// ClientRequestURI is the path and query of a request as the client has sent them, whatever a policy has
 // made of the URL since.
-func ClientPath(r *http.Request) string {
+func ClientRequestURI(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return r.RequestURI
 	}
 	return r.URL.RequestURI()
 }
 
-// login is a login action of any kind: it reads the config, and Options.Logins do the rest.
+// login is a login action of any kind: it reads the config, and Options.LoginHandler does the rest.
 type login struct {
 	config LoginConfig
 	family string // of its findings
@@ -73,7 +73,7 @@ func (a *login) provision(c *config) {
 	default:
 		a.config.provisionOAuth(c)
 	}
-	if check := c.c.options.CheckLogin; check != nil && len(c.c.problems) == before {
+	if check := c.c.options.ValidateLogin; check != nil && len(c.c.problems) == before {
 		for _, f := range account.FieldsOf(check(&a.config)) {
 			c.c.problem(c.values[f.Field], "", "%s: %s", f.Field, f.Rule)
 		}
@@ -220,7 +220,7 @@ func (a *login) note(x *exchange, found LoginResult) {
 // owns says whether the request is for one of the action's own paths. They are served also where
 // the expressions of its rule do not hold.
 func (a *login) owns(r *http.Request) bool {
-	return strings.HasPrefix(ClientPath(r), LoginPath(a.config.AuthID))
+	return strings.HasPrefix(ClientRequestURI(r), LoginPath(a.config.AuthID))
 }
 
 // ownLogin returns the rule's login action when the request is for one of its own paths.
@@ -236,16 +236,16 @@ func (r *rule) ownLogin(x *exchange) *login {
 	return nil
 }
 
-// LoginCookies begins the names of the cookies of login actions. They are between the browser and
+// LoginCookiePrefix begins the names of the cookies of login actions. They are between the browser and
 // the edge: upstreams neither see nor set them.
-const LoginCookies = "__Host-fl-"
+const LoginCookiePrefix = "__Host-fl-"
 
 // IsLoginCookie says whether a NAME=VALUE, with or without attributes, is or may become a cookie of
 // a login action: browsers compare the prefix in any case, and send a cookie without a name as its
 // value alone.
 func IsLoginCookie(pair string) bool {
 	pair = strings.TrimLeft(pair, "= \t")
-	return len(pair) >= len(LoginCookies) && strings.EqualFold(pair[:len(LoginCookies)], LoginCookies)
+	return len(pair) >= len(LoginCookiePrefix) && strings.EqualFold(pair[:len(LoginCookiePrefix)], LoginCookiePrefix)
 }
 
 // DropLoginCookies removes the cookies of login actions from what goes upstream, and leaves all
@@ -257,7 +257,7 @@ func DropLoginCookies(h http.Header) {
 	}
 	kept := make([]string, 0, len(lines))
 	for _, line := range lines {
-		if !strings.Contains(strings.ToLower(line), strings.ToLower(LoginCookies)) {
+		if !strings.Contains(strings.ToLower(line), strings.ToLower(LoginCookiePrefix)) {
 			kept = append(kept, line)
 			continue
 		}

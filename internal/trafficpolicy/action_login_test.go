@@ -23,7 +23,7 @@ func (d *doorman) ServeLogin(
 ) {
 	d.asked = append(d.asked, l)
 	switch {
-	case strings.HasPrefix(ClientPath(r), LoginPath(l.Config.AuthID)):
+	case strings.HasPrefix(ClientRequestURI(r), LoginPath(l.Config.AuthID)):
 		_, _ = io.WriteString(w, "own path")
 	case r.Method == http.MethodOptions:
 		next(w, r, LoginResult{})
@@ -55,7 +55,7 @@ on_http_request:
 - expressions: ["actions.oidc.error.code == 'ERR_FL_3011'"]
   actions: [{type: custom-response, config: {body: preflight}}]
 `
-	p := compile(t, fmt.Sprintf(doc, oidcAction), Options{Scheme: "https", Binding: "public", Logins: d})
+	p := compile(t, fmt.Sprintf(doc, oidcAction), Options{Scheme: "https", Binding: "public", LoginHandler: d})
 	for name, c := range map[string]struct {
 		method, path, person string
 		status               int
@@ -134,12 +134,12 @@ func TestLoginConfig(t *testing.T) {
 	}
 	s := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>", upstream_groups: [staff, app-*]}}`)
 	for group, passes := range map[string]bool{"staff": true, "app-a": true, "app-": true, "staff2": false, "ap": false} {
-		if s.PassesGroup(group) != passes || !a.PassesGroup(group) {
+		if s.ForwardsGroup(group) != passes || !a.ForwardsGroup(group) {
 			t.Errorf("the upstream is told of the group %s: %v of %q", group, !passes, s.UpstreamGroups)
 		}
 	}
 	none := config(`{type: saml, config: {idp_metadata: "<EntityDescriptor/>", upstream_groups: []}}`)
-	if none.PassesGroup("staff") {
+	if none.ForwardsGroup("staff") {
 		t.Error("an empty list passes groups")
 	}
 	if s.AuthID != "saml" || !strings.HasSuffix(s.NameIDFormat, ":persistent") || s.AllowIdPInitiated || s.ForceAuthn {
@@ -151,7 +151,7 @@ func TestLoginConfig(t *testing.T) {
 // config is wrong anyhow.
 func TestCheckLogin(t *testing.T) {
 	t.Parallel()
-	o := Options{CheckLogin: func(c *LoginConfig) error {
+	o := Options{ValidateLogin: func(c *LoginConfig) error {
 		if c.IdPMetadata == "<EntityDescriptor/>" {
 			return account.Invalid("idp_metadata", "", "it has no certificate")
 		}
@@ -246,7 +246,7 @@ func TestALoginAfterARewrite(t *testing.T) {
 	p := compile(t, `
 on_http_request:
 - actions: [{type: url-rewrite, config: {from: "^https://[^/]+/(.*)", to: "/v2/$1"}}, `+oidcAction+`]
-`, Options{Scheme: "https", Binding: "public", Logins: &doorman{}})
+`, Options{Scheme: "https", Binding: "public", LoginHandler: &doorman{}})
 	r := httptest.NewRequest("GET", "/_fairlead/oidc/callback?code=1", nil)
 	if got := body(t, ask(t, p, fullConn(), r)); got != "own path" {
 		t.Errorf("the callback leads to %q", got)
@@ -254,7 +254,7 @@ on_http_request:
 	r = httptest.NewRequest("GET", "/x?y", nil)
 	r.Header.Set("Person", "ann")
 	res := ask(t, p, fullConn(), r, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.URL.RequestURI()+" "+ClientPath(r))
+		_, _ = io.WriteString(w, r.URL.RequestURI()+" "+ClientRequestURI(r))
 	})
 	if got := body(t, res); got != "/v2/x?y /x?y" {
 		t.Errorf("the upstream gets %q", got)

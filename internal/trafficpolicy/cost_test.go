@@ -176,7 +176,7 @@ func TestCost_ReportsRuleOnceAMinute(t *testing.T) {
 	t.Parallel()
 	now := at
 	var rules []string
-	o := Options{Clock: func() time.Time { return now }, CostExceeded: func(rule string) { rules = append(rules, rule) }}
+	o := Options{Clock: func() time.Time { return now }, OnCostExceeded: func(rule string) { rules = append(rules, rule) }}
 	p := compile(t, onRequest("req.method == 'GET'", addHeader)+strings.TrimPrefix(onRequest(slowPattern, addHeader),
 		"on_http_request:\n"), o)
 	for range 3 {

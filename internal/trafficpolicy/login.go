@@ -54,8 +54,8 @@ type LoginConfig struct {
 	NameIDFormat      string // a URN
 }
 
-// PassesGroup reports whether the upstream is told of the group.
-func (l *LoginConfig) PassesGroup(group string) bool {
+// ForwardsGroup reports whether the upstream is told of the group.
+func (l *LoginConfig) ForwardsGroup(group string) bool {
 	return l.UpstreamGroups == nil || slices.ContainsFunc(l.UpstreamGroups, func(of string) bool {
 		prefix, many := strings.CutSuffix(of, "*")
 		return of == group || many && strings.HasPrefix(group, prefix)
@@ -77,11 +77,11 @@ type LoginResult struct {
 	Provider account.IdentityProvider
 }
 
-// Logins carries login actions out: it answers a request itself (a redirect, a page, one of the
-// action's own paths), or calls next once, with the request, a copy, whose context ends with the
-// session, without the action's cookies, and with a writer through which nothing goes out any more
-// then.
-type Logins interface {
+// LoginHandler carries login actions out: it answers a request itself (a redirect, a page, one of
+// the action's own paths), or calls next once, with the request, a copy, whose context ends with
+// the session, without the action's cookies, and with a writer through which nothing goes out any
+// more then.
+type LoginHandler interface {
 	ServeLogin(w http.ResponseWriter, r *http.Request, l LoginRequest,
 		next func(w http.ResponseWriter, r *http.Request, found LoginResult))
 }

@@ -33,15 +33,15 @@ type Options struct {
 	Stored bool
 	// Page answers a request that the policy refuses. nil answers with msg as plain text.
 	Page func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
-	// CostExceeded is told of a rule at which a request used up the work that the policy may take, at
+	// OnCostExceeded is told of a rule at which a request used up the work that the policy may take, at
 	// most once a minute. It may be nil.
-	CostExceeded func(rule string)
-	// Logins carry login actions out; nil where the policy is only checked: nothing would get past
+	OnCostExceeded func(rule string)
+	// LoginHandler carry login actions out; nil where the policy is only checked: nothing would get past
 	// one.
-	Logins Logins
-	// CheckLogin says what is wrong with the config of a login action, where that takes knowing the
+	LoginHandler LoginHandler
+	// ValidateLogin says what is wrong with the config of a login action, where that takes knowing the
 	// provider's protocol: an *account.Error that names fields. nil where nobody knows.
-	CheckLogin func(*LoginConfig) error
+	ValidateLogin func(*LoginConfig) error
 }
 
 // Policy is a compiled document. It is safe for concurrent use. The counters of its rate limits
@@ -51,7 +51,7 @@ type Policy struct {
 	facts   account.PolicyFacts
 	summary Summary
 	clock   func() time.Time
-	logins  Logins
+	logins  LoginHandler
 	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 
 	reportCost func(rule string)
@@ -118,7 +118,7 @@ func Check(text string, o Options) (*Policy, []Problem) {
 	if o.Page == nil {
 		o.Page = plainPage
 	}
-	p := &Policy{clock: o.Clock, page: o.Page, logins: o.Logins, reportCost: o.CostExceeded}
+	p := &Policy{clock: o.Clock, page: o.Page, logins: o.LoginHandler, reportCost: o.OnCostExceeded}
 	c := &compiler{policy: p, options: o}
 	if err := c.document(text); err != nil {
 		c.problems = append(c.problems, *err)

@@ -27,9 +27,9 @@ type Conn struct {
 	// where the client is thought to be; nil = nobody knows. It is asked when an expression wants to
 	// know
 	Geo func() Geo
-	// Sever closes the client's connection hard, with all that is queued for it; nil where it carries
+	// Abort closes the client's connection hard, with all that is queued for it; nil where it carries
 	// other requests too.
-	Sever func()
+	Abort func()
 
 	geo *Geo // that was asked for
 }

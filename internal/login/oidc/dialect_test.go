@@ -114,7 +114,7 @@ func TestGitHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := made.(login.CallbackProvider)
-	start, err := p.Start(t.Context(), &login.Flow{State: "s", Verifier: "v", Fresh: true}, here)
+	start, err := p.StartFlow(t.Context(), &login.Flow{State: "s", Verifier: "v", ForceReauth: true}, here)
 	if q := parsed(t, start.URL).Query(); err != nil || q.Get("prompt") != "select_account" ||
 		q.Get("code_challenge_method") != "S256" || q.Get("scope") != "read:user user:email" ||
 		!strings.HasPrefix(start.URL, srv.URL+"/login/oauth/authorize?") {
@@ -204,7 +204,7 @@ func TestDescriptionsThatDoNotCount(t *testing.T) {
 	} {
 		p := startOP(t)
 		p.describe = change
-		if start, err := p.provider(p.config()).Start(t.Context(), &login.Flow{State: "s"},
+		if start, err := p.provider(p.config()).StartFlow(t.Context(), &login.Flow{State: "s"},
 			here); account.CodeOf(err) != account.CodeProviderFailed {
 			t.Errorf("%s: %+v, %v", name, start, err)
 		}

@@ -91,7 +91,7 @@ type settings struct {
 }
 
 // client of OAuth 2.0 at the endpoints.
-func (s *settings) oauth(at login.Place, e oauth2.Endpoint, scopes []string) *oauth2.Config {
+func (s *settings) oauth(at login.Action, e oauth2.Endpoint, scopes []string) *oauth2.Config {
 	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e,
 		RedirectURL: at.URL(login.PathCallback), Scopes: scopes}
 }
@@ -124,11 +124,11 @@ func (s *settings) bound(issuer string) string {
 // answer looks at the parameters that the browser brings back, and returns the code.
 func answer(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
-		return "", login.Refused("The identity provider has not confirmed the login"+reason(refusal)+".",
+		return "", login.RefusedError("The identity provider has not confirmed the login"+reason(refusal)+".",
 			fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
 	}
 	if code = q.Get("code"); code == "" {
-		return "", login.Refused("The identity provider's answer has no code.", nil)
+		return "", login.RefusedError("The identity provider's answer has no code.", nil)
 	}
 	return code, nil
 }

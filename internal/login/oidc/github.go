@@ -34,28 +34,28 @@ func newGitHub(s settings) *gitHub {
 	return g
 }
 
-func (g *gitHub) client(at login.Place) *oauth2.Config {
+func (g *gitHub) client(at login.Action) *oauth2.Config {
 	e := oauth2.Endpoint{AuthURL: g.url + "/login/oauth/authorize", TokenURL: g.url + "/login/oauth/access_token",
 		AuthStyle: oauth2.AuthStyleInParams}
 	return g.oauth(at, e, g.scopes([]string{"read:user", "user:email"}, ""))
 }
 
-// Bound implements login.Provider.
-func (g *gitHub) Bound() string { return g.bound(g.url) }
+// Scope implements login.Provider.
+func (g *gitHub) Scope() string { return g.bound(g.url) }
 
-// Start implements login.Provider.
-func (g *gitHub) Start(_ context.Context, f *login.Flow, at login.Place) (login.Start, error) {
+// StartFlow implements login.Provider.
+func (g *gitHub) StartFlow(_ context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
 	params := g.params(f)
-	if f.Fresh {
+	if f.ForceReauth {
 		params = append(params, oauth2.SetAuthURLParam("prompt", "select_account")) // as near as it comes
 	}
-	return login.Start{URL: g.client(at).AuthCodeURL(f.State, params...)}, nil
+	return login.Redirect{URL: g.client(at).AuthCodeURL(f.State, params...)}, nil
 }
 
-// Callback implements login.CallbackProvider.
-func (g *gitHub) Callback(
-	ctx context.Context, r *http.Request, f *login.Flow, at login.Place,
-) (*login.Confirmed, error) {
+// HandleCallback implements login.CallbackProvider.
+func (g *gitHub) HandleCallback(
+	ctx context.Context, r *http.Request, f *login.Flow, at login.Action,
+) (*login.Authentication, error) {
 	code, err := answer(r.URL.Query())
 	if err != nil {
 		return nil, err
@@ -71,17 +71,17 @@ func (g *gitHub) Callback(
 		Name  string `json:"name"`
 	}
 	if err := g.get(ctx, token, "/user", &user); err != nil {
-		return nil, login.Unanswered(err)
+		return nil, login.ProviderError(err)
 	}
 	if user.ID <= 0 {
-		return nil, login.Unanswered(fmt.Errorf("%s/user names nobody", g.api))
+		return nil, login.ProviderError(fmt.Errorf("%s/user names nobody", g.api))
 	}
 	id := strconv.FormatInt(user.ID, 10)
 	email, err := g.email(ctx, token)
 	if err != nil {
-		return nil, login.Unanswered(err)
+		return nil, login.ProviderError(err)
 	}
-	return &login.Confirmed{
+	return &login.Authentication{
 		Key: strings.Join([]string{"github", g.url, id}, "\x00"), Provider: identityProvider("GitHub", g.url),
 		Identity: account.LoginIdentity{ProviderUserID: id, Username: bound(user.Login), Name: bound(user.Name),
 			Email: bound(email)},

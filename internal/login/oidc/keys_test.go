@@ -43,7 +43,7 @@ func takeLogout(t *testing.T, provider login.Provider, token string) error {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/_fairlead/oidc/logout", nil)
 	r.PostForm = url.Values{"logout_token": {token}}
-	_, err := provider.(login.LogoutReceiver).Logout(t.Context(), r)
+	_, err := provider.(login.LogoutVerifier).VerifyLogout(t.Context(), r)
 	return err
 }
 

@@ -168,7 +168,7 @@ func (p *op) signedWith(key jose.SigningKey, claims map[string]any) string {
 	return text
 }
 
-var here = login.Place{AccountID: "ac", EndpointURL: "https://app.example.com", AuthID: "oidc"}
+var here = login.Action{AccountID: "ac", EndpointURL: "https://app.example.com", AuthID: "oidc"}
 
 func (p *op) config() trafficpolicy.LoginConfig {
 	return trafficpolicy.LoginConfig{Kind: trafficpolicy.LoginOIDC, IssuerURL: p.srv.URL, ClientID: "client",
@@ -185,11 +185,11 @@ func (p *op) provider(c trafficpolicy.LoginConfig) login.CallbackProvider {
 }
 
 // callback brings an answer back to the provider.
-func callback(t *testing.T, p login.CallbackProvider, query string) (*login.Confirmed, error) {
+func callback(t *testing.T, p login.CallbackProvider, query string) (*login.Authentication, error) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/_fairlead/oidc/callback?"+query, nil)
-	return p.Callback(t.Context(), r, &login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43),
-		Began: time.Now()}, here)
+	return p.HandleCallback(t.Context(), r, &login.Flow{State: "state", Nonce: "nonce", Verifier: strings.Repeat("v", 43),
+		StartedAt: time.Now()}, here)
 }
 
 func parsed(t *testing.T, raw string) *url.URL {

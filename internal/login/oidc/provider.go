@@ -28,41 +28,41 @@ type provider struct {
 
 var (
 	_ login.CallbackProvider = (*provider)(nil)
-	_ login.LogoutReceiver   = (*provider)(nil)
+	_ login.LogoutVerifier   = (*provider)(nil)
 )
 
-// Bound implements login.Provider.
-func (p *provider) Bound() string { return p.bound(p.dialect.issuer) }
+// Scope implements login.Provider.
+func (p *provider) Scope() string { return p.bound(p.dialect.issuer) }
 
-// Start implements login.Provider.
-func (p *provider) Start(ctx context.Context, f *login.Flow, at login.Place) (login.Start, error) {
+// StartFlow implements login.Provider.
+func (p *provider) StartFlow(ctx context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
 	d, err := p.discovery.get(ctx)
 	if err != nil {
-		return login.Start{}, login.Unanswered(err)
+		return login.Redirect{}, login.ProviderError(err)
 	}
 	params := append(p.params(f), goidc.Nonce(f.Nonce))
-	if f.Fresh {
+	if f.ForceReauth {
 		params = append(params, oauth2.SetAuthURLParam("prompt", p.dialect.prompt))
 		if p.dialect.maxAge {
 			params = append(params, oauth2.SetAuthURLParam("max_age", "0"))
 		}
 	}
-	return login.Start{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).
+	return login.Redirect{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).
 		AuthCodeURL(f.State, params...)}, nil
 }
 
-// Callback implements login.CallbackProvider.
-func (p *provider) Callback(
-	ctx context.Context, r *http.Request, f *login.Flow, at login.Place,
-) (*login.Confirmed, error) {
+// HandleCallback implements login.CallbackProvider.
+func (p *provider) HandleCallback(
+	ctx context.Context, r *http.Request, f *login.Flow, at login.Action,
+) (*login.Authentication, error) {
 	ctx = goidc.ClientContext(ctx, p.client)
 	d, err := p.discovery.get(ctx)
 	if err != nil {
-		return nil, login.Unanswered(err)
+		return nil, login.ProviderError(err)
 	}
 	q := r.URL.Query()
 	if iss := q.Get("iss"); iss != "" && iss != d.issuer && !isTemplate(d.issuer) || iss == "" && d.issParam {
-		return nil, login.Refused("The answer is not that of this endpoint's identity provider.",
+		return nil, login.RefusedError("The answer is not that of this endpoint's identity provider.",
 			fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
 	}
 	code, err := answer(q)
@@ -78,14 +78,14 @@ func (p *provider) Callback(
 		return nil, err
 	}
 	if err != nil {
-		return nil, login.Refused("The identity provider's answer does not hold for this login.", err)
+		return nil, login.RefusedError("The identity provider's answer does not hold for this login.", err)
 	}
 	said, err := read(id.Claims)
 	if err != nil {
-		return nil, login.Unanswered(fmt.Errorf("reading the ID token: %w", err))
+		return nil, login.ProviderError(fmt.Errorf("reading the ID token: %w", err))
 	}
 	if err := p.complement(ctx, d, token, id, said); err != nil {
-		return nil, login.Unanswered(err)
+		return nil, login.ProviderError(err)
 	}
 	return p.confirmed(id, said)
 }
@@ -102,7 +102,7 @@ func (p *provider) verify(
 	}
 	id, err := tokens.Verify(ctx, raw)
 	if keys.fetchErr != nil {
-		return nil, login.Unanswered(keys.fetchErr)
+		return nil, login.ProviderError(keys.fetchErr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("checking the ID token: %w", err)
@@ -136,8 +136,8 @@ func (p *provider) check(d *described, id *goidc.IDToken, f *login.Flow) error {
 		return fmt.Errorf("the ID token is for another party, %.100q", more.Party)
 	case isTemplate(d.issuer) && !ofTenant(d.issuer, id.Issuer, more.Tenant):
 		return fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
-	case id.IssuedAt.Before(f.Began.Add(-login.ClockSkew)):
-		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(), f.Began)
+	case id.IssuedAt.Before(f.StartedAt.Add(-login.ClockSkew)):
+		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(), f.StartedAt)
 	}
 	return issued(id.IssuedAt)
 }
@@ -187,11 +187,11 @@ func (p *provider) complement(
 	return nil
 }
 
-func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed, error) {
+func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Authentication, error) {
 	who, err := said.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
 		return nil,
-			login.Refused(
+			login.RefusedError(
 				"The identity provider says more of your groups than this endpoint takes. Whoever runs the provider can have it "+
 					"say fewer.", err)
 	}
@@ -199,7 +199,7 @@ func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed,
 	if own := p.config.RequireAuthTime; own != nil {
 		required = *own
 	}
-	return &login.Confirmed{
+	return &login.Authentication{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: identityProvider(p.dialect.name, p.dialect.url),
 		Identity: who,
@@ -208,11 +208,11 @@ func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Confirmed,
 	}, nil
 }
 
-// Logout implements login.LogoutReceiver.
-func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutToken, error) {
+// VerifyLogout implements login.LogoutVerifier.
+func (p *provider) VerifyLogout(ctx context.Context, r *http.Request) (login.LogoutToken, error) {
 	d, err := p.discovery.get(ctx)
 	if err != nil {
-		return login.LogoutToken{}, login.Unanswered(err)
+		return login.LogoutToken{}, login.ProviderError(err)
 	}
 	if isTemplate(d.issuer) {
 		return login.LogoutToken{}, errors.New("the provider has many issuers: give provider_url with the tenant")
@@ -221,7 +221,7 @@ func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutTok
 	t, err := tokens.VerifyLogout(ctx, r.PostForm.Get("logout_token"))
 	switch {
 	case keys.fetchErr != nil:
-		return login.LogoutToken{}, login.Unanswered(keys.fetchErr)
+		return login.LogoutToken{}, login.ProviderError(keys.fetchErr)
 	case err == nil:
 		err = issued(t.IssuedAt)
 	}
@@ -239,12 +239,12 @@ func (p *provider) Logout(ctx context.Context, r *http.Request) (login.LogoutTok
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
-		return login.Unanswered(fmt.Errorf("exchanging the code: %w", err))
+		return login.ProviderError(fmt.Errorf("exchanging the code: %w", err))
 	}
 	cause := fmt.Errorf("exchanging the code: the provider says %.60q %.200q, status %d", answer.ErrorCode,
 		answer.ErrorDescription, answer.Response.StatusCode)
 	if answer.ErrorCode == "invalid_grant" || answer.ErrorCode == "bad_verification_code" {
-		return login.Refused("This login was used before, or has taken too long.", cause)
+		return login.RefusedError("This login was used before, or has taken too long.", cause)
 	}
-	return login.Unanswered(cause)
+	return login.ProviderError(cause)
 }

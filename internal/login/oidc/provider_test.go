@@ -34,8 +34,8 @@ func TestStart(t *testing.T) {
 			"redirect_uri": "https://app.example.com/_fairlead/oidc/callback", "code_challenge_method": "S256"},
 		true: {"prompt": "login", "max_age": "0"},
 	} {
-		start, err := provider.Start(t.Context(), &login.Flow{State: "state", Nonce: "nonce", Verifier: "verifier",
-			Fresh: fresh}, here)
+		start, err := provider.StartFlow(t.Context(), &login.Flow{State: "state", Nonce: "nonce", Verifier: "verifier",
+			ForceReauth: fresh}, here)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestStart(t *testing.T) {
 	}
 	c = p.config()
 	c.Scopes = []string{"groups"}
-	start, err := p.provider(c).Start(t.Context(), &login.Flow{State: "s"}, here)
+	start, err := p.provider(c).StartFlow(t.Context(), &login.Flow{State: "s"}, here)
 	if err != nil || parsed(t, start.URL).Query().Get("scope") != "openid groups" {
 		t.Errorf("%s %v", start.URL, err)
 	}
@@ -74,7 +74,7 @@ func TestCallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := strings.TrimPrefix(p.srv.URL, "http://")
-	want := &login.Confirmed{Key: "oidc\x00" + p.srv.URL + "\x001078",
+	want := &login.Authentication{Key: "oidc\x00" + p.srv.URL + "\x001078",
 		Provider: account.IdentityProvider{Name: host, URL: p.srv.URL}, Issuer: p.srv.URL, Client: "client", Subject: "1078",
 		SessionID: "sid",
 		AuthTime:  time.Unix(1_700_000_000, 0).UTC(), AuthTimeRequired: true,
@@ -300,14 +300,14 @@ func TestProvider_ReadsAuthTime(t *testing.T) {
 func TestLogoutTokens(t *testing.T) {
 	t.Parallel()
 	p := startOP(t)
-	provider := p.provider(p.config()).(login.LogoutReceiver)
+	provider := p.provider(p.config()).(login.LogoutVerifier)
 	good := map[string]any{"iss": p.srv.URL, "aud": "client", "iat": time.Now().Unix(),
 		"exp": time.Now().Add(time.Minute).Unix(), "jti": "j", "sid": "s", "sub": "1078",
 		"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}}
 	take := func(token string) (login.LogoutToken, error) {
 		r := httptest.NewRequest(http.MethodPost, "/_fairlead/oidc/logout", nil)
 		r.PostForm = url.Values{"logout_token": {token}}
-		return provider.Logout(t.Context(), r)
+		return provider.VerifyLogout(t.Context(), r)
 	}
 	if got, err := take(p.signed(good)); err != nil || got.Issuer != p.srv.URL || got.Client != "client" ||
 		got.Subject != "1078" || got.SessionID != "s" || got.ID != "j" || got.Expires.IsZero() {
@@ -358,7 +358,7 @@ func TestBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := p.Bound(); seen[b] != "" || strings.Contains(b, "hush") {
+		if b := p.Scope(); seen[b] != "" || strings.Contains(b, "hush") {
 			t.Errorf("%s is bound as %s: %q", name, seen[b], b)
 		} else {
 			seen[b] = name

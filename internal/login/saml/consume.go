@@ -27,10 +27,12 @@ const (
 	maxForm = 512 << 10 // bytes of a post: a response in base64 and percent signs
 )
 
-// Consume checks the response that a browser has posted: everything but to which flow it belongs
-// (Confirmed.InResponseTo), and that its assertion comes for the first time (Once). Nobody has to
-// be logged in to post, so whatever is sent, it ends in an error.
-func (p *Provider) Consume(ctx context.Context, r *http.Request, at login.Place) (c *login.Confirmed, err error) {
+// ConsumeResponse checks the response that a browser has posted: everything but to which flow it
+// belongs (Authentication.InResponseTo), and that its assertion comes for the first time (Once).
+// Nobody has to be logged in to post, so whatever is sent, it ends in an error.
+func (p *Provider) ConsumeResponse(
+	ctx context.Context, r *http.Request, at login.Action,
+) (c *login.Authentication, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			c, err = nil, refused(fmt.Errorf("the check of a SAML response panicked: %v", v))
@@ -97,7 +99,7 @@ func (p *Provider) verified(ctx context.Context, resp *response, idp *entity) (*
 }
 
 // confirm says who it is, if this endpoint admits them.
-func (p *Provider) confirm(a *assertion, idp *entity) (*login.Confirmed, error) {
+func (p *Provider) confirm(a *assertion, idp *entity) (*login.Authentication, error) {
 	if a.inResponseTo == "" {
 		if !p.config.AllowIdPInitiated {
 			return nil, account.Errorf(account.CodeLoginFailed,
@@ -117,7 +119,7 @@ func (p *Provider) confirm(a *assertion, idp *entity) (*login.Confirmed, error) 
 			Msg:   "You are in none of the groups that this endpoint admits.",
 			Cause: fmt.Errorf("the person has the groups %.512q", id.Groups)}
 	}
-	return &login.Confirmed{
+	return &login.Authentication{
 		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
 		Provider:     account.IdentityProvider{Name: idp.id, URL: address(idp)},
 		Identity:     id,

@@ -119,7 +119,7 @@ func TestWhatIsConfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &login.Confirmed{
+	want := &login.Authentication{
 		Key:      "saml\x00" + idpID + "\x00" + formatPersistent + "\x00alice",
 		Provider: account.IdentityProvider{Name: idpID, URL: idpID},
 		Identity: account.LoginIdentity{ProviderUserID: "alice", Username: "alice@example.com", Email: "alice@example.com",

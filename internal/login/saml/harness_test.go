@@ -41,7 +41,7 @@ const (
 )
 
 var (
-	place = login.Place{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
+	place = login.Action{AccountID: "ac_1", EndpointURL: "https://app.example.com", AuthID: "staff"}
 	today = time.Date(2031, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
@@ -288,9 +288,9 @@ func post(response string) *http.Request {
 	return r
 }
 
-func consume(t testing.TB, p *Provider, response string) (*login.Confirmed, error) {
+func consume(t testing.TB, p *Provider, response string) (*login.Authentication, error) {
 	t.Helper()
-	return p.Consume(t.Context(), post(response), place)
+	return p.ConsumeResponse(t.Context(), post(response), place)
 }
 
 // causeOf is what the log gets of an error; the test fails where the person's page would say

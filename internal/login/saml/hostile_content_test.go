@@ -285,7 +285,7 @@ func TestForms(t *testing.T) {
 			t.Parallel()
 			r := httptest.NewRequest(http.MethodPost, acsURL, strings.NewReader(form))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			_, err := providerWith(t, nil).Consume(t.Context(), r, place)
+			_, err := providerWith(t, nil).ConsumeResponse(t.Context(), r, place)
 			if cause := causeOf(t, err); !strings.Contains(cause, "form") {
 				t.Errorf("got %v", cause)
 			}
@@ -294,7 +294,7 @@ func TestForms(t *testing.T) {
 	t.Run("in the query", func(t *testing.T) {
 		t.Parallel()
 		r := httptest.NewRequest(http.MethodPost, acsURL+"?"+url.Values{"SAMLResponse": {encoded}}.Encode(), http.NoBody)
-		_, err := providerWith(t, nil).Consume(t.Context(), r, place)
+		_, err := providerWith(t, nil).ConsumeResponse(t.Context(), r, place)
 		if cause := causeOf(t, err); !strings.Contains(cause, "0 fields") {
 			t.Errorf("got %v", cause)
 		}

@@ -68,9 +68,9 @@ func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() t
 	return p, nil
 }
 
-// Check says what is wrong with a config that somebody sets now: an *account.Error that names the
-// field.
-func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
+// ValidateConfig says what is wrong with a config that somebody sets now: an *account.Error that
+// names the field.
+func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 	p, err := newProvider(c, nil, func() time.Time { return now })
 	if err != nil {
 		return err
@@ -90,22 +90,22 @@ func Check(c *trafficpolicy.LoginConfig, now time.Time) error {
 	return nil
 }
 
-// Bound names the identity provider: by its entity id, or by the URL of its metadata.
-func (p *Provider) Bound() string { return p.bound }
+// Scope names the identity provider: by its entity id, or by the URL of its metadata.
+func (p *Provider) Scope() string { return p.bound }
 
-// Start sends the browser to the identity provider with an AuthnRequest. Where the action's config
-// asks for a fresh login every time, it notes that in the flow, so that the time of the login is
-// checked.
-func (p *Provider) Start(ctx context.Context, f *login.Flow, at login.Place) (login.Start, error) {
+// StartFlow sends the browser to the identity provider with an AuthnRequest. Where the action's
+// config asks for a fresh login every time, it notes that in the flow, so that the time of the
+// login is checked.
+func (p *Provider) StartFlow(ctx context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
 	idp, err := p.source.entity(ctx, nil)
 	if err != nil {
-		return login.Start{}, err
+		return login.Redirect{}, err
 	}
-	f.Fresh = f.Fresh || p.config.ForceAuthn
+	f.ForceReauth = f.ForceReauth || p.config.ForceAuthn
 	id := newID()
-	packed, err := deflated(p.request(id, idp, f.Fresh, at))
+	packed, err := deflated(p.request(id, idp, f.ForceReauth, at))
 	if err != nil {
-		return login.Start{}, fmt.Errorf("packing an AuthnRequest: %w", err)
+		return login.Redirect{}, fmt.Errorf("packing an AuthnRequest: %w", err)
 	}
 	to := *idp.sso
 	query := url.Values{"SAMLRequest": {base64.StdEncoding.EncodeToString(packed)}, "RelayState": {f.State}}.Encode()
@@ -113,10 +113,10 @@ func (p *Provider) Start(ctx context.Context, f *login.Flow, at login.Place) (lo
 		query = to.RawQuery + "&" + query
 	}
 	to.RawQuery = query
-	return login.Start{URL: to.String(), RequestID: id}, nil
+	return login.Redirect{URL: to.String(), RequestID: id}, nil
 }
 
-func (p *Provider) request(id string, idp *entity, fresh bool, at login.Place) *etree.Document {
+func (p *Provider) request(id string, idp *entity, fresh bool, at login.Action) *etree.Document {
 	doc := etree.NewDocument()
 	r := doc.CreateElement("samlp:AuthnRequest")
 	r.CreateAttr("xmlns:samlp", nsProtocol)
@@ -167,7 +167,7 @@ func newID() string {
 
 // Metadata describes the action at that place to an identity provider. Its entity id is the URL of
 // the document.
-func (p *Provider) Metadata(_ context.Context, at login.Place) ([]byte, error) {
+func (p *Provider) Metadata(_ context.Context, at login.Action) ([]byte, error) {
 	doc := etree.NewDocument()
 	doc.CreateProcInst("xml", `version="1.0" encoding="UTF-8"`)
 	e := doc.CreateElement("md:EntityDescriptor")

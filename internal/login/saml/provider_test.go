@@ -23,7 +23,7 @@ import (
 // requested follows Start's URL and returns the AuthnRequest.
 func requested(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Values, string) {
 	t.Helper()
-	s, err := p.Start(t.Context(), f, place)
+	s, err := p.StartFlow(t.Context(), f, place)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +80,14 @@ func TestStart(t *testing.T) {
 
 func TestStartFresh(t *testing.T) {
 	t.Parallel()
-	fresh := &login.Flow{Fresh: true}
+	fresh := &login.Flow{ForceReauth: true}
 	if r, _, _ := requested(t, providerWith(t, nil), fresh); attr(r, "ForceAuthn") != "true" {
 		t.Error("a fresh login is not asked for")
 	}
 	forced := &login.Flow{}
 	p := providerWith(t, func(c *trafficpolicy.LoginConfig) { c.ForceAuthn, c.NameIDFormat = true, formatUnspecified })
 	r, _, _ := requested(t, p, forced)
-	if attr(r, "ForceAuthn") != "true" || !forced.Fresh {
+	if attr(r, "ForceAuthn") != "true" || !forced.ForceReauth {
 		t.Error("force_authn asks for no fresh login, or does not have it checked")
 	}
 	if policy, err := only(r, nsProtocol, "NameIDPolicy"); err != nil || attr(policy, "Format") != "" {
@@ -131,10 +131,10 @@ func TestBound(t *testing.T) {
 	other := providerWith(t, func(c *trafficpolicy.LoginConfig) {
 		c.IdPMetadata = metadataOf("https://other.example.com", ours())
 	})
-	if byText.Bound() != renewed.Bound() {
+	if byText.Scope() != renewed.Scope() {
 		t.Error("another key or another length of sessions logs everybody out")
 	}
-	if byText.Bound() == other.Bound() || byText.Bound() == byURL.Bound() {
+	if byText.Scope() == other.Scope() || byText.Scope() == byURL.Scope() {
 		t.Error("sessions of one identity provider are good for another")
 	}
 }
@@ -146,12 +146,12 @@ func TestCheck(t *testing.T) {
 		metadataOf(idpID, ours()): "", metadataOf(idpID, expired(), ours()): "",
 		metadataOf(idpID, expired()): "certificates have expired", over: "validUntil", "<html/>": "its root",
 	} {
-		if err := Check(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") ||
+		if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadata: metadata}, today); (err == nil) != (wrong == "") ||
 			err != nil && !strings.Contains(err.Error(), wrong) {
 			t.Errorf("got %v, want %q", err, wrong)
 		}
 	}
-	if err := Check(&trafficpolicy.LoginConfig{IdPMetadataURL: "https://idp.example.com"}, today); err != nil {
+	if err := ValidateConfig(&trafficpolicy.LoginConfig{IdPMetadataURL: "https://idp.example.com"}, today); err != nil {
 		t.Error(err)
 	}
 }

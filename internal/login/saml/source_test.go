@@ -61,7 +61,7 @@ func (m *published) pass(d time.Duration) { m.now.Add(int64(d / time.Second)) }
 // expect starts a login and says how often the URL has been asked until then.
 func (m *published) expect(asked int64, works bool) {
 	m.t.Helper()
-	_, err := m.p.Start(m.t.Context(), &login.Flow{}, place)
+	_, err := m.p.StartFlow(m.t.Context(), &login.Flow{}, place)
 	if (err == nil) != works || m.asked.Load() != asked {
 		m.t.Errorf("got %v after asking %d times; want it to work: %t, after %d", err, m.asked.Load(), works, asked)
 	}
@@ -109,7 +109,7 @@ func TestMetadataThatNeverWorked(t *testing.T) {
 			m := publish(t, answer)
 			m.expect(1, false)
 			m.expect(1, false) // and no second question in the same minute
-			if _, err := m.p.Consume(t.Context(), post(good().xml(t)),
+			if _, err := m.p.ConsumeResponse(t.Context(), post(good().xml(t)),
 				place); account.CodeOf(err) != account.CodeProviderFailed {
 				t.Errorf("got %v", err)
 			}
@@ -124,11 +124,11 @@ func TestNewKey(t *testing.T) {
 	m.expect(1, true)
 	m.answer.Store(metadataOf(idpID, others(), ours()))
 	rotated := good()
-	if _, err := m.p.Consume(t.Context(), post(rotated.xml(t)), place); err == nil || m.asked.Load() != 1 {
+	if _, err := m.p.ConsumeResponse(t.Context(), post(rotated.xml(t)), place); err == nil || m.asked.Load() != 1 {
 		t.Fatalf("got %v after asking %d times: strangers make it ask as often as they like", err, m.asked.Load())
 	}
 	m.pass(time.Minute)
-	if _, err := m.p.Consume(t.Context(), post(rotated.xml(t)), place); err != nil || m.asked.Load() != 2 {
+	if _, err := m.p.ConsumeResponse(t.Context(), post(rotated.xml(t)), place); err != nil || m.asked.Load() != 2 {
 		t.Fatalf("got %v after asking %d times", err, m.asked.Load())
 	}
 }
@@ -141,7 +141,7 @@ func TestKeyOfAnotherEntity(t *testing.T) {
 	m.expect(1, true)
 	m.answer.Store(metadataOf("https://other.example.com", ours()))
 	m.pass(time.Minute)
-	_, err := m.p.Consume(t.Context(), post(good().xml(t)), place)
+	_, err := m.p.ConsumeResponse(t.Context(), post(good().xml(t)), place)
 	causeOf(t, err)
 }
 
@@ -156,7 +156,7 @@ func TestOneLoginWaitsForTheURL(t *testing.T) {
 	m.hold.Lock()
 	waits := make(chan error, 1)
 	go func() {
-		_, err := m.p.Start(t.Context(), &login.Flow{}, place)
+		_, err := m.p.StartFlow(t.Context(), &login.Flow{}, place)
 		waits <- err
 	}()
 	<-m.hit
@@ -173,7 +173,7 @@ func TestManyLoginsAskOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := m.p.Start(t.Context(), &login.Flow{}, place); err != nil {
+			if _, err := m.p.StartFlow(t.Context(), &login.Flow{}, place); err != nil {
 				t.Error(err)
 			}
 		})

@@ -31,7 +31,7 @@ func (f *Fixture) NewLogin(who, secret string) account.NewLogin {
 			Name: strings.ToUpper(who), Groups: []string{"staff"}},
 		Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, Began: f.Clock.Now(),
 		AuthTime:   f.Clock.Now(),
-		EndpointID: "ep-1", URL: "https://app.example.com", Bound: "bound", TokenHash: TokenHash(secret),
+		EndpointID: "ep-1", URL: "https://app.example.com", Scope: "bound", TokenHash: TokenHash(secret),
 		MaxDuration: time.Hour,
 		Device: account.Device{IPAddress: "203.0.113.9",
 			UserAgent: account.UserAgent{Raw: "curl/8", BrowserName: "curl"}},
@@ -113,7 +113,7 @@ var logins = map[string]func(*testing.T, Open){
 		want := l.Identity
 		want.ID = made.UserID
 		Equal(t, "identity", asJSON(t, read.Identity), asJSON(t, want))
-		Equal(t, "bound, provider, end", fmt.Sprint(read.Bound, read.Provider, read.ExpiresAt),
+		Equal(t, "bound, provider, end", fmt.Sprint(read.Scope, read.Provider, read.ExpiresAt),
 			fmt.Sprint("bound", l.Provider, at.Add(time.Hour)))
 		u, err := f.Store.User(t.Context(), f.AccountID, made.UserID)
 		Must(t, err)
@@ -137,7 +137,7 @@ var logins = map[string]func(*testing.T, Open){
 	"a login ends the session that the browser had": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		first := f.Login("alice", "s1")
-		elsewhere := f.Login("alice", "s2", func(l *account.NewLogin) { l.Bound = "elsewhere" })
+		elsewhere := f.Login("alice", "s2", func(l *account.NewLogin) { l.Scope = "elsewhere" })
 		f.Clock.Step(time.Second)
 		second := f.Login("bob", "s3", func(l *account.NewLogin) { l.Replaces = TokenHash("s1") })
 		Equal(t, "replaced", second.Replaced, first.ID)

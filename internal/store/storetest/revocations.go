@@ -47,7 +47,7 @@ var revocations = map[string]func(*testing.T, Open){
 					"provider_user_id": "sub-alice"}))
 		f.Clock.Step(2 * time.Minute)
 		Equal(t, "a new login is another user", f.Login("alice", "s4", func(l *account.NewLogin) {
-			l.Fresh = true
+			l.ForceReauth = true
 		}).UserID != one.UserID, true)
 	},
 	"all sessions of a user end, and the user stays": func(t *testing.T, open Open) {
@@ -75,7 +75,8 @@ var revocations = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeLoginAgain)
 		Equal(t, "again", len(f.revoke(account.RevokeSelector{SessionsOf: one.UserID}).SessionIDs), 0)
 		f.Clock.Step(2 * time.Minute)
-		Equal(t, "the same user", f.Login("alice", "s5", func(l *account.NewLogin) { l.Fresh = true }).UserID, one.UserID)
+		Equal(t, "the same user", f.Login("alice", "s5", func(l *account.NewLogin) { l.ForceReauth = true }).UserID,
+			one.UserID)
 		other, _ := f.NewAccount("other")
 		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: other},
 			account.RevokeSelector{SessionsOf: one.UserID}, account.RevokedByAdmin)
@@ -125,7 +126,7 @@ var revocations = map[string]func(*testing.T, Open){
 			"told to ask, and did":                     {at(61), at(62), true, ""},
 		} {
 			l := f.NewLogin("alice", name)
-			l.Began, l.AuthTime, l.Fresh = c.began, c.asked, c.fresh
+			l.Began, l.AuthTime, l.ForceReauth = c.began, c.asked, c.fresh
 			_, err := f.Store.Login(t.Context(), f.AccountID, l)
 			if got := account.CodeOf(err); got != c.want {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -242,7 +243,7 @@ var revocations = map[string]func(*testing.T, Open){
 		at := func(i int) *store.Store { return []*store.Store{f.Store, second}[i%2] }
 		for i := range 12 {
 			l := f.NewLogin("alice", fmt.Sprint(i))
-			l.Began, l.Fresh = began, true
+			l.Began, l.ForceReauth = began, true
 			all.Go(func() {
 				<-begin
 				if _, err := at(i).Login(t.Context(), f.AccountID, l); err != nil && account.CodeOf(err) != account.CodeLoginAgain {

@@ -196,9 +196,7 @@ func askAPI(ctx context.Context, client *http.Client, base *url.URL) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	var refusal struct {
-		Code account.Code `json:"error_code"`
-	}
+	var refusal account.ErrorBody
 	err = json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&refusal)
 	if err != nil || res.StatusCode != http.StatusUnauthorized || refusal.Code != account.CodeNoCredential {
 		return fmt.Errorf("the API answers %s, which is not what fairlead-server says to somebody without a key", res.Status)

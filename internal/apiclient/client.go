@@ -234,12 +234,7 @@ func badAnswer(res *http.Response, cause error, what string) error {
 
 // readError maps an error's body back to a domain error.
 func readError(res *http.Response) error {
-	var body struct {
-		Code    account.Code         `json:"error_code"`
-		Msg     string               `json:"msg"`
-		Details map[string]string    `json:"details"`
-		Errors  []account.FieldError `json:"errors"`
-	}
+	var body account.ErrorBody
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	if err == nil && contentType(res) == "application/json" {
 		err = json.Unmarshal(raw, &body)

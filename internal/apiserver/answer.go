@@ -63,21 +63,12 @@ func (e clientGoneError) Unwrap() error { return e.cause }
 
 func clientGone(err error) error { return clientGoneError{err} }
 
-// errorBody is the JSON of every error. Details holds strings only.
-type errorBody struct {
-	Code    account.Code         `json:"error_code"`
-	Status  int                  `json:"status_code"`
-	Msg     string               `json:"msg"`
-	Details map[string]string    `json:"details"`
-	Errors  []account.FieldError `json:"errors,omitempty"`
-}
-
 // writeError answers with the error body. The cause of a domain error, and every other error, stays
 // in the log.
 func (c *call) writeError(err error) {
 	e := &account.Error{Code: account.CodeInternal, Msg: "internal error"}
 	errors.As(err, &e)
-	body := errorBody{Code: e.Code, Status: e.Code.Status(), Msg: e.Msg, Details: map[string]string{"operation_id": c.op},
+	body := account.ErrorBody{Code: e.Code, Status: e.Code.Status(), Msg: e.Msg, Details: map[string]string{"operation_id": c.op},
 		Errors: e.Fields}
 	maps.Copy(body.Details, e.Details)
 	switch body.Status {

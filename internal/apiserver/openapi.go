@@ -52,7 +52,7 @@ func (s *server) describe() ([]byte, error) {
 		}
 		paths[pattern] = path
 	}
-	errorType := types.of(errorBody{})
+	errorType := types.of(account.ErrorBody{})
 	document := schema{
 		"openapi": "3.1.0",
 		"info": schema{"title": "The account API of fairlead-server", "version": Version,

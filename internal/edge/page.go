@@ -6,7 +6,6 @@ package edge
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -134,7 +133,7 @@ func WriteErrorPage(w http.ResponseWriter, r *http.Request, status int, code acc
 		body = htmlPage(status, code, msg)
 	} else {
 		h.Set("Content-Type", "application/json")
-		body = jsonPage(status, code, msg)
+		body = account.ErrorBody{Code: code, Status: status, Msg: msg}.JSON()
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
@@ -155,19 +154,6 @@ func wantsHTML(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-func jsonPage(status int, code account.Code, msg string) []byte {
-	b, err := json.Marshal(struct {
-		ErrorCode  account.Code      `json:"error_code"`
-		StatusCode int               `json:"status_code"`
-		Msg        string            `json:"msg"`
-		Details    map[string]string `json:"details"`
-	}{code, status, msg, map[string]string{}})
-	if err != nil {
-		panic(fmt.Sprintf("edge: encoding an error page: %v", err)) // strings and a number always encode
-	}
-	return append(b, '\n')
 }
 
 const pageStyle = `

@@ -6,7 +6,6 @@ package forwarder
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -103,7 +102,8 @@ func goAway(why *failure) []byte {
 // others.
 func page(head []byte, why *failure) []byte {
 	status := why.code.Status()
-	contentType, body := "application/json", jsonBody(status, why)
+	contentType := "application/json"
+	body := account.ErrorBody{Code: why.code, Status: status, Msg: why.msg}.JSON()
 	method := ""
 	if r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head))); err == nil {
 		method = r.Method
@@ -120,16 +120,6 @@ func page(head []byte, why *failure) []byte {
 		b.Write(body)
 	}
 	return b.Bytes()
-}
-
-func jsonBody(status int, why *failure) []byte {
-	body, _ := json.Marshal(struct { // strings and a number cannot fail
-		ErrorCode  string            `json:"error_code"`
-		StatusCode int               `json:"status_code"`
-		Msg        string            `json:"msg"`
-		Details    map[string]string `json:"details"`
-	}{string(why.code), status, why.msg, map[string]string{}})
-	return append(body, '\n')
 }
 
 func htmlBody(status int, why *failure) []byte {

@@ -5,7 +5,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -190,12 +189,8 @@ func (s *service) refuseWritesWhileDraining(next http.Handler) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = json.NewEncoder(w).Encode(struct { // the client may be gone
-			ErrorCode  account.Code      `json:"error_code"`
-			StatusCode int               `json:"status_code"`
-			Msg        string            `json:"msg"`
-			Details    map[string]string `json:"details"`
-		}{account.CodeUnavailable, http.StatusServiceUnavailable, "the server is about to stop; try again in a moment",
-			map[string]string{}})
+		body := account.ErrorBody{Code: account.CodeUnavailable, Status: http.StatusServiceUnavailable,
+			Msg: "the server is about to stop; try again in a moment"}
+		_, _ = w.Write(body.JSON()) // the client may be gone
 	})
 }

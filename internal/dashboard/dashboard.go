@@ -10,7 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/clientlimit"
 )
 
 // Path is where the dashboard is mounted. The handler gets the whole path.
@@ -107,7 +110,7 @@ type server struct {
 	assets    assets
 	origins   *http.CrossOriginProtection
 	countries map[string]string // names by code
-	attempts  attempts
+	attempts  *clientlimit.Rate // of signing in
 	streams   streamCounts
 	summaries summaries
 }
@@ -118,7 +121,7 @@ type server struct {
 func New(opt Options) http.Handler {
 	opt.setDefaults()
 	s := &server{opt: opt, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), countries: parseCountries()}
-	s.attempts = attempts{every: opt.Limits.SignInInterval, burst: opt.Limits.SignInBurst}
+	s.attempts = clientlimit.NewRate(rate.Every(opt.Limits.SignInInterval), opt.Limits.SignInBurst)
 	s.streams = streamCounts{most: opt.Limits.StreamsPerAccount}
 	s.assets = loadAssets()
 	s.pages = s.parse()

@@ -10,10 +10,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
@@ -68,8 +64,8 @@ func (s *server) signIn(c *call) error {
 		form.Error = why
 		return c.show(status, view{Page: "sign-in", Title: "Sign in", Data: form})
 	}
-	if wait := s.attempts.take(s.opt.ClientIP(c.r), s.opt.Clock()); wait > 0 {
-		seconds := int(wait.Seconds()) + 1
+	if client, now := s.opt.ClientIP(c.r), s.opt.Clock(); !s.attempts.Allow(client, now) {
+		seconds := int(s.attempts.Wait(client, now).Seconds()) + 1
 		c.w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		return refuse(http.StatusTooManyRequests, "Too many attempts from your address. Try again in "+strconv.Itoa(seconds)+
 			" s.")
@@ -131,68 +127,6 @@ func sentence(msg string) string {
 		msg += "."
 	}
 	return msg
-}
-
-// maxAttempters bounds the clients whose attempts are counted one by one; the others share.
-const maxAttempters = 10_000
-
-// attempts holds a token bucket per client that tries to sign in: an IPv4 address, or a /64 of
-// IPv6, which is what one gets.
-type attempts struct {
-	every time.Duration
-	burst int
-
-	mu      sync.Mutex
-	buckets map[netip.Prefix]*rate.Limiter
-	swept   time.Time
-}
-
-// take takes a token of the client, or says how long until there is one.
-func (a *attempts) take(ip netip.Addr, now time.Time) (wait time.Duration) {
-	client := clientOf(ip)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.sweep(now)
-	if a.buckets[client] == nil && len(a.buckets) >= maxAttempters {
-		client = netip.Prefix{}
-	}
-	b := a.buckets[client]
-	if b == nil {
-		b = rate.NewLimiter(rate.Every(a.every), a.burst)
-		a.buckets[client] = b
-	}
-	if b.AllowN(now, 1) {
-		return 0
-	}
-	return time.Duration((1 - b.TokensAt(now)) * float64(a.every))
-}
-
-func (a *attempts) sweep(now time.Time) {
-	if a.buckets == nil {
-		a.buckets = map[netip.Prefix]*rate.Limiter{}
-	}
-	if now.Sub(a.swept) < time.Minute {
-		return
-	}
-	a.swept = now
-	for client, b := range a.buckets {
-		if b.TokensAt(now) >= float64(a.burst) {
-			delete(a.buckets, client)
-		}
-	}
-}
-
-func clientOf(ip netip.Addr) netip.Prefix {
-	ip = ip.Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	client, err := ip.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return client
 }
 
 func connectionIP(r *http.Request) netip.Addr {

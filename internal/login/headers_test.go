@@ -6,12 +6,10 @@ package login
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -78,32 +76,5 @@ func TestGroupHeaders_SayWhatIsMissing(t *testing.T) {
 		if named != c.named || !slices.Equal(got, want.Values(headerMissing)) {
 			t.Errorf("%s: %d groups are named, %q are missing; want %d, %d", name, named, got, c.named, c.missing)
 		}
-	}
-}
-
-func TestLimiter(t *testing.T) {
-	t.Parallel()
-	l, at := newLimiter(1, 2), time.Unix(1, 0)
-	allowed := func(addr string) bool { return l.allow(netip.MustParseAddr(addr), at) }
-	if !allowed("192.0.2.1") || !allowed("::ffff:192.0.2.1") || allowed("192.0.2.1") || !allowed("192.0.2.2") {
-		t.Error("of IPv4, each address counts")
-	}
-	if !allowed("2001:db8::1") || !allowed("2001:db8:0:0:ffff::1%eth0") || allowed("2001:db8::2") ||
-		!allowed("2001:db8:0:1::1") {
-		t.Error("of IPv6, each /64 counts")
-	}
-	for i := range 3 {
-		if l.allow(netip.Addr{}, at) != (i < 2) {
-			t.Error("those without an address share one count")
-		}
-	}
-	for i := range 3 * maxClients {
-		l.allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), at)
-	}
-	if n := len(l.recent) + len(l.past); n > 2*maxClients {
-		t.Errorf("%d clients are remembered", n)
-	}
-	if !allowed("192.0.2.1") {
-		t.Error("a client that was forgotten is refused")
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/backend"
+	"github.com/fairlead-dev/fairlead/internal/clientlimit"
 	"github.com/fairlead-dev/fairlead/internal/hsts"
 	"github.com/fairlead-dev/fairlead/internal/live"
 	"github.com/fairlead-dev/fairlead/internal/seal"
@@ -59,7 +60,7 @@ type Handler struct {
 	log       *slog.Logger
 	now       func() time.Time
 	providers *providers
-	limits    map[string]*limiter // by the name of the step
+	limits    map[string]*clientlimit.Rate // by the name of the step
 }
 
 var _ trafficpolicy.LoginHandler = (*Handler)(nil)
@@ -67,7 +68,7 @@ var _ trafficpolicy.LoginHandler = (*Handler)(nil)
 // New returns a Handler.
 func New(o Options) *Handler {
 	l := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)),
-		limits: map[string]*limiter{}}
+		limits: map[string]*clientlimit.Rate{}}
 	if l.now == nil {
 		l.now = time.Now
 	}
@@ -75,7 +76,7 @@ func New(o Options) *Handler {
 		l.opt.Device = plainDevice
 	}
 	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
-		l.limits[step] = newLimiter(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
+		l.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
 	}
 	return l
 }
@@ -175,7 +176,7 @@ func (v *visit) redirect(to string) {
 
 // admitted says whether the client may take the step now; it has been answered when not.
 func (v *visit) admitted(step string) bool {
-	if v.limits[step].allow(v.Conn.ClientIP, v.now()) {
+	if v.limits[step].Allow(v.Conn.ClientIP, v.now()) {
 		return true
 	}
 	v.tooMany()

@@ -21,7 +21,7 @@ func (v *visit) askLogout() {
 // logout ends the browser's session, or those that a provider's token names. A provider may end any
 // number of sessions at once from one address: only tokens that do not count are limited.
 func (v *visit) logout() {
-	if v.limits[PathLogout].exhausted(v.Conn.ClientIP, v.now()) {
+	if v.limits[PathLogout].Wait(v.Conn.ClientIP, v.now()) > 0 {
 		v.tooMany()
 		return
 	}
@@ -111,7 +111,7 @@ func (v *visit) backChannel(r *http.Request) {
 // refuseToken answers a logout token that does not count, as the specification wants it, and counts
 // it.
 func (v *visit) refuseToken(cause error) {
-	v.limits[PathLogout].allow(v.Conn.ClientIP, v.now())
+	v.limits[PathLogout].Allow(v.Conn.ClientIP, v.now())
 	v.log.Info("a logout token does not count", "endpoint", v.Endpoint.ID, "auth_id", v.Config.AuthID, "err",
 		causeText(cause))
 	v.w.Header().Set("Content-Type", "application/json")

@@ -92,6 +92,7 @@ var rules = []rule{
 		name: "leaves import nothing of ours", of: []string{
 			"internal/memory", "internal/mux", "internal/stack", "internal/relay", "internal/version", "internal/trust",
 			"internal/account", "internal/printable", "internal/interrupt", "internal/hsts", "internal/statustoken",
+			"internal/clientlimit",
 		},
 		forbid: []string{module + "/"},
 		why:    "information flows one way",

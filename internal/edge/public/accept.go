@@ -44,7 +44,7 @@ func (e *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 		pause = 0
 		c := &conn{Conn: raw, peer: addrOf(raw.RemoteAddr())}
 		c.client, c.trusted = c.peer, contains(e.opt.TrustedProxies, c.peer.Addr())
-		if !e.conns.enter(c) {
+		if !e.conns.add(c) {
 			_ = raw.Close()
 			continue
 		}
@@ -69,7 +69,7 @@ func (e *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 			return nil, err
 		}
 	}
-	if !e.conns.admit(c) {
+	if !e.conns.addForClient(c) {
 		return nil, errors.New("the client has too many connections")
 	}
 	if !secure {
@@ -80,13 +80,13 @@ func (e *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, e
 	select {
 	case e.shakes <- struct{}{}:
 	case <-ctx.Done():
-		e.conns.unshaken()
+		e.conns.countFailedHandshake()
 		return nil, errors.New("too many handshakes are under way")
 	}
 	defer func() { <-e.shakes }()
 	shaken := tls.Server(c, e.tls)
 	if err := shaken.HandshakeContext(ctx); err != nil {
-		e.conns.unshaken()
+		e.conns.countFailedHandshake()
 		return nil, fmt.Errorf("the TLS handshake: %w", err)
 	}
 	state := shaken.ConnectionState()
@@ -112,7 +112,7 @@ type conn struct {
 	tls     *tls.ConnectionState // nil without TLS
 
 	left sync.Once
-	gone func() // ends its counting; set by the census
+	gone func() // ends its counting; set by the connLimiter
 }
 
 // Close closes the connection and stops counting it.

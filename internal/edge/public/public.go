@@ -81,7 +81,7 @@ type Server struct {
 	tls    *tls.Config
 	http   *http.Server
 	queue  *queue
-	conns  *census
+	conns  *connLimiter
 	lookup *lookup
 	shakes chan struct{} // handshakes under way
 	guard  guard
@@ -96,7 +96,7 @@ func New(o Options) *Server {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
-	e := &Server{opt: o, log: o.Logger, queue: newQueue(), conns: newCensus(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+	e := &Server{opt: o, log: o.Logger, queue: newQueue(), conns: newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
 		lookup: newLookup(o.FindEndpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
 		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},

@@ -25,7 +25,7 @@ const serveExample = `  fairlead-server --base-url https://fairlead.example.net:
   fairlead-server --data-dir ./data --bootstrap-file ./first-secrets --log-format json`
 
 func newServe(c console, at *place) *cobra.Command {
-	o := server.Options{Hurry: c.hurry}
+	o := server.Options{ForceStop: c.hurry}
 	var logFormat, logLevel string
 	cmd := &cobra.Command{
 		Use:     "serve",
@@ -50,7 +50,7 @@ func newServe(c console, at *place) *cobra.Command {
 				signal.Notify(moved, syscall.SIGHUP)
 				defer signal.Stop(moved)
 			}
-			o.Reopen = moved
+			o.ReopenAccessLog = moved
 			defer memory.Ballast()()
 			return server.Run(cmd.Context(), o)
 		},
@@ -105,9 +105,9 @@ func addServeFlags(f *pflag.FlagSet, o *server.Options) {
 		"how long live traffic may take to end when the service stops")
 	f.DurationVar(&o.EndpointGrace, "endpoint-grace", store.DefaultGrace,
 		"how long an endpoint is kept after its agent was lost")
-	f.DurationVar(&o.KeepOperators, "operator-retention", store.DefaultKeepOperators,
+	f.DurationVar(&o.OperatorRetention, "operator-retention", store.DefaultKeepOperators,
 		"how long Kubernetes operators are kept after they were last seen, at least 24h. 0: for ever")
-	f.DurationVar(&o.KeepUsers, "identity-retention", 0,
+	f.DurationVar(&o.IdentityRetention, "identity-retention", 0,
 		"how long those who logged in at endpoints are kept after they were last active, at least 24h; then all that is "+
 			"known of them is deleted. 0: for ever")
 	addPublicFlags(f, &o.Public)

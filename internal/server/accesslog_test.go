@@ -57,7 +57,7 @@ func TestAccessLog(t *testing.T) {
 		w.Header().Set("Set-Cookie", "c=answer-secret")
 		_, _ = io.WriteString(w, "answer-secret")
 	})
-	p := pathTo(t, start(t, func(o *Options) { o.AccessLog, o.Reopen = file, moved }), upstream)
+	p := pathTo(t, start(t, func(o *Options) { o.AccessLog, o.ReopenAccessLog = file, moved }), upstream)
 	ask := func(way string) {
 		t.Helper()
 		header := http.Header{"Authorization": {"Bearer request-secret"}, "Cookie": {"request-secret"},

@@ -22,13 +22,13 @@ const (
 
 // frontDoor accepts connections, does their TLS handshake and tells them apart by ALPN.
 type frontDoor struct {
-	listener net.Listener
-	tls      *tls.Config
-	tunnel   func(context.Context, *tls.Conn) error // serves one connection and closes it
-	http     *connQueue
-	strange  *strangers
-	log      *slog.Logger
-	conns    sync.WaitGroup // handshakes and tunnel connections
+	listener        net.Listener
+	tls             *tls.Config
+	tunnel          func(context.Context, *tls.Conn) error // serves one connection and closes it
+	http            *connQueue
+	unauthenticated *unauthenticatedLimiter
+	log             *slog.Logger
+	conns           sync.WaitGroup // handshakes and tunnel connections
 }
 
 // serverTLS is the one TLS configuration, so that session tickets hold for every connection.
@@ -60,7 +60,7 @@ func (d *frontDoor) serve(ctx context.Context) {
 		}
 		pause = 0
 		c := tls.Server(tunnel.TuneConn(raw), d.tls)
-		if !d.strange.enter(c) {
+		if !d.unauthenticated.add(c) {
 			_ = raw.Close()
 			continue
 		}
@@ -79,16 +79,16 @@ func (d *frontDoor) admit(ctx context.Context, c *tls.Conn, done func()) {
 	if err != nil {
 		d.log.Debug("handshake not completed", "remote", c.RemoteAddr(), "err", err)
 		_ = c.NetConn().Close()
-		d.strange.leave(c)
+		d.unauthenticated.remove(c)
 		return
 	}
 	if c.ConnectionState().NegotiatedProtocol != tunnel.ALPN {
 		if !d.http.give(c) {
-			d.strange.leave(c)
+			d.unauthenticated.remove(c)
 		}
 		return
 	}
-	defer d.strange.leave(c)
+	defer d.unauthenticated.remove(c)
 	if err := d.tunnel(ctx, c); err != nil {
 		d.log.Debug("tunnel connection ended", "remote", c.RemoteAddr(), "err", err)
 	}

@@ -94,8 +94,8 @@ func start(t *testing.T, change ...func(*Options)) *running {
 		Addr: "127.0.0.1:0", MetricsAddr: "127.0.0.1:0", MetricsSeries: 2000, AccessLogSample: 1, BaseURL: "",
 		DataDir:      filepath.Join(t.TempDir(), "data"),
 		DrainTimeout: 10 * time.Second, EndpointGrace: 10 * time.Minute,
-		Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Hurry:  r.hurry, Up: func(a Addresses) { up <- a },
+		Logger:    slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		ForceStop: r.hurry, OnReady: func(a Addresses) { up <- a },
 	}
 	for _, f := range change {
 		f(&r.opt)

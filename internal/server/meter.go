@@ -44,7 +44,8 @@ type marks struct {
 // observe opens the access log and the tracing, as options and environment have it.
 func (s *service) observe(ctx context.Context) (err error) {
 	if s.opt.AccessLog != "" {
-		if s.meter.access, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.Reopen, s.log); err != nil {
+		if s.meter.access, err = openAccessLog(s.opt.AccessLog, s.opt.AccessLogSample, s.opt.ReopenAccessLog,
+			s.log); err != nil {
 			return err
 		}
 		s.onClose(s.meter.access.close)

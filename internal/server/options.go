@@ -47,17 +47,17 @@ type Options struct {
 	LoginAllow []string
 	// networks and addresses that static backends may lie in although they are private, loopback or
 	// the like
-	StaticAllow   []string
-	DrainTimeout  time.Duration
-	EndpointGrace time.Duration
-	KeepOperators time.Duration // how long operators are kept after they were last seen; 0 = for ever
-	KeepUsers     time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
-	GeoIP         []string      // database files that say where addresses are; empty = nobody knows
-	Public        PublicOptions
+	StaticAllow       []string
+	DrainTimeout      time.Duration
+	EndpointGrace     time.Duration
+	OperatorRetention time.Duration // how long operators are kept after they were last seen; 0 = for ever
+	IdentityRetention time.Duration // how long those who logged in are kept after they were last active; 0 = for ever
+	GeoIP             []string      // database files that say where addresses are; empty = nobody knows
+	Public            PublicOptions
 
 	AccessLog       string           // a file, "-" for standard output, "stderr"; "" = none
 	AccessLogSample float64          // the share of requests and connections that is logged, 0 to 1; errors always are
-	Reopen          <-chan os.Signal // says that the access log's file was moved away; may be nil
+	ReopenAccessLog <-chan os.Signal // says that the access log's file was moved away; may be nil
 
 	BootstrapFile string    // where the first secrets are written; "" = to Terminal, or a file in DataDir when that is nil
 	Terminal      io.Writer // a terminal that a person looks at, or nil
@@ -65,15 +65,17 @@ type Options struct {
 	AuthtokenFile string    //
 
 	Logger *slog.Logger
-	// Hurry is closed when somebody asks a second time to stop: the drain ends at once. May be nil.
-	Hurry <-chan struct{}
-	// Up is called when the service is ready, with the addresses it listens on. May be nil.
-	Up func(Addresses)
+	// ForceStop ends the drain at once when it is closed. May be nil.
+	ForceStop <-chan struct{}
+	// OnReady is called when the service is ready, with the addresses it listens on. May be nil.
+	OnReady func(Addresses)
 
-	opened       func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
-	openTimeout  time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
-	forgetEvery  time.Duration      // how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
-	maxStrangers int                // connections of one client without a credential; 0 = the default; tests lower it
+	opened      func(*store.Store) // gets the store once it is open; nil = nobody; tests fill its disk
+	openTimeout time.Duration      // of streams to agents; 0 = the edge's default; tests shorten it
+	// how often metrics of deleted objects are dropped; 0 = the default; tests shorten it
+	forgetEvery time.Duration
+	// connections of one client without a credential; 0 = the default; tests lower it
+	maxUnauthenticated int
 
 	// how often sessions of people are looked after; 0 = the default; tests change it
 	sessionSweep time.Duration
@@ -144,8 +146,8 @@ func (o *Options) Validate() error {
 	}
 	note(checkDuration("--drain-timeout", o.DrainTimeout, 0, maxDrain))
 	note(checkDuration("--endpoint-grace", o.EndpointGrace, time.Second, maxGrace))
-	note(checkRetention("--identity-retention", o.KeepUsers))
-	note(checkRetention("--operator-retention", o.KeepOperators))
+	note(checkRetention("--identity-retention", o.IdentityRetention))
+	note(checkRetention("--operator-retention", o.OperatorRetention))
 	o.Public.validate(note)
 	if len(broken) > 0 {
 		return account.InvalidAll(broken)

@@ -110,8 +110,8 @@ func (s *service) announce() {
 	if a.HTTP != nil && a.HTTPS == nil {
 		s.log.Info("the public edge serves http only; https needs --public-https-addr and certificates")
 	}
-	if s.opt.Up != nil {
-		s.opt.Up(a)
+	if s.opt.OnReady != nil {
+		s.opt.OnReady(a)
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *service) drain() {
 	defer cancel()
 	go func() {
 		select {
-		case <-s.opt.Hurry:
+		case <-s.opt.ForceStop:
 			cancel()
 		case <-ctx.Done():
 		}

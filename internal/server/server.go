@@ -134,7 +134,7 @@ func (s *service) open(ctx context.Context) error {
 	}
 	s.door = &frontDoor{
 		listener: listener, tls: serverTLS(s.certs.GetCertificate), http: newConnQueue(listener.Addr()),
-		strange: newStrangers(cmp.Or(s.opt.maxStrangers, maxStrangers), s.log), log: s.log,
+		unauthenticated: newUnauthenticatedLimiter(cmp.Or(s.opt.maxUnauthenticated, maxUnauthenticated), s.log), log: s.log,
 	}
 	return nil
 }
@@ -142,8 +142,8 @@ func (s *service) open(ctx context.Context) error {
 // openData opens what lies in the data directory.
 func (s *service) openData(ctx context.Context) error {
 	opt := store.Options{DataDir: s.opt.DataDir, DatabaseURL: s.opt.DatabaseURL, Grace: s.opt.EndpointGrace,
-		KeepUsers: s.opt.KeepUsers, OwnHosts: s.ownHosts(),
-		KeepOperators: s.opt.KeepOperators}
+		KeepUsers: s.opt.IdentityRetention, OwnHosts: s.ownHosts(),
+		KeepOperators: s.opt.OperatorRetention}
 	lock, err := store.LockServer(ctx, opt)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *service) wire() {
 	})
 	tunnels := tunnel.NewServer(tunnel.ServerConfig{
 		Handler: s.sessions, OnResponsiveness: s.sessions.OnResponsiveness,
-		OnWelcome: func(c *tls.Conn) { s.door.strange.leave(c) }, Logger: s.log,
+		OnWelcome: func(c *tls.Conn) { s.door.unauthenticated.remove(c) }, Logger: s.log,
 	})
 	s.door.tunnel = func(ctx context.Context, c *tls.Conn) error { return tunnels.ServeConn(ctx, c) }
 	s.wirePublic()
@@ -238,7 +238,7 @@ func (s *service) wire() {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
-				s.door.strange.leave(c)
+				s.door.unauthenticated.remove(c)
 			}
 		},
 		ReadHeaderTimeout: apiHeaderTimeout, IdleTimeout: apiIdleTimeout, MaxHeaderBytes: apiMaxHeader,
@@ -260,7 +260,7 @@ type connKey struct{}
 // recognise notes that a request came with a key that is known.
 func (s *service) recognise(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
-		s.door.strange.leave(c)
+		s.door.unauthenticated.remove(c)
 	}
 }
 

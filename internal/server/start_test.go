@@ -80,13 +80,13 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 		}, []string{"--version-header", "Host"}},
 		"drain":              {func(o *Options) { o.DrainTimeout = -time.Second }, []string{"--drain-timeout", "-1s"}},
 		"grace":              {func(o *Options) { o.EndpointGrace = 0 }, []string{"--endpoint-grace"}},
-		"operator retention": {func(o *Options) { o.KeepOperators = time.Hour }, []string{"--operator-retention", "24h"}},
-		"retention":          {func(o *Options) { o.KeepUsers = time.Hour }, []string{"--identity-retention", "24h"}},
+		"operator retention": {func(o *Options) { o.OperatorRetention = time.Hour }, []string{"--operator-retention", "24h"}},
+		"retention":          {func(o *Options) { o.IdentityRetention = time.Hour }, []string{"--identity-retention", "24h"}},
 		"data dir is a file": {func(o *Options) { o.DataDir = file }, []string{file}},
 		"no data dir":        {func(o *Options) { o.DataDir = "" }, []string{"--data-dir"}},
 		"bootstrap file": {func(o *Options) {
-			o.BootstrapFile = "/nowhere/secrets"
-		}, []string{"--bootstrap-file", "/nowhere/secrets"}},
+			o.BootstrapFile = filepath.Join(file, "secrets")
+		}, []string{"--bootstrap-file", file}},
 		"API key file": {func(o *Options) { o.APIKeyFile = "/nowhere/key" }, []string{"API key", "/nowhere/key"}},
 		"two at once":  {func(o *Options) { o.Addr, o.BaseURL = "x", "y://z" }, []string{"--addr", "--base-url"}},
 	} {
@@ -96,7 +96,7 @@ func TestStartsAreRefusedWithASentence(t *testing.T) {
 				Logger: slog.New(slog.DiscardHandler)}
 			c.change(&o)
 			ctx, cancel := context.WithCancel(t.Context())
-			o.Up = func(Addresses) { cancel() }
+			o.OnReady = func(Addresses) { cancel() }
 			err := Run(ctx, o)
 			if err == nil {
 				t.Fatal("it started")

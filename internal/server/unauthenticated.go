@@ -8,75 +8,57 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"github.com/fairlead-dev/fairlead/internal/clientlimit"
 )
 
-// maxStrangers is how many connections a client may have that have not shown a credential: half of
-// the handshakes that are done at a time, so that one client alone cannot keep the others out.
-// Clients of ours come back a moment later, with jitter.
-const maxStrangers = 256
+// maxUnauthenticated is how many connections a client may have that have not shown a credential:
+// half of maxHandshakes, so that one client alone cannot keep the others out. Agents, operators and
+// forwarders that are refused retry a moment later, with jitter.
+const maxUnauthenticated = 256
 
-// strangers counts the connections that have not shown a credential, by client: an IPv4 address, or
-// a /64 of IPv6, which is what one gets.
-type strangers struct {
-	most int
-	log  *slog.Logger
+// unauthenticatedLimiter limits how many connections without a credential each client has. It is
+// safe for concurrent use.
+type unauthenticatedLimiter struct {
+	max    int
+	counts *clientlimit.Conns
+	log    *slog.Logger
 
-	mu    sync.Mutex
-	count map[netip.Prefix]int
-	of    map[net.Conn]netip.Prefix
-	told  map[netip.Prefix]bool // a client's first refusal since it had none
+	mu      sync.Mutex
+	clients map[net.Conn]netip.Prefix // of the connections that are counted
 }
 
-func newStrangers(most int, log *slog.Logger) *strangers {
-	return &strangers{most: most, log: log, count: make(map[netip.Prefix]int), of: make(map[net.Conn]netip.Prefix),
-		told: make(map[netip.Prefix]bool)}
+func newUnauthenticatedLimiter(max int, log *slog.Logger) *unauthenticatedLimiter {
+	return &unauthenticatedLimiter{max: max, counts: clientlimit.NewConns(max), log: log,
+		clients: make(map[net.Conn]netip.Prefix)}
 }
 
-// enter counts a connection and says whether there is room for it.
-func (s *strangers) enter(c net.Conn) bool {
-	client := clientOf(c.RemoteAddr())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.count[client] >= s.most {
-		if !s.told[client] {
-			s.told[client] = true
-			s.log.Warn("connections are closed: the client has too many that have not shown a credential", "client", client,
-				"limit", s.most)
+// add counts a new connection and reports whether its client may have it. It logs a client's first
+// refusal since the client had no connection.
+func (u *unauthenticatedLimiter) add(c net.Conn) bool {
+	remote, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // connections without an IP address are one client
+	client := clientlimit.Key(remote.Addr())
+	ok, firstRefusal := u.counts.Acquire(client)
+	if !ok {
+		if firstRefusal {
+			u.log.Warn("connections are closed: the client has too many that have not shown a credential", "client", client,
+				"limit", u.max)
 		}
 		return false
 	}
-	s.count[client]++
-	s.of[c] = client
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.clients[c] = client
 	return true
 }
 
-// leave stops counting a connection: it has shown a credential, or has ended. Once is enough.
-func (s *strangers) leave(c net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	client, counted := s.of[c]
-	if !counted {
-		return
+// remove ends the count of a connection that has shown a credential or has ended. A second call for
+// the same connection does nothing.
+func (u *unauthenticatedLimiter) remove(c net.Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if client, counted := u.clients[c]; counted {
+		delete(u.clients, c)
+		u.counts.Release(client)
 	}
-	delete(s.of, c)
-	if s.count[client]--; s.count[client] == 0 {
-		delete(s.count, client)
-		delete(s.told, client)
-	}
-}
-
-func clientOf(a net.Addr) netip.Prefix {
-	at, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, bits := at.Addr().Unmap().WithZone(""), 64
-	if addr.Is4() {
-		bits = 32
-	}
-	client, err := addr.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return client
 }

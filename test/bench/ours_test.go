@@ -63,7 +63,7 @@ func runServer(ctx context.Context, _ keyring, next string) (string, error) {
 	o := server.Options{
 		Addr: cmp.Or(addr, "127.0.0.1:0"), MetricsSeries: 2000, AccessLogSample: 1, DataDir: dir, DrainTimeout: time.Second,
 		EndpointGrace: time.Minute,
-		Logger:        slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
+		Logger:        slog.New(slog.DiscardHandler), OnReady: func(a server.Addresses) { up <- a },
 	}
 	go func() { defer drop(); ended <- server.Run(ctx, o) }()
 	var at server.Addresses

@@ -52,7 +52,7 @@ func startChain(t *testing.T) *chain {
 			Public: server.PublicOptions{
 				HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{c.certs.cert}, TLSKeys: []string{c.certs.key},
 			},
-			Logger: slog.New(slog.DiscardHandler), Up: func(a server.Addresses) { up <- a },
+			Logger: slog.New(slog.DiscardHandler), OnReady: func(a server.Addresses) { up <- a },
 		})
 	})
 	c.at = await(t, up, ended)

@@ -109,8 +109,8 @@ func start(program string) (*running, error) {
 		EndpointGrace: 10 * time.Minute,
 		Public: server.PublicOptions{HTTPAddr: "127.0.0.1:0", HTTPSAddr: "127.0.0.1:0", TLSCerts: []string{w.certs.cert},
 			TLSKeys: []string{w.certs.key}},
-		Logger: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Up:     func(a server.Addresses) { up <- a },
+		Logger:  slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		OnReady: func(a server.Addresses) { up <- a },
 	}
 	allowLoopback(&opt)
 	go func() { w.finished <- server.Run(ctx, opt) }()

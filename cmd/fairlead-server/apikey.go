@@ -62,7 +62,7 @@ func newAPIKeyCreate(c console, at *place) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				key, secret, err := st.CreateAPIKey(cmd.Context(), a.ID, description, toScopes(scopes), until)
+				key, secret, err := st.IssueAPIKey(cmd.Context(), a.ID, description, toScopes(scopes), until)
 				if err != nil {
 					return err
 				}
@@ -98,7 +98,7 @@ func newAPIKeyList(c console, at *place) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				all, err := st.ListAPIKeys(cmd.Context(), a.ID)
+				all, err := st.AllAPIKeys(cmd.Context(), a.ID)
 				if err != nil {
 					return err
 				}

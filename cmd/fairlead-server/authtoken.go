@@ -66,7 +66,7 @@ func newAuthtokenCreate(c console, at *place) *cobra.Command {
 					return err
 				}
 				all := rules(acl, connect)
-				token, err := st.MakeAuthtoken(cmd.Context(), account.Caller{AccountID: a.ID}, account.AuthtokenPatch{
+				token, err := st.CreateAuthtoken(cmd.Context(), account.Caller{AccountID: a.ID}, account.AuthtokenPatch{
 					Description: &description, ACL: &all, Expiry: account.ExpiryPatch{Set: true, At: until},
 				})
 				if err != nil {
@@ -119,7 +119,7 @@ func newAuthtokenList(c console, at *place) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				all, err := st.ListAuthtokens(cmd.Context(), a.ID)
+				all, err := st.AllAuthtokens(cmd.Context(), a.ID)
 				if err != nil {
 					return err
 				}

@@ -120,22 +120,23 @@ type restoredJSON struct {
 func printRestored(w io.Writer, out *output, r *store.Restored, what string) error {
 	if out.format == "json" {
 		list := func(c []store.Credential) []store.Credential { return append([]store.Credential{}, c...) }
-		return printJSON(w, restoredJSON{r.Epoch, r.Replaced, r.Compared, list(r.Valid), list(r.Again), list(r.Changed),
-			list(r.Gone)})
+		return printJSON(w, restoredJSON{r.Epoch, r.ReplacedFile, r.Compared, list(r.Valid), list(r.Reactivated),
+			list(r.Changed),
+			list(r.Unknown)})
 	}
 	// list has the error
 	_, _ = fmt.Fprintf(w, "%s; its epoch is %d: watchers list again, sessions have ended\n", what, r.Epoch)
-	if r.Replaced != "" {
-		_, _ = fmt.Fprintf(w, "the store that was there before is kept as %s\n", r.Replaced)
+	if r.ReplacedFile != "" {
+		_, _ = fmt.Fprintf(w, "the store that was there before is kept as %s\n", r.ReplacedFile)
 	}
 	if !r.Compared {
 		return printCredentials(w,
 			"there is nothing to compare with: delete those of these valid credentials that were revoked since:", r.Valid)
 	}
 	return errors.Join(
-		printCredentials(w, "valid again, though deleted since the backup; delete them once more:", r.Again),
+		printCredentials(w, "valid again, though deleted since the backup; delete them once more:", r.Reactivated),
 		printCredentials(w, "with the rules and expiry that they had at the backup:", r.Changed),
-		printCredentials(w, "unknown now, for they were made since the backup; make new ones:", r.Gone))
+		printCredentials(w, "unknown now, for they were made since the backup; make new ones:", r.Unknown))
 }
 
 func printCredentials(w io.Writer, heading string, all []store.Credential) error {

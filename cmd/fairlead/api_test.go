@@ -41,7 +41,7 @@ func newAccountAPI(t *testing.T) *accountAPI {
 		opt.DataDir = dir
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	}, func(o *store.Options) { o.Clock = time.Now })}
-	_, key, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "first", nil, nil)
+	_, key, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "first", nil, nil)
 	storetest.Must(t, err)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config.Handler = apiserver.New(apiserver.Options{Endpoints: a.Store, Events: a.Store, Audit: a.Store,
@@ -223,7 +223,7 @@ func TestAPIWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 			next("ADDED", "old.demo")
 			a.Bind(session, "http://new.demo")
 			next("ADDED", "new.demo")
-			a.Lose(session)
+			a.EndSession(session)
 			next("MODIFIED", "old.demo")
 			stop()
 			go func() { _, _ = io.Copy(io.Discard, r) }()

@@ -30,7 +30,7 @@ func TestIdentitiesFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	a := newAccountAPI(t)
 	alice, session := a.people()
-	_, secret, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)
+	_, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)
 	storetest.Must(t, err)
 	a.env[envAPIKey] = secret
 	table := a.api(0, "identities", "list", "--search", "ALICE").out

@@ -112,8 +112,9 @@ func TestScopes(t *testing.T) {
 	t.Parallel()
 	key := account.APIKey{Scopes: []account.Scope{account.ScopeRead}}
 	admin := account.APIKey{Scopes: []account.Scope{account.ScopeAdmin}}
-	if !key.Has(account.ScopeOperator, account.ScopeRead) || key.Has(account.ScopeOperator) || key.Has() || !admin.Has() ||
-		!admin.Has(account.ScopeRead) {
+	if !key.HasAnyScope(account.ScopeOperator, account.ScopeRead) || key.HasAnyScope(account.ScopeOperator) ||
+		key.HasAnyScope() || !admin.HasAnyScope() ||
+		!admin.HasAnyScope(account.ScopeRead) {
 		t.Error("Has")
 	}
 	for _, bad := range [][]account.Scope{nil, {"root"}, {account.ScopeRead, account.ScopeRead}} {

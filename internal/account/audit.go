@@ -80,8 +80,8 @@ type AuditPage struct {
 	Version ResourceVersion
 }
 
-// AuditLine is one line of the watch of audit events: ADDED with an event, or BOOKMARK.
-type AuditLine struct {
+// AuditWatchEvent is one line of the watch of audit events: ADDED with an event, or BOOKMARK.
+type AuditWatchEvent struct {
 	Type            EventType       `json:"type"`
 	ResourceVersion ResourceVersion `json:"resource_version"`
 	Event           *AuditEvent     `json:"event,omitempty"`

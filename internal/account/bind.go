@@ -34,9 +34,9 @@ type BindRequest struct {
 
 // BindResult is the endpoint that the session now holds.
 type BindResult struct {
-	Endpoint     Endpoint
-	ResumeSecret string // new at each bind; only its hash is stored
-	TookFrom     string // the session that held the endpoint until now and has to be closed, or ""
+	Endpoint          Endpoint
+	ResumeSecret      string // new at each bind; only its hash is stored
+	ReplacedSessionID string // the session that held the endpoint until now and has to be closed, or ""
 }
 
 // Binder turns binds into rows (api.md, "An endpoint's identity outlives its connection").
@@ -49,19 +49,19 @@ type Binder interface {
 	// Unbind deletes an endpoint that the session holds: its agent said goodbye. The id stays
 	// reserved. Not held: no-op.
 	Unbind(ctx context.Context, accountID, endpointID, sessionID string) error
-	// Lose marks everything the session holds offline and ends the session's row; rows are kept for
-	// the grace period. end is for the audit record.
-	Lose(ctx context.Context, accountID, sessionID string, end SessionEnd) error
+	// EndSession marks everything the session holds offline and ends the session's row; rows are kept
+	// for the grace period. end is for the audit record.
+	EndSession(ctx context.Context, accountID, sessionID string, end SessionEnd) error
 }
 
 // SessionEnd says why a session has ended, for its audit record. Without a Reason its connection
 // has ended, by its own doing or its network's.
 type SessionEnd struct {
 	Reason string
-	// PrincipalID is who ended it; "" = whoever deleted or changed Because last, or the service
+	// PrincipalID is who ended it; "" = whoever deleted or changed CausedByID last, or the service
 	// itself.
 	PrincipalID string
-	Because     string // the id of what was deleted or changed; "" = nothing was
+	CausedByID  string // the id of what was deleted or changed; "" = nothing was
 }
 
 // TunnelSession is an agent's live tunnel.
@@ -104,7 +104,7 @@ type SessionEnder interface {
 	RestartSession(ctx context.Context, by Caller, id string) error
 }
 
-// SessionStarter records a session before its first bind. The session ends with Binder.Lose.
+// SessionStarter records a session before its first bind. The session ends with Binder.EndSession.
 type SessionStarter interface {
 	StartSession(ctx context.Context, s TunnelSession) error
 }

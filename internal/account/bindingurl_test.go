@@ -60,7 +60,7 @@ func TestAnyURLExplainsByTheLikelyBinding(t *testing.T) {
 		"http://a_b.internal": ".internal", "tcp://a.b": "needs a port",
 		"ftp://a.b": "http or tcp", "http://a": "exactly two DNS labels"} {
 		_, err := account.ParseAnyURL(raw)
-		if !strings.Contains(account.CodeInvalidRule(err), names) {
+		if !strings.Contains(account.FirstRule(err), names) {
 			t.Errorf("%q: %v does not name %q", raw, err, names)
 		}
 	}

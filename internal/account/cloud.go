@@ -18,9 +18,9 @@ type EndpointPatch struct {
 	Description, Metadata    *string
 	TrafficPolicy, BackendID *string
 	PoolingEnabled           *bool
-	// PolicySeen is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when the
+	// ExpectedPolicy is the policy that TrafficPolicy was made of; nil = of none. CodeChanged when the
 	// endpoint has another one by now.
-	PolicySeen *string
+	ExpectedPolicy *string
 }
 
 // PolicyFacts is what the store has to know of a traffic policy.

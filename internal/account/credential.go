@@ -50,8 +50,8 @@ type APIKey struct {
 	AccountID string `json:"-"`
 }
 
-// Has says whether the key carries one of the scopes, or admin.
-func (k *APIKey) Has(any ...Scope) bool {
+// HasAnyScope reports whether the key carries one of the scopes, or admin.
+func (k *APIKey) HasAnyScope(any ...Scope) bool {
 	return slices.ContainsFunc(k.Scopes, func(s Scope) bool { return s == ScopeAdmin || slices.Contains(any, s) })
 }
 
@@ -128,9 +128,9 @@ func HashSecret(secret string) []byte {
 type Authenticator interface {
 	APIKeyBySecret(ctx context.Context, secret string) (*APIKey, error)
 	AuthtokenBySecret(ctx context.Context, secret string) (*Authtoken, error)
-	// CredentialsAlive returns, of the given ids of API keys and authtokens, those that still exist
+	// LiveCredentials returns, of the given ids of API keys and authtokens, those that still exist
 	// and have not expired.
-	CredentialsAlive(ctx context.Context, ids []string) (map[string]bool, error)
+	LiveCredentials(ctx context.Context, ids []string) (map[string]bool, error)
 	// LiveAuthtokens returns, of the authtokens with the given ids, those that still exist and have
 	// not expired, as they are now.
 	LiveAuthtokens(ctx context.Context, ids []string) (map[string]*Authtoken, error)

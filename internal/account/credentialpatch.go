@@ -89,8 +89,8 @@ func (p ExpiryPatch) apply(was *time.Time, now time.Time, r *rules) *time.Time {
 	return &at
 }
 
-// Live says whether the key has not expired.
-func (k *APIKey) Live(now time.Time) bool { return k.ExpiresAt == nil || k.ExpiresAt.After(now) }
+// Valid reports whether the key has not expired.
+func (k *APIKey) Valid(now time.Time) bool { return k.ExpiresAt == nil || k.ExpiresAt.After(now) }
 
 // APIKeyPage is a page of API keys.
 type APIKeyPage struct {
@@ -107,11 +107,11 @@ type AuthtokenPage struct {
 // APIKeys keeps the API keys of an account. An account's last admin key that has not expired can
 // neither be deleted nor lose that scope: CodeInUse.
 type APIKeys interface {
-	// MakeAPIKey makes a key; its Token is set this once. Without scopes it is an admin key. CodeLimit
-	// when the account has too many.
-	MakeAPIKey(ctx context.Context, by Caller, p APIKeyPatch) (*APIKey, error)
+	// CreateAPIKey makes a key; its Token is set this once. Without scopes it is an admin key.
+	// CodeLimit when the account has too many.
+	CreateAPIKey(ctx context.Context, by Caller, p APIKeyPatch) (*APIKey, error)
 	APIKey(ctx context.Context, accountID, id string) (*APIKey, error)
-	PageOfAPIKeys(ctx context.Context, accountID string, p Page) (*APIKeyPage, error)
+	ListAPIKeys(ctx context.Context, accountID string, p Page) (*APIKeyPage, error)
 	PatchAPIKey(ctx context.Context, by Caller, id string, p APIKeyPatch) (*APIKey, error)
 	// DeleteAPIKey deletes a key; what it has open ends within a second.
 	DeleteAPIKey(ctx context.Context, by Caller, id string) error
@@ -119,11 +119,11 @@ type APIKeys interface {
 
 // Authtokens keeps the authtokens of an account.
 type Authtokens interface {
-	// MakeAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL.
+	// CreateAuthtoken makes an authtoken; its Token is set this once. Without rules it has DefaultACL.
 	// CodeLimit when the account has too many.
-	MakeAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
+	CreateAuthtoken(ctx context.Context, by Caller, p AuthtokenPatch) (*Authtoken, error)
 	Authtoken(ctx context.Context, accountID, id string) (*Authtoken, error)
-	PageOfAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
+	ListAuthtokens(ctx context.Context, accountID string, p Page) (*AuthtokenPage, error)
 	// PatchAuthtoken changes an authtoken. Sessions that the new rules do not admit end within a
 	// second.
 	PatchAuthtoken(ctx context.Context, by Caller, id string, p AuthtokenPatch) (*Authtoken, error)

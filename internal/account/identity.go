@@ -80,8 +80,8 @@ type AppSession struct {
 	Route      *Ref      `json:"route"` // always null here
 }
 
-// Accessed is an endpoint that a user has been to. It outlives the sessions.
-type Accessed struct {
+// AccessedEndpoint is an endpoint that a user has been to. It outlives the sessions.
+type AccessedEndpoint struct {
 	URL      string    `json:"url"`
 	Endpoint *Ref      `json:"endpoint"` // the last that had the URL; it may be gone
 	First    time.Time `json:"first_accessed"`
@@ -131,7 +131,7 @@ type Identities interface {
 	AppSession(ctx context.Context, accountID, id string) (*AppSession, error)
 	AppSessions(ctx context.Context, accountID string, f AppSessionFilter, p Page) (sessions []AppSession, more bool,
 		err error)
-	Accessed(ctx context.Context, accountID, userID string) ([]Accessed, error)
+	AccessedEndpoints(ctx context.Context, accountID, userID string) ([]AccessedEndpoint, error)
 	// of the users that there are, by name
 	IdentityProviders(ctx context.Context, accountID string) ([]IdentityProvider, error)
 	// AccessChoices returns what an AccessFilter can select now.
@@ -147,11 +147,11 @@ type RevokeSelector struct {
 
 	// Of a back-channel logout: the sessions of the issuer's client with its sid, or its sub.
 	Issuer, Client, ProviderSession, Subject string
-	// Once names the issuer's word, which counts until OnceUntil and one time only: CodeLoginFailed
-	// when it was used, or is too old. It is used when the sessions have ended, and not before: who
-	// asks again after a failure is heard. "" = there is nothing to count.
-	Once      string
-	OnceUntil time.Time
+	// ReplayKey identifies the logout token; it is remembered until ReplayUntil. CodeLoginFailed when
+	// it was used before or is too old. It counts as used only once the sessions have ended, so that a
+	// request that is repeated after a failure succeeds. "" = no replay check.
+	ReplayKey   string
+	ReplayUntil time.Time
 }
 
 // Reasons for which sessions are revoked.

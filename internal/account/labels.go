@@ -42,7 +42,7 @@ type LabelledTunnels interface {
 }
 
 // TunnelStarter records labelled tunnels of live sessions. What a session holds ends with
-// Binder.Lose, too.
+// Binder.EndSession, too.
 type TunnelStarter interface {
 	// StartTunnel records a tunnel of a live session, of AccountID, TunnelSession, Labels, Metadata,
 	// ForwardsTo and UpstreamProtocol of t; the rest is the store's. CodeLimit when the account has

@@ -32,7 +32,7 @@ type NewLogin struct {
 	Subject   string
 	SessionID string // the provider's sid; "" = none
 
-	Began       time.Time // when the browser was sent to the provider
+	StartedAt   time.Time // when the browser was sent to the provider
 	AuthTime    time.Time // when the provider asked the person; zero = it does not say
 	ForceReauth bool      // the provider was told to ask, and AuthTime was checked where it tells
 
@@ -54,7 +54,7 @@ type LiveSession struct {
 	Identity              LoginIdentity
 	Provider              IdentityProvider
 	ExpiresAt             time.Time
-	Replaced              string // id of the session that a login has ended, of Login only; "" = none
+	ReplacedSessionID     string // id of the session that a login has ended, of Login only; "" = none
 }
 
 // Logins is what login actions need of the store. Times of sessions that count as over are the
@@ -73,25 +73,26 @@ type Logins interface {
 	// RevokedSince returns when sessions of the person were revoked last; zero: not within the longest
 	// life of a session.
 	RevokedSince(ctx context.Context, accountID, key string) (time.Time, error)
-	// Once says whether nobody has said the same key before, until then. It is how nothing is used
-	// twice: an assertion, a logout token.
-	Once(ctx context.Context, accountID, key string, until time.Time) (bool, error)
-	// PutTicket keeps data, encrypted, for whoever has the secret of the hash; TakeTicket gives it out
-	// once. CodeNotFound for a ticket that is unknown, taken or too old.
-	PutTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
-	TakeTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)
-	// StillLive returns those of the sessions, by id, that live; the sweep over what is being served
-	// asks it.
-	StillLive(ctx context.Context, ids []string) (map[string]bool, error)
+	// UseOnce reports whether this is the first call with the key, and remembers the key until the
+	// given time. It keeps assertions and logout tokens from being replayed.
+	UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error)
+	// SaveTicket keeps data, encrypted, for whoever has the secret of the hash; RedeemTicket gives it
+	// out once. CodeNotFound for a ticket that is unknown, taken or too old.
+	SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error
+	RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error)
+	// LiveSessionIDs returns those of the sessions, by id, that live; the sweep over what is being
+	// served asks it.
+	LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
 // Limits of users and their sessions.
 const (
-	DefaultMaxSession = 14 * 24 * time.Hour
-	LongestSession    = 30 * 24 * time.Hour // and as long tombstones stay
-	DefaultMaxUsers   = 100_000             // per account; a login of one more is CodeLimit
-	MaxUserSessions   = 100                 // per user; at a login of one more the one that was used least recently ends
-	MaxIdentity       = 64 << 10            // bytes of a LoginIdentity as JSON; a login with more is CodeLoginFailed
+	DefaultSessionDuration = 14 * 24 * time.Hour
+	MaxSessionDuration     = 30 * 24 * time.Hour // and as long tombstones stay
+	DefaultMaxUsers        = 100_000             // per account; a login of one more is CodeLimit
+	// per user; at a login of one more the one that was used least recently ends
+	MaxUserSessions = 100
+	MaxIdentity     = 64 << 10 // bytes of a LoginIdentity as JSON; a login with more is CodeLoginFailed
 )
 
 // DashboardSession is a sign-in to the dashboard with an API key. It ends with the key.
@@ -104,9 +105,9 @@ type DashboardSession struct {
 type DashboardSessions interface {
 	// SignIn keeps a session of the key for DashboardLife.
 	SignIn(ctx context.Context, key *APIKey, tokenHash []byte) (*DashboardSession, error)
-	// SignedIn returns the session with the hash and its key as it is now. CodeUnknownCredential when
-	// there is none, it is over, or its key is deleted or expired.
-	SignedIn(ctx context.Context, tokenHash []byte) (*DashboardSession, error)
+	// DashboardSession returns the session with the hash and its key as it is now.
+	// CodeUnknownCredential when there is none, it is over, or its key is deleted or expired.
+	DashboardSession(ctx context.Context, tokenHash []byte) (*DashboardSession, error)
 	SignOut(ctx context.Context, tokenHash []byte) error
 }
 

@@ -224,15 +224,15 @@ func normaliseRule(rule string) (normal, problem string) {
 	case verb == "bind":
 		u, err := ParseAnyURL(pattern)
 		if err != nil {
-			return "", "could never match: " + CodeInvalidRule(err)
+			return "", "could never match: " + FirstRule(err)
 		}
 		pattern = u.String()
 	}
 	return verb + ":" + pattern, ""
 }
 
-// CodeInvalidRule returns the first broken rule of a CodeInvalid error, or the error's text.
-func CodeInvalidRule(err error) string {
+// FirstRule returns the first broken rule of a CodeInvalid error, or the error's text.
+func FirstRule(err error) string {
 	if fields := FieldsOf(err); len(fields) > 0 {
 		return fields[0].Rule
 	}

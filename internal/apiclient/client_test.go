@@ -111,7 +111,7 @@ func real(t *testing.T, adjust ...func(*apiserver.Options)) (*storetest.Fixture,
 		opt.DataDir = dir
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})
-	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "",
+	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "",
 		[]account.Scope{account.ScopeOperator, account.ScopeRead}, nil)
 	storetest.Must(t, err)
 	opt := apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store,
@@ -229,7 +229,7 @@ func TestEveryPageIsFollowed(t *testing.T) {
 
 // smallPages is a client of an API whose pages hold two endpoints, whatever was asked for.
 func smallPages(t *testing.T, f *storetest.Fixture) *apiclient.Client {
-	_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+	_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
 	h := apiserver.New(apiserver.Options{Endpoints: f.Store, Events: f.Store, Operators: f.Store, Sessions: f.Store,
 		Authenticator: f.Store,

@@ -136,7 +136,7 @@ func (w *Watch) Next() (e account.EndpointEvent, err error) {
 }
 
 // Next is Watch.Next for audit events: ADDED, or BOOKMARK.
-func (w *AuditWatch) Next() (l account.AuditLine, err error) {
+func (w *AuditWatch) Next() (l account.AuditWatchEvent, err error) {
 	if err = w.next(&l); err == nil {
 		err = w.check(&l)
 	}
@@ -146,7 +146,7 @@ func (w *AuditWatch) Next() (l account.AuditLine, err error) {
 	return l, err
 }
 
-func (w *AuditWatch) check(l *account.AuditLine) error {
+func (w *AuditWatch) check(l *account.AuditWatchEvent) error {
 	switch {
 	case l.Type != account.Added && l.Type != account.Bookmark:
 		return w.badLine(fmt.Errorf("its type %q is unknown", account.Shorten(string(l.Type))))

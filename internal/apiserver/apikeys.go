@@ -37,8 +37,8 @@ func (s *server) listAPIKeys(c *call) error {
 
 // apiKeyPage reads a page of the keys that the calling key may see: all of the account, or itself.
 func (s *server) apiKeyPage(c *call, page account.Page) (*account.APIKeyPage, error) {
-	if c.key.Has(account.ScopeRead) {
-		return s.opt.APIKeys.PageOfAPIKeys(c.r.Context(), c.accountID(), page)
+	if c.key.HasAnyScope(account.ScopeRead) {
+		return s.opt.APIKeys.ListAPIKeys(c.r.Context(), c.accountID(), page)
 	}
 	own := &account.APIKeyPage{Keys: []account.APIKey{}}
 	if page.BeforeID == "" || c.key.ID < page.BeforeID {
@@ -52,7 +52,7 @@ func (s *server) getAPIKey(c *call) error {
 		return err
 	}
 	id := c.r.PathValue("id")
-	if !c.key.Has(account.ScopeRead) && id != c.key.ID {
+	if !c.key.HasAnyScope(account.ScopeRead) && id != c.key.ID {
 		return account.Errorf(account.CodeNotFound, "there is no API key %q in this account", account.Shorten(id))
 	}
 	found, err := s.opt.APIKeys.APIKey(c.r.Context(), c.accountID(), id)
@@ -73,7 +73,7 @@ func (s *server) createAPIKey(c *call) error {
 		_, err = patch.Apply(account.APIKey{Scopes: account.DefaultScopes()}, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	made, err := s.opt.APIKeys.MakeAPIKey(c.r.Context(), c.caller(), patch)
+	made, err := s.opt.APIKeys.CreateAPIKey(c.r.Context(), c.caller(), patch)
 	if err != nil {
 		return err
 	}

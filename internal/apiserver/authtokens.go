@@ -21,7 +21,7 @@ func (s *server) listAuthtokens(c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	found, err := s.opt.Authtokens.PageOfAuthtokens(c.r.Context(), c.accountID(), page)
+	found, err := s.opt.Authtokens.ListAuthtokens(c.r.Context(), c.accountID(), page)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *server) createAuthtoken(c *call) error {
 		_, err = patch.Apply(account.Authtoken{ACL: account.DefaultACL()}, s.opt.Clock()) // to list all rules at once
 		return b.err(err)
 	}
-	made, err := s.opt.Authtokens.MakeAuthtoken(c.r.Context(), c.caller(), patch)
+	made, err := s.opt.Authtokens.CreateAuthtoken(c.r.Context(), c.caller(), patch)
 	if err != nil {
 		return err
 	}

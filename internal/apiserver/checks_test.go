@@ -85,10 +85,10 @@ func TestChecksComeInOrder(t *testing.T) {
 	k := checkKeys{admin: a.admin, reader: a.key(a.AccountID, account.ScopeRead),
 		operator: a.key(a.AccountID, account.ScopeOperator)}
 	var err error
-	_, k.token, err = a.Store.CreateAuthtoken(t.Context(), a.AccountID, "", nil)
+	_, k.token, err = a.Store.IssueAuthtoken(t.Context(), a.AccountID, "", nil)
 	storetest.Must(t, err)
 	soon := a.Clock.Now().Add(time.Minute)
-	_, k.expired, err = a.Store.CreateAPIKey(t.Context(), a.AccountID, "", nil, &soon)
+	_, k.expired, err = a.Store.IssueAPIKey(t.Context(), a.AccountID, "", nil, &soon)
 	storetest.Must(t, err)
 	a.Clock.Step(time.Hour)
 	for name, c := range checks(k) {

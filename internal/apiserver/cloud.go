@@ -133,7 +133,7 @@ func (s *server) patchEndpoint(c *call, b *body, f endpointFields) (*account.End
 		text, fields := s.restorePolicy(c, *f.TrafficPolicy, existing.TrafficPolicy)
 		b.broken = append(b.broken, fields...)
 		if text != *f.TrafficPolicy {
-			f.PolicySeen = &existing.TrafficPolicy
+			f.ExpectedPolicy = &existing.TrafficPolicy
 		}
 		f.TrafficPolicy = &text
 	}

@@ -161,6 +161,6 @@ func TestTunnels(t *testing.T) {
 	storetest.Equal(t, "read", strings.TrimSpace(a.get("/tunnels/"+made.ID).want(200).text), want)
 	storetest.Equal(t, "list", strings.TrimSpace(a.get("/tunnels").want(200).text),
 		`{"tunnels":[`+want+`],"uri":"`+base+`/tunnels","next_page_uri":null}`)
-	a.Lose(session)
+	a.EndSession(session)
 	a.get("/tunnels/"+made.ID).want(404, account.CodeNotFound)
 }

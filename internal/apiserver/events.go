@@ -71,12 +71,12 @@ func (s *server) watchAudit(c *call, f account.AuditFilter, v account.ResourceVe
 			lines := make([]any, 0, len(events))
 			for i := range events {
 				s.fillAudit(&events[i])
-				lines = append(lines, &account.AuditLine{Type: account.Added, ResourceVersion: events[i].ResourceVersion,
+				lines = append(lines, &account.AuditWatchEvent{Type: account.Added, ResourceVersion: events[i].ResourceVersion,
 					Event: &events[i]})
 			}
 			return lines, len(events) == watchBatch, nil
 		},
-		bookmark: func() any { return &account.AuditLine{Type: account.Bookmark, ResourceVersion: v} },
+		bookmark: func() any { return &account.AuditWatchEvent{Type: account.Bookmark, ResourceVersion: v} },
 	})
 }
 

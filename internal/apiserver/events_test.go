@@ -63,7 +63,7 @@ func TestEventsAreWatched(t *testing.T) {
 	defer func() { _ = res.Body.Close() }()
 	storetest.Equal(t, "status", res.StatusCode, http.StatusOK)
 	lines := bufio.NewScanner(res.Body)
-	next := func() (l account.AuditLine) {
+	next := func() (l account.AuditWatchEvent) {
 		t.Helper()
 		if !lines.Scan() {
 			t.Fatalf("the watch ended: %v", lines.Err())

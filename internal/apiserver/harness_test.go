@@ -106,7 +106,7 @@ func (a *api) useHTTP2() {
 // key makes an API key and returns its secret.
 func (a *api) key(accountID string, scopes ...account.Scope) string {
 	a.t.Helper()
-	_, secret, err := a.Store.CreateAPIKey(context.WithoutCancel(a.t.Context()), accountID, "", scopes, nil)
+	_, secret, err := a.Store.IssueAPIKey(context.WithoutCancel(a.t.Context()), accountID, "", scopes, nil)
 	storetest.Must(a.t, err)
 	return secret
 }

@@ -27,8 +27,8 @@ type appSessionList struct {
 }
 
 type accessedList struct {
-	Endpoints []account.Accessed `json:"endpoints"`
-	URI       string             `json:"uri"`
+	Endpoints []account.AccessedEndpoint `json:"endpoints"`
+	URI       string                     `json:"uri"`
 }
 
 var (
@@ -127,7 +127,7 @@ func (s *server) listAccessed(c *call) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.opt.Identities.Accessed(c.r.Context(), c.accountID(), id)
+	found, err := s.opt.Identities.AccessedEndpoints(c.r.Context(), c.accountID(), id)
 	if err != nil {
 		return err
 	}

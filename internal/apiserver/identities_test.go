@@ -94,7 +94,7 @@ func TestRevokingAnIdentity(t *testing.T) {
 	a := newAPI(t)
 	user, session := a.login("alice")
 	a.Login("alice", "second")
-	key, secret, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)
+	key, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeIdentities}, nil)
 	storetest.Must(t, err)
 	if got := a.do("DELETE", "/app/sessions/"+session, secret, "").want(204); got.text != "" {
 		t.Errorf("the answer has a body: %q", got.text)

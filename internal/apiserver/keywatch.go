@@ -82,7 +82,7 @@ func (k *keyWatch) check(ctx context.Context) error {
 		ids = append(ids, w.id)
 	}
 	slices.Sort(ids)
-	alive, err := k.auth.CredentialsAlive(ctx, slices.Compact(ids))
+	alive, err := k.auth.LiveCredentials(ctx, slices.Compact(ids))
 	if err != nil {
 		return err // without the store there is nothing to read for a watch either
 	}

@@ -14,7 +14,7 @@ var operations = withBackends(map[string]operation{
 
 	"GET /events": {id: "listEvents", summary: "List or watch what happened",
 		query:   []string{"before_id", "limit", "type", "object_id", "watch", "resource_version"},
-		answers: map[int]any{200: auditList{}}, watch: account.AuditLine{}},
+		answers: map[int]any{200: auditList{}}, watch: account.AuditWatchEvent{}},
 	"GET /events/{id}": {id: "getEvent", summary: "Read an event", answers: map[int]any{200: account.AuditEvent{}}},
 
 	"GET /endpoints": {id: "listEndpoints", summary: "List or watch endpoints",

@@ -169,7 +169,7 @@ func TestTheDescriptionIsWhatIsAnswered(t *testing.T) {
 	e := a.Bind(session, "http://api.demo").Endpoint
 	lost := a.Session()
 	a.Bind(lost, "tcp://lost.demo:1")
-	a.Lose(lost)
+	a.EndSession(lost)
 	until := `"2030-01-01T00:00:00Z"`
 	full := `{"description":"d","metadata":"m","enabled_features":["bindings"],"region":"eu","cluster_uid":"u","deployment":{"name":"n","namespace":"s","version":"1","cluster_name":"c"},` +
 		`"binding":{"endpoint_selectors":["demo"],"ingress_endpoint":"x","csr":null}}`

@@ -37,7 +37,7 @@ func (s *server) listOperators(c *call) error {
 
 // operatorPage reads a page of the operators that the key may see.
 func (s *server) operatorPage(c *call, page account.Page) (*account.OperatorPage, error) {
-	if c.key.Has(account.ScopeRead) {
+	if c.key.HasAnyScope(account.ScopeRead) {
 		return s.opt.Operators.ListOperators(c.r.Context(), c.accountID(), page)
 	}
 	limit := page.Limit
@@ -78,7 +78,7 @@ func (s *server) operator(c *call, scopes ...account.Scope) (*account.Operator, 
 	if err != nil {
 		return nil, err
 	}
-	if !c.key.Has(scopes...) && !c.owns(o) {
+	if !c.key.HasAnyScope(scopes...) && !c.owns(o) {
 		return nil, account.Errorf(account.CodeNotFound, "there is no operator %q in this account", account.Shorten(id))
 	}
 	return o, nil

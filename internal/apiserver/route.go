@@ -86,7 +86,7 @@ func (rt *route) serve(c *call) error {
 	if !offered {
 		m.scopes = scopesOf(c.r.Method)
 	}
-	if !c.key.Has(m.scopes...) {
+	if !c.key.HasAnyScope(m.scopes...) {
 		return account.Errorf(account.CodeScope, "this needs an API key with the scope %s", scopeList(m.scopes))
 	}
 	switch {

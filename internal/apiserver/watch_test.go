@@ -85,7 +85,7 @@ func TestWatchContinuesFromAList(t *testing.T) {
 	storetest.Equal(t, "session's uri", e.Endpoint.TunnelSession.URI, base+"/tunnel_sessions/"+session)
 	live := a.Bind(session, "http://live.demo").Endpoint
 	storetest.Equal(t, "live", w.nextChange().Endpoint.ID, live.ID)
-	storetest.Must(t, a.Store.Lose(t.Context(), a.AccountID, session, account.SessionEnd{}))
+	storetest.Must(t, a.Store.EndSession(t.Context(), a.AccountID, session, account.SessionEnd{}))
 	for range 2 {
 		e = w.nextChange()
 		storetest.Equal(t, "type", e.Type, account.Modified)
@@ -185,10 +185,10 @@ func TestWatchRefusals(t *testing.T) {
 func TestWatchEndsWithItsKey(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	key, secret, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, nil)
+	key, secret, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, nil)
 	storetest.Must(t, err)
 	soon := a.Clock.Now().Add(time.Minute)
-	_, expiring, err := a.Store.CreateAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, &soon)
+	_, expiring, err := a.Store.IssueAPIKey(t.Context(), a.AccountID, "", []account.Scope{account.ScopeRead}, &soon)
 	storetest.Must(t, err)
 	v := a.List().Version
 	doomed, dying, staying := a.watch(secret, v, ""), a.watch(expiring, v, ""), a.watch(a.admin, v, "")

@@ -75,7 +75,7 @@ func (m *memory) APIKeyBySecret(context.Context, string) (*account.APIKey, error
 	return &account.APIKey{ID: "ak-1", AccountID: "ac-1", Scopes: account.Scopes()}, nil
 }
 
-func (m *memory) CredentialsAlive(context.Context, []string) (map[string]bool, error) {
+func (m *memory) LiveCredentials(context.Context, []string) (map[string]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return map[string]bool{"ak-1": !m.deleted}, nil

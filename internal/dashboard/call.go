@@ -43,7 +43,7 @@ func (c *call) caller() account.Caller {
 }
 
 // may says whether the key has one of the scopes, or admin.
-func (c *call) may(scopes ...account.Scope) bool { return c.signIn.Key.Has(scopes...) }
+func (c *call) may(scopes ...account.Scope) bool { return c.signIn.Key.HasAnyScope(scopes...) }
 
 func (c *call) id() string { return c.r.PathValue("id") }
 

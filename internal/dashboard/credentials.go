@@ -77,7 +77,7 @@ type credentialsPage struct {
 }
 
 func (s *server) apiKeys(c *call) error {
-	found, err := s.opt.APIKeys.PageOfAPIKeys(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.APIKeys.ListAPIKeys(c.ctx(), c.accountID(), c.page())
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *server) apiKeys(c *call) error {
 }
 
 func (s *server) authtokens(c *call) error {
-	found, err := s.opt.Authtokens.PageOfAuthtokens(c.ctx(), c.accountID(), c.page())
+	found, err := s.opt.Authtokens.ListAuthtokens(c.ctx(), c.accountID(), c.page())
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (s *server) createAPIKey(c *call) error {
 	if err != nil {
 		return c.showProblems(kindAPIKeys, form, err)
 	}
-	made, err := s.opt.APIKeys.MakeAPIKey(c.ctx(), c.caller(), patch)
+	made, err := s.opt.APIKeys.CreateAPIKey(c.ctx(), c.caller(), patch)
 	if err != nil {
 		return c.showProblems(kindAPIKeys, form, err)
 	}
@@ -234,7 +234,7 @@ func (s *server) createAuthtoken(c *call) error {
 	if err != nil {
 		return c.showProblems(kindAuthtokens, form, err)
 	}
-	made, err := s.opt.Authtokens.MakeAuthtoken(c.ctx(), c.caller(), patch)
+	made, err := s.opt.Authtokens.CreateAuthtoken(c.ctx(), c.caller(), patch)
 	if err != nil {
 		return c.showProblems(kindAuthtokens, form, err)
 	}

@@ -310,7 +310,7 @@ func TestHostileNamesAreText(t *testing.T) {
 		u := &f.users[i]
 		u.Name, u.Username, u.Email, u.ProviderUserID, u.Provider = evil, evil, evil, evil,
 			account.IdentityProvider{Name: evil, URL: "javascript:alert(4)"}
-		f.visited[u.ID] = []account.Accessed{{URL: evil}, {URL: "javascript:alert(5)"}}
+		f.visited[u.ID] = []account.AccessedEndpoint{{URL: evil}, {URL: "javascript:alert(5)"}}
 	}
 	for i := range f.sessions {
 		s := &f.sessions[i]

@@ -27,7 +27,7 @@ type fake struct {
 	tunnels   []account.LabelledTunnel
 	users     []account.User
 	sessions  []account.AppSession
-	visited   map[string][]account.Accessed
+	visited   map[string][]account.AccessedEndpoint
 	keys      []account.APIKey
 	secrets   map[string]string // of keys, to ids
 	tokens    []account.Authtoken

@@ -36,7 +36,7 @@ func (f *fake) matches(u *account.User, filter account.UserFilter) bool {
 func (f *fake) accessed(userID string, filter account.AccessFilter) bool {
 	if filter == (account.AccessFilter{Endpoint: filter.Endpoint}) {
 		return filter.Endpoint == "" || slices.ContainsFunc(f.visited[userID],
-			func(a account.Accessed) bool { return contains(filter.Endpoint, a.URL) })
+			func(a account.AccessedEndpoint) bool { return contains(filter.Endpoint, a.URL) })
 	}
 	return slices.ContainsFunc(f.sessions, func(s account.AppSession) bool {
 		return s.User.ID == userID && contains(filter.Endpoint, s.PublicURL) &&
@@ -111,7 +111,7 @@ func (f *fake) AppSessions(
 	return page, more, nil
 }
 
-func (f *fake) Accessed(_ context.Context, _, userID string) ([]account.Accessed, error) {
+func (f *fake) AccessedEndpoints(_ context.Context, _, userID string) ([]account.AccessedEndpoint, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -169,7 +169,7 @@ func (f *fake) Revoke(
 	return done, nil
 }
 
-func (f *fake) MakeAPIKey(_ context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
+func (f *fake) CreateAPIKey(_ context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -196,7 +196,7 @@ func (f *fake) APIKey(_ context.Context, accountID, id string) (*account.APIKey,
 	return find(f, f.keys, keyID, accountID, id)
 }
 
-func (f *fake) PageOfAPIKeys(_ context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
+func (f *fake) ListAPIKeys(_ context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -220,7 +220,7 @@ func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) err
 		return err
 	}
 	others := slices.ContainsFunc(f.keys, func(k account.APIKey) bool {
-		return k.ID != id && f.owner[k.ID] == by.AccountID && k.Has() && k.Live(f.now)
+		return k.ID != id && f.owner[k.ID] == by.AccountID && k.HasAnyScope() && k.Valid(f.now)
 	})
 	if !others {
 		return account.Errorf(account.CodeInUse, "this is the account's last admin key; make another one first")
@@ -229,7 +229,7 @@ func (f *fake) DeleteAPIKey(_ context.Context, by account.Caller, id string) err
 	return nil
 }
 
-func (f *fake) MakeAuthtoken(
+func (f *fake) CreateAuthtoken(
 	_ context.Context, by account.Caller, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
 	leave, err := f.enter()
@@ -257,7 +257,7 @@ func (f *fake) Authtoken(_ context.Context, accountID, id string) (*account.Auth
 	return find(f, f.tokens, authtokenID, accountID, id)
 }
 
-func (f *fake) PageOfAuthtokens(_ context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
+func (f *fake) ListAuthtokens(_ context.Context, accountID string, p account.Page) (*account.AuthtokenPage, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -309,7 +309,7 @@ func (f *fake) AuthtokenBySecret(context.Context, string) (*account.Authtoken, e
 	panic("the dashboard asks for no authtoken")
 }
 
-func (f *fake) CredentialsAlive(context.Context, []string) (map[string]bool, error) {
+func (f *fake) LiveCredentials(context.Context, []string) (map[string]bool, error) {
 	panic("the dashboard reads sign-ins")
 }
 
@@ -327,7 +327,7 @@ func (f *fake) SignIn(_ context.Context, key *account.APIKey, hash []byte) (*acc
 	return &account.DashboardSession{Key: *key, ExpiresAt: f.now.Add(account.DashboardLife)}, nil
 }
 
-func (f *fake) SignedIn(_ context.Context, hash []byte) (*account.DashboardSession, error) {
+func (f *fake) DashboardSession(_ context.Context, hash []byte) (*account.DashboardSession, error) {
 	leave, err := f.enter()
 	defer leave()
 	if err != nil {
@@ -336,7 +336,7 @@ func (f *fake) SignedIn(_ context.Context, hash []byte) (*account.DashboardSessi
 	in, known := f.signIns[hex.EncodeToString(hash)]
 	if known && in.expires.After(f.now) {
 		for _, k := range f.keys {
-			if k.ID == in.key && k.Live(f.now) {
+			if k.ID == in.key && k.Valid(f.now) {
 				return &account.DashboardSession{Key: k, ExpiresAt: in.expires}, nil
 			}
 		}

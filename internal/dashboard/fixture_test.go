@@ -34,7 +34,7 @@ func (f *fake) id(prefix string, age time.Duration, n int) string {
 func newFake(now time.Time) *fake {
 	f := &fake{now: now, owner: map[string]string{}, secrets: map[string]string{}, signIns: map[string]signedIn{},
 		active:  map[string]string{},
-		visited: map[string][]account.Accessed{}, wakes: map[chan struct{}]bool{}}
+		visited: map[string][]account.AccessedEndpoint{}, wakes: map[chan struct{}]bool{}}
 	f.addCredentials()
 	f.addAgents()
 	f.addBackends()

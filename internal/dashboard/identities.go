@@ -71,7 +71,7 @@ func (s *server) users(c *call) error {
 	view := view{Page: "identities", Title: "Identities", Nav: "traffic-policy/identities", Live: "audit", Poll: true}
 	if err := filter.Validate(); err != nil {
 		labels := map[string]string{"endpoint": "The endpoint", "ip": "The IP address", "country": "The country"}
-		p.Problem = labels[account.FieldsOf(err)[0].Field] + " " + account.CodeInvalidRule(err) + "."
+		p.Problem = labels[account.FieldsOf(err)[0].Field] + " " + account.FirstRule(err) + "."
 		view.Data = p
 		return c.show(http.StatusOK, view)
 	}

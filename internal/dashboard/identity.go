@@ -11,7 +11,7 @@ import (
 
 // visited is an endpoint that a user has been to, with the sessions there that live.
 type visited struct {
-	account.Accessed
+	account.AccessedEndpoint
 	Sessions []account.AppSession
 }
 
@@ -40,7 +40,7 @@ func (s *server) userPage(c *call) (*userPage, error) {
 		return nil, s.explainGone(c, err)
 	}
 	p := &userPage{User: *u}
-	accessed, err := s.opt.Identities.Accessed(c.ctx(), c.accountID(), u.ID)
+	accessed, err := s.opt.Identities.AccessedEndpoints(c.ctx(), c.accountID(), u.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +51,16 @@ func (s *server) userPage(c *call) (*userPage, error) {
 	}
 	p.More = more
 	byURL := map[string]int{}
-	add := func(a account.Accessed) {
+	add := func(a account.AccessedEndpoint) {
 		byURL[a.URL] = len(p.Visited)
-		p.Visited = append(p.Visited, visited{Accessed: a})
+		p.Visited = append(p.Visited, visited{AccessedEndpoint: a})
 	}
 	for _, a := range accessed {
 		add(a)
 	}
 	for _, one := range sessions {
 		if _, known := byURL[one.PublicURL]; !known {
-			add(account.Accessed{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt, Last: one.LastActive})
+			add(account.AccessedEndpoint{URL: one.PublicURL, Endpoint: one.Endpoint, First: one.CreatedAt, Last: one.LastActive})
 		}
 		at := &p.Visited[byURL[one.PublicURL]]
 		at.Sessions = append(at.Sessions, one)

@@ -91,7 +91,7 @@ func (s *server) operator(c *call) error {
 func (s *server) bound(c *call, p *operatorPage) error {
 	admits, err := s.opt.MatchSelectors(p.Selectors())
 	if account.CodeOf(err) == account.CodeInvalid {
-		p.Broken = account.CodeInvalidRule(err)
+		p.Broken = account.FirstRule(err)
 		return nil
 	}
 	if err != nil {

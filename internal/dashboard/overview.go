@@ -180,7 +180,7 @@ func (s *server) lookAtOperators(ctx context.Context, accountID string, m *summa
 		}
 		if _, err := s.opt.MatchSelectors(row.Selectors()); err != nil {
 			m.problem(problem{Kind: "Selector broken", Text: row.Name(), Href: objectLink(o.ID),
-				Detail: sentence(account.CodeInvalidRule(err)), Serious: true})
+				Detail: sentence(account.FirstRule(err)), Serious: true})
 		}
 	}
 	return nil
@@ -231,14 +231,14 @@ func (s *server) lookAtRest(ctx context.Context, accountID string, m *summary) e
 	for _, u := range users {
 		m.LiveSessions.N += u.Sessions
 	}
-	keys, err := s.opt.APIKeys.PageOfAPIKeys(ctx, accountID, most)
+	keys, err := s.opt.APIKeys.ListAPIKeys(ctx, accountID, most)
 	if err != nil {
 		return err
 	}
 	for _, k := range keys.Keys {
 		s.lookAtCredential(m, "API key", kindAPIKeys, k.ID, k.Description, k.ExpiresAt)
 	}
-	tokens, err := s.opt.Authtokens.PageOfAuthtokens(ctx, accountID, most)
+	tokens, err := s.opt.Authtokens.ListAuthtokens(ctx, accountID, most)
 	if err != nil {
 		return err
 	}

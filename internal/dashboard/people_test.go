@@ -48,11 +48,12 @@ func (f *fake) addPeople() {
 			CreatedAt: ago(f, age), LastActive: ago(f, active), LastLogin: ago(f, active+3*time.Hour), Sessions: p.sessions}
 		f.users, f.owner[u.ID] = append(f.users, u), mine
 		app, reports := f.endpoints[4], f.endpoints[5]
-		f.visited[u.ID] = []account.Accessed{{URL: app.URL, Endpoint: &account.Ref{ID: app.ID}, First: u.CreatedAt,
+		f.visited[u.ID] = []account.AccessedEndpoint{{URL: app.URL, Endpoint: &account.Ref{ID: app.ID}, First: u.CreatedAt,
 			Last: u.LastActive}}
 		if i%2 == 0 {
-			f.visited[u.ID] = append(f.visited[u.ID], account.Accessed{URL: reports.URL, Endpoint: &account.Ref{ID: reports.ID},
-				First: ago(f, age/2), Last: ago(f, active*3)})
+			f.visited[u.ID] = append(f.visited[u.ID],
+				account.AccessedEndpoint{URL: reports.URL, Endpoint: &account.Ref{ID: reports.ID},
+					First: ago(f, age/2), Last: ago(f, active*3)})
 		}
 		for n := range p.sessions {
 			f.addSession(u, i, n, app.URL, app.ID)

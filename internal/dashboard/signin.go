@@ -29,7 +29,7 @@ func (s *server) recognise(c *call) error {
 	if err != nil || !strings.HasPrefix(cookie.Value, signInPrefix) {
 		return account.Errorf(account.CodeNoCredential, "you are not signed in")
 	}
-	signIn, err := s.opt.SignIns.SignedIn(c.ctx(), account.HashSecret(cookie.Value))
+	signIn, err := s.opt.SignIns.DashboardSession(c.ctx(), account.HashSecret(cookie.Value))
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *server) signIn(c *call) error {
 		return refuse(http.StatusUnauthorized, sentence(known.Msg))
 	case err != nil:
 		return err
-	case !key.Has(account.ScopeRead, account.ScopeIdentities):
+	case !key.HasAnyScope(account.ScopeRead, account.ScopeIdentities):
 		return refuse(http.StatusForbidden, "This key has the scope "+joinScopes(key.Scopes, " and ")+
 			". The dashboard needs admin, read or identities.")
 	}

@@ -29,7 +29,7 @@ const (
 )
 
 // FromRequest returns what is known of the browser that sent r from ip, which is at where.
-func FromRequest(r *http.Request, ip netip.Addr, where geo.Place) account.Device {
+func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Device {
 	d := account.Device{UserAgent: agent(r.UserAgent())}
 	if ip.IsValid() {
 		d.IPAddress = ip.Unmap().WithZone("").String()

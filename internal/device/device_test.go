@@ -49,7 +49,7 @@ func TestBrowsers(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", said)
 		want.Raw = said
-		if got := FromRequest(r, netip.Addr{}, geo.Place{}); got.UserAgent != want || got.IPAddress != "" ||
+		if got := FromRequest(r, netip.Addr{}, geo.Location{}); got.UserAgent != want || got.IPAddress != "" ||
 			got.Location != nil ||
 			got.Network != nil {
 			t.Errorf("%s:\n got %+v\nwant %+v", said, got, want)
@@ -65,7 +65,7 @@ func TestWhateverABrowserSays(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", said)
-		ua := FromRequest(r, netip.Addr{}, geo.Place{}).UserAgent
+		ua := FromRequest(r, netip.Addr{}, geo.Location{}).UserAgent
 		if utf8.RuneCountInString(ua.Raw) > 4*maxAgent+1 || !utf8.ValidString(ua.Raw) ||
 			strings.ContainsAny(ua.Raw, "\x1b\x00") {
 			t.Errorf("kept of %.30q: %q", said, ua.Raw)
@@ -83,7 +83,7 @@ func TestWhere(t *testing.T) {
 	lat, long, km := 37.77, -122.42, 5
 	r := httptest.NewRequest("GET", "/", nil)
 	d := FromRequest(r, netip.MustParseAddr("::ffff:203.0.113.9"),
-		geo.Place{CountryCode: "US", Latitude: &lat, Longitude: &long,
+		geo.Location{CountryCode: "US", Latitude: &lat, Longitude: &long,
 			RadiusKM: &km, ASN: 64500, Organization: "Example Net"})
 	if d.IPAddress != "203.0.113.9" || d.Location == nil || *d.Location.CountryCode != "US" ||
 		*d.Location.Latitude != lat || *d.Location.Longitude != long || *d.Location.RadiusKM != km {
@@ -92,7 +92,7 @@ func TestWhere(t *testing.T) {
 	if d.Network == nil || *d.Network != (account.Network{ASN: 64500, Organization: "Example Net"}) {
 		t.Errorf("%+v", d.Network)
 	}
-	if l := FromRequest(r, netip.Addr{}, geo.Place{Latitude: &lat, Longitude: &long}).Location; l == nil ||
+	if l := FromRequest(r, netip.Addr{}, geo.Location{Latitude: &lat, Longitude: &long}).Location; l == nil ||
 		l.CountryCode != nil ||
 		l.Latitude == nil {
 		t.Errorf("without a country: %+v", l)

@@ -156,7 +156,7 @@ func (w *walk) statusToken(p pod) string {
 	if w.operator == nil {
 		return ""
 	}
-	return "?" + statustoken.Parameter + "=" + statustoken.Of(w.operator.Metadata.UID, p.Metadata.Name)
+	return "?" + statustoken.Parameter + "=" + statustoken.Derive(w.operator.Metadata.UID, p.Metadata.Name)
 }
 
 // asked returns the forwarders that said how they are and get connections, and why others did not

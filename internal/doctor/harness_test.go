@@ -56,8 +56,9 @@ const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 var askOne, askTwo = askStatus("fairlead-operator-forwarder-one"), askStatus("fairlead-operator-forwarder-two")
 
 func askStatus(pod string) string {
-	return "get --raw /api/v1/namespaces/fairlead/pods/" + pod + ":8081/proxy/status?token=" + statustoken.Of(operatorUID,
-		pod)
+	return "get --raw /api/v1/namespaces/fairlead/pods/" + pod + ":8081/proxy/status?token=" +
+		statustoken.Derive(operatorUID,
+			pod)
 }
 
 // now is twelve seconds after the last connection of the recording.

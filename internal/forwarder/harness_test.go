@@ -338,7 +338,7 @@ func bep(host, namespace, scheme string, port, targetPort int32, id string) *v1a
 // operatorUID is that of the world's KubernetesOperator; statusQuery opens the status of pod-1.
 const operatorUID = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11"
 
-var statusQuery = "?" + statustoken.Parameter + "=" + statustoken.Of(operatorUID, "pod-1")
+var statusQuery = "?" + statustoken.Parameter + "=" + statustoken.Derive(operatorUID, "pod-1")
 
 // world is what most tests begin with: one http and one tcp endpoint, and a registered operator.
 func world() Objects {

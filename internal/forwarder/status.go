@@ -108,7 +108,7 @@ func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	case uid == nil:
 		http.Error(w, "the KubernetesOperator, which says who may read this, is not known yet", http.StatusServiceUnavailable)
 		return
-	case !statustoken.Valid(r, statustoken.Of(*uid, f.options.InstanceID)):
+	case !statustoken.Valid(r, statustoken.Derive(*uid, f.options.InstanceID)):
 		http.Error(w, "the status is for those who may read the KubernetesOperator; fairlead doctor asks for them",
 			http.StatusForbidden)
 		return

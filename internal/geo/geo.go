@@ -34,8 +34,8 @@ const (
 	reloadEvery = 10 * time.Second
 )
 
-// Place is what is known of an address; what is empty, or nil, is not known.
-type Place struct {
+// Location is what is known of an address; what is empty, or nil, is not known.
+type Location struct {
 	CountryCode string // two letters
 	Country     string // in English
 	Subdivision string
@@ -157,9 +157,9 @@ func stampOf(f *os.File) (stamp, error) {
 	return stamp{info.Size(), info.ModTime()}, nil
 }
 
-// Find says what is known of the address.
-func (d *Databases) Find(ip netip.Addr) Place {
-	var p Place
+// Lookup returns what the databases know of the address.
+func (d *Databases) Lookup(ip netip.Addr) Location {
+	var p Location
 	if d == nil || !ip.IsValid() {
 		return p
 	}

@@ -75,7 +75,7 @@ func nested(t *testing.T) []byte {
 }
 
 // show makes a Place readable.
-func show(p Place) string {
+func show(p Location) string {
 	s := fmt.Sprintf("%s/%s/%s/%s", p.CountryCode, p.Country, p.Subdivision, p.City)
 	if p.Latitude != nil {
 		s += fmt.Sprintf(" %v,%v", *p.Latitude, *p.Longitude)
@@ -132,12 +132,12 @@ func TestBothLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := show(d.Find(netip.MustParseAddr(c.ip))); got != c.want {
+		if got := show(d.Lookup(netip.MustParseAddr(c.ip))); got != c.want {
 			t.Errorf("%s of %s:\n got %q\nwant %q", c.ip, c.files, got, c.want)
 		}
 	}
 	var none *Databases
-	if none.Find(netip.MustParseAddr("203.0.113.9")) != (Place{}) {
+	if none.Lookup(netip.MustParseAddr("203.0.113.9")) != (Location{}) {
 		t.Error("no database knows something")
 	}
 }
@@ -198,7 +198,7 @@ func TestAFileIsReadAgainWhenItChanges(t *testing.T) {
 		}
 		d.refresh()
 		d.refresh() // the same is not told twice
-		if got := d.Find(ip).CountryCode; got != step.country {
+		if got := d.Lookup(ip).CountryCode; got != step.country {
 			t.Errorf("%s: %q, want %q", step.name, got, step.country)
 		}
 		if n := strings.Count(log.String(), "\n"); n != step.lines {
@@ -217,6 +217,6 @@ func BenchmarkFind(b *testing.B) {
 	ip := netip.MustParseAddr("203.0.113.9")
 	b.ReportAllocs()
 	for b.Loop() {
-		d.Find(ip)
+		d.Lookup(ip)
 	}
 }

@@ -15,7 +15,7 @@ const maxName = 100 // characters of a name
 
 // add takes from a record what is not known yet. What belongs together comes from one record: a
 // city, and coordinates with their radius.
-func (p *Place) add(record any) {
+func (p *Location) add(record any) {
 	r, ok := record.(map[string]any)
 	if !ok {
 		return
@@ -31,7 +31,7 @@ func (p *Place) add(record any) {
 	}
 }
 
-func (p *Place) addLocation(r map[string]any) {
+func (p *Location) addLocation(r map[string]any) {
 	country, nested := r["country"].(map[string]any)
 	if nested {
 		p.CountryCode, p.Country = code(country["iso_code"]), english(country)

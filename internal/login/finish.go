@@ -82,7 +82,7 @@ func (v *visit) consume() {
 		return
 	}
 	secret, hash := newToken()
-	if err := v.opt.Store.PutTicket(ctx, v.place.AccountID, hash, data, v.now().Add(ticketLife)); err != nil {
+	if err := v.opt.Store.SaveTicket(ctx, v.place.AccountID, hash, data, v.now().Add(ticketLife)); err != nil {
 		v.fail(unavailable("keeping a ticket", err))
 		return
 	}
@@ -94,7 +94,7 @@ func (v *visit) once(r *http.Request, c *Authentication) error {
 	if c.Once == "" {
 		return nil
 	}
-	first, err := v.opt.Store.Once(r.Context(), v.place.AccountID, c.Once, c.OnceUntil)
+	first, err := v.opt.Store.UseOnce(r.Context(), v.place.AccountID, c.Once, c.OnceUntil)
 	if err != nil {
 		return unavailable("noting that a login was used", err)
 	}
@@ -116,7 +116,7 @@ func (v *visit) finish() {
 		v.notBegun("a ticket that is none")
 		return
 	}
-	data, err := v.opt.Store.TakeTicket(v.r.Context(), v.place.AccountID, hash)
+	data, err := v.opt.Store.RedeemTicket(v.r.Context(), v.place.AccountID, hash)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		v.notBegun("an unknown ticket")
@@ -156,7 +156,7 @@ func (v *visit) complete(c *Authentication, f *Flow) {
 	token, hash := newToken()
 	session, err := v.opt.Store.Login(v.r.Context(), v.place.AccountID, account.NewLogin{
 		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
-		SessionID: c.SessionID, Began: f.StartedAt, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
+		SessionID: c.SessionID, StartedAt: f.StartedAt, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
 		EndpointID: v.Endpoint.ID,
 		URL:        v.place.EndpointURL, Scope: v.bound(), TokenHash: hash, Replaces: v.tokenHash(),
 		Device: v.opt.Device(v.r, v.Conn.ClientIP), MaxDuration: v.Config.MaxSession, Idle: v.Config.IdleSession,
@@ -185,8 +185,8 @@ func (v *visit) complete(c *Authentication, f *Flow) {
 	}
 	v.log.Info("somebody has logged in", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id", v.Config.AuthID,
 		"user", session.UserID, "session", session.ID)
-	if session.Replaced != "" {
-		v.opt.Live.Abort([]string{session.Replaced})
+	if session.ReplacedSessionID != "" {
+		v.opt.Live.Abort([]string{session.ReplacedSessionID})
 	}
 	v.setCookie(v.sessionCookie(), token, v.Config.MaxSession)
 	v.redirect(f.ReturnTo)

@@ -93,8 +93,8 @@ func TestLoginsThatBeginAtTheProvider(t *testing.T) {
 			t.Errorf("RelayState %s: %d to %q", relay, res.Code, res.Header().Get("Location"))
 		}
 	}
-	if l := w.store.logins[0]; !l.Began.Equal(w.now.Add(-time.Hour)) {
-		t.Errorf("it began %s", l.Began)
+	if l := w.store.logins[0]; !l.StartedAt.Equal(w.now.Add(-time.Hour)) {
+		t.Errorf("it began %s", l.StartedAt)
 	}
 }
 
@@ -157,8 +157,8 @@ func TestBackChannelLogout(t *testing.T) {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
 	}
 	if sel := w.store.revoked[0]; sel != (account.RevokeSelector{Issuer: "https://idp", Client: "client",
-		ProviderSession: "sid", Subject: "ann", Once: "logout_token\x00https://idp\x00client\x00jti",
-		OnceUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
+		ProviderSession: "sid", Subject: "ann", ReplayKey: "logout_token\x00https://idp\x00client\x00jti",
+		ReplayUntil: w.now.Add(ClockSkew)}) || w.store.reasons[0] != account.RevokedByBackChannel {
 		t.Errorf("%+v %s", sel, w.store.reasons[0])
 	}
 	if res := idp.post(path, "logout_token=good"); res.Code != 400 || len(w.store.revoked) != 1 {

@@ -39,7 +39,7 @@ func TestALogin(t *testing.T) {
 		t.Fatalf("%d %v, cookies %v", back.Code, back.Header(), b.cookies)
 	}
 	l := w.store.logins[0]
-	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.Began.Equal(w.now) ||
+	if l.EndpointID != "ep-app.example.com" || l.URL != "https://app.example.com" || !l.StartedAt.Equal(w.now) ||
 		l.MaxDuration != time.Hour || l.Device.IPAddress != "192.0.2.7" || l.ForceReauth {
 		t.Errorf("kept as %+v", l)
 	}

@@ -92,7 +92,8 @@ func (v *visit) backChannel(r *http.Request) {
 	by := account.Caller{AccountID: v.place.AccountID, PrincipalID: t.Issuer}
 	done, err := v.opt.Revoker.Revoke(ctx, by, account.RevokeSelector{
 		Issuer: t.Issuer, Client: t.Client, ProviderSession: t.SessionID, Subject: t.Subject,
-		Once: strings.Join([]string{"logout_token", t.Issuer, t.Client, t.ID}, "\x00"), OnceUntil: t.Expires.Add(ClockSkew),
+		ReplayKey:   strings.Join([]string{"logout_token", t.Issuer, t.Client, t.ID}, "\x00"),
+		ReplayUntil: t.Expires.Add(ClockSkew),
 	}, account.RevokedByBackChannel)
 	switch {
 	case account.CodeOf(err) == account.CodeLoginFailed:

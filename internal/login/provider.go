@@ -78,7 +78,7 @@ type Authentication struct {
 	AuthTimeRequired bool `json:"auth_time_required,omitempty"`
 
 	InResponseTo string `json:"in_response_to,omitempty"` // SAML: Start.RequestID; "" = the provider began
-	// SAML: the key of account.Logins.Once, so that the assertion is used once
+	// SAML: the key of account.Logins.UseOnce, so that the assertion is used once
 	Once      string    `json:"once,omitempty"`
 	OnceUntil time.Time `json:"once_until,omitzero"`
 }

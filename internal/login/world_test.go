@@ -59,7 +59,7 @@ func (m *memory) Login(_ context.Context, accountID string, l account.NewLogin) 
 		replaced = old.ID
 		delete(m.sessions, string(l.Replaces))
 	}
-	s := &account.LiveSession{Replaced: replaced, ID: "as-" + string(rune('0'+len(m.logins))),
+	s := &account.LiveSession{ReplacedSessionID: replaced, ID: "as-" + string(rune('0'+len(m.logins))),
 		UserID: "au-" + l.Identity.ProviderUserID, AccountID: accountID, Scope: l.Scope, Identity: l.Identity,
 		Provider: l.Provider}
 	m.sessions[string(l.TokenHash)] = s
@@ -86,7 +86,7 @@ func (m *memory) RevokedSince(context.Context, string, string) (time.Time, error
 	return time.Time{}, nil
 }
 
-func (m *memory) Once(_ context.Context, _, key string, _ time.Time) (bool, error) {
+func (m *memory) UseOnce(_ context.Context, _, key string, _ time.Time) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	first := !m.used[key]
@@ -94,14 +94,14 @@ func (m *memory) Once(_ context.Context, _, key string, _ time.Time) (bool, erro
 	return first, m.down
 }
 
-func (m *memory) PutTicket(_ context.Context, _ string, hash, data []byte, _ time.Time) error {
+func (m *memory) SaveTicket(_ context.Context, _ string, hash, data []byte, _ time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tickets[string(hash)] = data
 	return m.down
 }
 
-func (m *memory) TakeTicket(_ context.Context, _ string, hash []byte) ([]byte, error) {
+func (m *memory) RedeemTicket(_ context.Context, _ string, hash []byte) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	data := m.tickets[string(hash)]
@@ -112,18 +112,18 @@ func (m *memory) TakeTicket(_ context.Context, _ string, hash []byte) ([]byte, e
 	return data, m.down
 }
 
-func (m *memory) StillLive(context.Context, []string) (map[string]bool, error) { return nil, nil }
+func (m *memory) LiveSessionIDs(context.Context, []string) (map[string]bool, error) { return nil, nil }
 
 func (m *memory) Revoke(
 	_ context.Context, _ account.Caller, sel account.RevokeSelector, reason string,
 ) (*account.Revocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.down == nil && sel.Once != "" {
-		if m.used[sel.Once] {
+	if m.down == nil && sel.ReplayKey != "" {
+		if m.used[sel.ReplayKey] {
 			return nil, account.Errorf(account.CodeLoginFailed, "used")
 		}
-		m.used[sel.Once] = true
+		m.used[sel.ReplayKey] = true
 	}
 	m.revoked, m.reasons = append(m.revoked, sel), append(m.reasons, reason)
 	maps.DeleteFunc(m.sessions, func(_ string, s *account.LiveSession) bool { return s.ID == sel.SessionID })

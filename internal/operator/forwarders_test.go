@@ -66,7 +66,7 @@ func (s *status) open(r *http.Request) bool {
 	}
 	for i := range operators.Items {
 		for _, pod := range []string{"f-1", "f-2"} {
-			if statustoken.Valid(r, statustoken.Of(string(operators.Items[i].UID), pod)) {
+			if statustoken.Valid(r, statustoken.Derive(string(operators.Items[i].UID), pod)) {
 				return true
 			}
 		}

@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Mark makes what stands for a secret: always the same for the same one, of the form "redacted:"
-// and 8 hexadecimal digits.
+// Mark makes what stands for a secret: always the same for the same one, of the form
+// "redacted:" and 8 hexadecimal digits.
 type Mark func(secret string) string
 
 var marked = regexp.MustCompile(`^redacted:[0-9a-f]{8}$`)
@@ -62,7 +62,9 @@ func Text(text string, mark Mark) string {
 // UnknownMarkError says that a text has a mark for which the stored text has no secret.
 type UnknownMarkError struct{ Mark string }
 
-func (e UnknownMarkError) Error() string { return "the stored document has no secret with this mark" }
+func (e UnknownMarkError) Error() string {
+	return "the stored document has no secret with this mark"
+}
 
 // Restore returns the text with the secrets of the stored one in the place of its marks. Nothing in
 // a text that is no document is restored.

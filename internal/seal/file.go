@@ -40,9 +40,9 @@ func Read(path string) (*Key, error) {
 	return New(raw)
 }
 
-// ReadOrMake reads the key in the file, and makes one with mode 0600 when there is no file. Of two
-// that make it at once both get the same.
-func ReadOrMake(path string) (*Key, error) {
+// ReadOrCreate reads the key in the file, and makes one with mode 0600 when there is no file. Of
+// two that make it at once both get the same.
+func ReadOrCreate(path string) (*Key, error) {
 	key, err := Read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err

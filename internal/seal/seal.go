@@ -27,8 +27,8 @@ const KeySize = 32
 // format is the first byte of what Seal returns.
 const format = 1
 
-// MarkPrefix begins what Mark returns.
-const MarkPrefix = "redacted:"
+// RedactionPrefix begins what RedactionMark returns.
+const RedactionPrefix = "redacted:"
 
 // Key is a secret key. Its methods may be called from many goroutines.
 type Key struct {
@@ -85,10 +85,10 @@ func (k *Key) Unseal(sealed []byte, owner string) (string, error) {
 	return string(text), nil
 }
 
-// Mark returns what stands for a secret where it must not be shown: MarkPrefix and 8 hexadecimal
-// digits, the same for the same owner and secret.
-func (k *Key) Mark(owner, secret string) string {
-	return MarkPrefix + keyed(k.mark, owner+"\x00"+secret)[:8]
+// RedactionMark returns what stands for a secret where it must not be shown: RedactionPrefix and 8
+// hexadecimal digits, the same for the same owner and secret.
+func (k *Key) RedactionMark(owner, secret string) string {
+	return RedactionPrefix + keyed(k.mark, owner+"\x00"+secret)[:8]
 }
 
 // Digest returns 64 hexadecimal digits, the same for the same text, of which nothing can be guessed

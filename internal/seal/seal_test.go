@@ -53,13 +53,13 @@ func TestOnlyTheKeyAndTheOwnerOpen(t *testing.T) {
 func TestMarksAndDigestsAreKeyed(t *testing.T) {
 	t.Parallel()
 	one, two := key(t, 1), key(t, 2)
-	if m := one.Mark("ac", "hush"); !regexp.MustCompile(`^redacted:[0-9a-f]{8}$`).MatchString(m) ||
-		m != one.Mark("ac", "hush") ||
-		m == one.Mark("ac", "hush!") || m == one.Mark("ab", "hush") || m == two.Mark("ac", "hush") {
+	if m := one.RedactionMark("ac", "hush"); !regexp.MustCompile(`^redacted:[0-9a-f]{8}$`).MatchString(m) ||
+		m != one.RedactionMark("ac", "hush") ||
+		m == one.RedactionMark("ac", "hush!") || m == one.RedactionMark("ab", "hush") || m == two.RedactionMark("ac", "hush") {
 		t.Errorf("mark %q", m)
 	}
 	if d := one.Digest("x"); len(d) != 64 || d != one.Digest("x") || d == two.Digest("x") ||
-		strings.HasPrefix(d, strings.TrimPrefix(one.Mark("", "x"), seal.MarkPrefix)) {
+		strings.HasPrefix(d, strings.TrimPrefix(one.RedactionMark("", "x"), seal.RedactionPrefix)) {
 		t.Errorf("digest %q", d)
 	}
 	if d := one.Digest(""); d != "" {
@@ -75,12 +75,12 @@ func TestTheFileIsMadeOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range marks {
 		all.Go(func() {
-			k, err := seal.ReadOrMake(path)
+			k, err := seal.ReadOrCreate(path)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			marks[i] = k.Mark("", "x")
+			marks[i] = k.RedactionMark("", "x")
 		})
 	}
 	all.Wait()
@@ -105,13 +105,13 @@ func TestBadFilesAreRefusedWithoutShowingThem(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := seal.ReadOrMake(path)
+		_, err := seal.ReadOrCreate(path)
 		if err == nil || !strings.Contains(err.Error(), "64 hexadecimal digits") || text != "" &&
 			strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := seal.ReadOrMake(filepath.Join(t.TempDir(), "missing", "key")); err == nil ||
+	if _, err := seal.ReadOrCreate(filepath.Join(t.TempDir(), "missing", "key")); err == nil ||
 		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a missing directory: %v", err)
 	}

@@ -81,8 +81,8 @@ func (c *crowd) join(user, url string, change ...func(*account.NewLogin)) member
 	_, _ = rand.Read(raw)
 	hash := sha256.Sum256(raw)
 	l := account.NewLogin{Key: "oidc\x00test\x00" + user, Provider: account.IdentityProvider{Name: "test"},
-		Identity: account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
-		Began:    time.Now(), URL: url, Scope: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
+		Identity:  account.LoginIdentity{ProviderUserID: user, Email: user + "@example.com"},
+		StartedAt: time.Now(), URL: url, Scope: c.bound[url], TokenHash: hash[:], MaxDuration: time.Hour}
 	for _, f := range change {
 		f(&l)
 	}

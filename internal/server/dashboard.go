@@ -23,7 +23,7 @@ func (s *service) withDashboard(api http.Handler) http.Handler {
 		SessionEnder: s.sessions, Tunnels: s.store,
 		Identities: s.store, Revoker: s.revoker, APIKeys: s.store, Authtokens: s.store, Authenticator: s.store,
 		SignIns: s.store,
-		Active:  s.backends, RedactionMark: s.key.Mark, MatchSelectors: admits,
+		Active:  s.backends, RedactionMark: s.key.RedactionMark, MatchSelectors: admits,
 		GeoIP: s.geo != nil, BaseURL: s.base.String(), Version: version.String(), ClientIP: s.clientIP(),
 		Draining: s.draining.Load, OnAuthenticated: s.recognise, Logger: s.log,
 	})

@@ -66,7 +66,7 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 			t.Errorf("%s %s: %s, Retry-After %q: %s", method, path, res.Status, res.Header.Get("Retry-After"), body)
 		}
 	}
-	if err := disk.LimitPages(within(t), 400); err != nil {
+	if err := disk.SetMaxPages(within(t), 400); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Repeat("x", 30_000)
@@ -118,7 +118,7 @@ func TestAFullDiskAtTheAPI(t *testing.T) {
 	if got := text(t, p.forwarder.do(p.tr, "GET", "http://hello.demo/", nil, nil).Body); got != "served" {
 		t.Errorf("traffic: %q", got)
 	}
-	if err := disk.LimitPages(within(t), 1<<30); err != nil {
+	if err := disk.SetMaxPages(within(t), 1<<30); err != nil {
 		t.Fatal(err)
 	}
 	if res, body := call("POST", "/endpoints", map[string]any{"url": "http://cloud.demo", "backend_id": made[0],

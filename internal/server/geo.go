@@ -41,7 +41,7 @@ func (s *service) geoOf(ip netip.Addr) func() trafficpolicy.Geo {
 		return nil
 	}
 	return func() trafficpolicy.Geo {
-		p := s.geo.Find(ip)
+		p := s.geo.Lookup(ip)
 		g := trafficpolicy.Geo{City: p.City, Country: p.Country, CountryCode: p.CountryCode, Subdivision: p.Subdivision}
 		if p.Latitude != nil && p.Longitude != nil {
 			g.Latitude, g.Longitude = decimal(*p.Latitude), decimal(*p.Longitude)
@@ -57,5 +57,5 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // device says what is known of the browser that logs in.
 func (s *service) device(r *http.Request, ip netip.Addr) account.Device {
-	return device.FromRequest(r, ip, s.geo.Find(ip))
+	return device.FromRequest(r, ip, s.geo.Lookup(ip))
 }

@@ -57,7 +57,7 @@ func TestHellosAreRefusedWithTheReason(t *testing.T) {
 	}
 	own := accounts[0].ID
 	token := func(acl ...string) string {
-		_, secret, err := st.CreateAuthtoken(within(t), own, "", acl)
+		_, secret, err := st.IssueAuthtoken(within(t), own, "", acl)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestATokenBindsOnlyWhatItsRulesAdmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := st.CreateAuthtoken(within(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
+	_, secret, err := st.IssueAuthtoken(within(t), accounts[0].ID, "", []string{"bind:http://*.demo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestARevokedTokenEndsItsSessionsWithinASecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, secret, err := st.CreateAuthtoken(within(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
+	token, secret, err := st.IssueAuthtoken(within(t), accounts[0].ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestAnotherAccountsEndpointDoesNotExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.CreateAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}

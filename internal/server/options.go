@@ -196,7 +196,7 @@ func (o *Options) secretKey() (*seal.Key, error) {
 	if o.SecretKeyFile != "" {
 		return seal.Read(o.SecretKeyFile)
 	}
-	return seal.ReadOrMake(filepath.Join(o.DataDir, secretKeyFile))
+	return seal.ReadOrCreate(filepath.Join(o.DataDir, secretKeyFile))
 }
 
 // reservedHeaders cannot carry the API's version.

@@ -195,7 +195,7 @@ func TestADevelopersTokenCannotPoseAsAForwarder(t *testing.T) {
 	r := start(t)
 	a := r.tenant()
 	r.forwarder() // registers the operator
-	_, secret, err := a.store.CreateAuthtoken(within(t), a.account, "a developer's", []string{"bind:*"})
+	_, secret, err := a.store.IssueAuthtoken(within(t), a.account, "a developer's", []string{"bind:*"})
 	if err != nil {
 		t.Fatal(err)
 	}

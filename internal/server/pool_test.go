@@ -210,7 +210,7 @@ func TestPoolsOfTwoAccountsNeverMix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, otherToken, err := st.CreateAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
+	_, otherToken, err := st.IssueAuthtoken(within(t), other.ID, "", []string{"bind:*", "connect:*"})
 	if err != nil {
 		t.Fatal(err)
 	}

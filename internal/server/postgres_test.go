@@ -62,7 +62,7 @@ func (r *running) deleteNewestToken() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	tokens, err := admin.ListAuthtokens(within(r.t), accounts[0].ID)
+	tokens, err := admin.AllAuthtokens(within(r.t), accounts[0].ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}

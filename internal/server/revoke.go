@@ -86,7 +86,7 @@ func (s *service) sweepSessions(ctx context.Context) {
 			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, sessionAnswer)
-		alive, err := s.loginStore.StillLive(asking, ids)
+		alive, err := s.loginStore.LiveSessionIDs(asking, ids)
 		cancel()
 		if err != nil {
 			if !failing && ctx.Err() == nil {

@@ -32,7 +32,7 @@ type people struct {
 	told   []string
 }
 
-func (p *people) StillLive(_ context.Context, _ []string) (map[string]bool, error) {
+func (p *people) LiveSessionIDs(_ context.Context, _ []string) (map[string]bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++

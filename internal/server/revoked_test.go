@@ -248,8 +248,8 @@ type expiring struct {
 	over map[string]bool
 }
 
-func (e *expiring) StillLive(ctx context.Context, ids []string) (map[string]bool, error) {
-	alive, err := e.Logins.StillLive(ctx, ids)
+func (e *expiring) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
+	alive, err := e.Logins.LiveSessionIDs(ctx, ids)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id := range e.over {

@@ -38,7 +38,7 @@ func (s *service) run(ctx context.Context) error {
 	s.tasks.Go(func() { s.forgetDeleted(serving) })
 	failed := make(chan error, 4)
 	s.tasks.Go(func() {
-		if err := s.lock.Keep(serving, s.noteLock); err != nil {
+		if err := s.lock.Maintain(serving, s.noteLock); err != nil {
 			failed <- err
 		}
 	})
@@ -85,7 +85,7 @@ func (s *service) noteLock(held bool, why error) {
 func (s *service) announce() {
 	a := Addresses{Service: s.door.listener.Addr(), BaseURL: s.base.String(), CAFingerprint: s.fingerprint()}
 	args := []any{"addr", a.Service.String(), "base_url", a.BaseURL, "data_dir", s.opt.DataDir, "database",
-		s.store.Place(), "store", s.store.StoreID()}
+		s.store.DisplayName(), "store", s.store.StoreID()}
 	if s.healthAt != nil {
 		a.Metrics = s.healthAt.Addr()
 		args = append(args, "metrics_addr", a.Metrics.String())

@@ -173,7 +173,7 @@ func (s *service) openData(ctx context.Context) error {
 	if err := s.store.CheckKey(ctx); err != nil {
 		return err
 	}
-	if err := s.store.ServerStart(ctx); err != nil {
+	if err := s.store.BeginServerTerm(ctx); err != nil {
 		return fmt.Errorf("starting on the store: %w", err)
 	}
 	s.certs, err = pki.Open(pki.Options{
@@ -231,7 +231,7 @@ func (s *service) wire() {
 			Endpoints: s.store, Events: s.store, Audit: s.store, Operators: s.store, Sessions: s.store, SessionEnder: s.sessions,
 			APIKeys: s.store, Authtokens: s.store, Authenticator: s.store, MatchSelectors: admits,
 			Backends: s.store, CloudEndpoints: s.store, Tunnels: s.store, Active: s.backends, Identities: s.store,
-			Revoker: s.revoker, RedactionMark: s.key.Mark, CheckPolicy: compilePolicy,
+			Revoker: s.revoker, RedactionMark: s.key.RedactionMark, CheckPolicy: compilePolicy,
 			CheckStaticAddress: s.checkStatic,
 			BaseURL:            s.base.String(), VersionHeaders: s.opt.VersionHeaders, Logger: s.log, OnAuthenticated: s.recognise,
 		}))),
@@ -286,7 +286,7 @@ func (s *service) ready(ctx context.Context) error {
 		if errors.As(err, &said) {
 			msg = said.Msg
 		}
-		return fmt.Errorf("%s: %s", s.store.Place(), msg)
+		return fmt.Errorf("%s: %s", s.store.DisplayName(), msg)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestSessionsOfOthersAndOfForwardersCannotBeEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, theirs, err := st.CreateAPIKey(within(t), other.ID, "", nil, nil)
+	_, theirs, err := st.IssueAPIKey(within(t), other.ID, "", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

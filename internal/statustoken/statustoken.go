@@ -25,9 +25,9 @@ const Parameter = "token"
 
 const scheme = "Bearer "
 
-// Of returns the token for the pod's status. It is empty while the KubernetesOperator, or the pod's
-// name, is unknown.
-func Of(operatorUID, pod string) string {
+// Derive returns the token for the pod's status. It is empty while the KubernetesOperator, or the
+// pod's name, is unknown.
+func Derive(operatorUID, pod string) string {
 	if operatorUID == "" || pod == "" {
 		return ""
 	}
@@ -36,8 +36,8 @@ func Of(operatorUID, pod string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Set puts the token into the request's header.
-func Set(r *http.Request, token string) { r.Header.Set("Authorization", scheme+token) }
+// SetHeader puts the token into the request's header.
+func SetHeader(r *http.Request, token string) { r.Header.Set("Authorization", scheme+token) }
 
 // Valid reports whether the request has the token, which must not be empty.
 func Valid(r *http.Request, token string) bool {

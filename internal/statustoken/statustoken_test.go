@@ -12,7 +12,7 @@ import (
 func TestToken_OpensItsPodOnly(t *testing.T) {
 	t.Parallel()
 	const uid, pod = "0a7e1c1e-8f0c-4a43-9d2f-4f6f3f0b7d11", "forwarder-one"
-	token := Of(uid, pod)
+	token := Derive(uid, pod)
 	for name, c := range map[string]struct {
 		header, query string
 		want          bool
@@ -24,8 +24,8 @@ func TestToken_OpensItsPodOnly(t *testing.T) {
 		"nothing":                {"", "", false},
 		"empty":                  {"Bearer ", "?token=", false},
 		"the UID itself":         {"Bearer " + uid, "", false},
-		"another pod":            {"Bearer " + Of(uid, "forwarder-two"), "", false},
-		"another installation":   {"Bearer " + Of("1"+uid[1:], pod), "", false},
+		"another pod":            {"Bearer " + Derive(uid, "forwarder-two"), "", false},
+		"another installation":   {"Bearer " + Derive("1"+uid[1:], pod), "", false},
 		"cut off":                {"Bearer " + token[:40], "", false},
 		"with something after":   {"Bearer " + token + "0", "", false},
 		"proxied with its watch": {"", "?watch=true&token=" + token, true},
@@ -43,9 +43,9 @@ func TestToken_OpensItsPodOnly(t *testing.T) {
 // Where the installation or the pod is not known, nothing opens.
 func TestToken_UnknownOpensNothing(t *testing.T) {
 	t.Parallel()
-	for _, token := range []string{Of("", "pod"), Of("uid", "")} {
+	for _, token := range []string{Derive("", "pod"), Derive("uid", "")} {
 		r := httptest.NewRequest(http.MethodGet, "/status", http.NoBody)
-		if Set(r, token); token != "" || Valid(r, token) {
+		if SetHeader(r, token); token != "" || Valid(r, token) {
 			t.Errorf("%q opens the status", token)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// MakeAPIKey implements account.APIKeys. CodeNotFound for an unknown account.
-func (s *Store) MakeAPIKey(ctx context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
+// CreateAPIKey implements account.APIKeys. CodeNotFound for an unknown account.
+func (s *Store) CreateAPIKey(ctx context.Context, by account.Caller, p account.APIKeyPatch) (*account.APIKey, error) {
 	secret := account.NewSecret(account.APIKeyPrefix)
 	var key *account.APIKey
 	err := s.write(ctx, "creating an API key", func(t *tx) (err error) {
@@ -34,16 +34,16 @@ func (s *Store) MakeAPIKey(ctx context.Context, by account.Caller, p account.API
 	return key, nil
 }
 
-// CreateAPIKey is MakeAPIKey for the commands: the secret is returned beside the key. No scopes
+// IssueAPIKey is CreateAPIKey for the commands: the secret is returned beside the key. No scopes
 // mean admin; a nil expires means never.
-func (s *Store) CreateAPIKey(ctx context.Context, accountID, description string, scopes []account.Scope,
+func (s *Store) IssueAPIKey(ctx context.Context, accountID, description string, scopes []account.Scope,
 	expires *time.Time) (
 	key *account.APIKey, secret string, err error) {
 	p := account.APIKeyPatch{Description: &description, Expiry: account.ExpiryPatch{Set: true, At: expires}}
 	if len(scopes) > 0 {
 		p.Scopes = &scopes
 	}
-	key, err = s.MakeAPIKey(ctx, account.Caller{AccountID: accountID}, p)
+	key, err = s.CreateAPIKey(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -94,8 +94,8 @@ func (s *Store) APIKey(ctx context.Context, accountID, id string) (*account.APIK
 	return key, nil
 }
 
-// PageOfAPIKeys implements account.APIKeys.
-func (s *Store) PageOfAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
+// ListAPIKeys implements account.APIKeys.
+func (s *Store) ListAPIKeys(ctx context.Context, accountID string, p account.Page) (*account.APIKeyPage, error) {
 	var page account.APIKeyPage
 	err := s.read(ctx, "listing API keys", func(t *tx) (err error) {
 		page.Keys, page.More, err = pageOf(t, accountID, p, apiKeyColumns, "api_keys", scanAPIKey)
@@ -107,9 +107,9 @@ func (s *Store) PageOfAPIKeys(ctx context.Context, accountID string, p account.P
 	return &page, nil
 }
 
-// ListAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown
+// AllAPIKeys returns all API keys of an account, newest first. CodeNotFound for an unknown
 // account.
-func (s *Store) ListAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
+func (s *Store) AllAPIKeys(ctx context.Context, accountID string) ([]account.APIKey, error) {
 	var all []account.APIKey
 	err := s.read(ctx, "listing API keys", func(t *tx) (err error) {
 		if err := t.accountExists(accountID); err != nil {
@@ -147,7 +147,7 @@ func (s *Store) PatchAPIKey(
 		if reflect.DeepEqual(patched, *existing) {
 			return nil
 		}
-		if existing.Has() && !patched.Has() {
+		if existing.HasAnyScope() && !patched.HasAnyScope() {
 			if err := t.keepAnAdmin(existing); err != nil {
 				return err
 			}
@@ -184,14 +184,16 @@ func (s *Store) DeleteAPIKey(ctx context.Context, by account.Caller, id string) 
 
 // keepAnAdmin refuses what would take from the account its last admin key that has not expired.
 func (t *tx) keepAnAdmin(key *account.APIKey) error {
-	if !key.Has() || !key.Live(t.now) { // Has without scopes asks for admin
+	if !key.HasAnyScope() || !key.Valid(t.now) { // Has without scopes asks for admin
 		return nil
 	}
 	keys, err := t.apiKeys(key.AccountID)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(keys, func(k account.APIKey) bool { return k.ID != key.ID && k.Has() && k.Live(t.now) }) {
+	if slices.ContainsFunc(keys, func(k account.APIKey) bool {
+		return k.ID != key.ID && k.HasAnyScope() && k.Valid(t.now)
+	}) {
 		return nil
 	}
 	return account.Errorf(account.CodeInUse, "API key %s is the account's last admin key; create another admin key first",

@@ -177,8 +177,8 @@ func (s *Store) openIdentity(sealed []byte, sessionID, userID string) (account.L
 	return said, nil
 }
 
-// StillLive implements account.Logins.
-func (s *Store) StillLive(ctx context.Context, ids []string) (map[string]bool, error) {
+// LiveSessionIDs implements account.Logins.
+func (s *Store) LiveSessionIDs(ctx context.Context, ids []string) (map[string]bool, error) {
 	live := make(map[string]bool, len(ids))
 	used := s.uses.lastOf(ids) // before the rows are read: what is written from here on is in them
 	err := s.read(ctx, "looking for live sessions", func(t *tx) error {

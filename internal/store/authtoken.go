@@ -14,8 +14,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// MakeAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
-func (s *Store) MakeAuthtoken(
+// CreateAuthtoken implements account.Authtokens. CodeNotFound for an unknown account.
+func (s *Store) CreateAuthtoken(
 	ctx context.Context, by account.Caller, p account.AuthtokenPatch,
 ) (*account.Authtoken, error) {
 	secret := account.NewSecret(account.AuthtokenPrefix)
@@ -34,15 +34,15 @@ func (s *Store) MakeAuthtoken(
 	return token, nil
 }
 
-// CreateAuthtoken is MakeAuthtoken for the commands: the secret is returned beside the token. No
+// IssueAuthtoken is CreateAuthtoken for the commands: the secret is returned beside the token. No
 // rules mean account.DefaultACL.
-func (s *Store) CreateAuthtoken(ctx context.Context, accountID, description string, acl []string) (
+func (s *Store) IssueAuthtoken(ctx context.Context, accountID, description string, acl []string) (
 	token *account.Authtoken, secret string, err error) {
 	p := account.AuthtokenPatch{Description: &description}
 	if len(acl) > 0 {
 		p.ACL = &acl
 	}
-	token, err = s.MakeAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
+	token, err = s.CreateAuthtoken(ctx, account.Caller{AccountID: accountID}, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -93,8 +93,8 @@ func (s *Store) Authtoken(ctx context.Context, accountID, id string) (*account.A
 	return token, nil
 }
 
-// PageOfAuthtokens implements account.Authtokens.
-func (s *Store) PageOfAuthtokens(
+// ListAuthtokens implements account.Authtokens.
+func (s *Store) ListAuthtokens(
 	ctx context.Context, accountID string, p account.Page,
 ) (*account.AuthtokenPage, error) {
 	var page account.AuthtokenPage
@@ -108,9 +108,9 @@ func (s *Store) PageOfAuthtokens(
 	return &page, nil
 }
 
-// ListAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
+// AllAuthtokens returns all authtokens of an account, newest first. CodeNotFound for an unknown
 // account.
-func (s *Store) ListAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
+func (s *Store) AllAuthtokens(ctx context.Context, accountID string) ([]account.Authtoken, error) {
 	var all []account.Authtoken
 	err := s.read(ctx, "listing authtokens", func(t *tx) error {
 		if err := t.accountExists(accountID); err != nil {

@@ -49,7 +49,7 @@ func (s *Store) Bind(ctx context.Context, r account.BindRequest) (*account.BindR
 			row, err = t.newEndpoint(r, slot)
 		} else {
 			before = row.e
-			result.TookFrom, err = t.mayHold(row, r)
+			result.ReplacedSessionID, err = t.mayHold(row, r)
 		}
 		if err != nil {
 			return err
@@ -218,8 +218,8 @@ func (s *Store) Unbind(ctx context.Context, accountID, endpointID, sessionID str
 	})
 }
 
-// Lose implements account.Binder.
-func (s *Store) Lose(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
+// EndSession implements account.Binder.
+func (s *Store) EndSession(ctx context.Context, accountID, sessionID string, end account.SessionEnd) error {
 	return s.write(ctx, "ending a tunnel session", func(t *tx) error {
 		if err := t.endSessions(end, `id = $1 AND account_id = $2`, sessionID, accountID); err != nil {
 			return err

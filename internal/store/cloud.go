@@ -165,8 +165,8 @@ func (s *Store) PatchEndpoint(
 		if err != nil {
 			return err
 		}
-		if p.PolicySeen != nil {
-			if now, err = t.policyOf(row); err == nil && now.text != *p.PolicySeen {
+		if p.ExpectedPolicy != nil {
+			if now, err = t.policyOf(row); err == nil && now.text != *p.ExpectedPolicy {
 				err = account.Errorf(account.CodeChanged,
 					"the traffic policy of %s was changed meanwhile; read it, and send the change again", row.e.URL)
 			}

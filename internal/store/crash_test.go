@@ -47,7 +47,7 @@ func writeUntilKilled(opt store.Options) {
 	fail(err)
 	s, err := store.Open(ctx, opt)
 	fail(err)
-	fail(s.ServerStart(ctx))
+	fail(s.BeginServerTerm(ctx))
 	_, _, err = s.Bootstrap(ctx)
 	fail(err)
 	accounts, err := s.ListAccounts(ctx)
@@ -148,7 +148,7 @@ func (a *acknowledged) check(opt store.Options) {
 			a.t.Errorf("acknowledged %q; the log has %q", line, at[rest])
 		}
 	}
-	storetest.Must(a.t, s.ServerStart(a.t.Context()))
+	storetest.Must(a.t, s.BeginServerTerm(a.t.Context()))
 	page, err = s.ListEndpoints(a.t.Context(), a.accountID, account.EndpointFilter{},
 		account.Page{Limit: account.MaxPageLimit})
 	storetest.Must(a.t, err)

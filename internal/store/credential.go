@@ -66,7 +66,7 @@ func (s *Store) APIKeyBySecret(ctx context.Context, secret string) (*account.API
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return account.Errorf(account.CodeUnknownCredential, "the API key is not known; it may have been deleted")
-		case err == nil && !key.Live(t.now):
+		case err == nil && !key.Valid(t.now):
 			return account.Errorf(account.CodeExpired, "the API key expired at %s", key.ExpiresAt.Format(time.RFC3339))
 		}
 		return err
@@ -106,8 +106,8 @@ func (s *Store) AuthtokenBySecret(ctx context.Context, secret string) (*account.
 	return &token, nil
 }
 
-// CredentialsAlive implements account.Authenticator.
-func (s *Store) CredentialsAlive(ctx context.Context, ids []string) (map[string]bool, error) {
+// LiveCredentials implements account.Authenticator.
+func (s *Store) LiveCredentials(ctx context.Context, ids []string) (map[string]bool, error) {
 	alive := make(map[string]bool, len(ids))
 	err := s.read(ctx, "looking for live credentials", func(t *tx) error {
 		for some := range slices.Chunk(ids, 500) {

@@ -16,7 +16,7 @@ func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byt
 	session := &account.DashboardSession{}
 	err := s.write(ctx, "signing in to the dashboard", func(t *tx) error {
 		now, err := t.apiKey(key.AccountID, key.ID)
-		if account.CodeOf(err) == account.CodeNotFound || err == nil && !now.Live(t.now) {
+		if account.CodeOf(err) == account.CodeNotFound || err == nil && !now.Valid(t.now) {
 			return errSignedOut()
 		}
 		if err != nil {
@@ -33,8 +33,8 @@ func (s *Store) SignIn(ctx context.Context, key *account.APIKey, tokenHash []byt
 	return session, nil
 }
 
-// SignedIn implements account.DashboardSessions.
-func (s *Store) SignedIn(ctx context.Context, tokenHash []byte) (*account.DashboardSession, error) {
+// DashboardSession implements account.DashboardSessions.
+func (s *Store) DashboardSession(ctx context.Context, tokenHash []byte) (*account.DashboardSession, error) {
 	session := &account.DashboardSession{}
 	err := s.read(ctx, "looking for a dashboard session", func(t *tx) error {
 		var accountID, keyID string
@@ -48,7 +48,7 @@ func (s *Store) SignedIn(ctx context.Context, tokenHash []byte) (*account.Dashbo
 			return err
 		}
 		key, err := t.apiKey(accountID, keyID)
-		if account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Live(t.now) {
+		if account.CodeOf(err) == account.CodeNotFound || err == nil && !key.Valid(t.now) {
 			return errSignedOut()
 		}
 		if err != nil {

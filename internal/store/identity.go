@@ -90,15 +90,15 @@ func (s *Store) Users(
 	return users, more, nil
 }
 
-// Accessed implements account.Identities.
-func (s *Store) Accessed(ctx context.Context, accountID, userID string) ([]account.Accessed, error) {
-	all := []account.Accessed{}
+// AccessedEndpoints implements account.Identities.
+func (s *Store) AccessedEndpoints(ctx context.Context, accountID, userID string) ([]account.AccessedEndpoint, error) {
+	all := []account.AccessedEndpoint{}
 	err := s.read(ctx, "listing accessed endpoints", func(t *tx) error {
 		if _, err := t.user(accountID, userID); err != nil {
 			return err
 		}
 		return t.each(func(from scanner) error {
-			var a account.Accessed
+			var a account.AccessedEndpoint
 			var endpoint string
 			var first, last int64
 			err := from.Scan(&a.URL, &endpoint, &first, &last)

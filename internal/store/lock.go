@@ -68,10 +68,10 @@ func lockDataDir(dataDir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// Keep keeps the lock until ctx is done, which is no error. A database's lock is lost with its
+// Maintain keeps the lock until ctx is done, which is no error. A database's lock is lost with its
 // connection: writes are then refused as CodeUnavailable until it is held again; note hears of
 // both. It gives up, with a sentence, when another server has had the store meanwhile.
-func (l *ServerLock) Keep(ctx context.Context, note func(held bool, why error)) error {
+func (l *ServerLock) Maintain(ctx context.Context, note func(held bool, why error)) error {
 	if l.postgres == nil {
 		<-ctx.Done()
 		return nil
@@ -79,7 +79,7 @@ func (l *ServerLock) Keep(ctx context.Context, note func(held bool, why error)) 
 	return l.postgres.keep(ctx, note)
 }
 
-// Release gives the lock back. Keep has returned.
+// Release gives the lock back. Maintain has returned.
 func (l *ServerLock) Release() error {
 	var err error
 	if l.postgres != nil {

@@ -44,7 +44,7 @@ func (s *Store) Login(ctx context.Context, accountID string, l account.NewLogin)
 			return err
 		}
 		if session, err = t.saveSession(accountID, l, string(device)); err == nil {
-			session.Replaced = replaced
+			session.ReplacedSessionID = replaced
 		}
 		return err
 	})
@@ -126,7 +126,7 @@ func (t *tx) saveSession(accountID string, l account.NewLogin, device string) (*
 
 // endOf is when the session's life ends whether it is used or not.
 func endOf(l account.NewLogin, now time.Time) time.Time {
-	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultMaxSession), account.LongestSession))
+	ends := now.Add(min(cmp.Or(l.MaxDuration, account.DefaultSessionDuration), account.MaxSessionDuration))
 	if !l.NotAfter.IsZero() && l.NotAfter.Before(ends) {
 		return l.NotAfter
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Once implements account.Logins. Of a time that is past it says no.
-func (s *Store) Once(ctx context.Context, accountID, key string, until time.Time) (bool, error) {
+// UseOnce implements account.Logins. It returns false for a time that has passed.
+func (s *Store) UseOnce(ctx context.Context, accountID, key string, until time.Time) (bool, error) {
 	if s.opt.Key == nil {
 		return false, s.mapError("using a login's part", errNoKey)
 	}
@@ -40,8 +40,8 @@ func (t *tx) once(accountID, key string, until time.Time) (first bool, err error
 	return n == 1, err
 }
 
-// PutTicket implements account.Logins.
-func (s *Store) PutTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error {
+// SaveTicket implements account.Logins.
+func (s *Store) SaveTicket(ctx context.Context, accountID string, hash, data []byte, until time.Time) error {
 	if s.opt.Key == nil {
 		return s.mapError("keeping a login", errNoKey)
 	}
@@ -51,8 +51,8 @@ func (s *Store) PutTicket(ctx context.Context, accountID string, hash, data []by
 	})
 }
 
-// TakeTicket implements account.Logins.
-func (s *Store) TakeTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error) {
+// RedeemTicket implements account.Logins.
+func (s *Store) RedeemTicket(ctx context.Context, accountID string, hash []byte) ([]byte, error) {
 	if s.opt.Key == nil {
 		return nil, s.mapError("taking a login", errNoKey)
 	}
@@ -135,5 +135,5 @@ func (t *tx) endLogins() error {
 	return t.exec(
 		`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) SELECT account_id, identity_key, $1, $2 FROM app_users WHERE id <> ''
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		micros(t.now), micros(t.now.Add(account.LongestSession)))
+		micros(t.now), micros(t.now.Add(account.MaxSessionDuration)))
 }

@@ -249,9 +249,9 @@ func (s *Store) DeleteOperator(ctx context.Context, by account.Caller, id string
 	})
 }
 
-// OperatorSeen notes that an operator is in use, though its manager may not have registered for
+// MarkOperatorSeen notes that an operator is in use, though its manager may not have registered for
 // long.
-func (s *Store) OperatorSeen(id string) { s.touch(touchOperator, id) }
+func (s *Store) MarkOperatorSeen(id string) { s.touch(touchOperator, id) }
 
 // sweepOperators deletes the operators that were not seen for longer than they are kept: their
 // installations are gone. One without a cluster uid registers only once, so nothing tells whether

@@ -180,7 +180,7 @@ func TestPasswordOfAURLIsNowhere(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Options{DatabaseURL: u.String()})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, s.Close()) }()
-	if place := s.Place(); strings.Contains(place, "hunter2") || !strings.HasPrefix(place, "postgres://fairlead@") {
+	if place := s.DisplayName(); strings.Contains(place, "hunter2") || !strings.HasPrefix(place, "postgres://fairlead@") {
 		t.Errorf("the store says that it is at %s", place)
 	}
 }

@@ -25,14 +25,14 @@ const (
 )
 
 // postgresLock is an advisory lock on a connection of its own, so that it ends with the process.
-// The server's term fences it: ServerStart takes a new term, and a write of a server whose term has
-// passed is refused in its transaction, however late that server notices that its lock is gone.
+// The server's term fences it: BeginServerTerm takes a new term, and a write of a server whose term
+// has passed is refused in its transaction, however late that server notices that its lock is gone.
 type postgresLock struct {
 	config *pgx.ConnConfig
 	name   string
 	conn   *pgx.Conn // nil while lost; only of lockPostgres, keep and release
 	held   atomic.Bool
-	term   atomic.Int64 // 0 before ServerStart
+	term   atomic.Int64 // 0 before BeginServerTerm
 	once   sync.Once
 	passed chan struct{} // closed when a write has seen another server's term
 }

@@ -43,11 +43,11 @@ func newLockedStore(t *testing.T, databaseURL string) *lockedStore {
 		opt.DatabaseURL, opt.Lock = databaseURL, lock
 		return store.Open(context.WithoutCancel(t.Context()), opt)
 	})
-	storetest.Must(t, l.Store.ServerStart(t.Context()))
+	storetest.Must(t, l.Store.BeginServerTerm(t.Context()))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	l.cancel = cancel
 	go func() {
-		err := lock.Keep(ctx, func(held bool, _ error) { l.notes <- held })
+		err := lock.Maintain(ctx, func(held bool, _ error) { l.notes <- held })
 		if err := lock.Release(); err != nil {
 			t.Errorf("releasing the lock: %v", err)
 		}
@@ -173,14 +173,14 @@ func TestLostDatabaseComesBack(t *testing.T) {
 		storetest.MustCode(t, l.Store.Sweep(t.Context()), account.CodeUnavailable)
 		_, err = l.Store.LiveSession(t.Context(), l.AccountID, storetest.TokenHash("s1")) // never through
 		storetest.MustCode(t, err, account.CodeUnavailable)
-		_, err = l.Store.StillLive(t.Context(), []string{live.ID})
+		_, err = l.Store.LiveSessionIDs(t.Context(), []string{live.ID})
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		_, err = l.Store.Login(t.Context(), l.AccountID, l.NewLogin("alice", "while "+name))
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		_, err = l.Store.Revoke(t.Context(), account.Caller{AccountID: l.AccountID},
 			account.RevokeSelector{SessionID: live.ID}, account.RevokedByAdmin)
 		storetest.MustCode(t, err, account.CodeUnavailable)
-		_, err = l.Store.SignedIn(t.Context(), storetest.TokenHash("s1"))
+		_, err = l.Store.DashboardSession(t.Context(), storetest.TokenHash("s1"))
 		storetest.MustCode(t, err, account.CodeUnavailable)
 		storetest.Must(t, server.Up())
 		storetest.Equal(t, "held", <-l.notes, true)

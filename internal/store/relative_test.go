@@ -20,7 +20,7 @@ func TestARelativeDataDirectory(t *testing.T) {
 	storetest.Must(t, s.Close())
 	restored, err := store.Restore(t.Context(), store.Options{DataDir: "data"}, "backup.db")
 	storetest.Must(t, err)
-	storetest.Equal(t, "kept in", filepath.Base(filepath.Dir(restored.Replaced)), "data")
+	storetest.Equal(t, "kept in", filepath.Base(filepath.Dir(restored.ReplacedFile)), "data")
 	s, err = store.Open(t.Context(), store.Options{DataDir: filepath.Join("data", "..", "data")})
 	storetest.Must(t, err)
 	storetest.Must(t, s.Close())

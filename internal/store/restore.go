@@ -28,13 +28,13 @@ type Credential struct {
 
 // Restored says what a restore did.
 type Restored struct {
-	Epoch    int64  // of the versions that watches get from now on
-	Replaced string // where the store that was there before is kept; "" when there was none
-	Compared bool   // that store could be read; without it Valid has every credential and the other lists are empty
-	Valid    []Credential
-	Again    []Credential // valid again: deleted since the backup
-	Changed  []Credential // as they were at the backup: their rules or expiry were changed since
-	Gone     []Credential // unknown: made since the backup
+	Epoch        int64  // of the versions that watches get from now on
+	ReplacedFile string // where the store that was there before is kept; "" when there was none
+	Compared     bool   // that store could be read; without it Valid has every credential and the other lists are empty
+	Valid        []Credential
+	Reactivated  []Credential // valid again: deleted since the backup
+	Changed      []Credential // as they were at the backup: their rules or expiry were changed since
+	Unknown      []Credential // unknown: made since the backup
 }
 
 // Restore puts a file that Backup wrote in the place of the SQLite store in opt.DataDir, as
@@ -77,7 +77,7 @@ func Restore(ctx context.Context, opt Options, file string) (restored *Restored,
 		return nil, errors.New("restoring: the restored store has a journal that could not be written back; try again")
 	}
 	restored.compare(old)
-	restored.Replaced, err = putInPlace(fresh, path, time.Now())
+	restored.ReplacedFile, err = putInPlace(fresh, path, time.Now())
 	return restored, err
 }
 
@@ -101,7 +101,7 @@ func renew(ctx context.Context, opt Options, above int64) (epoch int64, valid []
 		return 0, nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.ServerStart(ctx); err != nil {
+	if err := s.BeginServerTerm(ctx); err != nil {
 		return 0, nil, err
 	}
 	err = s.write(ctx, "beginning a new epoch", func(t *tx) (err error) {
@@ -160,14 +160,14 @@ func (r *Restored) compare(old []Credential) {
 		delete(before, c.ID)
 		switch {
 		case !known:
-			r.Again = append(r.Again, c)
+			r.Reactivated = append(r.Reactivated, c)
 		case !slices.Equal(was.Rules, c.Rules) || microsOf(was.ExpiresAt) != microsOf(c.ExpiresAt):
 			r.Changed = append(r.Changed, c)
 		}
 	}
 	for _, c := range old {
 		if _, left := before[c.ID]; left {
-			r.Gone = append(r.Gone, c)
+			r.Unknown = append(r.Unknown, c)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestBackupAndRestore(t *testing.T) {
 	})
 	ctx := t.Context()
 	token := func(description string) *account.Authtoken {
-		made, err := f.Store.MakeAuthtoken(ctx, account.Caller{AccountID: f.AccountID},
+		made, err := f.Store.CreateAuthtoken(ctx, account.Caller{AccountID: f.AccountID},
 			account.AuthtokenPatch{Description: &description})
 		storetest.Must(t, err)
 		return made
@@ -60,8 +60,8 @@ func TestBackupAndRestore(t *testing.T) {
 
 	restored, err := store.Restore(ctx, store.Options{DataDir: dir, Clock: f.Clock.Now}, file)
 	storetest.Must(t, err)
-	storetest.Equal(t, "credentials", fmt.Sprintf("%v %s|%s|%s", restored.Compared, described(restored.Again),
-		described(restored.Changed), described(restored.Gone)),
+	storetest.Equal(t, "credentials", fmt.Sprintf("%v %s|%s|%s", restored.Compared, described(restored.Reactivated),
+		described(restored.Changed), described(restored.Unknown)),
 		"true revoked|changed|made since")
 	storetest.Equal(t, "valid", len(restored.Valid), 3)
 	f.Store, err = store.Open(ctx, store.Options{DataDir: dir, Clock: f.Clock.Now})
@@ -87,7 +87,7 @@ func TestBackupAndRestore(t *testing.T) {
 	_, err = f.Store.AuthtokenBySecret(ctx, *made.Token)
 	storetest.MustCode(t, err, account.CodeUnknownCredential)
 	onlyOwners(t, dir, file)
-	if _, err := os.Stat(restored.Replaced); err != nil {
+	if _, err := os.Stat(restored.ReplacedFile); err != nil {
 		t.Errorf("the replaced store: %v", err)
 	}
 }
@@ -181,7 +181,7 @@ func TestRestoreIntoAnEmptyDirectory(t *testing.T) {
 	storetest.Must(t, store.Backup(t.Context(), dir, file))
 	restored, err := store.Restore(t.Context(), store.Options{DataDir: fresh}, file)
 	storetest.Must(t, err)
-	storetest.Equal(t, "restored", fmt.Sprint(restored.Compared, len(restored.Valid), restored.Replaced == ""),
+	storetest.Equal(t, "restored", fmt.Sprint(restored.Compared, len(restored.Valid), restored.ReplacedFile == ""),
 		"false 2 true")
 	there, err := store.Open(t.Context(), store.Options{DataDir: fresh})
 	storetest.Must(t, err)
@@ -241,11 +241,11 @@ func TestARestoreBringsNoSessionBack(t *testing.T) {
 				return store.Open(context.WithoutCancel(t.Context()), opt)
 			})
 			live := f.Login("alice", "s1")
-			key, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+			key, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 			storetest.Must(t, err)
 			_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("dashboard"))
 			storetest.Must(t, err)
-			storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("x"),
+			storetest.Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("x"),
 				f.Clock.Now().Add(time.Hour)))
 			if c.opt.DatabaseURL == "" {
 				storetest.Must(t, store.Backup(t.Context(), dir, file))
@@ -257,11 +257,11 @@ func TestARestoreBringsNoSessionBack(t *testing.T) {
 			storetest.Must(t, err)
 			f.Reopen()
 			storetest.Equal(t, "lives", f.Lives("s1"), false)
-			_, err = f.Store.SignedIn(t.Context(), storetest.TokenHash("dashboard"))
+			_, err = f.Store.DashboardSession(t.Context(), storetest.TokenHash("dashboard"))
 			storetest.MustCode(t, err, account.CodeUnknownCredential)
-			_, err = f.Store.TakeTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"))
+			_, err = f.Store.RedeemTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"))
 			storetest.MustCode(t, err, account.CodeNotFound)
-			accessed, err := f.Store.Accessed(t.Context(), f.AccountID, live.UserID) // users stay
+			accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, live.UserID) // users stay
 			storetest.Must(t, err)
 			storetest.Equal(t, "accessed", len(accessed), 1)
 			f.Clock.Step(time.Second)

@@ -57,14 +57,14 @@ func (t *tx) mayLogIn(accountID string, l account.NewLogin) error {
 	if err != nil {
 		return err
 	}
-	if !revoked.IsZero() && (!l.Began.After(revoked) || !l.ForceReauth && !l.AuthTime.After(revoked.Add(providerSkew))) {
+	if !revoked.IsZero() && (!l.StartedAt.After(revoked) || !l.ForceReauth && !l.AuthTime.After(revoked.Add(providerSkew))) {
 		return again
 	}
 	for _, key := range t.s.logoutKeys(accountID, audience(l.Issuer, l.Client), l.SessionID, l.Subject) {
 		if revoked, err = t.tombstone(accountID, key); err != nil {
 			return err
 		}
-		if !revoked.IsZero() && !l.Began.After(revoked) {
+		if !revoked.IsZero() && !l.StartedAt.After(revoked) {
 			return again
 		}
 	}
@@ -126,7 +126,7 @@ func (t *tx) bury(accountID, key string) error {
 	now := t.s.now()
 	return t.exec(`INSERT INTO login_tombstones (account_id, identity_key, revoked_at, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (account_id, identity_key) DO UPDATE SET revoked_at = excluded.revoked_at, until = excluded.until`,
-		accountID, key, micros(now), micros(now.Add(account.LongestSession)))
+		accountID, key, micros(now), micros(now.Add(account.MaxSessionDuration)))
 }
 
 // revokeUser deletes the user with all that is known of them.
@@ -211,8 +211,8 @@ func (t *tx) revokeOfProvider(
 	if t.s.opt.Key == nil {
 		return errNoKey
 	}
-	if sel.Once != "" { // in the same transaction: a word whose sessions live on is not used up
-		first, err := t.once(by.AccountID, sel.Once, sel.OnceUntil)
+	if sel.ReplayKey != "" { // in the same transaction: a word whose sessions live on is not used up
+		first, err := t.once(by.AccountID, sel.ReplayKey, sel.ReplayUntil)
 		if err != nil {
 			return err
 		}

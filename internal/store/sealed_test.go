@@ -47,9 +47,9 @@ func TestIdentitiesAreSealedOnDisk(t *testing.T) {
 		l.Identity.Groups, l.Identity.Attributes = []string{"secret-group"}, map[string][]string{"secret-attribute": {"x"}}
 	})
 	f.Clock.Step(time.Second)
-	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"),
+	storetest.Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, storetest.TokenHash("ticket"), []byte("secret-ticket"),
 		f.Clock.Now().Add(time.Hour)))
-	_, err := f.Store.Once(t.Context(), f.AccountID, "secret-assertion", f.Clock.Now().Add(time.Hour))
+	_, err := f.Store.UseOnce(t.Context(), f.AccountID, "secret-assertion", f.Clock.Now().Add(time.Hour))
 	storetest.Must(t, err)
 	_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
 		account.RevokeSelector{Issuer: "https://id.example", Subject: "gone", ProviderSession: "secret-sid"},

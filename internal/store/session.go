@@ -63,8 +63,8 @@ func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) 
 				return err
 			}
 		}
-		if end.Because != "" {
-			details["because"] = end.Because
+		if end.CausedByID != "" {
+			details["because"] = end.CausedByID
 		}
 		t.audit(account.Caller{AccountID: session.AccountID, PrincipalID: by}, account.AuditSessionEnded, session.ID, details)
 	}
@@ -73,11 +73,11 @@ func (t *tx) endSessions(end account.SessionEnd, condition string, args ...any) 
 
 // endedBy says who ended a session: "" for the service itself, and for who administers it.
 func (t *tx) endedBy(accountID string, end account.SessionEnd) (principalID string, err error) {
-	if end.PrincipalID != "" || end.Because == "" {
+	if end.PrincipalID != "" || end.CausedByID == "" {
 		return end.PrincipalID, nil
 	}
 	err = t.row(`SELECT principal_id FROM audit_events WHERE account_id = $1 AND object_id = $2
-		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.Because).
+		AND (type LIKE '%.deleted' OR type LIKE '%.updated') ORDER BY seq DESC LIMIT 1`, accountID, end.CausedByID).
 		Scan(&principalID)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil

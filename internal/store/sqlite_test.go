@@ -50,7 +50,7 @@ func TestEmptyStoreIsBootstrappedOnce(t *testing.T) {
 	storetest.Equal(t, "created", created, true)
 	key, err := s.APIKeyBySecret(t.Context(), made.APIKeySecret)
 	storetest.Must(t, err)
-	storetest.Equal(t, "admin", key.Has(), true)
+	storetest.Equal(t, "admin", key.HasAnyScope(), true)
 	token, err := s.AuthtokenBySecret(t.Context(), made.AuthtokenSecret)
 	storetest.Must(t, err)
 	storetest.Equal(t, "all rights", token.MayBind("tcp://a.b:1") && token.MayConnect("op-x"), true)
@@ -226,12 +226,12 @@ func TestCommandsBesideARunningServer(t *testing.T) {
 	command, err := store.Open(t.Context(), store.Options{DataDir: dir})
 	storetest.Must(t, err)
 	defer func() { storetest.Must(t, command.Close()) }()
-	key, secret, err := command.CreateAPIKey(t.Context(), made.Account.ID, "", []account.Scope{account.ScopeRead}, nil)
+	key, secret, err := command.IssueAPIKey(t.Context(), made.Account.ID, "", []account.Scope{account.ScopeRead}, nil)
 	storetest.Must(t, err)
 	_, err = server.APIKeyBySecret(t.Context(), secret)
 	storetest.Must(t, err)
 	storetest.Must(t, command.DeleteAPIKey(t.Context(), account.Caller{AccountID: made.Account.ID}, key.ID))
-	alive, err := server.CredentialsAlive(t.Context(), []string{key.ID})
+	alive, err := server.LiveCredentials(t.Context(), []string{key.ID})
 	storetest.Must(t, err)
 	storetest.Equal(t, "alive", alive[key.ID], false)
 	_, err = server.APIKeyBySecret(t.Context(), secret)
@@ -251,10 +251,10 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 		f.Login("alice", fmt.Sprint(i), func(l *account.NewLogin) { l.NotAfter = soon })
 	}
 	f.Login("alice", "idle", func(l *account.NewLogin) { l.Idle = time.Minute })
-	_, err := f.Store.Once(t.Context(), f.AccountID, "x", soon)
+	_, err := f.Store.UseOnce(t.Context(), f.AccountID, "x", soon)
 	storetest.Must(t, err)
-	storetest.Must(t, f.Store.PutTicket(t.Context(), f.AccountID, storetest.TokenHash("x"), nil, soon))
-	key, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+	storetest.Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, storetest.TokenHash("x"), nil, soon))
+	key, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 	storetest.Must(t, err)
 	_, err = f.Store.SignIn(t.Context(), key, storetest.TokenHash("x"))
 	storetest.Must(t, err)
@@ -279,7 +279,7 @@ func TestWhatIsOverLeavesNoRow(t *testing.T) {
 	}{
 		// a minute for uses that are still to be written
 		{time.Minute - 1, "[4 1 1 1 1]"}, {1, "[4 0 0 1 1]"}, {time.Minute, "[0 0 0 1 1]"},
-		{account.DashboardLife, "[0 0 0 0 1]"}, {account.LongestSession, "[0 0 0 0 0]"},
+		{account.DashboardLife, "[0 0 0 0 1]"}, {account.MaxSessionDuration, "[0 0 0 0 0]"},
 	} {
 		f.Clock.Step(step.after)
 		storetest.Must(t, f.Store.Sweep(t.Context()))

@@ -178,9 +178,9 @@ func (s *Store) closeDatabases() error {
 	return errors.Join(errs...)
 }
 
-// Place says where the store lies, for people: a file, or the URL of a database without its
+// DisplayName returns where the data is, for messages: a file, or the URL of a database without its
 // password.
-func (s *Store) Place() string { return s.place }
+func (s *Store) DisplayName() string { return s.place }
 
 // StoreID returns the identifier that the store got when it was made. Operators freeze removals
 // when it changes.

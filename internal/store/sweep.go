@@ -13,11 +13,11 @@ import (
 // sweepBatch bounds how long one transaction of Sweep keeps the writer.
 const sweepBatch = 100
 
-// ServerStart is called once by the server that holds Options.Lock, before it accepts anything: no
-// session of an earlier process lives on, so their endpoints go offline, and the grace of every
+// BeginServerTerm is called once by the server that holds Options.Lock, before it accepts anything:
+// no session of an earlier process lives on, so their endpoints go offline, and the grace of every
 // offline endpoint begins anew. An outage of any length deletes nothing. From here on a server that
 // had the store before and does not know that it lost its lock cannot write.
-func (s *Store) ServerStart(ctx context.Context) error {
+func (s *Store) BeginServerTerm(ctx context.Context) error {
 	if err := s.engine.begin(ctx, s); err != nil {
 		return err
 	}

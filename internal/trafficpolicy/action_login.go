@@ -52,7 +52,7 @@ func (a *login) provision(c *config) {
 	c.c.checkLogin(c)
 	c.c.family = a.family
 	a.config.AuthID = a.authID(c)
-	a.config.MaxSession = c.duration("max_session_duration", account.DefaultMaxSession, false)
+	a.config.MaxSession = c.duration("max_session_duration", account.DefaultSessionDuration, false)
 	a.config.IdleSession = c.duration("idle_session_timeout", 0, true)
 	if idle := c.duration("idle_session_duration", 0, true); idle > 0 { // another spelling
 		if c.has("idle_session_timeout") {

@@ -83,7 +83,7 @@ on_http_request:
 		}
 	}
 	if l := d.asked[0]; l.Endpoint.ID != "ep-1" || l.Conn == nil || l.Config.IssuerURL != "https://idp.example.com" ||
-		l.Config.AuthID != "oidc" || l.Config.MaxSession != account.DefaultMaxSession {
+		l.Config.AuthID != "oidc" || l.Config.MaxSession != account.DefaultSessionDuration {
 		t.Errorf("asked with %+v", l)
 	}
 	alone := compile(t, fmt.Sprintf(doc, oidcAction))

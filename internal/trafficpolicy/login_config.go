@@ -199,10 +199,10 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 	default:
 		err = fmt.Errorf("not a duration")
 	}
-	if err != nil || d > account.LongestSession || d < time.Second && (d != 0 || !none) {
+	if err != nil || d > account.MaxSessionDuration || d < time.Second && (d != 0 || !none) {
 		c.c.problem(n, scalar(n),
 			"%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key,
-			account.LongestSession.Hours())
+			account.MaxSessionDuration.Hours())
 		return def
 	}
 	return d

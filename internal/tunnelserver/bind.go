@@ -29,12 +29,12 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	// its rules changed meanwhile, and the watchdog did not see the endpoint yet
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
 		problem := noBindRule(t, result.Endpoint.URL)
-		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
+		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
 	s.log.Info("endpoint bound", "endpoint", result.Endpoint.ID, "url", result.Endpoint.URL, "session", t.id, "account",
 		t.accountID,
-		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.TookFrom)
+		"pooling", b.PoolingEnabled, "resumed", b.ResumeSecret != "", "took_from", result.ReplacedSessionID)
 	if s.opt.OnBind != nil {
 		s.opt.OnBind(&result.Endpoint)
 	}

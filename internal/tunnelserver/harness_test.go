@@ -38,7 +38,7 @@ type live struct {
 func newLive(t *testing.T, acl ...string) *live {
 	t.Helper()
 	dir := t.TempDir()
-	key, err := seal.ReadOrMake(filepath.Join(dir, "secret.key"))
+	key, err := seal.ReadOrCreate(filepath.Join(dir, "secret.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func newLive(t *testing.T, acl ...string) *live {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, secret, err := st.CreateAuthtoken(t.Context(), a.ID, "", acl)
+	token, secret, err := st.IssueAuthtoken(t.Context(), a.ID, "", acl)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,7 @@ func (s *Server) lose(ctx context.Context, t *session) error {
 	s.mu.Lock()
 	end := t.end
 	s.mu.Unlock()
-	return s.opt.Binder.Lose(ctx, t.accountID, t.id, end)
+	return s.opt.Binder.EndSession(ctx, t.accountID, t.id, end)
 }
 
 // loseAgain tries what Down could not do: until it is done, the URLs of a lost session are taken.

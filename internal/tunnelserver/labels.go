@@ -39,7 +39,7 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	s.holdTunnel(t, started, secret, b.ResumeSecret)
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
 		problem := noLabelRule(t, b.Labels)
-		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
+		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
 	s.log.Info("labelled tunnel started", "tunnel", started.ID, "labels", labelsText(b.Labels), "session", t.id, "account",

@@ -83,7 +83,7 @@ func (s *Server) hold(t *session, r *account.BindResult) {
 	s.places[at] = append(s.places[at], h)
 	s.agree(at)
 	s.announce()
-	from := s.sessions[r.TookFrom]
+	from := s.sessions[r.ReplacedSessionID]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
 		s.endsFor(from, takenOver(t))

@@ -16,8 +16,8 @@ import (
 // OperatorReader finds the operator that a forwarder says it belongs to.
 type OperatorReader interface {
 	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
-	// OperatorSeen notes that the operator has a forwarder connected, without waiting for a write.
-	OperatorSeen(id string)
+	// MarkOperatorSeen notes that the operator has a forwarder connected, without waiting for a write.
+	MarkOperatorSeen(id string)
 }
 
 // Incoming is a forwarder's stream that passed the checks. The receiver accepts or refuses Stream,

@@ -74,12 +74,12 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		if token == nil {
 			s.log.Info("session ended: its authtoken was deleted or has expired", "session", t.id, "credential", t.credentialID)
 			s.evict(t, tunnel.CodeTokenRevoked, "the authtoken was deleted or has expired",
-				account.SessionEnd{Because: t.credentialID})
+				account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
 		if problem := s.renew(t, token); problem != nil {
 			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
-			s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{Because: t.credentialID})
+			s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
 		if t.operatorID == "" {
@@ -92,7 +92,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		if gone {
 			s.log.Info("session ended: its operator was deleted", "session", t.id, "operator", t.operatorID)
 			e := unregistered(t.operatorID)
-			s.evict(t, e.Code, e.Msg, account.SessionEnd{Because: t.operatorID})
+			s.evict(t, e.Code, e.Msg, account.SessionEnd{CausedByID: t.operatorID})
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *ses
 		return false, err
 	}
 	if !gone && time.Since(o.LastSeenAt) > seenEvery {
-		s.opt.Operators.OperatorSeen(o.ID)
+		s.opt.Operators.MarkOperatorSeen(o.ID)
 	}
 	known[key] = gone
 	return gone, nil

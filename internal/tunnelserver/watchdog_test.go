@@ -84,7 +84,7 @@ type moodyBinder struct {
 	lost     []string
 }
 
-func (b *moodyBinder) Lose(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
+func (b *moodyBinder) EndSession(_ context.Context, _, sessionID string, _ account.SessionEnd) error {
 	if b.failures--; b.failures >= 0 {
 		return account.Errorf(account.CodeUnavailable, "the store does not answer")
 	}

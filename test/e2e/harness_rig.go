@@ -120,7 +120,7 @@ func (r *Release) forwarders(ctx context.Context) (map[string]forwarderStatus, e
 	}
 	said := map[string]forwarderStatus{}
 	for _, p := range pods {
-		st, err := r.forwarder(ctx, p.Status.PodIP, statustoken.Of(string(operator.UID), p.Name))
+		st, err := r.forwarder(ctx, p.Status.PodIP, statustoken.Derive(string(operator.UID), p.Name))
 		if err != nil {
 			return nil, fmt.Errorf("reading the status of %s: %w", p.Name, err)
 		}
@@ -134,7 +134,7 @@ func (r *Release) forwarder(ctx context.Context, podIP, token string) (st forwar
 	if err != nil {
 		return st, err
 	}
-	statustoken.Set(req, token)
+	statustoken.SetHeader(req, token)
 	resp, err := r.c.HTTPClient().Do(req)
 	if err != nil {
 		return st, err

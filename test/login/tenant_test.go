@@ -39,10 +39,10 @@ func newTenant(t testing.TB) *tenant {
 		t.Fatal(err)
 	}
 	a.id = created.ID
-	if _, a.apiKey, err = world.store.CreateAPIKey(ctx, a.id, "", nil, nil); err != nil {
+	if _, a.apiKey, err = world.store.IssueAPIKey(ctx, a.id, "", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, a.authtoken, err = world.store.CreateAuthtoken(ctx, a.id, "", nil); err != nil {
+	if _, a.authtoken, err = world.store.IssueAuthtoken(ctx, a.id, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	return a

@@ -115,7 +115,7 @@ func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
 }
 
 func (p *pod) serve(name string, rw http.ResponseWriter, r *http.Request) {
-	if r.URL.String() != "/status?watch=true" || !statustoken.Valid(r, statustoken.Of(operatorUID, name)) {
+	if r.URL.String() != "/status?watch=true" || !statustoken.Valid(r, statustoken.Derive(operatorUID, name)) {
 		http.NotFound(rw, r)
 		return
 	}

@@ -61,7 +61,7 @@ func (r *Reader) lines(ctx context.Context, f *forwarder, pod Pod, alive func())
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)
 	}
-	statustoken.Set(req, statustoken.Of(r.OperatorUID(ctx), pod.Name))
+	statustoken.SetHeader(req, statustoken.Derive(r.OperatorUID(ctx), pod.Name))
 	res, err := r.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("asking for its status: %w", err)

@@ -22,8 +22,8 @@ var audit = map[string]func(*testing.T, Open){
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, e.ID, session))
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{})) // no second end
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{})) // no second end
 		o, _, err := f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID))
 		Must(t, err)
 		_, _, err = f.Store.UpsertOperator(t.Context(), anOperator(f.AccountID)) // a heartbeat
@@ -34,13 +34,13 @@ var audit = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchOperator(t.Context(), by, o.ID, account.OperatorPatch{Description: new("changed")})
 		Must(t, err)
 		Must(t, f.Store.DeleteOperator(t.Context(), by, o.ID))
-		key, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{Description: new("ci")})
+		key, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{Description: new("ci")})
 		Must(t, err)
 		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID, account.APIKeyPatch{Metadata: new("m")})
 		Must(t, err)
-		_, err = f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{Scopes: &[]account.Scope{"root"}}) // refused
+		_, err = f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{Scopes: &[]account.Scope{"root"}}) // refused
 		MustCode(t, err, account.CodeInvalid)
-		token, err := f.Store.MakeAuthtoken(t.Context(), by, account.AuthtokenPatch{})
+		token, err := f.Store.CreateAuthtoken(t.Context(), by, account.AuthtokenPatch{})
 		Must(t, err)
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), by, token.ID))
 		want := []string{
@@ -96,7 +96,7 @@ var audit = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		by := account.Caller{AccountID: f.AccountID}
 		for i := range 7 { // all of one moment: the clock stands
-			_, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{Description: new(fmt.Sprint(i))})
+			_, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{Description: new(fmt.Sprint(i))})
 			Must(t, err)
 		}
 		last := f.audited().Version.Seq
@@ -119,7 +119,7 @@ var audit = map[string]func(*testing.T, Open){
 		by := account.Caller{AccountID: f.AccountID}
 		start := account.ResourceVersion{Epoch: f.audited().Version.Epoch}
 		for range 110 {
-			_, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{})
+			_, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{})
 			Must(t, err)
 		}
 		Must(t, f.Store.Sweep(t.Context()))
@@ -143,7 +143,7 @@ var audit = map[string]func(*testing.T, Open){
 		defer cancel()
 		mine, cancel := f.Store.SubscribeAudit(f.AccountID)
 		defer cancel()
-		_, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+		_, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		<-mine
 		select {

@@ -114,7 +114,7 @@ var cloudEndpoints = map[string]func(*testing.T, Open){
 		mustSay(t, f.createCloud(f.Cloud("tcp://agent.demo:80")), account.CodeURLTaken, "one scheme")
 		mustSay(t, f.createCloud(f.Cloud("http://shop.demo")), account.CodeURLTaken, made.ID, "pooling_enabled")
 		f.Expect(before)
-		f.Lose(session)
+		f.EndSession(session)
 		mustSay(t, f.createCloud(taken), account.CodeURLTaken, mine.ID, "is offline since")
 	},
 	"a pool's members have one policy": func(t *testing.T, open Open) {

@@ -17,7 +17,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 	"an API key is made, changed and read": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
-		made, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
+		made, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
 			account.APIKeyPatch{Description: new("ci"), Metadata: new("m"),
 				Scopes: &[]account.Scope{account.ScopeRead}, Expiry: account.ExpiryPatch{Set: true, At: &until}})
 		Must(t, err)
@@ -48,13 +48,13 @@ var credentialPatches = map[string]func(*testing.T, Open){
 	},
 	"the last admin key stays one": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		first, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+		first, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		demote := account.APIKeyPatch{Scopes: &[]account.Scope{account.ScopeRead}}
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
 		MustCode(t, err, account.CodeInUse)
 		soon := f.Clock.Now().Add(time.Minute)
-		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
+		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID},
 			account.APIKeyPatch{Expiry: account.ExpiryPatch{Set: true, At: &soon}})
 		Must(t, err)
 		f.Clock.Step(time.Hour) // the second has expired
@@ -62,11 +62,11 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeInUse)
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse)
 		other, _ := f.NewAccount("other")
-		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: other}, account.APIKeyPatch{})
+		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: other}, account.APIKeyPatch{})
 		Must(t, err)
 		// another account's is none
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID), account.CodeInUse)
-		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		_, err = f.Store.PatchAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, first.ID, demote)
 		Must(t, err)
@@ -74,7 +74,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 	"an authtoken is made, changed, read and expires": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		until := f.Clock.Now().Add(time.Hour)
-		made, err := f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
+		made, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID},
 			account.AuthtokenPatch{Metadata: new("m"), ACL: &[]string{"bind:HTTP://Api.Demo:80"},
 				Expiry: account.ExpiryPatch{Set: true, At: &until}})
 		Must(t, err)
@@ -97,7 +97,7 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		f.Clock.Step(time.Hour)
 		live, err = f.Store.LiveAuthtokens(t.Context(), ids)
 		Must(t, err)
-		alive, err := f.Store.CredentialsAlive(t.Context(), ids)
+		alive, err := f.Store.LiveCredentials(t.Context(), ids)
 		Must(t, err)
 		Equal(t, "live after an hour", fmt.Sprint(len(live), live[f.TokenID] != nil, len(alive), alive[f.TokenID]),
 			"1 true 1 true")
@@ -108,31 +108,31 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open, func(o *store.Options) { o.MaxAPIKeys, o.MaxAuthtokens = 3, 3 })
 		for range 3 {
 			f.Clock.Step(time.Millisecond)
-			_, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+			_, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 			Must(t, err)
 		}
-		_, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+		_, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		MustCode(t, err, account.CodeLimit)
-		page, err := f.Store.PageOfAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2})
+		page, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2})
 		Must(t, err)
-		rest, err := f.Store.PageOfAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: page.Keys[1].ID})
+		rest, err := f.Store.ListAPIKeys(t.Context(), f.AccountID, account.Page{Limit: 2, BeforeID: page.Keys[1].ID})
 		Must(t, err)
 		Equal(t, "pages", fmt.Sprint(len(page.Keys), page.More, len(rest.Keys), rest.More, page.Keys[0].ID > page.Keys[1].ID,
 			page.Keys[1].ID > rest.Keys[0].ID), "2 true 1 false true true")
 		for range 2 {
-			_, err := f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
+			_, err := f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
 			Must(t, err)
 		}
-		_, err = f.Store.MakeAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
+		_, err = f.Store.CreateAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, account.AuthtokenPatch{})
 		MustCode(t, err, account.CodeLimit)
-		tokens, err := f.Store.PageOfAuthtokens(t.Context(), f.AccountID, account.Page{Limit: 2})
+		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID, account.Page{Limit: 2})
 		Must(t, err)
 		Equal(t, "tokens", fmt.Sprint(len(tokens.Authtokens), tokens.More), "2 true")
 	},
 	"another account's keys and tokens are unknown": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
-		key, err := f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
+		key, err := f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, account.APIKeyPatch{})
 		Must(t, err)
 		_, err = f.Store.APIKey(t.Context(), other, key.ID)
 		MustCode(t, err, account.CodeNotFound)
@@ -144,15 +144,15 @@ var credentialPatches = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID,
 			account.AuthtokenPatch{Description: new("mine")})
 		MustCode(t, err, account.CodeNotFound)
-		keys, err := f.Store.PageOfAPIKeys(t.Context(), other, account.Page{BeforeID: key.ID + "z"})
+		keys, err := f.Store.ListAPIKeys(t.Context(), other, account.Page{BeforeID: key.ID + "z"})
 		Must(t, err)
-		tokens, err := f.Store.PageOfAuthtokens(t.Context(), other, account.Page{})
+		tokens, err := f.Store.ListAuthtokens(t.Context(), other, account.Page{})
 		Must(t, err)
 		Equal(t, "theirs", fmt.Sprint(len(keys.Keys), len(tokens.Authtokens)), "0 1")
 		unchanged, err := f.Store.APIKey(t.Context(), f.AccountID, key.ID)
 		Must(t, err)
 		Equal(t, "description", unchanged.Description, "")
-		_, err = f.Store.MakeAPIKey(t.Context(), account.Caller{AccountID: "ac-none"}, account.APIKeyPatch{})
+		_, err = f.Store.CreateAPIKey(t.Context(), account.Caller{AccountID: "ac-none"}, account.APIKeyPatch{})
 		MustCode(t, err, account.CodeNotFound)
 	},
 }

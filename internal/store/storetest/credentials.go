@@ -23,9 +23,9 @@ var credentials = map[string]func(*testing.T, Open){
 	"API keys live and die": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		expires := f.Clock.Now().Add(time.Hour)
-		admin, adminSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "admin", nil, nil)
+		admin, adminSecret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "admin", nil, nil)
 		Must(t, err)
-		reader, readerSecret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "reader",
+		reader, readerSecret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "reader",
 			[]account.Scope{account.ScopeRead}, &expires)
 		Must(t, err)
 		found, err := f.Store.APIKeyBySecret(t.Context(), readerSecret)
@@ -38,30 +38,30 @@ var credentials = map[string]func(*testing.T, Open){
 		f.Clock.Step(time.Hour)
 		_, err = f.Store.APIKeyBySecret(t.Context(), readerSecret)
 		MustCode(t, err, account.CodeExpired)
-		alive, err := f.Store.CredentialsAlive(t.Context(), []string{admin.ID, reader.ID, f.TokenID, "ak-none"})
+		alive, err := f.Store.LiveCredentials(t.Context(), []string{admin.ID, reader.ID, f.TokenID, "ak-none"})
 		Must(t, err)
 		Equal(t, "alive", fmt.Sprint(len(alive), alive[admin.ID], alive[f.TokenID]), "2 true true")
 
-		_, _, err = f.Store.CreateAPIKey(t.Context(), f.AccountID, "second", nil, nil)
+		_, _, err = f.Store.IssueAPIKey(t.Context(), f.AccountID, "second", nil, nil)
 		Must(t, err)
 		Must(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID))
 		_, err = f.Store.APIKeyBySecret(t.Context(), adminSecret)
 		MustCode(t, err, account.CodeUnknownCredential)
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: f.AccountID}, admin.ID), account.CodeNotFound)
-		keys, err := f.Store.ListAPIKeys(t.Context(), f.AccountID)
+		keys, err := f.Store.AllAPIKeys(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "keys", len(keys), 2)
 	},
 	"authtokens live and die": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		token, secret, err := f.Store.CreateAuthtoken(t.Context(), f.AccountID, "ci",
+		token, secret, err := f.Store.IssueAuthtoken(t.Context(), f.AccountID, "ci",
 			[]string{"bind:HTTP://Api.Demo:80", "connect:*"})
 		Must(t, err)
 		found, err := f.Store.AuthtokenBySecret(t.Context(), secret)
 		Must(t, err)
 		Equal(t, "acl", fmt.Sprint(found.ACL), "[bind:http://api.demo connect:*]")
 		Equal(t, "may bind", found.MayBind("http://api.demo"), true)
-		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID)
+		tokens, err := f.Store.AllAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "tokens", len(tokens), 2)
 		Must(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: f.AccountID}, token.ID))
@@ -72,7 +72,7 @@ var credentials = map[string]func(*testing.T, Open){
 	},
 	"a new authtoken may bind and not connect unless asked": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		tokens, err := f.Store.ListAuthtokens(t.Context(), f.AccountID)
+		tokens, err := f.Store.AllAuthtokens(t.Context(), f.AccountID)
 		Must(t, err)
 		Equal(t, "may", fmt.Sprint(tokens[0].MayBind("tcp://a.b:1"), tokens[0].MayConnect("op-1")), "true false")
 	},
@@ -114,19 +114,19 @@ var credentials = map[string]func(*testing.T, Open){
 	"bad administration is refused with the rule": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		past := f.Clock.Now()
-		_, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", []account.Scope{"root"}, nil)
+		_, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", []account.Scope{"root"}, nil)
 		MustCode(t, err, account.CodeInvalid)
-		_, _, err = f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, &past)
+		_, _, err = f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, &past)
 		MustCode(t, err, account.CodeInvalid)
-		_, _, err = f.Store.CreateAPIKey(t.Context(), "ac-none", "", nil, nil)
+		_, _, err = f.Store.IssueAPIKey(t.Context(), "ac-none", "", nil, nil)
 		MustCode(t, err, account.CodeNotFound)
-		_, _, err = f.Store.CreateAuthtoken(t.Context(), f.AccountID, "", []string{"bind:ftp://a.b"})
+		_, _, err = f.Store.IssueAuthtoken(t.Context(), f.AccountID, "", []string{"bind:ftp://a.b"})
 		MustCode(t, err, account.CodeInvalid)
 		_, err = f.Store.CreateAccount(t.Context(), "first")
 		MustCode(t, err, account.CodeInUse)
 		_, err = f.Store.CreateAccount(t.Context(), " ")
 		MustCode(t, err, account.CodeInvalid)
-		_, err = f.Store.ListAPIKeys(t.Context(), "ac-none")
+		_, err = f.Store.AllAPIKeys(t.Context(), "ac-none")
 		MustCode(t, err, account.CodeNotFound)
 		accounts, err := f.Store.ListAccounts(t.Context())
 		Must(t, err)

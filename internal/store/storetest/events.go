@@ -31,7 +31,7 @@ var events = map[string]func(*testing.T, Open){
 			}
 			versions = append(versions, f.List().Version)
 		}
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, sessions[0], account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, sessions[0], account.SessionEnd{}))
 		all := f.Since(start)
 		for i, e := range all {
 			Equal(t, "sequence", e.ResourceVersion.Seq, start.Seq+int64(i)+1)

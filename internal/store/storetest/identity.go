@@ -35,7 +35,7 @@ var identity = map[string]func(*testing.T, Open){
 		Equal(t, "region", e.Region, "home")
 		Equal(t, "metadata", e.Metadata, r.Metadata)
 		Equal(t, "description", e.Description, r.Description)
-		Equal(t, "took from", got.TookFrom, "")
+		Equal(t, "took from", got.ReplacedSessionID, "")
 		Equal(t, "valid id", account.ValidID(account.PrefixEndpoint, e.ID), true)
 		if stored := f.Endpoint(e.ID); differ(*stored, e) {
 			t.Fatalf("stored %+v, returned %+v", stored, e)
@@ -50,7 +50,7 @@ var identity = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		first := f.Session()
 		id := f.Bind(first, "http://api.demo").Endpoint.ID
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, first, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, first, account.SessionEnd{}))
 		lost := f.Endpoint(id)
 		Equal(t, "status", lost.Status, account.StatusOffline)
 		Equal(t, "offline since", lost.OfflineSince.Equal(f.Clock.Now()), true)
@@ -59,7 +59,7 @@ var identity = map[string]func(*testing.T, Open){
 		second := f.Session()
 		got := f.Bind(second, "http://api.demo")
 		Equal(t, "id", got.Endpoint.ID, id)
-		Equal(t, "took from", got.TookFrom, "")
+		Equal(t, "took from", got.ReplacedSessionID, "")
 		Equal(t, "offline since", got.Endpoint.OfflineSince, nil)
 		e := f.Expect(lost.ResourceVersion, account.Modified)[0].Endpoint
 		Equal(t, "session", e.TunnelSession.ID, second)
@@ -93,13 +93,13 @@ var identity = map[string]func(*testing.T, Open){
 		r.ResumeSecret = held.ResumeSecret
 		got, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
-		Equal(t, "took from", got.TookFrom, first)
+		Equal(t, "took from", got.ReplacedSessionID, first)
 		Equal(t, "id", got.Endpoint.ID, held.Endpoint.ID)
 		f.Expect(held.Endpoint.ResourceVersion, account.Modified)
 		r.SessionID = third
 		_, err = f.Store.Bind(t.Context(), r)
 		MustCode(t, err, account.CodeURLTaken) // the secret is new at each bind
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, first, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, first, account.SessionEnd{}))
 		Equal(t, "status after the old holder's end", f.Endpoint(got.Endpoint.ID).Status, account.StatusOnline)
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, got.Endpoint.ID, first))
 		Equal(t, "holder", f.Endpoint(got.Endpoint.ID).TunnelSession.ID, second)
@@ -113,7 +113,7 @@ var identity = map[string]func(*testing.T, Open){
 		r.ResumeSecret = held.ResumeSecret
 		again, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
-		Equal(t, "took from", again.TookFrom, "")
+		Equal(t, "took from", again.ReplacedSessionID, "")
 		Equal(t, "version", again.Endpoint.ResourceVersion, held.Endpoint.ResourceVersion)
 		f.Expect(held.Endpoint.ResourceVersion)
 		r.ResumeSecret, r.Description = again.ResumeSecret, "new"
@@ -135,7 +135,7 @@ var identity = map[string]func(*testing.T, Open){
 	"an ended session cannot bind": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		session := f.Session()
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		_, err := f.Store.Bind(t.Context(), f.Request(session, "http://api.demo"))
 		MustCode(t, err, account.CodeNotFound)
 		Equal(t, "endpoints", len(f.List().Endpoints), 0)
@@ -158,14 +158,14 @@ var identity = map[string]func(*testing.T, Open){
 		b := f.Bind(session, "http://b.demo")
 		_, err := f.Store.Bind(t.Context(), f.Request(session, "http://c.demo"))
 		MustCode(t, err, account.CodeLimit)
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		session = f.Session()
 		f.Bind(session, "http://b.demo") // adopting is no new endpoint
 		Must(t, f.Store.Unbind(t.Context(), f.AccountID, b.Endpoint.ID, session))
 		f.Bind(session, "http://c.demo")
 		_, err = f.Store.Bind(t.Context(), f.Request(session, "http://d.demo"))
 		MustCode(t, err, account.CodeLimit)
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		f.Clock.Step(store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
 		session = f.Session()

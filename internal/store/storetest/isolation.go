@@ -53,7 +53,7 @@ var isolation = map[string]func(*testing.T, Open){
 	"another account's session, endpoint, operator and credentials are unknown": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		other, otherToken := f.NewAccount("other")
-		key, _, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+		key, _, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 		Must(t, err)
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
@@ -73,7 +73,7 @@ var isolation = map[string]func(*testing.T, Open){
 		MustCode(t, f.Store.DeleteAPIKey(t.Context(), account.Caller{AccountID: other}, key.ID), account.CodeNotFound)
 		MustCode(t, f.Store.DeleteAuthtoken(t.Context(), account.Caller{AccountID: other}, f.TokenID), account.CodeNotFound)
 		Must(t, f.Store.Unbind(t.Context(), other, e.ID, session))
-		Must(t, f.Store.Lose(t.Context(), other, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), other, session, account.SessionEnd{}))
 		Equal(t, "status", f.Endpoint(e.ID).Status, account.StatusOnline)
 		same, created, err := f.Store.UpsertOperator(t.Context(), anOperator(other))
 		Must(t, err)

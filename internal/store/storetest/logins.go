@@ -29,7 +29,7 @@ func (f *Fixture) NewLogin(who, secret string) account.NewLogin {
 		Provider: account.IdentityProvider{Name: "Example ID", URL: "https://id.example"},
 		Identity: account.LoginIdentity{ProviderUserID: "sub-" + who, Username: who, Email: who + "@example.com",
 			Name: strings.ToUpper(who), Groups: []string{"staff"}},
-		Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, Began: f.Clock.Now(),
+		Issuer: "https://id.example", Subject: who, SessionID: "sid-" + secret, StartedAt: f.Clock.Now(),
 		AuthTime:   f.Clock.Now(),
 		EndpointID: "ep-1", URL: "https://app.example.com", Scope: "bound", TokenHash: TokenHash(secret),
 		MaxDuration: time.Hour,
@@ -126,10 +126,10 @@ var logins = map[string]func(*testing.T, Open){
 			asJSON(t, account.AppSession{ID: made.ID, PublicURL: l.URL, Device: l.Device, User: account.Ref{ID: made.UserID},
 				CreatedAt:  at,
 				LastActive: at, ExpiresAt: at.Add(time.Hour), Endpoint: &account.Ref{ID: "ep-1"}}))
-		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, made.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, made.UserID)
 		Must(t, err)
 		Equal(t, "accessed", asJSON(t, accessed),
-			asJSON(t, []account.Accessed{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at, Last: at}}))
+			asJSON(t, []account.AccessedEndpoint{{URL: l.URL, Endpoint: &account.Ref{ID: "ep-1"}, First: at, Last: at}}))
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["provider_user_id"]),
 			fmt.Sprint(account.AuditAppSessionCreated, made.ID, made.UserID, "sub-alice"))
@@ -140,14 +140,14 @@ var logins = map[string]func(*testing.T, Open){
 		elsewhere := f.Login("alice", "s2", func(l *account.NewLogin) { l.Scope = "elsewhere" })
 		f.Clock.Step(time.Second)
 		second := f.Login("bob", "s3", func(l *account.NewLogin) { l.Replaces = TokenHash("s1") })
-		Equal(t, "replaced", second.Replaced, first.ID)
+		Equal(t, "replaced", second.ReplacedSessionID, first.ID)
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3")), "false true true")
 		e := f.audited().Events[1]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal.ID, e.Details["reason"], e.Details["user_id"]),
 			fmt.Sprint(account.AuditAppSessionRevoked, first.ID, second.UserID, account.RevokedByNewLogin, first.UserID))
 		for _, of := range []string{"s1", "s2", "unknown"} { // over, of another place, of nobody
 			third := f.Login("alice", "after "+of, func(l *account.NewLogin) { l.Replaces = TokenHash(of) })
-			Equal(t, "replaced of "+of, third.Replaced, "")
+			Equal(t, "replaced of "+of, third.ReplacedSessionID, "")
 		}
 		Equal(t, "elsewhere", f.stillLive(elsewhere.ID)[0], true)
 	},
@@ -171,7 +171,7 @@ var logins = map[string]func(*testing.T, Open){
 		Equal(t, "user", fmt.Sprint(u.Username, u.Email, u.Provider.Name, u.Sessions, u.LastLogin,
 			u.CreatedAt.Before(u.LastLogin)),
 			fmt.Sprint("Alicia", "", "Renamed ID", 2, f.Clock.Now(), true))
-		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, first.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, first.UserID)
 		Must(t, err)
 		Equal(t, "accessed", fmt.Sprint(len(accessed), accessed[0].URL, accessed[1].URL),
 			fmt.Sprint(2, "https://other.example.com", "https://app.example.com"))
@@ -194,7 +194,7 @@ var logins = map[string]func(*testing.T, Open){
 			MustCode(t, err, account.CodeNotFound)
 			_, err = f.Store.AppSession(t.Context(), other, id)
 			MustCode(t, err, account.CodeNotFound)
-			_, err = f.Store.Accessed(t.Context(), other, id)
+			_, err = f.Store.AccessedEndpoints(t.Context(), other, id)
 			MustCode(t, err, account.CodeNotFound)
 			if id != "" {
 				_, err = f.Store.Revoke(t.Context(), by, account.RevokeSelector{UserID: id}, account.RevokedByAdmin)

@@ -22,7 +22,7 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		other, _ := f.NewAccount("other")
 		until := f.Clock.Now().Add(time.Minute)
 		once := func(accountID, key string, until time.Time) bool {
-			first, err := f.Store.Once(t.Context(), accountID, key, until)
+			first, err := f.Store.UseOnce(t.Context(), accountID, key, until)
 			Must(t, err)
 			return first
 		}
@@ -42,19 +42,19 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		other, _ := f.NewAccount("other")
 		put := func(secret string) {
-			Must(t, f.Store.PutTicket(t.Context(), f.AccountID, TokenHash(secret), []byte("data of "+secret),
+			Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, TokenHash(secret), []byte("data of "+secret),
 				f.Clock.Now().Add(time.Minute)))
 		}
 		put("a")
 		put("b")
-		_, err := f.Store.TakeTicket(t.Context(), other, TokenHash("a"))
+		_, err := f.Store.RedeemTicket(t.Context(), other, TokenHash("a"))
 		MustCode(t, err, account.CodeNotFound)
-		data, err := f.Store.TakeTicket(t.Context(), f.AccountID, TokenHash("a"))
+		data, err := f.Store.RedeemTicket(t.Context(), f.AccountID, TokenHash("a"))
 		Must(t, err)
 		Equal(t, "data", string(data), "data of a")
 		f.Clock.Step(time.Minute)
 		for _, secret := range []string{"a", "b", "c"} { // taken, too old, unknown
-			_, err = f.Store.TakeTicket(t.Context(), f.AccountID, TokenHash(secret))
+			_, err = f.Store.RedeemTicket(t.Context(), f.AccountID, TokenHash(secret))
 			MustCode(t, err, account.CodeNotFound)
 		}
 		Must(t, f.Store.Sweep(t.Context()))
@@ -63,8 +63,8 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		f.Login("alice", "s1")
 		by := account.Caller{AccountID: f.AccountID, PrincipalID: "https://id.example"}
-		sel := account.RevokeSelector{Issuer: "https://id.example", Subject: "alice", Once: "word",
-			OnceUntil: f.Clock.Now().Add(time.Minute)}
+		sel := account.RevokeSelector{Issuer: "https://id.example", Subject: "alice", ReplayKey: "word",
+			ReplayUntil: f.Clock.Now().Add(time.Minute)}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := f.Store.Revoke(gone, by, sel, account.RevokedByBackChannel)
@@ -73,10 +73,10 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		Must(t, err)
 		Equal(t, "ended", len(done.SessionIDs), 1)
 		f.Clock.Step(time.Second)
-		f.Login("alice", "s2", func(l *account.NewLogin) { l.Began = f.Clock.Now() })
+		f.Login("alice", "s2", func(l *account.NewLogin) { l.StartedAt = f.Clock.Now() })
 		_, err = f.Store.Revoke(t.Context(), by, sel, account.RevokedByBackChannel)
 		MustCode(t, err, account.CodeLoginFailed)
-		sel.Once = "another word, too old"
+		sel.ReplayKey = "another word, too old"
 		f.Clock.Step(time.Minute)
 		_, err = f.Store.Revoke(t.Context(), by, sel, account.RevokedByBackChannel)
 		MustCode(t, err, account.CodeLoginFailed)
@@ -88,20 +88,20 @@ var onlyOnce = map[string]func(*testing.T, Open){
 		Must(t, err)
 		defer func() { Must(t, second.Close()) }()
 		until := f.Clock.Now().Add(time.Minute)
-		Must(t, f.Store.PutTicket(t.Context(), f.AccountID, TokenHash("ticket"), []byte("data"), until))
+		Must(t, f.Store.SaveTicket(t.Context(), f.AccountID, TokenHash("ticket"), []byte("data"), until))
 		var firsts, taken atomic.Int32
 		var all sync.WaitGroup
 		for i := range 16 {
 			through := []*store.Store{f.Store, second}[i%2]
 			all.Go(func() {
-				first, err := through.Once(t.Context(), f.AccountID, "assertion", until)
+				first, err := through.UseOnce(t.Context(), f.AccountID, "assertion", until)
 				if err != nil {
 					t.Errorf("using: %v", err)
 				}
 				if first {
 					firsts.Add(1)
 				}
-				switch data, err := through.TakeTicket(t.Context(), f.AccountID, TokenHash("ticket")); account.CodeOf(err) {
+				switch data, err := through.RedeemTicket(t.Context(), f.AccountID, TokenHash("ticket")); account.CodeOf(err) {
 				case "":
 					taken.Add(int32(len(data)))
 				case account.CodeNotFound:
@@ -120,20 +120,20 @@ var dashboardSessions = map[string]func(*testing.T, Open){
 	"a sign-in ends with its time, its key and by signing out": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
 		by := account.Caller{AccountID: f.AccountID}
-		_, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{}) // the last admin key stays
+		_, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{}) // the last admin key stays
 		Must(t, err)
-		key, err := f.Store.MakeAPIKey(t.Context(), by, account.APIKeyPatch{Description: new("mine")})
+		key, err := f.Store.CreateAPIKey(t.Context(), by, account.APIKeyPatch{Description: new("mine")})
 		Must(t, err)
 		over := func(secret string) {
 			t.Helper()
-			_, err := f.Store.SignedIn(t.Context(), TokenHash(secret))
+			_, err := f.Store.DashboardSession(t.Context(), TokenHash(secret))
 			MustCode(t, err, account.CodeUnknownCredential)
 		}
 		signIn := func(secret string) {
 			t.Helper()
 			made, err := f.Store.SignIn(t.Context(), key, TokenHash(secret))
 			Must(t, err)
-			read, err := f.Store.SignedIn(t.Context(), TokenHash(secret))
+			read, err := f.Store.DashboardSession(t.Context(), TokenHash(secret))
 			Must(t, err)
 			Equal(t, "session", fmt.Sprint(read.Key.ID, read.ExpiresAt, read.Key.AccountID),
 				fmt.Sprint(key.ID, made.ExpiresAt, f.AccountID))
@@ -152,7 +152,7 @@ var dashboardSessions = map[string]func(*testing.T, Open){
 		_, err = f.Store.PatchAPIKey(t.Context(), by, key.ID, account.APIKeyPatch{Scopes: &[]account.Scope{account.ScopeRead},
 			Expiry: account.ExpiryPatch{Set: true, At: new(f.Clock.Now().Add(time.Hour))}})
 		Must(t, err)
-		read, err := f.Store.SignedIn(t.Context(), TokenHash("c"))
+		read, err := f.Store.DashboardSession(t.Context(), TokenHash("c"))
 		Must(t, err)
 		Equal(t, "key as it is now", fmt.Sprint(read.Key.Scopes), "[read]")
 		f.Clock.Step(time.Hour)

@@ -130,7 +130,7 @@ var policies = map[string]func(*testing.T, Open){
 		}
 		_, err = f.patchCloud(made.ID, account.EndpointPatch{Description: new("x")})
 		Must(t, err)
-		f.Lose(r.SessionID)
+		f.EndSession(r.SessionID)
 		f.Restart()
 		Equal(t, "policy after a restart", f.Endpoint(bound.Endpoint.ID).TrafficPolicy, secretPolicy)
 		Must(t, f.Store.DeleteEndpoint(t.Context(), account.Caller{AccountID: f.AccountID}, made.ID))

@@ -26,8 +26,8 @@ var pools = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		first, second := f.SessionOf("in-1"), f.SessionOf("in-2")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(second, poolURL).Endpoint
-		f.Lose(first)
-		f.Lose(second)
+		f.EndSession(first)
+		f.EndSession(second)
 		third := f.Join(f.SessionOf("in-3"), poolURL).Endpoint
 		if third.ID == one.ID || third.ID == two.ID {
 			t.Fatalf("the new member got %s of a sibling that is offline", third.ID)
@@ -44,7 +44,7 @@ var pools = map[string]func(*testing.T, Open){
 		east, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
 		other := f.Join(f.SessionOf("in-1"), poolURL).Endpoint // the same machine, without the name
-		f.Lose(r.SessionID)
+		f.EndSession(r.SessionID)
 		r.SessionID = f.SessionOf("in-2")
 		again, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
@@ -68,7 +68,7 @@ var pools = map[string]func(*testing.T, Open){
 		got, err := f.Store.Bind(t.Context(), r)
 		Must(t, err)
 		Equal(t, "id", got.Endpoint.ID, two.Endpoint.ID)
-		Equal(t, "took from", got.TookFrom, second)
+		Equal(t, "took from", got.ReplacedSessionID, second)
 		Equal(t, "the first's holder", f.Endpoint(one.Endpoint.ID).TunnelSession.ID, first)
 	},
 	"many members bind at once, and each has a row": func(t *testing.T, open Open) {
@@ -129,7 +129,7 @@ var pools = map[string]func(*testing.T, Open){
 		f := NewFixture(t, open)
 		first := f.SessionOf("in-1")
 		one, two := f.Join(first, poolURL).Endpoint, f.Join(f.SessionOf("in-2"), poolURL).Endpoint
-		f.Lose(first)
+		f.EndSession(first)
 		f.Clock.Step(store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
 		_, err := f.Store.Endpoint(t.Context(), f.AccountID, one.ID)
@@ -210,7 +210,7 @@ func (c *poolRule) check(t *testing.T, f *Fixture) {
 		Must(t, err)
 		had = append(had, got.Endpoint.ID)
 		if c.lost {
-			f.Lose(got.Endpoint.TunnelSession.ID)
+			f.EndSession(got.Endpoint.TunnelSession.ID)
 		}
 	}
 	before := f.List()

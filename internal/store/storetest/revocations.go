@@ -35,7 +35,7 @@ var revocations = map[string]func(*testing.T, Open){
 			"false false true [false false]")
 		Equal(t, "listed", names(f.Users(account.UserFilter{})), "bob")
 		Equal(t, "sessions", len(f.Sessions(account.AppSessionFilter{})), 1)
-		_, err := f.Store.Accessed(t.Context(), f.AccountID, one.UserID)
+		_, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, one.UserID)
 		MustCode(t, err, account.CodeNotFound)
 		_, err = f.Store.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
 			account.RevokeSelector{UserID: one.UserID}, account.RevokedByAdmin)
@@ -60,7 +60,7 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "live", fmt.Sprint(f.Lives("s1"), f.Lives("s2"), f.Lives("s3"), f.stillLive(one.ID, two.ID)),
 			"false false true [false false]")
 		Equal(t, "user", fmt.Sprint(f.Users(account.UserFilter{UserID: one.UserID})[0].Sessions), "0")
-		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, one.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, one.UserID)
 		Must(t, err)
 		Equal(t, "accessed", len(accessed), 1)
 		told := map[string]string{}
@@ -126,22 +126,22 @@ var revocations = map[string]func(*testing.T, Open){
 			"told to ask, and did":                     {at(61), at(62), true, ""},
 		} {
 			l := f.NewLogin("alice", name)
-			l.Began, l.AuthTime, l.ForceReauth = c.began, c.asked, c.fresh
+			l.StartedAt, l.AuthTime, l.ForceReauth = c.began, c.asked, c.fresh
 			_, err := f.Store.Login(t.Context(), f.AccountID, l)
 			if got := account.CodeOf(err); got != c.want {
 				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
 		}
-		f.Login("bob", "bob", func(l *account.NewLogin) { l.Began, l.AuthTime = at(1), time.Time{} }) // whom nobody revoked
+		f.Login("bob", "bob", func(l *account.NewLogin) { l.StartedAt, l.AuthTime = at(1), time.Time{} }) // whom nobody revoked
 		other, _ := f.NewAccount("other")
 		elsewhere := f.NewLogin("alice", "elsewhere")
-		elsewhere.Began = at(1)
+		elsewhere.StartedAt = at(1)
 		_, err := f.Store.Login(t.Context(), other, elsewhere)
 		Must(t, err)
 		since, err := f.Store.RevokedSince(t.Context(), f.AccountID, elsewhere.Key)
 		Must(t, err)
 		Equal(t, "revoked", since, at(60))
-		f.Clock.Step(account.LongestSession)
+		f.Clock.Step(account.MaxSessionDuration)
 		Must(t, f.Store.Sweep(t.Context()))
 		for _, accountID := range []string{f.AccountID, other} {
 			since, err = f.Store.RevokedSince(t.Context(), accountID, elsewhere.Key)
@@ -169,7 +169,7 @@ var revocations = map[string]func(*testing.T, Open){
 		underWay := func(who, secret string, want account.Code) {
 			t.Helper()
 			l := f.NewLogin(who, secret)
-			l.Began = before
+			l.StartedAt = before
 			_, err := f.Store.Login(t.Context(), f.AccountID, l)
 			MustCode(t, err, want)
 		}
@@ -212,7 +212,7 @@ var revocations = map[string]func(*testing.T, Open){
 		Equal(t, "left", left, "true true false false")
 		for client, want := range map[string]account.Code{"ca": "", "cc": account.CodeLoginAgain} {
 			l := f.NewLogin("alice", "under way at "+client)
-			l.Client, l.Began = client, before
+			l.Client, l.StartedAt = client, before
 			_, err := f.Store.Login(t.Context(), f.AccountID, l)
 			MustCode(t, err, want)
 		}
@@ -243,7 +243,7 @@ var revocations = map[string]func(*testing.T, Open){
 		at := func(i int) *store.Store { return []*store.Store{f.Store, second}[i%2] }
 		for i := range 12 {
 			l := f.NewLogin("alice", fmt.Sprint(i))
-			l.Began, l.ForceReauth = began, true
+			l.StartedAt, l.ForceReauth = began, true
 			all.Go(func() {
 				<-begin
 				if _, err := at(i).Login(t.Context(), f.AccountID, l); err != nil && account.CodeOf(err) != account.CodeLoginAgain {
@@ -268,7 +268,7 @@ var revocations = map[string]func(*testing.T, Open){
 			if done, err = second.Revoke(t.Context(), account.Caller{AccountID: f.AccountID},
 				account.RevokeSelector{UserID: first.UserID}, account.RevokedByAdmin); err != nil {
 				t.Errorf("revoking: %v", err)
-			} else if live, err := f.Store.StillLive(t.Context(), done.SessionIDs); err != nil || len(live) != 0 {
+			} else if live, err := f.Store.LiveSessionIDs(t.Context(), done.SessionIDs); err != nil || len(live) != 0 {
 				t.Errorf("live when it answers: %v, %v", live, err)
 			}
 		})

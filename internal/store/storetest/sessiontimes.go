@@ -15,7 +15,7 @@ import (
 // stillLive asks as the sweep over what is being served does.
 func (f *Fixture) stillLive(ids ...string) []bool {
 	f.T.Helper()
-	live, err := f.Store.StillLive(f.ctx(), ids)
+	live, err := f.Store.LiveSessionIDs(f.ctx(), ids)
 	Must(f.T, err)
 	all := make([]bool, len(ids))
 	for i, id := range ids {
@@ -32,7 +32,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		usual := f.Login("alice", "usual", func(l *account.NewLogin) { l.MaxDuration = 0 })
 		short := f.Login("alice", "short", func(l *account.NewLogin) { l.NotAfter = f.Clock.Now().Add(time.Minute) })
 		Equal(t, "lives", fmt.Sprint(long.ExpiresAt.Sub(f.Clock.Now()), usual.ExpiresAt.Sub(f.Clock.Now())),
-			fmt.Sprint(account.LongestSession, account.DefaultMaxSession))
+			fmt.Sprint(account.MaxSessionDuration, account.DefaultSessionDuration))
 		f.Clock.Step(time.Minute - time.Microsecond)
 		Equal(t, "just before", f.Lives("short"), true)
 		f.Clock.Step(time.Microsecond)
@@ -42,13 +42,13 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		MustCode(t, err, account.CodeNotFound)
 		Equal(t, "listed, counted", fmt.Sprint(len(f.Sessions(account.AppSessionFilter{})),
 			f.Users(account.UserFilter{})[0].Sessions), "2 2")
-		f.Clock.Step(account.LongestSession)
+		f.Clock.Step(account.MaxSessionDuration)
 		for range 2 {
 			Must(t, f.Store.Sweep(t.Context()))
 		}
 		Equal(t, "after all", fmt.Sprint(f.Lives("long"), len(f.Sessions(account.AppSessionFilter{})),
 			len(f.Users(account.UserFilter{}))), "false 0 1")
-		accessed, err := f.Store.Accessed(t.Context(), f.AccountID, long.UserID)
+		accessed, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, long.UserID)
 		Must(t, err)
 		Equal(t, "accessed", len(accessed), 1)
 	},
@@ -89,7 +89,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 			Must(t, err)
 			u, err := other.User(t.Context(), f.AccountID, live.UserID)
 			Must(t, err)
-			accessed, err := other.Accessed(t.Context(), f.AccountID, live.UserID)
+			accessed, err := other.AccessedEndpoints(t.Context(), f.AccountID, live.UserID)
 			Must(t, err)
 			Equal(t, "times of one use", fmt.Sprint(u.LastActive, accessed[0].Last, a.ExpiresAt),
 				fmt.Sprint(a.LastActive, a.LastActive, a.LastActive.Add(30*time.Minute)))
@@ -127,7 +127,7 @@ var sessionTimes = map[string]func(*testing.T, Open){
 		Must(t, f.Store.Sweep(t.Context()))
 		Equal(t, "after", names(f.Users(account.UserFilter{})), "here")
 		Equal(t, "sessions after", fmt.Sprint(f.Lives("s1"), f.Lives("s2")), "false true")
-		_, err := f.Store.Accessed(t.Context(), f.AccountID, away.UserID)
+		_, err := f.Store.AccessedEndpoints(t.Context(), f.AccountID, away.UserID)
 		MustCode(t, err, account.CodeNotFound)
 		e := f.audited().Events[0]
 		Equal(t, "told", fmt.Sprint(e.Type, e.Object.ID, e.Principal == nil, e.Details["reason"], e.Details["sessions"]),

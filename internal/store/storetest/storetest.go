@@ -101,7 +101,7 @@ func (f *Fixture) Restart() {
 	f.T.Helper()
 	Must(f.T, f.Store.Close())
 	f.Reopen()
-	Must(f.T, f.Store.ServerStart(f.ctx()))
+	Must(f.T, f.Store.BeginServerTerm(f.ctx()))
 }
 
 func (f *Fixture) ctx() context.Context { return f.T.Context() }
@@ -111,7 +111,7 @@ func (f *Fixture) NewAccount(name string) (accountID, tokenID string) {
 	f.T.Helper()
 	a, err := f.Store.CreateAccount(f.ctx(), name)
 	Must(f.T, err)
-	token, _, err := f.Store.CreateAuthtoken(f.ctx(), a.ID, "", nil)
+	token, _, err := f.Store.IssueAuthtoken(f.ctx(), a.ID, "", nil)
 	Must(f.T, err)
 	return a.ID, token.ID
 }
@@ -174,10 +174,10 @@ func (f *Fixture) Join(session, url string) *account.BindResult {
 	return got
 }
 
-// Lose ends a session of the first account, as a lost connection does.
-func (f *Fixture) Lose(session string) {
+// EndSession ends a session of the first account, as a lost connection does.
+func (f *Fixture) EndSession(session string) {
 	f.T.Helper()
-	Must(f.T, f.Store.Lose(f.ctx(), f.AccountID, session, account.SessionEnd{}))
+	Must(f.T, f.Store.EndSession(f.ctx(), f.AccountID, session, account.SessionEnd{}))
 }
 
 // Endpoint reads an endpoint of the first account.

@@ -19,7 +19,7 @@ var times = map[string]func(*testing.T, Open){
 		session := f.Session()
 		e := f.Bind(session, "http://api.demo").Endpoint
 		online := f.Bind(f.Session(), "http://other.demo").Endpoint
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		v := f.List().Version
 		f.Clock.Step(store.DefaultGrace - time.Second)
 		Must(t, f.Store.Sweep(t.Context()))
@@ -40,7 +40,7 @@ var times = map[string]func(*testing.T, Open){
 		for i := range 220 {
 			f.Bind(session, fmt.Sprintf("http://e%d.demo", i))
 		}
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, session, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, session, account.SessionEnd{}))
 		v := f.List().Version
 		f.Clock.Step(store.DefaultGrace)
 		Must(t, f.Store.Sweep(t.Context()))
@@ -52,7 +52,7 @@ var times = map[string]func(*testing.T, Open){
 		lost, live := f.Session(), f.Session()
 		early := f.Bind(lost, "http://early.demo").Endpoint
 		late := f.Bind(live, "http://late.demo").Endpoint
-		Must(t, f.Store.Lose(t.Context(), f.AccountID, lost, account.SessionEnd{}))
+		Must(t, f.Store.EndSession(t.Context(), f.AccountID, lost, account.SessionEnd{}))
 		offlineSince := *f.Endpoint(early.ID).OfflineSince
 		v := f.List().Version
 		f.Clock.Step(30 * 24 * time.Hour) // an outage
@@ -73,10 +73,10 @@ var times = map[string]func(*testing.T, Open){
 	},
 	"last-used times are written in batches and on close": func(t *testing.T, open Open) {
 		f := NewFixture(t, open)
-		_, secret, err := f.Store.CreateAPIKey(t.Context(), f.AccountID, "", nil, nil)
+		_, secret, err := f.Store.IssueAPIKey(t.Context(), f.AccountID, "", nil, nil)
 		Must(t, err)
 		used := func() *time.Time {
-			keys, err := f.Store.ListAPIKeys(t.Context(), f.AccountID)
+			keys, err := f.Store.AllAPIKeys(t.Context(), f.AccountID)
 			Must(t, err)
 			return keys[0].LastUsedAt
 		}

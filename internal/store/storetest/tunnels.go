@@ -63,7 +63,7 @@ func tunnelEnds(t *testing.T, open Open) {
 	stays := f.tunnel(other, labels)
 	for name, end := range map[string]func(id string){
 		"given back": func(id string) { Must(t, f.Store.EndTunnel(f.ctx(), f.AccountID, id, one)) },
-		"lost":       func(string) { f.Lose(one); one = f.Session() },
+		"lost":       func(string) { f.EndSession(one); one = f.Session() },
 	} {
 		id := f.tunnel(one, labels).ID
 		Must(t, f.Store.EndTunnel(f.ctx(), f.AccountID, id, other)) // not its holder
@@ -146,7 +146,7 @@ func tunnelOfAnother(t *testing.T, open Open) {
 	Must(t, err)
 	Equal(t, "another account's list", len(page.Tunnels), 0)
 	Must(t, f.Store.EndTunnel(f.ctx(), stranger, made.ID, made.TunnelSession.ID))
-	Must(t, f.Store.Lose(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
+	Must(t, f.Store.EndSession(f.ctx(), stranger, made.TunnelSession.ID, account.SessionEnd{}))
 	_, err = f.Store.StartTunnel(f.ctx(), account.LabelledTunnel{AccountID: stranger, TunnelSession: made.TunnelSession,
 		Labels: made.Labels})
 	MustCode(t, err, account.CodeNotFound)

@@ -143,14 +143,14 @@ func newService(b *testing.B) *service {
 	s.store, err = store.Open(ctx, store.Options{DataDir: filepath.Join(dir, "data"), MaxEndpoints: 1_000_000})
 	must(b, err)
 	b.Cleanup(func() { must(b, s.store.Close()) })
-	must(b, s.store.ServerStart(ctx))
+	must(b, s.store.BeginServerTerm(ctx))
 	owner, err := s.store.CreateAccount(ctx, "bench")
 	must(b, err)
 	s.account = owner.ID
-	token, _, err := s.store.CreateAuthtoken(ctx, owner.ID, "", nil)
+	token, _, err := s.store.IssueAuthtoken(ctx, owner.ID, "", nil)
 	must(b, err)
 	s.token = token.ID
-	_, key, err := s.store.CreateAPIKey(ctx, owner.ID, "", []account.Scope{account.ScopeOperator}, nil)
+	_, key, err := s.store.IssueAPIKey(ctx, owner.ID, "", []account.Scope{account.ScopeOperator}, nil)
 	must(b, err)
 	must(b, os.WriteFile(s.keyFile, []byte(key), 0o600))
 	s.serve()

@@ -31,7 +31,7 @@ func BenchmarkWatchers(b *testing.B) {
 	for name, make := range engines(b) {
 		b.Run(name, func(b *testing.B) {
 			f := newFilled(b, make, many)
-			_, key, err := f.CreateAPIKey(b.Context(), f.account, "", nil, nil)
+			_, key, err := f.IssueAPIKey(b.Context(), f.account, "", nil, nil)
 			must(b, err)
 			server := httptest.NewUnstartedServer(
 				apiserver.New(apiserver.Options{Endpoints: f, Events: f, Operators: f, Sessions: f, Authenticator: f,

@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// LimitPages makes the disk of a SQLite store full, for tests of what then happens: the file cannot
-// grow over so many pages; 0 stands for as many as it has.
-func (s *Store) LimitPages(ctx context.Context, pages int) error {
+// SetMaxPages makes the disk of a SQLite store full, for tests of what then happens: the file
+// cannot grow over so many pages; 0 stands for as many as it has.
+func (s *Store) SetMaxPages(ctx context.Context, pages int) error {
 	var now int
 	return s.writer.QueryRowContext(ctx, fmt.Sprintf(`PRAGMA max_page_count = %d`, max(1, pages))).Scan(&now)
 }

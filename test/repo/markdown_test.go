@@ -62,7 +62,7 @@ func TestMarkdown_Width(t *testing.T) {
 	}
 }
 
-var codeSpan = regexp.MustCompile("`([^`]+)`")
+var codeSpan = regexp.MustCompile("`([^`\n]+)`")
 
 // The table of docs/architecture.md has a place for every folder with Go code, and for none that is
 // gone.
@@ -96,5 +96,22 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 		if _, err := os.Stat(filepath.Join("../..", strings.TrimSuffix(name, "/..."))); err != nil {
 			t.Errorf("docs/architecture.md: the table names `%s`: %v", name, err)
 		}
+	}
+}
+
+// CONTRIBUTING.md answers "where do I …" with files that exist.
+func TestContributing_NamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, span := range codeSpan.FindAllStringSubmatch(string(read(t, "CONTRIBUTING.md")), -1) {
+		if path := span[1]; strings.Contains(path, "/") && !strings.ContainsAny(path, " …<") && path != "testing/synctest" {
+			found++
+			if _, err := os.Stat(filepath.Join("../..", path)); err != nil {
+				t.Errorf("CONTRIBUTING.md names `%s`: %v", path, err)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("CONTRIBUTING.md names only %d files", found)
 	}
 }

@@ -1,11 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connectproxy owns how a tunnel passes the HTTP proxy of a company's network: a dialer for
-// the server's address goes in with the environment (HTTPS_PROXY, NO_PROXY), and one comes out that
-// asks the proxy to CONNECT where the environment says so. The TLS to the server is the caller's,
-// so the proxy sees bytes only. internal/agent and the forwarder hand the dialer over to
-// internal/tunnel.
+// Package connectproxy dials the service through an HTTP proxy. A dialer and the environment
+// (HTTPS_PROXY, NO_PROXY) go in, and a dialer comes out that sends CONNECT to the proxy where the
+// environment says so. The TLS to the server runs through the proxy. internal/agent and the
+// forwarder pass the dialer to internal/tunnel.
 package connectproxy
 
 import (
@@ -25,32 +24,32 @@ import (
 )
 
 const (
-	timeout   = 10 * time.Second // from the connection with the proxy to its answer
-	maxAnswer = 16 << 10         // bytes of the proxy's answer
+	connectTimeout = 10 * time.Second // from dialing the proxy to its response
+	maxResponse    = 16 << 10         // bytes of the proxy's response
 )
 
-// DialFunc dials; (*net.Dialer).DialContext is one.
+// DialFunc dials an address, as (*net.Dialer).DialContext does.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a DialFunc that goes through the proxy which env names for a TLS address, or else
-// dials directly. HTTPS_PROXY and NO_PROXY are read in both cases; loopback addresses are never
-// proxied. The proxy's URL is http://[user:password@]host[:port]. An error never holds the
+// Dialer returns a DialFunc that uses the proxy that env names for a TLS address, or dials
+// directly. HTTPS_PROXY and NO_PROXY are read in upper and lower case; loopback addresses are never
+// proxied. The proxy's URL is http://[user:password@]host[:port]. Errors never contain the
 // password. dial nil means a net.Dialer.
 func Dialer(env func(string) string, dial DialFunc) (DialFunc, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
-	either := func(name string) string {
+	getenv := func(name string) string {
 		if v := env(name); v != "" {
 			return v
 		}
 		return env(strings.ToLower(name))
 	}
-	config := httpproxy.Config{HTTPSProxy: either("HTTPS_PROXY"), NoProxy: either("NO_PROXY")}
+	config := httpproxy.Config{HTTPSProxy: getenv("HTTPS_PROXY"), NoProxy: getenv("NO_PROXY")}
 	if config.HTTPSProxy == "" {
 		return dial, nil
 	}
-	if err := check(config.HTTPSProxy); err != nil {
+	if err := validateProxyURL(config.HTTPSProxy); err != nil {
 		return nil, err
 	}
 	proxyFor := config.ProxyFunc()
@@ -59,18 +58,19 @@ func Dialer(env func(string) string, dial DialFunc) (DialFunc, error) {
 		if err != nil || proxy == nil {
 			return dial(ctx, network, address)
 		}
-		return through(ctx, dial, proxy, address)
+		return dialViaProxy(ctx, dial, proxy, address)
 	}, nil
 }
 
-// check reads the proxy's address as httpproxy will; without a scheme it is an http one.
-func check(raw string) error {
+// validateProxyURL parses the proxy's address as httpproxy does: without a scheme it is an http
+// URL.
+func validateProxyURL(raw string) error {
 	if !strings.Contains(raw, "://") {
 		raw = "http://" + raw
 	}
 	u, err := url.Parse(raw)
 	switch {
-	case err != nil || u.Hostname() == "": // the parser's error would hold the password
+	case err != nil || u.Hostname() == "": // the parser's error would contain the password
 		return errors.New("HTTPS_PROXY is not a URL; give http://[user:password@]host:port")
 	case u.Scheme != "http":
 		return fmt.Errorf(
@@ -80,9 +80,9 @@ func check(raw string) error {
 	return nil
 }
 
-// through connects with the proxy and asks it for a connection with address.
-func through(ctx context.Context, dial DialFunc, proxy *url.URL, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// dialViaProxy dials the proxy and asks it for a connection to address.
+func dialViaProxy(ctx context.Context, dial DialFunc, proxy *url.URL, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	host := proxy.Host
 	if proxy.Port() == "" {
@@ -93,7 +93,7 @@ func through(ctx context.Context, dial DialFunc, proxy *url.URL, address string)
 		return nil, fmt.Errorf("dialing proxy %s: %w", host, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = connect(conn, proxy, address)
+	err = sendConnect(conn, proxy, address)
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
 	}
@@ -104,7 +104,7 @@ func through(ctx context.Context, dial DialFunc, proxy *url.URL, address string)
 	return conn, nil
 }
 
-func connect(conn net.Conn, proxy *url.URL, address string) error {
+func sendConnect(conn net.Conn, proxy *url.URL, address string) error {
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()
@@ -114,7 +114,7 @@ func connect(conn net.Conn, proxy *url.URL, address string) error {
 	if err := req.Write(conn); err != nil {
 		return err
 	}
-	in := bufio.NewReader(io.LimitReader(conn, maxAnswer))
+	in := bufio.NewReader(io.LimitReader(conn, maxResponse))
 	res, err := http.ReadResponse(in, req)
 	switch {
 	case err != nil:

@@ -1,9 +1,8 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interrupt turns the process's first SIGINT or SIGTERM into the end of a context, and the
-// last into the end of the process. Signals come in; the command lines of agent, operator and
-// service run under the context it hands out.
+// Package interrupt handles SIGINT and SIGTERM: the first signal cancels a context, the last one
+// ends the process. The commands of agent, operator and server run under that context.
 package interrupt
 
 import (
@@ -15,31 +14,31 @@ import (
 	"time"
 )
 
-// same is how long after a signal another is still the same one: a terminal sends Ctrl-C to a whole
-// group of processes, and a wrapper among them passes it on, so that it comes twice.
-const same = 300 * time.Millisecond
+// duplicateWindow is how soon a second signal counts as a duplicate: a terminal sends Ctrl-C to a
+// whole process group, and a wrapper in it may forward it as well.
+const duplicateWindow = 300 * time.Millisecond
 
-// Context returns a context that ends at the first SIGINT or SIGTERM. Whatever the process does on
-// its way out, the second signal ends it at once, with 128 and the signal's number as shells have
-// it; one that comes in less than 300 ms is the first one again. Giving the signals back to the
-// system would not do: a process that a script started in the background inherits a SIGINT that is
-// ignored. stop gives the signals back and ends the context; it may be called more than once.
+// Context returns a context that is cancelled by the first SIGINT or SIGTERM. The second signal
+// ends the process at once with exit code 128 plus the signal's number; a signal within 300 ms
+// after the previous one is ignored. The handler stays installed after the first signal, as a
+// process that a script started in the background inherits an ignored SIGINT. stop removes the
+// handler and cancels the context; it may be called more than once.
 func Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
-	return ctx, follow(cancel)
+	return ctx, runOnSignals(cancel)
 }
 
-// WithForceStop is Context for a process that has live traffic to end: the first signal ends ctx,
-// the second closes hurry, and the third ends the process.
-func WithForceStop(parent context.Context) (ctx context.Context, hurry <-chan struct{}, stop context.CancelFunc) {
+// WithForceStop is Context for a process that drains live traffic: the first signal cancels ctx,
+// the second closes forceStop, and the third ends the process.
+func WithForceStop(parent context.Context) (ctx context.Context, forceStop <-chan struct{}, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
-	hurried := make(chan struct{})
-	return ctx, hurried, follow(cancel, func() { close(hurried) })
+	forced := make(chan struct{})
+	return ctx, forced, runOnSignals(cancel, func() { close(forced) })
 }
 
-// follow takes one step with each signal, and ends the process with the one after the last step.
-// stop takes the first step, too.
-func follow(steps ...func()) (stop func()) {
+// runOnSignals runs one step per signal, and ends the process at the signal after the last step.
+// stop runs the first step, too.
+func runOnSignals(steps ...func()) (stop func()) {
 	stopped := make(chan struct{})
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -51,9 +50,9 @@ func follow(steps ...func()) (stop func()) {
 			select {
 			case s := <-signals:
 				switch {
-				case time.Since(last) < same:
+				case time.Since(last) < duplicateWindow:
 				case len(steps) == 0:
-					os.Exit(code(s))
+					os.Exit(exitCode(s))
 				default:
 					last = time.Now()
 					steps[0]()
@@ -70,7 +69,7 @@ func follow(steps ...func()) (stop func()) {
 	})
 }
 
-func code(s os.Signal) int {
+func exitCode(s os.Signal) int {
 	if n, ok := s.(syscall.Signal); ok {
 		return 128 + int(n)
 	}

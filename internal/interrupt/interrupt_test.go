@@ -36,7 +36,7 @@ func drainForEver() {
 	select {
 	case <-hurry:
 		fmt.Println("hurried by the same signal")
-	case <-time.After(2 * same):
+	case <-time.After(2 * duplicateWindow):
 		fmt.Println("draining")
 	}
 	<-hurry
@@ -73,7 +73,7 @@ func TestADoubledSignalIsOne(t *testing.T) {
 				line string
 				then func()
 			}{{"ready", twice}, {"stopping", nil}, {"draining", twice}, {"in a hurry", func() {
-				<-time.After(2 * same)
+				<-time.After(2 * duplicateWindow)
 				twice()
 			}}} {
 				// the wait is the promise: 300 ms on, it is another one

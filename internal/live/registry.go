@@ -10,168 +10,168 @@ import (
 	"sync/atomic"
 )
 
-// Registry knows what is being served for each session. It is safe for concurrent use. It holds no
-// more than what is being served: ids of sessions that were cut are remembered only as long as a
-// request is under way that entered before and has not named its session.
+// Registry holds the requests that are being served, by session. It is safe for concurrent use. It
+// remembers the ids of aborted sessions only while a request is in progress that registered before
+// the abort and has not named its session.
 type Registry struct {
-	mu       sync.Mutex
-	count    uint64 // of calls of Cut
-	sessions map[string]map[*Entry]struct{}
-	unnamed  list.List         // of *Entry whose sessions are being read, the oldest in front
-	cuts     []cutID           // that are remembered, the oldest in front
-	cutAt    map[string]uint64 // the last of each id in cuts
+	mu         sync.Mutex
+	abortCount uint64 // calls of Abort
+	sessions   map[string]map[*Entry]struct{}
+	pending    list.List         // of *Entry without a session yet, the oldest in front
+	aborts     []abortRecord     // the oldest in front
+	abortedAt  map[string]uint64 // the abortCount of each id's latest record
 }
 
-type cutID struct {
+// abortRecord is an ended session and the abortCount of its abort.
+type abortRecord struct {
 	id string
 	at uint64
 }
 
-// New makes a Registry.
+// New returns an empty Registry.
 func New() *Registry {
-	return &Registry{sessions: make(map[string]map[*Entry]struct{}), cutAt: make(map[string]uint64)}
+	return &Registry{sessions: make(map[string]map[*Entry]struct{}), abortedAt: make(map[string]uint64)}
 }
 
-// Entry is one request that is being served. Its methods are called one after the other.
+// Entry is one request that is being served. Its methods must not be called concurrently.
 type Entry struct {
-	of      *Registry
-	since   uint64        // cuts that count from here on
-	place   *list.Element // while its session is not named
-	session string
+	registry *Registry
+	since    uint64        // the registry's abortCount at Register
+	element  *list.Element // in pending; nil once the session is named
+	session  string
 
-	mu   sync.Mutex // held while it is cut: Leave waits
-	cut  func()
-	left bool
+	mu    sync.Mutex // held during abort, so that Done waits for it
+	abort func()
+	done  bool
 }
 
-// Enter registers a request before its session is read. cut ends it, must not block, and is called
-// at most once, never after Leave has returned.
-func (g *Registry) Register(cut func()) *Entry {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	e := &Entry{of: g, since: g.count, cut: cut}
-	e.place = g.unnamed.PushBack(e)
+// Register adds a request before its session is read. abort ends the request; it must not block. It
+// is called at most once, and never after Done has returned.
+func (r *Registry) Register(abort func()) *Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := &Entry{registry: r, since: r.abortCount, abort: abort}
+	e.element = r.pending.PushBack(e)
 	return e
 }
 
-// Is names the session, once. It is false when that session was cut since Enter: the request must
-// not go on.
+// SetSession names the request's session, once. It returns false when that session was aborted
+// since Register: the request must not go on.
 func (e *Entry) SetSession(sessionID string) (ok bool) {
-	g := e.of
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	gone := g.cutAt[sessionID] > e.since
-	g.named(e)
-	if gone {
+	r := e.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	aborted := r.abortedAt[sessionID] > e.since
+	r.removePending(e)
+	if aborted {
 		return false
 	}
 	e.session = sessionID
-	if g.sessions[sessionID] == nil {
-		g.sessions[sessionID] = make(map[*Entry]struct{})
+	if r.sessions[sessionID] == nil {
+		r.sessions[sessionID] = make(map[*Entry]struct{})
 	}
-	g.sessions[sessionID][e] = struct{}{}
+	r.sessions[sessionID][e] = struct{}{}
 	return true
 }
 
-// Leave says that the request has ended. It waits for a cut that is under way. It may be called
-// more than once.
+// Done removes the request, which has ended. It waits for an abort that is in progress. It may be
+// called more than once.
 func (e *Entry) Done() {
-	g := e.of
-	g.mu.Lock()
-	g.named(e)
-	if all := g.sessions[e.session]; all != nil {
+	r := e.registry
+	r.mu.Lock()
+	r.removePending(e)
+	if all := r.sessions[e.session]; all != nil {
 		if delete(all, e); len(all) == 0 {
-			delete(g.sessions, e.session)
+			delete(r.sessions, e.session)
 		}
 	}
-	g.mu.Unlock()
+	r.mu.Unlock()
 	e.mu.Lock()
-	e.left = true
+	e.done = true
 	e.mu.Unlock()
 }
 
-// named takes e from those whose sessions are being read, and forgets the cuts that nobody is left
-// to ask about. The caller holds mu.
-func (g *Registry) named(e *Entry) {
-	if e.place == nil {
+// removePending removes e from pending, and the abort records that no pending request is older
+// than. mu must be held.
+func (r *Registry) removePending(e *Entry) {
+	if e.element == nil {
 		return
 	}
-	g.unnamed.Remove(e.place)
-	e.place = nil
-	oldest := g.unnamed.Front()
-	for len(g.cuts) > 0 && (oldest == nil || g.cuts[0].at <= oldest.Value.(*Entry).since) {
-		if c := g.cuts[0]; g.cutAt[c.id] == c.at {
-			delete(g.cutAt, c.id)
+	r.pending.Remove(e.element)
+	e.element = nil
+	oldest := r.pending.Front()
+	for len(r.aborts) > 0 && (oldest == nil || r.aborts[0].at <= oldest.Value.(*Entry).since) {
+		if a := r.aborts[0]; r.abortedAt[a.id] == a.at {
+			delete(r.abortedAt, a.id)
 		}
-		g.cuts = g.cuts[1:]
+		r.aborts = r.aborts[1:]
 	}
-	if len(g.cuts) == 0 {
-		g.cuts = nil
+	if len(r.aborts) == 0 {
+		r.aborts = nil
 	}
 }
 
-// Cut cuts all requests of the sessions, and those on their way to them. It returns when that has
-// happened, with their number.
-func (g *Registry) Abort(sessionIDs []string) (streams int) {
+// Abort aborts all requests of the sessions, and makes SetSession return false for those that
+// registered before. It returns the number of aborted requests, after all of them were aborted.
+func (r *Registry) Abort(sessionIDs []string) (requests int) {
 	if len(sessionIDs) == 0 {
 		return 0
 	}
 	var all []*Entry
-	g.mu.Lock()
-	g.count++
+	r.mu.Lock()
+	r.abortCount++
 	for _, id := range sessionIDs {
-		for e := range g.sessions[id] {
+		for e := range r.sessions[id] {
 			all = append(all, e)
 		}
-		if g.unnamed.Len() > 0 {
-			g.cuts = append(g.cuts, cutID{id, g.count})
-			g.cutAt[id] = g.count
+		if r.pending.Len() > 0 {
+			r.aborts = append(r.aborts, abortRecord{id, r.abortCount})
+			r.abortedAt[id] = r.abortCount
 		}
 	}
-	g.mu.Unlock()
+	r.mu.Unlock()
 	var n atomic.Int64
-	var cutting sync.WaitGroup
+	var aborting sync.WaitGroup
 	for _, e := range all {
-		cutting.Go(func() {
-			if e.end() {
+		aborting.Go(func() {
+			if e.runAbort() {
 				n.Add(1)
 			}
 		})
 	}
-	cutting.Wait()
+	aborting.Wait()
 	return int(n.Load())
 }
 
-// end cuts the request and says whether it was there to be cut.
-func (e *Entry) end() bool {
+// runAbort aborts the request and reports whether it was still being served.
+func (e *Entry) runAbort() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.left || e.cut == nil {
+	if e.done || e.abort == nil {
 		return false
 	}
-	e.cut()
-	e.cut = nil
+	e.abort()
+	e.abort = nil
 	return true
 }
 
-// Sessions returns the ids of the sessions for which something is being served, in no order.
-func (g *Registry) Sessions() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	ids := make([]string, 0, len(g.sessions))
-	for id := range g.sessions {
+// Sessions returns the ids of the sessions with requests that are being served, in no order.
+func (r *Registry) Sessions() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, 0, len(r.sessions))
+	for id := range r.sessions {
 		ids = append(ids, id)
 	}
 	return slices.Clip(ids)
 }
 
-// Live returns the number of sessions for which something is being served, and of requests of
-// theirs.
-func (g *Registry) Counts() (sessions, requests int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, all := range g.sessions {
+// Counts returns the number of sessions with requests that are being served, and of those requests.
+func (r *Registry) Counts() (sessions, requests int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range r.sessions {
 		requests += len(all)
 	}
-	return len(g.sessions), requests
+	return len(r.sessions), requests
 }

@@ -17,24 +17,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 	t.Parallel()
-	g := New()
+	r := New()
 	var cut [4]atomic.Int32
 	enter := func(i int, session string) *Entry {
-		e := g.Register(func() { cut[i].Add(1) })
+		e := r.Register(func() { cut[i].Add(1) })
 		if !e.SetSession(session) {
 			t.Errorf("session %s is not cut, and says so", session)
 		}
 		return e
 	}
 	entries := []*Entry{enter(0, "a"), enter(1, "a"), enter(2, "b"), enter(3, "c")}
-	if sessions, requests := g.Counts(); sessions != 3 || requests != 4 {
+	if sessions, requests := r.Counts(); sessions != 3 || requests != 4 {
 		t.Errorf("%d sessions with %d requests", sessions, requests)
 	}
 	entries[1].Done()
-	if n := g.Abort([]string{"a", "c", "nobody"}); n != 2 {
+	if n := r.Abort([]string{"a", "c", "nobody"}); n != 2 {
 		t.Errorf("%d requests were cut, 2 are there", n)
 	}
-	if n := g.Abort([]string{"a"}); n != 0 {
+	if n := r.Abort([]string{"a"}); n != 0 {
 		t.Errorf("%d requests were cut for the second time", n)
 	}
 	for i, want := range []int32{1, 0, 0, 1} {
@@ -42,7 +42,7 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 			t.Errorf("request %d was cut %d times, want %d", i, got, want)
 		}
 	}
-	ids := g.Sessions()
+	ids := r.Sessions()
 	if slices.Sort(ids); !slices.Equal(ids, []string{"a", "b", "c"}) {
 		t.Errorf("sessions %v", ids)
 	}
@@ -50,20 +50,20 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 		e.Done()
 		e.Done()
 	}
-	if sessions, requests := g.Counts(); sessions != 0 || requests != 0 || len(g.sessions) != 0 {
+	if sessions, requests := r.Counts(); sessions != 0 || requests != 0 || len(r.sessions) != 0 {
 		t.Errorf("%d sessions with %d requests are left", sessions, requests)
 	}
 }
 
 func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
 	t.Parallel()
-	g := New()
-	before, other := g.Register(nil), g.Register(nil)
-	g.Abort([]string{"s"})
-	g.Abort([]string{"s", "t"})
-	after := g.Register(nil)
-	if len(g.cutAt) != 2 {
-		t.Errorf("%d cuts are remembered, want 2", len(g.cutAt))
+	r := New()
+	before, other := r.Register(nil), r.Register(nil)
+	r.Abort([]string{"s"})
+	r.Abort([]string{"s", "t"})
+	after := r.Register(nil)
+	if len(r.abortedAt) != 2 {
+		t.Errorf("%d cuts are remembered, want 2", len(r.abortedAt))
 	}
 	if before.SetSession("s") {
 		t.Error("a request goes on that entered before its session was cut")
@@ -77,41 +77,41 @@ func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
 	for _, e := range []*Entry{before, other, after} {
 		e.Done()
 	}
-	if len(g.cutAt) != 0 || len(g.cuts) != 0 || g.unnamed.Len() != 0 {
-		t.Errorf("remembered for nobody: %d ids, %d cuts, %d entries", len(g.cutAt), len(g.cuts), g.unnamed.Len())
+	if len(r.abortedAt) != 0 || len(r.aborts) != 0 || r.pending.Len() != 0 {
+		t.Errorf("remembered for nobody: %d ids, %d cuts, %d entries", len(r.abortedAt), len(r.aborts), r.pending.Len())
 	}
 }
 
 func TestCutsAreForgottenInOrder(t *testing.T) {
 	t.Parallel()
-	g := New()
-	first := g.Register(nil)
-	g.Abort([]string{"a"})
-	second := g.Register(nil)
-	g.Abort([]string{"b", "a"})
+	r := New()
+	first := r.Register(nil)
+	r.Abort([]string{"a"})
+	second := r.Register(nil)
+	r.Abort([]string{"b", "a"})
 	first.Done() // only the second cut concerns anybody now
-	if len(g.cuts) != 2 || g.cutAt["a"] != 2 || g.cutAt["b"] != 2 {
-		t.Errorf("cuts %v, %v", g.cuts, g.cutAt)
+	if len(r.aborts) != 2 || r.abortedAt["a"] != 2 || r.abortedAt["b"] != 2 {
+		t.Errorf("cuts %v, %v", r.aborts, r.abortedAt)
 	}
 	if second.SetSession("a") {
 		t.Error("the second cut was forgotten with the first")
 	}
 	second.Done()
-	g.Abort([]string{"c"})
-	if len(g.cuts) != 0 || len(g.cutAt) != 0 {
-		t.Errorf("nobody asks, and these are remembered: %v", g.cutAt)
+	r.Abort([]string{"c"})
+	if len(r.aborts) != 0 || len(r.abortedAt) != 0 {
+		t.Errorf("nobody asks, and these are remembered: %v", r.abortedAt)
 	}
 }
 
 func TestLeaveWaitsForACutUnderWay(t *testing.T) {
 	t.Parallel()
-	g := New()
+	r := New()
 	cutting, goOn := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
-	e := g.Register(func() { close(cutting); <-goOn; ended.Store(true) })
+	e := r.Register(func() { close(cutting); <-goOn; ended.Store(true) })
 	e.SetSession("s")
 	var cut sync.WaitGroup
-	cut.Go(func() { g.Abort([]string{"s"}) })
+	cut.Go(func() { r.Abort([]string{"s"}) })
 	<-cutting
 	left := make(chan bool)
 	go func() { e.Done(); left <- ended.Load() }()
@@ -126,7 +126,7 @@ func TestLeaveWaitsForACutUnderWay(t *testing.T) {
 // end is cut; whoever enters after it is told.
 func TestNothingPassesACut(t *testing.T) {
 	t.Parallel()
-	g := New()
+	r := New()
 	for round := range 50 {
 		id := fmt.Sprint("s", round)
 		var alive atomic.Bool // the store
@@ -136,7 +136,7 @@ func TestNothingPassesACut(t *testing.T) {
 		for range 8 {
 			requests.Go(func() {
 				done := make(chan struct{})
-				e := g.Register(func() { close(done) })
+				e := r.Register(func() { close(done) })
 				defer e.Done()
 				if !alive.Load() || !e.SetSession(id) {
 					return
@@ -147,13 +147,13 @@ func TestNothingPassesACut(t *testing.T) {
 			})
 		}
 		alive.Store(false)
-		g.Abort([]string{id})
+		r.Abort([]string{id})
 		requests.Wait() // for ever, when one has passed
 		if n := serving.Load(); n != 0 {
 			t.Fatalf("%d requests are served", n)
 		}
 	}
-	if len(g.cutAt) != 0 || g.unnamed.Len() != 0 {
-		t.Errorf("left behind: %d ids, %d entries", len(g.cutAt), g.unnamed.Len())
+	if len(r.abortedAt) != 0 || r.pending.Len() != 0 {
+		t.Errorf("left behind: %d ids, %d entries", len(r.abortedAt), r.pending.Len())
 	}
 }

@@ -6,20 +6,20 @@ package memory
 import "runtime"
 
 const (
-	ballast = 32 << 20 // bytes
-	enough  = 16       // times the ballast is what the process must be allowed to have
+	ballastSize   = 32 << 20 // bytes
+	minLimitRatio = 16       // multiples of the ballast that the process must be allowed to use
 )
 
-// Ballast lets up to 32 MiB more garbage gather before it is collected, until the returned function
-// is called. Go collects when the heap has doubled since the last time; with a heap of a few
-// megabytes, as a server with few connections has, that is many times a second. What Ballast
-// allocates is never used, and given back to Linux at once, so it takes no memory of the machine's;
-// a process that may have less than 512 MiB goes without.
+// Ballast lets up to 32 MiB more garbage accumulate before a collection, until drop is called. Go
+// collects when the heap has doubled since the last collection; with a heap of a few megabytes, as
+// a server with few connections has, that is many times a second. The ballast is never used and its
+// pages are released to Linux at once, so it takes no physical memory. A process that may use less
+// than 512 MiB gets none.
 func Ballast() (drop func()) {
-	if Limit() < enough*ballast {
+	if Limit() < minLimitRatio*ballastSize {
 		return func() {}
 	}
-	weight := make([]byte, ballast)
-	giveBack(weight) // Go has cleared all of it if some of it had been in use before
-	return func() { runtime.KeepAlive(weight) }
+	ballast := make([]byte, ballastSize)
+	releasePages(ballast) // Go has cleared it if it had been used before
+	return func() { runtime.KeepAlive(ballast) }
 }

@@ -29,7 +29,7 @@ func resident(t *testing.T) int {
 }
 
 func TestBallastPutsCollectionsOffAndTakesNoMemory(t *testing.T) {
-	if Limit() < enough*ballast {
+	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")
 	}
 	next := func() int {
@@ -40,14 +40,14 @@ func TestBallastPutsCollectionsOffAndTakesNoMemory(t *testing.T) {
 	}
 	before, had := next(), resident(t)
 	drop := Ballast()
-	if with := next(); with < before+ballast {
+	if with := next(); with < before+ballastSize {
 		t.Errorf("the next collection is at %d bytes, and was at %d without the ballast", with, before)
 	}
-	if has := resident(t); has > had+ballast/4 {
+	if has := resident(t); has > had+ballastSize/4 {
 		t.Errorf("the process had %d bytes and has %d", had, has)
 	}
 	drop()
-	if after := next(); after > before+ballast/2 {
+	if after := next(); after > before+ballastSize/2 {
 		t.Errorf("after the ballast was dropped, the next collection is at %d bytes", after)
 	}
 }
@@ -63,12 +63,12 @@ func TestMemoryIsGivenBackInWholePages(t *testing.T) {
 	}
 	fill()
 	full := resident(t)
-	giveBack(b)
+	releasePages(b)
 	if has := resident(t); has > full-size/2 {
 		t.Errorf("the process had %d bytes and has %d", full, has)
 	}
 	fill()
-	giveBack(b[1 : size-1])
+	releasePages(b[1 : size-1])
 	for _, i := range []int{0, size - 1} { // somebody else's
 		if b[i] != 1 {
 			t.Errorf("byte %d is gone", i)
@@ -77,8 +77,8 @@ func TestMemoryIsGivenBackInWholePages(t *testing.T) {
 	if b[page] != 0 || b[size-page-1] != 0 {
 		t.Error("the pages between were not given back")
 	}
-	giveBack(nil)
-	giveBack(b[1:2])
+	releasePages(nil)
+	releasePages(b[1:2])
 	if b[1] != 1 {
 		t.Error("a part of a page was given back")
 	}
@@ -86,10 +86,10 @@ func TestMemoryIsGivenBackInWholePages(t *testing.T) {
 
 // Go clears what it has used before, and with it the rest.
 func TestBallastOverUsedMemoryTakesNone(t *testing.T) {
-	if Limit() < enough*ballast {
+	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")
 	}
-	used := make([]byte, 2*ballast)
+	used := make([]byte, 2*ballastSize)
 	for i := range used {
 		used[i] = 1
 	}
@@ -98,7 +98,7 @@ func TestBallastOverUsedMemoryTakesNone(t *testing.T) {
 	debug.FreeOSMemory() // Go goes on taking it for used
 	had := resident(t)
 	drop := Ballast()
-	if has := resident(t); has > had+ballast/4 {
+	if has := resident(t); has > had+ballastSize/4 {
 		t.Errorf("the process had %d bytes and has %d", had, has)
 	}
 	drop()

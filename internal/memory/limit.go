@@ -1,11 +1,11 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory says how much memory a process may have, and lets a small process collect its
+// Package memory determines how much memory a process may use, and makes a small process collect
 // garbage less often.
 //
-// What comes in: nothing but the machine's files. It is asked by internal/tunnel for the bound of
-// its windows, and by the parts that carry traffic.
+// What comes in: the machine's files. internal/tunnel uses the limit for its window budget, and the
+// programs that carry traffic use the ballast.
 package memory
 
 import (
@@ -18,18 +18,17 @@ import (
 	"strings"
 )
 
-// fallback is taken for the machine's memory where it cannot be read.
-const fallback = 2 << 30
+// defaultMemory is assumed where the machine's memory cannot be read.
+const defaultMemory = 2 << 30
 
-// Limit returns how many bytes of memory this process may have: those of GOMEMLIMIT, of its
-// cgroup's limit or of the machine, whichever is least.
+// Limit returns how many bytes of memory this process may use: the least of GOMEMLIMIT, its
+// cgroup's limit and the machine's memory.
 func Limit() int64 { return limit(os.DirFS("/"), debug.SetMemoryLimit(-1)) }
 
-// limit returns how much memory the process may have. root is the machine's file system, goLimit
-// Go's own limit.
+// limit is Limit with the machine's file system and Go's own limit.
 func limit(root fs.FS, goLimit int64) int64 {
-	least := int64(fallback)
-	if n, ok := installed(root); ok {
+	least := int64(defaultMemory)
+	if n, ok := machineMemory(root); ok {
 		least = n
 	}
 	paths := []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
@@ -45,7 +44,7 @@ func limit(root fs.FS, goLimit int64) int64 {
 		if err != nil {
 			continue
 		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 { // "max" is none
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 { // "max" means no limit
 			least = min(least, n)
 		}
 	}
@@ -55,7 +54,7 @@ func limit(root fs.FS, goLimit int64) int64 {
 	return least
 }
 
-func installed(root fs.FS) (int64, bool) {
+func machineMemory(root fs.FS) (int64, bool) {
 	f, err := root.Open("proc/meminfo")
 	if err != nil {
 		return 0, false

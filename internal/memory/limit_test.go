@@ -20,7 +20,7 @@ func TestLimitIsTheLeastThatHolds(t *testing.T) {
 		goLimit int64
 		want    int64
 	}{
-		"nothing is known":   {fstest.MapFS{}, math.MaxInt64, fallback},
+		"nothing is known":   {fstest.MapFS{}, math.MaxInt64, defaultMemory},
 		"the machine's":      {fstest.MapFS{ram: mem}, math.MaxInt64, 8 << 30},
 		"cgroup":             {fstest.MapFS{ram: mem, cgroup: file("536870912\n")}, math.MaxInt64, 512 << 20},
 		"cgroup without one": {fstest.MapFS{ram: mem, cgroup: file("max\n")}, math.MaxInt64, 8 << 30},
@@ -29,7 +29,7 @@ func TestLimitIsTheLeastThatHolds(t *testing.T) {
 		"cgroup version 1":   {fstest.MapFS{ram: mem, v1: file("1073741824\n")}, math.MaxInt64, 1 << 30},
 		"version 1 has none": {fstest.MapFS{ram: mem, v1: file("9223372036854771712\n")}, math.MaxInt64, 8 << 30},
 		"Go's":               {fstest.MapFS{ram: mem, cgroup: file("536870912\n")}, 100 << 20, 100 << 20},
-		"rubbish":            {fstest.MapFS{ram: file("MemTotal: many\n"), cgroup: file("\n")}, 0, fallback},
+		"rubbish":            {fstest.MapFS{ram: file("MemTotal: many\n"), cgroup: file("\n")}, 0, defaultMemory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

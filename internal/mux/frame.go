@@ -8,7 +8,7 @@ import "encoding/binary"
 // The protocol: https://github.com/hashicorp/yamux/blob/master/spec.md.
 const (
 	headerSize    = 12
-	initialWindow = 256 << 10 // of both sides of a stream, until a window update
+	initialWindow = 256 << 10 // of both directions of a stream, until a window update
 
 	typeData   = 0
 	typeWindow = 1
@@ -22,11 +22,11 @@ const (
 )
 
 const (
-	maxPayload   = 64 << 10 // of a data frame that is sent: with TLS below, four full records
-	smallPayload = 8 << 10  // a frame up to this may be copied, to go out with others
+	maxPayload   = 64 << 10 // of a data frame that is sent: four full TLS records
+	smallPayload = 8 << 10  // a frame up to this size may be copied, to be sent with others
 )
 
-// header is the beginning of a frame.
+// header is the header of a frame.
 type header [headerSize]byte
 
 func (h *header) version() byte  { return h[0] }

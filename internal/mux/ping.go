@@ -11,39 +11,41 @@ import (
 )
 
 const (
-	looks      = 3 // within KeepAlive
-	firstLooks = 3 // that measure the round trip in any case: the very first ping may find a peer that is just starting
-	rttPeriod  = 6 // looks, after which a busy session measures it again
-	// of which the least counts: a route may have become longer, while the last ones may have waited
-	// for others' bytes
+	checksPerKeepAlive = 3 // keep-alive checks within KeepAlive
+	// checks that measure the round trip in any case: the first ping may find a peer that is just
+	// starting
+	initialRTTChecks = 3
+	rttEveryChecks   = 6 // checks after which a busy session measures the round trip again
+	// the least of them counts: a route may have become longer, while the last ones may have waited
+	// for other bytes
 	rttSamples = 8
 )
 
-// pinger measures round trips, and finds out that the peer is gone.
+// pinger measures round trips and detects a peer that no longer answers.
 type pinger struct {
-	mu     sync.Mutex // guards what follows
-	watch  *time.Timer
-	id     uint32
-	sent   time.Time
-	answer chan struct{} // closed by the answer to the ping that is under way; nil: there is none
-	took   time.Duration // of the last one
-	recent [rttSamples]time.Duration
-	count  int
+	mu         sync.Mutex // guards what follows
+	timer      *time.Timer
+	id         uint32
+	sent       time.Time
+	answer     chan struct{} // closed when the current ping is answered; nil: no ping is in progress
+	lastRTT    time.Duration // of the last ping
+	recentRTTs [rttSamples]time.Duration
+	rttCount   int
 
-	least atomic.Int64 // of recent, nanoseconds; 0: not known
+	minRTT atomic.Int64 // of recentRTTs, in nanoseconds; 0: unknown
 
-	quiet, turn int // looks without a frame; all looks. They are look's own
+	idleChecks, checks int // checks without a frame since; all checks. Only checkKeepAlive uses them
 }
 
-// keepAlive begins to look after the connection.
-func (s *Session) keepAlive() {
-	p, every := &s.ping, s.cfg.KeepAlive/looks
+// startKeepAlive starts the periodic check of the connection.
+func (s *Session) startKeepAlive() {
+	p, interval := &s.ping, s.cfg.KeepAlive/checksPerKeepAlive
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watch = time.AfterFunc(every, func() {
-		if s.look() {
+	p.timer = time.AfterFunc(interval, func() {
+		if s.checkKeepAlive() {
 			p.mu.Lock()
-			p.watch.Reset(every)
+			p.timer.Reset(interval)
 			p.mu.Unlock()
 		}
 	})
@@ -52,31 +54,33 @@ func (s *Session) keepAlive() {
 func (p *pinger) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watch.Stop()
+	p.timer.Stop()
 }
 
-// look is called a few times within KeepAlive. It costs next to nothing while there are frames.
-func (s *Session) look() bool {
+// checkKeepAlive is called checksPerKeepAlive times within KeepAlive, and returns false once the
+// session has ended. It sends no ping while there are frames, except to measure round trips.
+func (s *Session) checkKeepAlive() bool {
 	p := &s.ping
-	p.turn++
-	p.quiet++
-	if s.heard.And(^uint32(heardByKeepAlive))&heardByKeepAlive != 0 {
-		p.quiet = 0
+	p.checks++
+	p.idleChecks++
+	if s.activity.And(^uint32(keepAliveActivity))&keepAliveActivity != 0 {
+		p.idleChecks = 0
 	}
-	every := s.cfg.KeepAlive / looks
+	interval := s.cfg.KeepAlive / checksPerKeepAlive
 	switch {
 	case s.Err() != nil:
 		return false
-	case time.Duration(p.quiet)*every >= s.cfg.KeepAlive+s.cfg.Timeout:
+	case time.Duration(p.idleChecks)*interval >= s.cfg.KeepAlive+s.cfg.Timeout:
 		s.fail(ErrKeepAlive)
 		return false
-	case p.quiet == looks, p.turn < firstLooks, p.turn%rttPeriod == 0 && s.NumStreams() > 1:
+	case p.idleChecks == checksPerKeepAlive, p.checks < initialRTTChecks,
+		p.checks%rttEveryChecks == 0 && s.NumStreams() > 1:
 		s.sendPing()
 	}
 	return true
 }
 
-// sendPing sends a ping, unless one is under way. It returns a channel that is closed by the
+// sendPing sends a ping, unless one is in progress. It returns a channel that is closed by the
 // answer.
 func (s *Session) sendPing() <-chan struct{} {
 	p := &s.ping
@@ -93,38 +97,38 @@ func (s *Session) sendPing() <-chan struct{} {
 	p.answer, p.sent = answer, now
 	id := p.id
 	p.mu.Unlock()
-	s.sendControl(typePing, flagSYN, 0, id, async)
+	s.sendControl(typePing, flagSYN, 0, id, flushAsync)
 	return answer
 }
 
-// answered takes the answer to a ping.
-func (s *Session) answered(id uint32) {
+// handlePong handles the answer to the ping with this id.
+func (s *Session) handlePong(id uint32) {
 	p := &s.ping
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.answer == nil || p.id != id {
 		return
 	}
-	p.measured(time.Since(p.sent))
+	p.recordRTT(time.Since(p.sent))
 	close(p.answer)
 	p.answer = nil
 }
 
-// measured notes a round trip. The caller holds mu.
-func (p *pinger) measured(took time.Duration) {
-	p.took = took
-	p.recent[p.count%rttSamples] = max(1, took)
-	p.count++
-	p.least.Store(int64(slices.Min(p.recent[:min(p.count, rttSamples)])))
+// recordRTT records a round trip. mu must be held.
+func (p *pinger) recordRTT(took time.Duration) {
+	p.lastRTT = took
+	p.recentRTTs[p.rttCount%rttSamples] = max(1, took)
+	p.rttCount++
+	p.minRTT.Store(int64(slices.Min(p.recentRTTs[:min(p.rttCount, rttSamples)])))
 }
 
-// slowest returns the longest of the recent round trips that took at most limit. A peer that was
-// away for longer says nothing of the way to it.
-func (p *pinger) slowest(limit time.Duration) time.Duration {
+// maxRTT returns the longest recent round trip of at most limit. A longer one tells more about a
+// peer that was stopped than about the network.
+func (p *pinger) maxRTT(limit time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	longest := time.Duration(0)
-	for _, took := range p.recent {
+	for _, took := range p.recentRTTs {
 		if took <= limit {
 			longest = max(longest, took)
 		}
@@ -132,13 +136,13 @@ func (p *pinger) slowest(limit time.Duration) time.Duration {
 	return longest
 }
 
-// rtt returns how long a round trip takes when nothing is in its way; 0: not known.
-func (s *Session) rtt() time.Duration { return time.Duration(s.ping.least.Load()) }
+// rtt returns the shortest recent round trip; 0 while it is unknown.
+func (s *Session) rtt() time.Duration { return time.Duration(s.ping.minRTT.Load()) }
 
-// Ping returns how long a frame takes to the peer and back. It waits for at most Timeout.
+// Ping measures a round trip to the peer. It waits for at most Config.Timeout.
 func (s *Session) Ping() (time.Duration, error) {
 	if err := s.Err(); err != nil {
-		return 0, s.brokenBy(err)
+		return 0, s.wrapEndReason(err)
 	}
 	answer := s.sendPing()
 	timer := time.NewTimer(s.cfg.Timeout)
@@ -147,9 +151,9 @@ func (s *Session) Ping() (time.Duration, error) {
 	case <-answer:
 		s.ping.mu.Lock()
 		defer s.ping.mu.Unlock()
-		return s.ping.took, nil
+		return s.ping.lastRTT, nil
 	case <-s.done:
-		return 0, s.broken()
+		return 0, s.endError()
 	case <-timer.C:
 		return 0, ErrKeepAlive
 	}

@@ -15,21 +15,21 @@ func TestRoundTripIsTheLeastOfTheLastFew(t *testing.T) {
 	if got := s.rtt(); got != 0 {
 		t.Errorf("%v before anything was measured", got)
 	}
-	s.ping.measured(0)
+	s.ping.recordRTT(0)
 	if got := s.rtt(); got != 1 {
 		t.Errorf("%v, and no time at all would mean that it is not known", got)
 	}
 	for range rttSamples {
-		s.ping.measured(far)
+		s.ping.recordRTT(far)
 	}
-	s.ping.measured(near)
+	s.ping.recordRTT(near)
 	for i := range rttSamples - 1 {
-		s.ping.measured(far) // behind others' bytes
+		s.ping.recordRTT(far) // behind others' bytes
 		if got := s.rtt(); got != near {
 			t.Fatalf("%v after %d that took longer", got, i+1)
 		}
 	}
-	s.ping.measured(far) // the route is another
+	s.ping.recordRTT(far) // the route is another
 	if got := s.rtt(); got != far {
 		t.Errorf("%v after %d that took longer", got, rttSamples)
 	}

@@ -10,9 +10,9 @@ import (
 	"math"
 )
 
-// read takes frames until the connection ends.
-func (s *Session) read() error {
-	in := bufio.NewReaderSize(listener{s}, readBuffer)
+// readFrames handles frames until the connection ends.
+func (s *Session) readFrames() error {
+	in := bufio.NewReaderSize(activityReader{s}, readBuffer)
 	var h header
 	for {
 		if _, err := io.ReadFull(in, h[:]); err != nil {
@@ -21,37 +21,37 @@ func (s *Session) read() error {
 		if h.version() != 0 {
 			return fmt.Errorf("a frame of version %d, not 0", h.version())
 		}
-		if err := s.take(&h, in); err != nil {
+		if err := s.handleFrame(&h, in); err != nil {
 			return err
 		}
 	}
 }
 
-// listener is the connection; it notes that something was heard.
-type listener struct{ *Session }
+// activityReader reads from the connection and records that bytes have arrived.
+type activityReader struct{ *Session }
 
-func (l listener) Read(p []byte) (int, error) {
+func (l activityReader) Read(p []byte) (int, error) {
 	n, err := l.conn.Read(p)
 	if n > 0 {
-		if l.heard.Load() != heardByKeepAlive|heardByWatch {
-			l.heard.Store(heardByKeepAlive | heardByWatch)
+		if l.activity.Load() != keepAliveActivity|monitorActivity {
+			l.activity.Store(keepAliveActivity | monitorActivity)
 		}
-		if l.watch.unresponsive.Load() {
-			l.isResponsive()
+		if l.monitor.unresponsive.Load() {
+			l.markResponsive()
 		}
 	}
 	return n, err
 }
 
-func (s *Session) take(h *header, in *bufio.Reader) error {
+func (s *Session) handleFrame(h *header, in *bufio.Reader) error {
 	switch h.kind() {
 	case typeData, typeWindow:
-		return s.takeStream(h, in)
+		return s.handleStreamFrame(h, in)
 	case typePing:
 		if h.flags()&flagSYN != 0 {
-			return s.answer(typePing, flagACK, 0, h.length(), async)
+			return s.sendReply(typePing, flagACK, 0, h.length(), flushAsync)
 		}
-		s.answered(h.length())
+		s.handlePong(h.length())
 		return nil
 	case typeGoAway:
 		return fmt.Errorf("the peer gives the connection up, with code %d", h.length())
@@ -60,16 +60,16 @@ func (s *Session) take(h *header, in *bufio.Reader) error {
 	}
 }
 
-func (s *Session) takeStream(h *header, in *bufio.Reader) error {
+func (s *Session) handleStreamFrame(h *header, in *bufio.Reader) error {
 	if h.flags()&flagSYN != 0 {
-		if err := s.incoming(h.id()); err != nil {
+		if err := s.handleSYN(h.id()); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	st := s.streams[h.id()]
 	s.mu.Unlock()
-	if st == nil { // it was reset, or never was
+	if st == nil { // it was reset or never existed
 		if h.kind() == typeData {
 			_, err := io.CopyN(io.Discard, in, int64(h.length()))
 			return err
@@ -77,14 +77,14 @@ func (s *Session) takeStream(h *header, in *bufio.Reader) error {
 		return nil
 	}
 	if h.flags()&flagACK != 0 && st.unacknowledged.Swap(false) {
-		<-s.opening
+		<-s.synSlots
 	}
 	var err error
 	switch {
 	case h.kind() == typeData:
-		err = st.receive(in, h.length())
+		err = st.receiveData(in, h.length())
 	case h.flags()&flagRST == 0:
-		err = st.grant(h.length())
+		err = st.growSendWindow(h.length())
 	}
 	if err != nil {
 		return err
@@ -94,16 +94,16 @@ func (s *Session) takeStream(h *header, in *bufio.Reader) error {
 		if h.kind() == typeWindow {
 			code = h.length()
 		}
-		st.wasReset(code)
+		st.handleRST(code)
 	}
 	if h.flags()&flagFIN != 0 {
-		st.peerEnded()
+		st.handleFIN()
 	}
 	return nil
 }
 
-// incoming takes a new stream of the peer's.
-func (s *Session) incoming(id uint32) error {
+// handleSYN adds a stream that the peer opens.
+func (s *Session) handleSYN(id uint32) error {
 	if id == 0 || s.cfg.Client == (id%2 == 1) {
 		return fmt.Errorf("the peer opened a stream with number %d, which is not one of its own", id)
 	}
@@ -116,34 +116,34 @@ func (s *Session) incoming(id uint32) error {
 	case taken:
 		s.mu.Unlock()
 		return fmt.Errorf("the peer opened stream %d twice", id)
-	case s.foreign >= s.cfg.MaxStreams, s.serve == nil && len(s.accepted) >= s.cfg.Backlog:
+	case s.remoteStreams >= s.cfg.MaxStreams, s.serveFunc == nil && len(s.accepted) >= s.cfg.Backlog:
 		s.mu.Unlock()
-		return s.answer(typeWindow, flagRST, id, 0, async)
+		return s.sendReply(typeWindow, flagRST, id, 0, flushAsync)
 	}
 	st := newStream(s, id, false)
 	s.streams[id] = st
-	s.foreign++
-	serve := s.serve
+	s.remoteStreams++
+	serve := s.serveFunc
 	if serve == nil {
 		s.accepted = append(s.accepted, st)
 	}
 	s.mu.Unlock()
-	if err := s.answer(typeWindow, flagACK, id, st.extra, whenDue); err != nil {
+	if err := s.sendReply(typeWindow, flagACK, id, st.extraWindow, flushDelayed); err != nil {
 		return err
 	}
 	if serve != nil {
 		serve(st)
 	} else {
-		wake(s.news)
+		wake(s.acceptReady)
 	}
 	return nil
 }
 
-// receive takes the payload of a data frame.
-func (st *Stream) receive(in *bufio.Reader, length uint32) error {
+// receiveData reads the payload of a data frame.
+func (st *Stream) receiveData(in *bufio.Reader, length uint32) error {
 	st.mu.Lock()
-	credit := st.credit
-	st.credit -= min(length, credit)
+	credit := st.recvWindow
+	st.recvWindow -= min(length, credit)
 	open := st.readErr == nil
 	st.mu.Unlock()
 	switch {
@@ -157,9 +157,9 @@ func (st *Stream) receive(in *bufio.Reader, length uint32) error {
 		var n int
 		var err error
 		if left <= readBuffer {
-			n, err = st.receiveLittle(in, left)
+			n, err = st.receiveSmall(in, left)
 		} else {
-			n, err = st.receiveMuch(in, left)
+			n, err = st.receiveLarge(in, left)
 		}
 		if err != nil {
 			return err
@@ -170,21 +170,21 @@ func (st *Stream) receive(in *bufio.Reader, length uint32) error {
 	return nil
 }
 
-func (st *Stream) receiveLittle(in *bufio.Reader, n int) (int, error) {
+func (st *Stream) receiveSmall(in *bufio.Reader, n int) (int, error) {
 	p, err := in.Peek(n)
 	if err != nil {
 		return 0, err
 	}
 	st.mu.Lock()
 	if st.readErr == nil {
-		st.in.copyIn(p)
+		st.recv.appendCopy(p)
 	}
 	st.mu.Unlock()
 	return in.Discard(n)
 }
 
-// receiveMuch reads into a chunk for the stream's reader to have as it is.
-func (st *Stream) receiveMuch(in *bufio.Reader, n int) (int, error) {
+// receiveLarge reads into a new chunk, which the stream's owner gets without a copy.
+func (st *Stream) receiveLarge(in *bufio.Reader, n int) (int, error) {
 	c := newChunk(n)
 	n, err := io.ReadFull(in, c.buf[:min(n, len(c.buf))])
 	if err != nil {
@@ -194,21 +194,21 @@ func (st *Stream) receiveMuch(in *bufio.Reader, n int) (int, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.readErr == nil {
-		st.in.add(c)
+		st.recv.appendChunk(c)
 	} else {
 		c.free()
 	}
 	return n, nil
 }
 
-// grant takes a window update.
-func (st *Stream) grant(delta uint32) error {
+// growSendWindow handles a window update.
+func (st *Stream) growSendWindow(delta uint32) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if delta > math.MaxUint32-st.room {
+	if delta > math.MaxUint32-st.sendWindow {
 		return fmt.Errorf("the peer allows more than %d bytes on stream %d", uint32(math.MaxUint32), st.id)
 	}
-	st.room += delta
+	st.sendWindow += delta
 	wake(st.writable)
 	return nil
 }

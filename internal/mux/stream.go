@@ -13,42 +13,42 @@ import (
 	"time"
 )
 
-// Stream is one of many. One goroutine may read while another writes and others end it; of several
-// readers, or writers, one waits for the other.
+// Stream is one stream of a Session. One goroutine may read while another writes and others end it;
+// concurrent readers, or writers, wait for each other.
 type Stream struct {
 	id             uint32
-	own            bool   // this side opened it
-	extra          uint32 // what the peer may send from the beginning, beyond the protocol's initialWindow
+	local          bool   // this side opened it
+	extraWindow    uint32 // initial receive window beyond initialWindow, sent with the SYN or ACK
 	session        *Session
-	unacknowledged atomic.Bool // an opening of this side's
+	unacknowledged atomic.Bool // this side's SYN was not acknowledged
 	readable       chan struct{}
 	writable       chan struct{}
 
-	reading sync.Mutex // one reader
-	writing sync.Mutex // one writer
+	reading sync.Mutex // serializes readers
+	writing sync.Mutex // serializes writers
 
 	mu            sync.Mutex // guards what follows
-	in            inbox
-	window        uint32 // what the peer may send at most before something is read
-	credit        uint32 // what it may send now
-	epoch         time.Time
-	grown         uint32 // taken from the budget
-	room          uint32 // what this side may send
-	readErr       error  // nil: open. io.EOF comes after what is in
+	recv          recvBuffer
+	windowSize    uint32 // receive window that updates restore
+	recvWindow    uint32 // what the peer may send now
+	epochStart    time.Time
+	windowGrowth  uint32 // by how much the window has grown, reserved from the budget
+	sendWindow    uint32 // what this side may send now
+	readErr       error  // nil: open. io.EOF is returned after the buffered bytes
 	writeErr      error  // nil: open
-	closed        bool   // by CloseWrite
+	writeClosed   bool   // by CloseWrite
 	readDeadline  deadline
 	writeDeadline deadline
 
-	// The session's out.mu guards what follows.
-	introduced bool // its opening is sent, or was the peer's
-	ended      bool // nothing more is sent
-	turn       bool // it may write
-	promised   int
-	next       *Stream
+	// The session's sendq.mu guards what follows.
+	synSent      bool // this side's SYN was sent, or the peer opened the stream
+	sendClosed   bool // FIN or RST was sent
+	hasTurn      bool // it has the turn to write
+	waitingBytes int
+	nextWaiter   *Stream
 }
 
-// deadline is a time, and what wakes who waits at it.
+// deadline is a deadline of reads or writes, and the timer that wakes the waiting one.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -56,7 +56,8 @@ type deadline struct {
 
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-// set is called with the stream's mu.
+// set changes the deadline and wakes a call that waits on token when it passes. The stream's mu
+// must be held.
 func (d *deadline) set(t time.Time, token chan struct{}) {
 	d.at = t
 	left := time.Until(t)
@@ -75,34 +76,33 @@ func (d *deadline) set(t time.Time, token chan struct{}) {
 	}
 }
 
-// nearby is a round trip for which the protocol's own window is enough to begin with. More would
-// only be read ahead of the stream's reader, and be in the way of other streams' bytes, in the
-// caches and in the turn of goroutines.
-const nearby = 2 * time.Millisecond
+// lowLatency is the round trip below which streams begin with the protocol's own window. A larger
+// one would only be read ahead of the stream's reader and delay the bytes of other streams.
+const lowLatency = 2 * time.Millisecond
 
-func newStream(s *Session, id uint32, own bool) *Stream {
+func newStream(s *Session, id uint32, local bool) *Stream {
 	window := s.cfg.Window
-	if rtt := s.rtt(); rtt > 0 && rtt < nearby {
+	if rtt := s.rtt(); rtt > 0 && rtt < lowLatency {
 		window = initialWindow
 	}
 	st := &Stream{
-		id: id, own: own, session: s, introduced: !own, window: window, credit: window, room: initialWindow,
-		extra:    window - initialWindow,
-		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), epoch: time.Now(),
+		id: id, local: local, session: s, synSent: !local, windowSize: window, recvWindow: window, sendWindow: initialWindow,
+		extraWindow: window - initialWindow,
+		readable:    make(chan struct{}, 1), writable: make(chan struct{}, 1), epochStart: time.Now(),
 	}
-	st.unacknowledged.Store(own)
+	st.unacknowledged.Store(local)
 	return st
 }
 
-// ID returns the stream's number.
+// ID returns the stream's id.
 func (st *Stream) ID() uint32 { return st.id }
 
-// Read takes bytes that have arrived, or waits for some. io.EOF comes only after the peer's
+// Read returns bytes that have arrived, or waits for some. It returns io.EOF only after the peer's
 // CloseWrite.
 func (st *Stream) Read(p []byte) (int, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
-	if err := st.await(); err != nil {
+	if err := st.awaitData(); err != nil {
 		return 0, err
 	}
 	if len(p) == 0 {
@@ -110,53 +110,52 @@ func (st *Stream) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	n := 0
-	for n < len(p) && st.in.unread > 0 {
-		m := copy(p[n:], st.in.head())
-		st.in.take(m)
+	for n < len(p) && st.recv.unread > 0 {
+		m := copy(p[n:], st.recv.head())
+		st.recv.discard(m)
 		n += m
 	}
-	st.restock()
+	st.updateWindow()
 	return n, nil
 }
 
-// Next returns bytes that have arrived, or waits for some. They are valid until the next call of
-// Next, Read or Release.
+// Next is Read without a copy: the bytes are valid until the next call of Next, Read or Release.
 func (st *Stream) Next() ([]byte, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
-	if err := st.await(); err != nil {
+	if err := st.awaitData(); err != nil {
 		return nil, err
 	}
-	p := st.in.head()
-	st.in.lent = len(p)
+	p := st.recv.head()
+	st.recv.lent = len(p)
 	st.mu.Unlock()
 	return p, nil
 }
 
-// Buffered returns how many bytes a Read would find.
+// Buffered returns how many bytes can be read without waiting.
 func (st *Stream) Buffered() int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.in.unread - st.in.lent
+	return st.recv.unread - st.recv.lent
 }
 
-// await waits until there is something to read, and returns with mu, or an error. It takes back
-// what was lent.
-func (st *Stream) await() error {
+// awaitData waits until there are bytes to read, and returns with mu locked, or an error. It
+// discards the bytes that Next has returned before.
+func (st *Stream) awaitData() error {
 	st.mu.Lock()
-	if st.in.giveBack() > 0 {
-		st.restock()
+	if st.recv.discardLent() > 0 {
+		st.updateWindow()
 		st.mu.Lock()
 	}
 	for {
 		switch {
-		case st.readErr != nil && (st.readErr != io.EOF || st.in.unread == 0): //nolint:errorlint // io.EOF itself
+		case st.readErr != nil && (st.readErr != io.EOF || st.recv.unread == 0): //nolint:errorlint // io.EOF itself
 			defer st.mu.Unlock()
 			return st.readErr
 		case st.readDeadline.passed():
 			st.mu.Unlock()
 			return os.ErrDeadlineExceeded
-		case st.in.unread > 0:
+		case st.recv.unread > 0:
 			return nil
 		}
 		st.mu.Unlock()
@@ -165,49 +164,49 @@ func (st *Stream) await() error {
 	}
 }
 
-// restock lets the peer send more once half of the window is free. A reader that has taken that
-// much within four round trips is as fast as the window lets it be: then the window grows. It
+// updateWindow sends a window update once half of the window is free. When the reader has consumed
+// that much within four round trips, the window limits its speed: then the window doubles. It
 // unlocks mu.
-func (st *Stream) restock() {
-	current := st.credit + uint32(st.in.unread)
-	if st.readErr != nil || current > st.window/2 {
+func (st *Stream) updateWindow() {
+	current := st.recvWindow + uint32(st.recv.unread)
+	if st.readErr != nil || current > st.windowSize/2 {
 		st.mu.Unlock()
 		return
 	}
 	now := time.Now()
-	if rtt := st.session.rtt(); rtt > 0 && now.Sub(st.epoch) < 4*rtt && st.window < st.session.cfg.MaxWindow {
-		more := min(st.window, st.session.cfg.MaxWindow-st.window)
+	if rtt := st.session.rtt(); rtt > 0 && now.Sub(st.epochStart) < 4*rtt && st.windowSize < st.session.cfg.MaxWindow {
+		more := min(st.windowSize, st.session.cfg.MaxWindow-st.windowSize)
 		if b := st.session.cfg.Budget; b == nil || b.Reserve(int64(more)) {
-			st.window += more
-			st.grown += more
+			st.windowSize += more
+			st.windowGrowth += more
 		}
 	}
-	delta := st.window - current
-	st.credit += delta
-	st.epoch = now
+	delta := st.windowSize - current
+	st.recvWindow += delta
+	st.epochStart = now
 	st.mu.Unlock()
-	st.session.sendControl(typeWindow, 0, st.id, delta, atOnce)
+	st.session.sendControl(typeWindow, 0, st.id, delta, flushNow)
 }
 
-// Write sends p. It waits while the peer takes no more.
-func (st *Stream) Write(p []byte) (int, error) { return st.write(p, atOnce) }
+// Write sends p. It waits while the peer's window is full.
+func (st *Stream) Write(p []byte) (int, error) { return st.write(p, flushNow) }
 
-// WriteLater is Write for what the peer does not wait for: p goes out with the next frame of any
-// stream, within 5 ms.
-func (st *Stream) WriteLater(p []byte) (int, error) { return st.write(p, whenDue) }
+// WriteLater is Write without its own write to the connection: small frames are sent with the next
+// frame of any stream, within 5 ms.
+func (st *Stream) WriteLater(p []byte) (int, error) { return st.write(p, flushDelayed) }
 
-func (st *Stream) write(p []byte, how manner) (int, error) {
+func (st *Stream) write(p []byte, mode flushMode) (int, error) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
 	total := 0
 	for total < len(p) {
-		n, err := st.awaitRoom(min(len(p)-total, maxPayload))
+		n, err := st.reserveSendWindow(min(len(p)-total, maxPayload))
 		if err != nil {
 			return total, err
 		}
-		if err := st.session.sendData(st, p[total:total+n], how); err != nil {
+		if err := st.session.sendData(st, p[total:total+n], mode); err != nil {
 			st.mu.Lock()
-			st.room += uint32(n) // after a time-out the stream may go on
+			st.sendWindow += uint32(n) // the stream remains usable after a timeout
 			err = cmp.Or(st.writeErrorLocked(), err)
 			st.mu.Unlock()
 			return total, err
@@ -217,14 +216,14 @@ func (st *Stream) write(p []byte, how manner) (int, error) {
 	return total, nil
 }
 
-// awaitRoom waits until something may be sent, and takes up to n bytes of the room.
-func (st *Stream) awaitRoom(n int) (int, error) {
+// reserveSendWindow waits until the send window is not empty, and reserves up to n bytes of it.
+func (st *Stream) reserveSendWindow(n int) (int, error) {
 	for {
 		st.mu.Lock()
 		err := st.writeErrorLocked()
-		if err == nil && st.room > 0 {
-			n = int(min(uint32(n), st.room))
-			st.room -= uint32(n)
+		if err == nil && st.sendWindow > 0 {
+			n = int(min(uint32(n), st.sendWindow))
+			st.sendWindow -= uint32(n)
 			st.mu.Unlock()
 			return n, nil
 		}
@@ -243,19 +242,20 @@ func (st *Stream) writeErrorLocked() error {
 	return st.writeErr
 }
 
-// writeError says why nothing can be written.
+// writeError returns why nothing can be written, or nil.
 func (st *Stream) writeError() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.writeErrorLocked()
 }
 
-// maySend is called with the session's out.mu.
-func (st *Stream) maySend() error {
+// sendErrorLocked returns why the stream can send nothing more, or nil. The session's sendq.mu must
+// be held.
+func (st *Stream) sendErrorLocked() error {
 	switch {
-	case st.session.out.over != nil:
-		return st.session.out.over
-	case st.ended:
+	case st.session.sendq.closedErr != nil:
+		return st.session.sendq.closedErr
+	case st.sendClosed:
 		return net.ErrClosed
 	}
 	return nil

@@ -1,18 +1,18 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package relay joins two connections: bytes, half-close and aborts go both ways.
+// Package relay joins two connections: it copies bytes, half-closes and aborts in both directions.
 //
-// What comes in: two ends of one path, from the forwarder (a pod's connection and a tunnel stream),
-// the edge (two streams) and the agent (a stream and its upstream), who hand them over for good.
-// What goes out: the counts and the reason of the end.
+// What comes in: the two ends of a path, from the forwarder (a pod's connection and a tunnel
+// stream), the edge (two streams) and the agent (a stream and its upstream), which give up their
+// ownership. What goes out: byte counts and the reason of the end.
 //
 // An end of input becomes CloseWrite on the other side. An error, of either side and in either
-// direction, becomes an abort of both: a reader must never take a torn connection for a finished
-// one, not even when this process is killed. Buffers of 64 KiB, the payload of one frame of the
-// tunnel, come from a pool and are held only while there is something to move, so an idle
-// connection holds none; what a tunnel stream has to read is passed on as it lies there. There is
-// no lock and no allocation per byte.
+// direction, becomes an abort of both, even when this process is killed: a reader must never
+// mistake a broken connection for a finished one. Buffers of 64 KiB, the payload of one frame of
+// the tunnel, are pooled and held only while there are bytes to copy, so an idle connection holds
+// none; bytes of a tunnel stream are written without a copy. There is no lock and no allocation per
+// byte.
 package relay
 
 import (
@@ -25,47 +25,48 @@ import (
 	"time"
 )
 
-// HalfCloser is what both ends must offer: *net.TCPConn, *tls.Conn and the tunnel's Stream do.
+// HalfCloser is a connection with half-close: *net.TCPConn, *tls.Conn and the tunnel's Stream
+// implement it.
 type HalfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// Options change how Join works. The zero value is fine.
+// Options configure Join. The zero value has the defaults.
 type Options struct {
-	// HalfCloseTimeout aborts a connection that is closed in one direction and has been idle in the
-	// other for so long (and up to a quarter more). 0 = 1 h.
+	// HalfCloseTimeout is how long a connection that is closed in one direction may be idle in the
+	// other (up to a quarter more) before it is aborted. 0 = 1 h.
 	HalfCloseTimeout time.Duration
 }
 
-// Result counts the bytes that were moved.
+// Result has the number of copied bytes per direction.
 type Result struct{ AToB, BToA int64 }
 
-// ErrIdle says that a half-closed connection was idle for too long.
+// ErrIdle means that a half-closed connection was idle for Options.HalfCloseTimeout.
 var ErrIdle = errors.New("half-closed connection was idle for too long")
 
-// Join copies both ways until both directions have ended or one of them failed, then closes both
-// ends. It owns a and b. The error is nil after two ordinary ends, else the first thing that went
-// wrong: of reading, of writing, ctx's cause, or ErrIdle.
+// Join copies in both directions until both have ended or one has failed, then closes both ends. It
+// owns a and b. The error is nil after two ordinary ends, else the first of: a read error, a write
+// error, ctx's cause, ErrIdle.
 func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	if opt.HalfCloseTimeout <= 0 {
 		opt.HalfCloseTimeout = time.Hour
 	}
-	j := &joint{a: a, b: b, timeout: opt.HalfCloseTimeout}
-	torn(a, true)
-	torn(b, true)
+	j := &joinState{a: a, b: b, timeout: opt.HalfCloseTimeout}
+	setResetOnClose(a, true)
+	setResetOnClose(b, true)
 	stop := context.AfterFunc(ctx, func() { j.fail(context.Cause(ctx)) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		j.copy(b, a, &j.bToA)
+		j.copyOneWay(b, a, &j.bToA)
 	}()
-	j.copy(a, b, &j.aToB)
+	j.copyOneWay(a, b, &j.aToB)
 	<-done
 	stop()
 	if j.err.Load() == nil {
-		torn(a, false)
-		torn(b, false)
+		setResetOnClose(a, false)
+		setResetOnClose(b, false)
 	}
 	_, _ = a.Close(), b.Close()
 	res := Result{AToB: j.aToB.Load(), BToA: j.bToA.Load()}
@@ -75,35 +76,35 @@ func Join(ctx context.Context, a, b HalfCloser, opt Options) (Result, error) {
 	return res, nil
 }
 
-// torn says what a TCP connection's peer learns when the connection is closed, be it by the kernel
-// because this process was killed: that it is torn, or that it has ended.
-func torn(c net.Conn, yes bool) {
+// setResetOnClose makes a TCP connection's close, also by the kernel after this process was killed,
+// send a RST instead of a FIN, or restores the default.
+func setResetOnClose(c net.Conn, reset bool) {
 	if t, ok := c.(interface{ SetLinger(int) error }); ok {
-		seconds := -1 // the kernel goes on sending what is left
-		if yes {
+		seconds := -1 // the kernel sends the remaining bytes in the background
+		if reset {
 			seconds = 0
 		}
 		_ = t.SetLinger(seconds)
 	}
 }
 
-// joint is what the two directions share.
-type joint struct {
+// joinState is shared by the two directions.
+type joinState struct {
 	a, b       HalfCloser
 	timeout    time.Duration
 	aToB, bToA atomic.Int64
-	err        atomic.Pointer[error] // the first
+	err        atomic.Pointer[error] // the first one
 
-	mu    sync.Mutex // guards what follows
-	ended int        // directions
-	watch *time.Timer
-	moved int64 // when the watch looked last
-	idle  int   // how often in a row it saw no difference
+	mu         sync.Mutex // guards what follows
+	ended      int        // of the directions
+	idleTimer  *time.Timer
+	lastMoved  int64 // sum of the counters at the last check
+	idleChecks int   // consecutive checks without a change
 }
 
-// fail aborts both ends at the same time: the abort of a stream may have to wait for its tunnel.
-// Only the first error counts.
-func (j *joint) fail(err error) {
+// fail aborts both ends in parallel, as the abort of a stream may wait for its tunnel. Only the
+// first error counts.
+func (j *joinState) fail(err error) {
 	if !j.err.CompareAndSwap(nil, &err) {
 		return
 	}
@@ -113,9 +114,9 @@ func (j *joint) fail(err error) {
 	other.Wait()
 }
 
-// copy moves bytes one way until the input ends or something fails.
-func (j *joint) copy(from, to HalfCloser, moved *atomic.Int64) {
-	if err := pump(from, to, moved); err != nil {
+// copyOneWay copies in one direction until the input ends or an error occurs.
+func (j *joinState) copyOneWay(from, to HalfCloser, moved *atomic.Int64) {
+	if err := copyUntilEOF(from, to, moved); err != nil {
 		j.fail(err)
 	}
 	j.mu.Lock()
@@ -123,70 +124,70 @@ func (j *joint) copy(from, to HalfCloser, moved *atomic.Int64) {
 	j.ended++
 	switch {
 	case j.ended == 1 && j.err.Load() == nil:
-		j.watch = time.AfterFunc(j.timeout/idleParts, j.look)
-	case j.watch != nil:
-		j.watch.Stop()
+		j.idleTimer = time.AfterFunc(j.timeout/idleChecksPerTimeout, j.checkIdle)
+	case j.idleTimer != nil:
+		j.idleTimer.Stop()
 	}
 }
 
-// idleParts is how often a half-closed connection is looked at within its time-out.
-const idleParts = 4
+// idleChecksPerTimeout is how often a half-closed connection is checked within its timeout.
+const idleChecksPerTimeout = 4
 
-// look aborts a half-closed connection in which nothing has moved for the time-out.
-func (j *joint) look() {
+// checkIdle aborts a half-closed connection that has copied nothing for its timeout.
+func (j *joinState) checkIdle() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ended > 1 {
 		return
 	}
-	j.idle++
-	if moved := j.aToB.Load() + j.bToA.Load(); moved != j.moved {
-		j.moved, j.idle = moved, 0
+	j.idleChecks++
+	if moved := j.aToB.Load() + j.bToA.Load(); moved != j.lastMoved {
+		j.lastMoved, j.idleChecks = moved, 0
 	}
-	if j.idle >= idleParts {
+	if j.idleChecks >= idleChecksPerTimeout {
 		go j.fail(ErrIdle) // an abort may wait for the network
 		return
 	}
-	j.watch.Reset(j.timeout / idleParts)
+	j.idleTimer.Reset(j.timeout / idleChecksPerTimeout)
 }
 
-// pump copies until from ends, and passes the end on.
-func pump(from, to HalfCloser, moved *atomic.Int64) error {
+// copyUntilEOF copies until from ends, and then half-closes to.
+func copyUntilEOF(from, to HalfCloser, moved *atomic.Int64) error {
 	src := NewSource(from)
 	defer src.Release()
 	for {
 		buf, err := src.Next()
 		if len(buf) > 0 {
 			if _, err := to.Write(buf); err != nil {
-				return failed("writing", err)
+				return wrapError("writing", err)
 			}
 			moved.Add(int64(len(buf)))
 		}
 		switch {
 		case err == nil:
 		case !isEnd(err):
-			return failed("reading", err)
+			return wrapError("reading", err)
 		default:
-			return failed("closing", to.CloseWrite())
+			return wrapError("closing", to.CloseWrite())
 		}
 	}
 }
 
-// failed is not part of pump, whose stack is that of every idle connection.
-func failed(doing string, err error) error {
+// wrapError is not inlined into copyUntilEOF, whose stack every idle connection keeps.
+func wrapError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// abort ends c so that its peer sees an error.
+// abort closes c so that its peer sees an error.
 func abort(c net.Conn) {
 	if s, ok := c.(interface{ Abort() error }); ok {
 		_ = s.Abort()
 		return
 	}
-	for below := c; ; { // a TLS connection's Close would say goodbye properly
+	for below := c; ; { // a TLS connection's Close would send close_notify
 		switch t := below.(type) {
 		case interface{ SetLinger(int) error }:
 			_ = t.SetLinger(0)

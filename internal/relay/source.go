@@ -19,28 +19,28 @@ type buffer [bufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// Source yields what a connection has to read. It holds a buffer only while there is something to
-// read, if the connection lets it know; a connection with a Next of its own lends its bytes.
+// Source reads from a connection. It holds a buffer only while there are bytes to read, if the
+// connection can be polled. A connection with a Next method lends its own bytes.
 type Source struct {
 	conn net.Conn
-	buf  *buffer // held from next to next, or nil
+	buf  *buffer // held between calls of Next, or nil
 
-	lender interface{ Next() ([]byte, error) } // a tunnel stream
+	zeroCopy interface{ Next() ([]byte, error) } // a tunnel stream
 
-	raw  syscall.RawConn // a socket that can be polled
+	raw  syscall.RawConn // of a socket that can be polled
 	poll func(fd uintptr) bool
 	n    int
 	err  error
 
-	probe []byte // any other connection: a small first read
-	hot   bool   // the last read filled the probe or more
+	probe []byte // for any other connection: buffer of a small first read
+	bulk  bool   // the last read filled at least probe
 }
 
-// NewSource makes the Source of c. Nobody else may read from c.
+// NewSource returns a Source of c. No other reader of c is allowed.
 func NewSource(c net.Conn) *Source {
 	s := &Source{conn: c}
-	if lender, ok := c.(interface{ Next() ([]byte, error) }); ok {
-		s.lender = lender
+	if zeroCopy, ok := c.(interface{ Next() ([]byte, error) }); ok {
+		s.zeroCopy = zeroCopy
 		return s
 	}
 	if tcp, ok := c.(*net.TCPConn); ok && canPoll {
@@ -54,11 +54,11 @@ func NewSource(c net.Conn) *Source {
 }
 
 // Next returns bytes, valid until the next call of Next or Release, or an error, or both. The end
-// of input is io.EOF itself.
+// of input is io.EOF, never wrapped.
 func (s *Source) Next() ([]byte, error) {
 	switch {
-	case s.lender != nil:
-		return s.lender.Next()
+	case s.zeroCopy != nil:
+		return s.zeroCopy.Next()
 	case s.raw != nil:
 		s.n, s.err = 0, nil
 		if err := s.raw.Read(s.poll); err != nil {
@@ -73,27 +73,27 @@ func (s *Source) Next() ([]byte, error) {
 	}
 }
 
-// readProbed reads a little first, and with a large buffer while there is much.
+// readProbed reads with the small buffer first, and with a large one while much arrives.
 func (s *Source) readProbed() ([]byte, error) {
 	b := s.probe
-	if s.hot {
-		s.take()
+	if s.bulk {
+		s.acquireBuffer()
 		b = s.buf[:]
 	} else {
 		s.Release()
 	}
 	n, err := s.conn.Read(b)
-	s.hot = n >= probeSize
+	s.bulk = n >= probeSize
 	return b[:n], err
 }
 
-func (s *Source) take() {
+func (s *Source) acquireBuffer() {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
 }
 
-// Release gives the buffer back.
+// Release returns the buffer to the pool.
 func (s *Source) Release() {
 	if s.buf != nil {
 		buffers.Put(s.buf)

@@ -14,10 +14,10 @@ import (
 
 const canPoll = true
 
-// pollRead reads what is there. It takes a buffer only when there is something to read, and returns
-// false to wait for it.
+// pollRead reads the bytes that are available. It takes a buffer only when there are some, and
+// returns false to wait for them.
 func (s *Source) pollRead(fd uintptr) bool {
-	s.take()
+	s.acquireBuffer()
 	for {
 		n, err := syscall.Read(int(fd), s.buf[:])
 		switch {

@@ -9,21 +9,21 @@ import (
 	"errors"
 )
 
-// Problem is a reason why a server's identity could not be verified. None of them goes away by
-// trying again soon: somebody has to change a setting here or the certificate there.
+// Problem is the reason why a server's identity could not be verified. Retrying does not help: a
+// setting here or the certificate there must be changed.
 type Problem string
 
-// The problems. NoProblem means that an error is about something else, e.g. the network.
+// The problems. NoProblem means that an error has another reason, such as the network.
 const (
 	NoProblem        Problem = ""
-	UnknownAuthority Problem = "UnknownAuthority" // signed by an authority that is not trusted here
+	UnknownAuthority Problem = "UnknownAuthority" // signed by an authority that is not trusted
 	WrongPin         Problem = "WrongPin"         // no authority with the pinned fingerprint
 	WrongHost        Problem = "WrongHost"        // the certificate is for other names
-	OutOfDate        Problem = "OutOfDate"        // expired, or not valid yet by this machine's clock
-	BadCertificate   Problem = "BadCertificate"   // anything else that is wrong with the chain
+	OutOfDate        Problem = "OutOfDate"        // expired, or not valid yet according to this machine's clock
+	BadCertificate   Problem = "BadCertificate"   // any other error in the chain
 )
 
-// ProblemOf says why a TLS handshake error means that the server is not the one that is trusted.
+// ProblemOf returns the Problem that a TLS handshake error means, or NoProblem.
 func ProblemOf(err error) Problem {
 	var (
 		unknown x509.UnknownAuthorityError

@@ -1,10 +1,10 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trust owns how a client of the service decides that a server is the right one: the
-// system's roots, a CA file, or the fingerprint of a CA's key. Flags and configuration come in; a
-// *tls.Config goes out to internal/apiclient and internal/tunnel. Chain and host name are verified
-// in every case; there is no way to skip that.
+// Package trust configures how a client verifies the service's certificate: by the system's roots,
+// a CA file, or the fingerprint of a CA's key. Flags and configuration come in; a *tls.Config goes
+// out to internal/apiclient and internal/tunnel. Chain and host name are verified in every case;
+// verification cannot be disabled.
 package trust
 
 import (
@@ -20,23 +20,23 @@ import (
 	"strings"
 )
 
-// Options say whom to trust. At most one of CAFile, CAPEM and CASHA256; none of them means the
+// Options select the trusted authorities: at most one of CAFile, CAPEM and CASHA256; none means the
 // system's roots.
 type Options struct {
 	CAFile   string // path of a PEM file
-	CAPEM    []byte // the same as bytes
+	CAPEM    []byte // content of a PEM file
 	CASHA256 string // hex SHA-256 of the SubjectPublicKeyInfo of the CA; colons and case do not matter
 }
 
 // ClientConfig returns a TLS 1.3 client configuration that verifies chain and host name. Callers
 // set ServerName and NextProtos.
 func (o Options) ClientConfig() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: newTickets()}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ClientSessionCache: newTicketCache()}
 	switch byFile, byPEM := o.CAFile != "", len(o.CAPEM) > 0; {
 	case byFile && byPEM, (byFile || byPEM) && o.CASHA256 != "":
 		return nil, errors.New("ca-file and ca-sha256 exclude each other: give one of them")
 	case byFile || byPEM:
-		roots, err := o.roots()
+		roots, err := o.readRoots()
 		if err != nil {
 			return nil, err
 		}
@@ -46,19 +46,19 @@ func (o Options) ClientConfig() (*tls.Config, error) {
 		if err != nil || len(want) != sha256.Size {
 			return nil, fmt.Errorf("ca-sha256 %q: want the 64 hex digits that fairlead-server prints at its start", o.CASHA256)
 		}
-		// replaced by VerifyConnection below, which verifies the chain to the pinned CA and the host name
+		// VerifyConnection below verifies the chain to the pinned CA and the host name instead
 		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(cs tls.ConnectionState) error { return verifyPinned(cs, want) }
 	}
 	return cfg, nil
 }
 
-// maxCAFile bounds what is read as a CA file; the bundles of operating systems have about 250 kB.
-const maxCAFile = 4 << 20
+// maxCAFileSize bounds the size of a CA file; the bundles of operating systems have about 250 kB.
+const maxCAFileSize = 4 << 20
 
-// roots reads the authorities given as a file or as bytes. A file without any must not mean the
-// system's roots.
-func (o Options) roots() (*x509.CertPool, error) {
+// readRoots reads the authorities given as a file or as bytes. A file without a certificate is an
+// error and does not mean the system's roots.
+func (o Options) readRoots() (*x509.CertPool, error) {
 	pem, name := o.CAPEM, "the given CA bundle"
 	if o.CAFile != "" {
 		name = fmt.Sprintf("CA file %q", o.CAFile)
@@ -67,11 +67,11 @@ func (o Options) roots() (*x509.CertPool, error) {
 			return nil, fmt.Errorf("reading CA file: %w", err)
 		}
 		defer func() { _ = f.Close() }()
-		if pem, err = io.ReadAll(io.LimitReader(f, maxCAFile+1)); err != nil {
+		if pem, err = io.ReadAll(io.LimitReader(f, maxCAFileSize+1)); err != nil {
 			return nil, fmt.Errorf("reading CA file: %w", err)
 		}
-		if len(pem) > maxCAFile {
-			return nil, fmt.Errorf("%s is larger than %d MiB; give a file of PEM certificates", name, maxCAFile>>20)
+		if len(pem) > maxCAFileSize {
+			return nil, fmt.Errorf("%s is larger than %d MiB; give a file of PEM certificates", name, maxCAFileSize>>20)
 		}
 	}
 	pool := x509.NewCertPool()
@@ -81,12 +81,12 @@ func (o Options) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ErrPin says that no authority in the server's chain has the pinned fingerprint.
+// ErrPin means that no authority in the server's chain has the pinned fingerprint.
 var ErrPin = errors.New("no certificate authority in its chain has the fingerprint given as ca-sha256")
 
 // verifyPinned verifies the presented chain up to the one presented certificate whose key has the
 // pinned fingerprint, and the host name.
-func verifyPinned(cs tls.ConnectionState, want []byte) error {
+func verifyPinned(cs tls.ConnectionState, fingerprint []byte) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("verifying server: it presented no certificate")
 	}
@@ -94,7 +94,7 @@ func verifyPinned(cs tls.ConnectionState, want []byte) error {
 	found := false
 	for _, c := range cs.PeerCertificates[1:] {
 		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-		if c.IsCA && subtle.ConstantTimeCompare(sum[:], want) == 1 {
+		if c.IsCA && subtle.ConstantTimeCompare(sum[:], fingerprint) == 1 {
 			roots.AddCert(c)
 			found = true
 			continue

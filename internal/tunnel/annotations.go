@@ -10,18 +10,18 @@ import (
 	"slices"
 )
 
-// Limits of a pod's annotations in a stream's header: with everything else at its limit, they still
-// fit.
+// Limits of a pod's annotations in a stream's header. They fit together with all other fields at
+// their limits.
 const (
-	annotationsLimit = 2 << 10 // bytes of all keys and values
-	annotationsMost  = 128
-	annotationsField = annotationsLimit + annotationsMost*annotationPrefix // bytes of the field's value
+	maxAnnotationBytes = 2 << 10 // bytes of all keys and values
+	maxAnnotations     = 128
+	maxAnnotationField = maxAnnotationBytes + maxAnnotations*annotationPrefix // bytes of the field's value
 
 	annotationPrefix = 4 // the lengths of a key and its value
 )
 
-// appendAnnotations appends the field of the pod's annotations: pairs of key and value, in the
-// order of the keys, each text behind its length in two bytes.
+// appendAnnotations appends the field of the pod's annotations: pairs of key and value, sorted by
+// key, each string preceded by its length in two bytes.
 func appendAnnotations(b []byte, all map[string]string) []byte {
 	b = append(b, tagPodAnnotations)
 	b = binary.BigEndian.AppendUint16(b, uint16(annotationsSize(all)+len(all)*annotationPrefix))
@@ -34,7 +34,7 @@ func appendAnnotations(b []byte, all map[string]string) []byte {
 	return b
 }
 
-// annotationsSize returns how many bytes all keys and values have.
+// annotationsSize returns the length of all keys and values in bytes.
 func annotationsSize(all map[string]string) (size int) {
 	for key, value := range all {
 		size += len(key) + len(value)
@@ -44,7 +44,7 @@ func annotationsSize(all map[string]string) (size int) {
 
 func parseAnnotations(b []byte) (map[string]string, error) {
 	all := map[string]string{}
-	text := func() (s string, ok bool) {
+	next := func() (s string, ok bool) {
 		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
 			return "", false
 		}
@@ -52,15 +52,15 @@ func parseAnnotations(b []byte) (map[string]string, error) {
 		s, b = string(b[2:end]), b[end:]
 		return s, true
 	}
-	if len(b) > annotationsField {
+	if len(b) > maxAnnotationField {
 		return nil, errors.New("stream header: the pod's annotations are too long")
 	}
 	for len(b) > 0 {
-		key, ok := text()
+		key, ok := next()
 		if !ok {
 			return nil, errors.New("stream header: the pod's annotations are cut off")
 		}
-		value, ok := text()
+		value, ok := next()
 		if !ok {
 			return nil, errors.New("stream header: the pod's annotations are cut off")
 		}

@@ -20,7 +20,7 @@ const (
 	defaultConnections = 2
 )
 
-// ClientConfig is what a Client needs. Address, TLS and Hello are required.
+// ClientConfig configures a Client. Address, TLS and Hello are required.
 type ClientConfig struct {
 	Address string // host:port
 	// TLS is cloned. ServerName is taken from Address when empty; ALPN, version 1.3 and a cache of
@@ -28,13 +28,13 @@ type ClientConfig struct {
 	TLS *tls.Config
 	// DialContext dials the server, within 10 s. Default: a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Hello makes the first message of every session, so that a token that was read again is used.
+	// Hello returns the first message of every session; it may read the token anew each time.
 	// SessionID and JoinSecret stay empty.
 	Hello      func() Hello
 	MaxBackoff time.Duration // the longest wait between two attempts; default 10 s
-	// Connections is how many connections a session has, 1-16. 0: two, and up to eight while they
-	// carry bulk, or sixteen where packets are lost and there is no bbr. The number in the server's
-	// Welcome has precedence; the session does not grow either then.
+	// Connections is the number of connections of a session, 1-16. 0: two, up to eight while they
+	// carry bulk, up to sixteen while packets are lost without bbr. A number in the server's Welcome
+	// has precedence; the session does not grow then either.
 	Connections int
 
 	// OnUp is called after Welcome and before the session counts as up: an agent binds here. An error
@@ -42,36 +42,35 @@ type ClientConfig struct {
 	// ctx ends with the session.
 	OnUp func(ctx context.Context, s *Session) error
 	// OnDown is called when a session has ended, when the server drains, and for each attempt that
-	// failed. The next one comes after retryIn.
+	// failed. The next attempt follows after retryIn.
 	OnDown func(err error, retryIn time.Duration)
-	// OnStream serves a stream that the server opened, in a goroutine of its own. It calls Accept or
-	// Refuse, and the stream is ended when it returns. ctx ends with the stream's connection. Default:
+	// OnStream serves a stream that the server opened, in a goroutine of its own. It must call Accept
+	// or Refuse; the stream is ended when it returns. ctx ends with the stream's connection. Default:
 	// streams are refused.
 	OnStream func(ctx context.Context, s *Session, st *Stream)
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// must not block.
 	OnResponsiveness func(*Session)
-	// OnRequestLine gets the lines about requests. It must not block.
+	// OnRequestLine receives the request lines. It must not block.
 	OnRequestLine func(RequestLine)
 	WindowBudget  *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
 	Logger        *slog.Logger  // default: none
 }
 
-// Client keeps one session with the server for ever. It is safe for concurrent use; Run is called
-// once.
+// Client maintains one session with the server. It is safe for concurrent use; Run is called once.
 type Client struct {
-	cfg     ClientConfig
-	tls     *tls.Config
-	running sync.WaitGroup // connections and sessions
-	note    congestionNote
+	cfg        ClientConfig
+	tls        *tls.Config
+	goroutines sync.WaitGroup // of connections and sessions
+	congestion congestionWarning
 
 	mu      sync.Mutex
-	session *Session      // up and not drained by the server
+	session *Session      // the session that is up and that the server does not drain, or nil
 	changed chan struct{} // closed and replaced when session or ended changes
 	ended   error         // Run returned
 }
 
-// NewClient makes a Client; Run starts it.
+// NewClient returns a Client; Run starts it.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.DialContext == nil {
 		cfg.DialContext = (&net.Dialer{}).DialContext
@@ -95,7 +94,7 @@ func (c *Client) Session() *Session {
 	return c.session
 }
 
-// Wait returns the session that is up, as soon as there is one; ctx's error, or Run's after Run
+// Wait waits for a session that is up and returns it. It returns ctx's error, or Run's once Run has
 // returned.
 func (c *Client) Wait(ctx context.Context) (*Session, error) {
 	for {
@@ -116,7 +115,7 @@ func (c *Client) Wait(ctx context.Context) (*Session, error) {
 	}
 }
 
-func (c *Client) publish(s *Session, ended error) {
+func (c *Client) setSession(s *Session, ended error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session, c.ended = s, ended
@@ -124,10 +123,10 @@ func (c *Client) publish(s *Session, ended error) {
 	c.changed = make(chan struct{})
 }
 
-// Run connects, and connects again with full jitter between 0.2 s and MaxBackoff, until ctx is done
-// (nil) or the server says that it is useless (*Error with a final code). When ctx ends, streams
-// are cut, and what was already written gets a second to arrive. When Run returns, every connection
-// is closed and every OnStream has returned.
+// Run connects, and reconnects with full jitter between 0.2 s and MaxBackoff, until ctx is done
+// (nil) or the server refuses with a final code (*Error). When ctx ends, streams are aborted, and
+// bytes that were already written get a second to arrive. When Run returns, every connection is
+// closed and every OnStream has returned.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	err := c.run(ctx)
@@ -136,8 +135,8 @@ func (c *Client) Run(ctx context.Context) error {
 	if ended == nil {
 		ended = net.ErrClosed
 	}
-	c.publish(nil, ended)
-	c.running.Wait()
+	c.setSession(nil, ended)
+	c.goroutines.Wait()
 	return err
 }
 
@@ -155,7 +154,7 @@ func (c *Client) run(ctx context.Context) error {
 			return e
 		}
 		if up && (time.Since(began) >= c.cfg.MaxBackoff || e != nil && e.Code == CodeDraining) {
-			attempt = 0 // but a session that ends as soon as it is up gets the longer and longer waits of a failure
+			attempt = 0 // a session that ends as soon as it is up counts as a failure
 		}
 		wait := backoff(attempt, c.cfg.MaxBackoff)
 		if c.cfg.OnDown != nil {
@@ -167,39 +166,39 @@ func (c *Client) run(ctx context.Context) error {
 	}
 }
 
-// runSession keeps one session until it ends or the server drains it. It reports whether the
-// session was up.
+// runSession runs one session until it ends or the server drains it. It reports whether the session
+// was up.
 func (c *Client) runSession(ctx context.Context, wasUp bool) (bool, error) {
-	s, err := c.connect(ctx, wasUp)
+	s, err := c.startSession(ctx, wasUp)
 	if err != nil {
 		return false, err
 	}
 	sctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	c.running.Go(func() {
+	c.goroutines.Go(func() {
 		<-s.Done()
 		stop()
 		cancel()
 	})
-	c.running.Go(func() { c.keepConnections(sctx, s) })
+	c.goroutines.Go(func() { c.manageConnections(sctx, s) })
 	if c.cfg.OnUp != nil {
 		if err := c.cfg.OnUp(sctx, s); err != nil {
-			s.shut(err)
+			s.abort(err)
 			return false, err
 		}
 	}
-	c.publish(s, nil)
-	defer c.publish(nil, nil)
+	c.setSession(s, nil)
+	defer c.setSession(nil, nil)
 	select {
 	case <-s.Done():
 		return true, s.Err()
 	case <-s.PeerDraining():
-		c.running.Go(s.closeWhenIdle)
+		c.goroutines.Go(s.closeWhenIdle)
 		return true, &Error{Code: CodeDraining, Msg: "the server is about to stop"}
 	}
 }
 
-// closeWhenIdle lets live streams finish.
+// closeWhenIdle closes the session when its live streams have ended.
 func (s *Session) closeWhenIdle() {
 	for s.Streams() > 0 {
 		select {
@@ -211,13 +210,14 @@ func (s *Session) closeWhenIdle() {
 	_ = s.Close()
 }
 
-// backoff returns a wait between 0 and 0.2 s doubled by every attempt, at most most: "full jitter".
-func backoff(attempt int, most time.Duration) time.Duration {
-	ceiling := min(most, minBackoff<<min(attempt, 10))
+// backoff returns a random wait between 0 and 0.2 s doubled by every attempt, at most maxWait
+// ("full jitter").
+func backoff(attempt int, maxWait time.Duration) time.Duration {
+	ceiling := min(maxWait, minBackoff<<min(attempt, 10))
 	return rand.N(ceiling)
 }
 
-// sleep waits for d. It returns false when ctx ended first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

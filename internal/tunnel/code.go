@@ -5,8 +5,8 @@ package tunnel
 
 import "fmt"
 
-// Code says why the peer refused a message or ended a session, and with that whether to go on.
-// Codes travel on the wire: they are stable, and a code that a version does not know is not final.
+// Code is the reason why the peer refused a message or ended a session. Codes travel on the wire:
+// they are stable, and a code that a version does not know is not final.
 type Code string
 
 // The codes.
@@ -14,7 +14,7 @@ const (
 	CodeBadToken       Code = "BAD_TOKEN"       // the authtoken is unknown, expired or of the wrong kind
 	CodeTokenRevoked   Code = "TOKEN_REVOKED"   // the authtoken was deleted while the session lived
 	CodeVersion        Code = "VERSION"         // no common protocol version
-	CodeStop           Code = "STOP"            // somebody stopped this session: do not come back
+	CodeStop           Code = "STOP"            // the session was stopped by a person: do not reconnect
 	CodeURLTaken       Code = "URL_TAKEN"       // another session holds the endpoint's URL
 	CodeInvalid        Code = "INVALID"         // a field breaks a rule; the message names field, value and rule
 	CodeForbidden      Code = "FORBIDDEN"       // the authtoken has no rule for this
@@ -26,7 +26,7 @@ const (
 	CodeUnknownSession Code = "UNKNOWN_SESSION" // a connection wanted to join a session that the server does not have
 )
 
-// Final reports that connecting again with the same settings is useless.
+// Final reports whether reconnecting with the same settings is useless.
 func (c Code) Final() bool {
 	switch c {
 	case CodeBadToken, CodeTokenRevoked, CodeVersion, CodeStop, CodeForbidden:
@@ -36,12 +36,12 @@ func (c Code) Final() bool {
 	}
 }
 
-// Error is a refusal or the reason of a STOP, as the peer worded it. Msg is safe to show to people.
+// Error is a refusal or the reason of a STOP, as the peer worded it. Msg may be shown to people.
 type Error struct {
 	Code   Code   `json:"code"`
 	Msg    string `json:"msg"`
 	Detail string `json:"detail,omitempty"` // a code of docs/errors.md, or ""
-	// Errors lists every broken rule of a bind. Older servers only have them in Msg.
+	// Errors lists every broken rule of a bind. Older servers have them in Msg only.
 	Errors []FieldError `json:"errors,omitempty"`
 }
 
@@ -67,8 +67,8 @@ func (e *Error) Error() string {
 	return msg
 }
 
-// RefuseCode says why a stream was refused or aborted. It is the low byte of the error code in the
-// stream's reset.
+// RefuseCode is the reason why a stream was refused or aborted: the low byte of the error code in
+// the stream's reset.
 type RefuseCode uint8
 
 // The refuse codes. They are part of the protocol: never renumber them.
@@ -84,7 +84,7 @@ const (
 	RefusedHeader                            // the receiver could not read the stream's header
 )
 
-var refuseTexts = [...]string{
+var refuseCodeTexts = [...]string{
 	Aborted:                "aborted",
 	RefusedUnknownEndpoint: "unknown endpoint",
 	RefusedMismatch:        "the endpoint has another host or port",
@@ -98,14 +98,14 @@ var refuseTexts = [...]string{
 
 // String returns the code in a few words.
 func (c RefuseCode) String() string {
-	if int(c) < len(refuseTexts) {
-		return refuseTexts[c]
+	if int(c) < len(refuseCodeTexts) {
+		return refuseCodeTexts[c]
 	}
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// RefusedError says that the receiver refused the stream: it acted on none of the bytes sent, so
-// they may be sent elsewhere.
+// RefusedError means that the receiver refused the stream. It has not used any of the bytes sent,
+// so they may be sent elsewhere.
 type RefusedError struct{ Code RefuseCode }
 
 // Error returns the reason as a sentence.

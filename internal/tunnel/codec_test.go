@@ -112,11 +112,11 @@ func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
 // that annotations beyond theirs are left out as a whole, and a flag says so.
 func TestHeader_HasRoomForAnnotations(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", annotationsLimit)
+	long := strings.Repeat("x", maxAnnotationBytes)
 	most := map[string]string{}
-	for i := range annotationsMost {
+	for i := range maxAnnotations {
 		key := fmt.Sprintf("%03d", i)
-		most[key] = long[:annotationsLimit/annotationsMost-len(key)]
+		most[key] = long[:maxAnnotationBytes/maxAnnotations-len(key)]
 	}
 	tooMany := maps.Clone(most)
 	tooMany["000"], tooMany["y"] = "", ""
@@ -252,7 +252,7 @@ func TestHeaderRefusesBadBytes(t *testing.T) {
 		"note twice": {
 			whole(id + field(tagPodName, "p") + field(tagPodAnnotations, strings.Repeat("\x00\x01a\x00\x00", 2))),
 			"appears twice"},
-		"long notes": {whole(id + field(tagPodAnnotations, strings.Repeat("x", annotationsField+1))),
+		"long notes": {whole(id + field(tagPodAnnotations, strings.Repeat("x", maxAnnotationField+1))),
 			"annotations are too long"},
 		"NUL in pod name": {whole(id + field(tagPodName, "a\x00")), "control character"},
 	} {
@@ -297,7 +297,7 @@ func FuzzHeader(f *testing.F) {
 func FuzzCutIdentity(f *testing.F) {
 	f.Add(strings.Repeat("ä", 200))
 	f.Fuzz(func(t *testing.T, name string) {
-		p := cutIdentity(PodIdentity{Name: name})
+		p := truncateIdentity(PodIdentity{Name: name})
 		if len(p.Name) > identityLimit || !strings.HasPrefix(name, p.Name) || p.Truncated != (p.Name != name) {
 			t.Errorf("%q was cut to %q, truncated %v", name, p.Name, p.Truncated)
 		}

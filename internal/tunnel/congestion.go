@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// congestionNote says once in the log that connections do without bbr.
-type congestionNote struct{ once sync.Once }
+// congestionWarning logs once that connections cannot use bbr.
+type congestionWarning struct{ once sync.Once }
 
-func (n *congestionNote) take(log *slog.Logger, raw net.Conn) {
-	name := congestion(raw)
+func (n *congestionWarning) check(log *slog.Logger, raw net.Conn) {
+	name := congestionControl(raw)
 	if name == "" || name == bbr {
 		return
 	}

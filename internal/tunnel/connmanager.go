@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// dialsAtOnce is how many further connections a session dials at a time. After one has failed it is
-// one, until one is made.
-const dialsAtOnce = 4
+// maxPendingDials is how many further connections a session dials at a time. After a failure it is
+// one, until a dial succeeds.
+const maxPendingDials = 4
 
-// keeper has a live session have the connections that it should have. It is for one goroutine.
-type keeper struct {
+// connManager keeps the number of a session's connections at the desired one. It is for one
+// goroutine.
+type connManager struct {
 	client  *Client
 	session *Session
-	fixed   int // their number; 0 follows the traffic
+	fixed   int // their number; 0 = as the traffic asks
 
-	dialling int
-	results  chan error // of those that are being dialled
-	failures int        // in a row
-	pause    <-chan time.Time
+	pendingDials int
+	results      chan error // of the pending dials
+	failures     int        // consecutive
+	pause        <-chan time.Time
 }
 
-// keepConnections dials what a live session lacks of the connections that it should have.
-func (c *Client) keepConnections(ctx context.Context, s *Session) {
-	k := &keeper{client: c, session: s, fixed: min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
-		results: make(chan error, dialsAtOnce)}
-	for k.wantsMore(ctx) {
-		k.dialling++
-		c.running.Go(func() { k.results <- c.dialMore(ctx, s) })
+// manageConnections dials and retires further connections of a live session until it ends.
+func (c *Client) manageConnections(ctx context.Context, s *Session) {
+	k := &connManager{client: c, session: s, fixed: min(cmp.Or(s.welcome.Connections, c.cfg.Connections), maxConnections),
+		results: make(chan error, maxPendingDials)}
+	for k.awaitDialNeeded(ctx) {
+		k.pendingDials++
+		c.goroutines.Go(func() { k.results <- c.dialFurther(ctx, s) })
 	}
 }
 
-// wantsMore waits until the session has fewer connections than it should have, those that are being
-// dialled counted in, but one at least: a session without any is at its end, and a connection that
-// is dialled for it is cut in its handshake, which costs a TLS ticket. Meanwhile it gives up
-// connections that are too many. It returns false when the session will need no more.
-func (k *keeper) wantsMore(ctx context.Context) bool {
+// awaitDialNeeded waits until a connection is to be dialled, and meanwhile retires surplus ones. It
+// returns false when the session needs no more. It dials nothing for a session without connections:
+// that is at its end, and the dial would be cut in its handshake, which costs a TLS ticket.
+func (k *connManager) awaitDialNeeded(ctx context.Context) bool {
 	s := k.session
 	for {
 		select {
@@ -49,24 +49,24 @@ func (k *keeper) wantsMore(ctx context.Context) bool {
 			return false
 		default:
 		}
-		n, want := s.connections(k.fixed, time.Now())
-		if n > 0 && n+k.dialling < want && k.mayDial() {
+		n, want := s.connectionCounts(k.fixed, time.Now())
+		if n > 0 && n+k.pendingDials < want && k.canDial() {
 			return true
 		}
 		var later <-chan time.Time
 		if n > defaultConnections && k.fixed == 0 {
-			if l := s.surplus(want, time.Now()); l != nil {
-				k.client.running.Go(l.retire)
+			if l := s.detachSurplusLink(want, time.Now()); l != nil {
+				k.client.goroutines.Go(l.retire)
 				continue
 			}
 			later = time.After(shrinkInterval)
 		}
 		select {
 		case err := <-k.results:
-			k.dialled(err)
+			k.handleDialResult(err)
 		case <-k.pause:
 			k.pause = nil
-		case <-s.look:
+		case <-s.connsChanged:
 		case <-later:
 		case <-s.peerDraining:
 		case <-ctx.Done():
@@ -74,14 +74,14 @@ func (k *keeper) wantsMore(ctx context.Context) bool {
 	}
 }
 
-func (k *keeper) mayDial() bool {
-	return k.pause == nil && (k.dialling == 0 || k.failures == 0 && k.dialling < dialsAtOnce)
+func (k *connManager) canDial() bool {
+	return k.pause == nil && (k.pendingDials == 0 || k.failures == 0 && k.pendingDials < maxPendingDials)
 }
 
-// dialled takes the result of a dial. Those that were dialled together and fail together are one
-// failure.
-func (k *keeper) dialled(err error) {
-	k.dialling--
+// handleDialResult handles the result of a dial. Dials that were started together and fail together
+// count as one failure.
+func (k *connManager) handleDialResult(err error) {
+	k.pendingDials--
 	if err == nil {
 		k.failures = 0
 		return
@@ -97,10 +97,10 @@ func (k *keeper) dialled(err error) {
 	log.Debug("dialing a further connection", "retry_in", wait)
 }
 
-func (c *Client) dialMore(ctx context.Context, s *Session) error {
+func (c *Client) dialFurther(ctx context.Context, s *Session) error {
 	l, _, err := c.dial(ctx, Hello{Role: s.Role(), SessionID: s.ID(), JoinSecret: s.welcome.JoinSecret})
 	if err != nil {
 		return err
 	}
-	return c.start(s, l)
+	return c.serveLink(s, l)
 }

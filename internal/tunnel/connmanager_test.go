@@ -69,11 +69,11 @@ func keeping(t *testing.T, test func(t *testing.T, h *host, d *dials, s ends)) {
 func TestMissingConnectionsAreDialledTogether(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, false)
-		s.client.wished(maxConnections)
+		s.client.handleConnections(maxConnections)
 		time.Sleep(4*time.Second + time.Millisecond) // 14 in four goes
 		s.want(t, maxConnections)
 		time.Sleep(20 * time.Second)
-		if made, most := d.seen(); made != maxConnections-2 || most != dialsAtOnce {
+		if made, most := d.seen(); made != maxConnections-2 || most != maxPendingDials {
 			t.Errorf("%d connections were dialled, up to %d at a time", made, most)
 		}
 	})
@@ -82,11 +82,11 @@ func TestMissingConnectionsAreDialledTogether(t *testing.T) {
 func TestNothingIsDialledBeyondTheWish(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, false)
-		s.client.wished(4)
+		s.client.handleConnections(4)
 		time.Sleep(500 * time.Millisecond)
-		s.client.wished(5) // while they are on their way
+		s.client.handleConnections(5) // while they are on their way
 		for range 100 {
-			s.client.nudge()
+			s.client.signalConnsChanged()
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
@@ -100,17 +100,17 @@ func TestNothingIsDialledBeyondTheWish(t *testing.T) {
 func TestDialsThatFailBecomeFewer(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, true)
-		s.client.wished(maxConnections)
+		s.client.handleConnections(maxConnections)
 		time.Sleep(3 * time.Second)
-		if _, most := d.seen(); most != dialsAtOnce {
-			t.Errorf("up to %d dials at a time, want %d", most, dialsAtOnce)
+		if _, most := d.seen(); most != maxPendingDials {
+			t.Errorf("up to %d dials at a time, want %d", most, maxPendingDials)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		d.set(time.Second, true)
 		for range 15 {
 			time.Sleep(20 * time.Second)
-			s.client.wished(maxConnections)
+			s.client.handleConnections(maxConnections)
 		}
 		// Each takes a second and a wait of 5 s on average: about 50.
 		if made, most := d.seen(); most != 1 || made > 100 {
@@ -125,10 +125,10 @@ func TestDialsThatFailBecomeFewer(t *testing.T) {
 func TestASessionThatEndsLeavesNoConnectionBehind(t *testing.T) {
 	keeping(t, func(t *testing.T, h *host, d *dials, s ends) {
 		d.set(5*time.Second, false)
-		s.client.wished(maxConnections)
+		s.client.handleConnections(maxConnections)
 		synctest.Wait()
-		if _, most := d.seen(); most != dialsAtOnce {
-			t.Fatalf("%d connections are being dialled, want %d", most, dialsAtOnce)
+		if _, most := d.seen(); most != maxPendingDials {
+			t.Fatalf("%d connections are being dialled, want %d", most, maxPendingDials)
 		}
 		h.kill(0, 1)
 		<-s.client.Done()

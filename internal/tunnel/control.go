@@ -18,34 +18,34 @@ import (
 const (
 	lengthSize = 4
 	helloLimit = 16 << 10 // bytes of a hello, as JSON
-	// bytes of a bind, as JSON: a traffic policy of 64 KiB fits, whatever JSON has to escape in it
-	bindLimit      = 512 << 10
-	messageLimit   = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
-	keptBuffer     = 8 << 10          // bytes of a buffer for messages that is used again
-	controlTimeout = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
+	// bytes of a bind, as JSON: fits a traffic policy of 64 KiB with all its JSON escapes
+	bindLimit       = 512 << 10
+	messageLimit    = 60 << 10         // bytes of any other message, as JSON: with its length it fits one frame
+	maxReusedBuffer = 8 << 10          // a message buffer up to this size is reused
+	controlTimeout  = 10 * time.Second // for a handshake, a hello, a request and its answer, and for writing one message
 )
 
-// control is the control stream of a connection: messages, each after its length (32 bits, big
-// endian). They are JSON, but for those of request lines.
+// control is the control stream of a connection: messages, each preceded by its length (32 bits,
+// big endian). They are JSON, except those of request lines.
 type control struct {
-	st    *mux.Stream
-	in    []byte     // a buffer of receive's
-	mu    sync.Mutex // one message at a time
-	last  bool       // sendLast was called
-	stuck watch
+	st       *mux.Stream
+	buf      []byte     // receive's buffer
+	mu       sync.Mutex // serializes messages
+	closed   bool       // sendLast was called
+	watchdog writeWatchdog
 }
 
-// send writes a message. After an error the connection is of no use, but for errRetired.
-func (c *control) send(m *message) error { return c.encode(m, false) }
+// send writes a message. After an error other than errRetired the connection is unusable.
+func (c *control) send(m *message) error { return c.sendMessage(m, false) }
 
-// sendLast is send; every later one returns errRetired.
-func (c *control) sendLast(m *message) error { return c.encode(m, true) }
+// sendLast is send; every later call returns errRetired.
+func (c *control) sendLast(m *message) error { return c.sendMessage(m, true) }
 
-// sendLater is send for a message that is encoded, with its length, and that the peer does not wait
-// for. It does not keep frame.
+// sendLater is send for an encoded message, with its length, that need not be written at once. It
+// does not keep frame.
 func (c *control) sendLater(frame []byte) error { return c.write(frame, c.st.WriteLater, false) }
 
-func (c *control) encode(m *message, last bool) error {
+func (c *control) sendMessage(m *message, last bool) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encoding a control message: %w", err)
@@ -66,29 +66,29 @@ func (c *control) encode(m *message, last bool) error {
 	return c.write(append(frame, b...), c.st.Write, last)
 }
 
-// write takes as long as it takes: a connection that takes nothing for controlTimeout is ended by
-// stuck.
+// write writes a frame without a deadline of its own: watchdog ends a connection that takes nothing
+// for controlTimeout.
 func (c *control) write(frame []byte, write func([]byte) (int, error), last bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last {
+	if c.closed {
 		return errRetired
 	}
-	c.last = last
-	c.stuck.begin()
-	defer c.stuck.end()
+	c.closed = last
+	c.watchdog.begin()
+	defer c.watchdog.end()
 	if _, err := write(frame); err != nil {
 		return fmt.Errorf("sending a control message: %w", err)
 	}
 	return nil
 }
 
-// receive reads a message, which is good until the next call. It waits for ever for a message to
+// receive reads a message, valid until the next call. It waits without limit for a message to
 // begin, and controlTimeout for the rest of it.
 func (c *control) receive(limit int) ([]byte, error) {
 	waits := false
-	b, err := readFrame(c.st, c.in, limit, func(n int) error {
-		if c.st.Buffered() >= n { // as a rule it comes in one piece
+	b, err := readFrame(c.st, c.buf, limit, func(n int) error {
+		if c.st.Buffered() >= n { // usually it arrives in one piece
 			return nil
 		}
 		waits = true
@@ -97,13 +97,14 @@ func (c *control) receive(limit int) ([]byte, error) {
 	if waits {
 		_ = c.st.SetReadDeadline(time.Time{})
 	}
-	if cap(b) <= keptBuffer {
-		c.in = b
+	if cap(b) <= maxReusedBuffer {
+		c.buf = b
 	}
 	return b, err
 }
 
-// readFrame reads one message from r, into buf if it fits; begun is called after its length.
+// readFrame reads one message from r, into buf if it fits. It calls begun with the message's length
+// once that is known.
 func readFrame(r io.Reader, buf []byte, limit int, begun func(n int) error) ([]byte, error) {
 	buf = slices.Grow(buf[:0], lengthSize)[:lengthSize]
 	if _, err := io.ReadFull(r, buf); err != nil {
@@ -126,49 +127,49 @@ func readFrame(r io.Reader, buf []byte, limit int, begun func(n int) error) ([]b
 	return buf, nil
 }
 
-// watch calls late when a write has taken controlTimeout. Its timer is not set anew for each write:
-// there is one with each request.
-type watch struct {
-	late func()
+// writeWatchdog calls onTimeout when a write has taken controlTimeout. Its timer is not reset for
+// each write, as every request causes one.
+type writeWatchdog struct {
+	onTimeout func()
 
-	mu    sync.Mutex // guards what follows
-	began time.Time  // the write that is under way; zero: none is
-	timer *time.Timer
-	armed bool
+	mu         sync.Mutex // guards what follows
+	writeStart time.Time  // of the current write; zero: none
+	timer      *time.Timer
+	timerRuns  bool
 }
 
-func (w *watch) begin() {
+func (w *writeWatchdog) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.began = time.Now()
+	w.writeStart = time.Now()
 	switch {
-	case w.armed:
+	case w.timerRuns:
 		return
 	case w.timer == nil:
-		w.timer = time.AfterFunc(controlTimeout, w.look)
+		w.timer = time.AfterFunc(controlTimeout, w.check)
 	default:
 		w.timer.Reset(controlTimeout)
 	}
-	w.armed = true
+	w.timerRuns = true
 }
 
-func (w *watch) end() {
+func (w *writeWatchdog) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.began = time.Time{}
+	w.writeStart = time.Time{}
 }
 
-// look looks at the write that is under way, and again when that one will have taken too long. When
-// there is none, the next begin sets the timer.
-func (w *watch) look() {
+// check calls onTimeout if the current write has taken too long, and else resets the timer for it.
+// When there is no write, the next begin sets the timer.
+func (w *writeWatchdog) check() {
 	w.mu.Lock()
-	left := controlTimeout - time.Since(w.began)
-	if w.armed = !w.began.IsZero() && left > 0; w.armed {
+	left := controlTimeout - time.Since(w.writeStart)
+	if w.timerRuns = !w.writeStart.IsZero() && left > 0; w.timerRuns {
 		w.timer.Reset(left)
 	}
-	late := !w.began.IsZero() && !w.armed
+	late := !w.writeStart.IsZero() && !w.timerRuns
 	w.mu.Unlock()
 	if late {
-		w.late()
+		w.onTimeout()
 	}
 }

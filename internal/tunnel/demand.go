@@ -10,29 +10,29 @@ import (
 
 // How a session's number of connections follows its traffic. A connection is busy for busyTime
 // after it has moved bulkMark bytes in one direction within bulkTime, or slowMark bytes of large
-// frames in every slowTime for slowTime at least, or after a large frame took slowWrite to be
-// written. The second is how who reads knows a slow connection that is full. Nobody looks at
-// connections that are not busy: what is idle costs no timer.
+// frames in every slowTime for at least slowTime, or after the write of a large frame took
+// slowWrite. The second rule lets the reading side detect a slow connection that is full.
+// Connections that are not busy cost no timer.
 const (
 	bulkMark  = 1 << 20
 	bulkTime  = 250 * time.Millisecond
 	slowMark  = 64 << 10
 	slowTime  = time.Second
-	largePart = 4 << 10               // what is read or written in one go of a large frame is more
+	largePart = 4 << 10               // a larger read or write is part of a large frame
 	slowWrite = 10 * time.Millisecond // 50 Mbit/s
 	busyTime  = time.Second
 
-	grownConnections = 8                // to which a session grows
-	lossyConnections = maxConnections   // likewise, where packets are lost and each loss slows its connection down
-	wishTime         = time.Minute      // how long a wish for more connections holds after the last busy moment
-	idleTime         = 30 * time.Second // without a stream, until a connection that nobody wishes for is closed
-	shrinkInterval   = 5 * time.Second  // how often a session that has grown looks for such a connection
+	grownConnections = 8                // the most connections of a growing session
+	lossyConnections = maxConnections   // likewise where packets are lost, because each loss slows its connection down
+	desireTime       = time.Minute      // how long a session keeps its desired number after it was last busy
+	idleTime         = 30 * time.Second // without a stream, until a surplus connection is closed
+	shrinkInterval   = 5 * time.Second  // how often a grown session looks for surplus connections
 )
 
-// demand is the number of connections that a session with so many busy ones should have; 0 is no
-// wish. Two more than are busy would do for the next stream; there are some in reserve, because
-// streams that begin together are placed before it shows which of them are bulk.
-func demand(busy int, lossy bool) int {
+// desiredFor returns how many connections a session with this many busy ones should have; 0 = no
+// opinion. It keeps some in reserve, because streams that begin together are assigned before it is
+// known which of them carry bulk.
+func desiredFor(busy int, lossy bool) int {
 	switch {
 	case busy == 0:
 		return 0
@@ -43,19 +43,19 @@ func demand(busy int, lossy bool) int {
 	}
 }
 
-// gauge tells bulk from small talk in one direction of a connection. It is for one goroutine.
-type gauge struct {
+// bulkDetector tells bulk from small messages in one direction of a connection. It is for one
+// goroutine.
+type bulkDetector struct {
 	bytes int
 	since time.Time
 
-	large   int       // bytes of large frames since last
-	last    time.Time // when slowMark of them were complete
-	lasting time.Time // since when that has taken no longer than slowTime each time
+	largeBytes   int       // bytes of large frames since lastSlowMark
+	lastSlowMark time.Time // when slowMark of them were complete
+	slowSince    time.Time // since when each slowMark took at most slowTime
 }
 
-// add counts n bytes that came or went in one go, and reports whether the connection is busy with
-// bulk.
-func (g *gauge) add(n int) bool {
+// add counts n bytes of one read or write, and reports whether the connection carries bulk.
+func (g *bulkDetector) add(n int) bool {
 	bulk := false
 	if g.bytes += n; g.bytes >= bulkMark {
 		now := time.Now()
@@ -63,53 +63,53 @@ func (g *gauge) add(n int) bool {
 		g.bytes, g.since = 0, now
 	}
 	if n > largePart {
-		g.large += n
+		g.largeBytes += n
 	}
-	if g.large < slowMark {
+	if g.largeBytes < slowMark {
 		return bulk
 	}
 	now := time.Now()
-	if now.Sub(g.last) > slowTime {
-		g.lasting = now
+	if now.Sub(g.lastSlowMark) > slowTime {
+		g.slowSince = now
 	}
-	g.large, g.last = 0, now
-	return bulk || now.Sub(g.lasting) >= slowTime
+	g.largeBytes, g.lastSlowMark = 0, now
+	return bulk || now.Sub(g.slowSince) >= slowTime
 }
 
-// busyMark remembers until when a connection counts as busy.
-type busyMark struct{ until atomic.Int64 } // Unix nanoseconds
+// busyUntil is the time until which a connection counts as busy.
+type busyUntil struct{ unixNano atomic.Int64 }
 
-// set marks the connection and reports whether that is news, which it is twice within busyTime at
-// most.
-func (b *busyMark) set(now time.Time) bool {
-	if b.until.Load() > now.Add(busyTime/2).UnixNano() {
+// set marks the connection as busy, and reports whether that is news, which is at most twice within
+// busyTime.
+func (b *busyUntil) set(now time.Time) bool {
+	if b.unixNano.Load() > now.Add(busyTime/2).UnixNano() {
 		return false
 	}
-	b.until.Store(now.Add(busyTime).UnixNano())
+	b.unixNano.Store(now.Add(busyTime).UnixNano())
 	return true
 }
 
-func (b *busyMark) at(now time.Time) bool { return b.until.Load() > now.UnixNano() }
+func (b *busyUntil) isBusy(now time.Time) bool { return b.unixNano.Load() > now.UnixNano() }
 
-// load is what a connection carries, for the choice of one for a new stream.
-type load struct {
+// linkLoad is the load of a connection, by which one is chosen for a new stream.
+type linkLoad struct {
 	unresponsive    bool
 	busy            bool
-	queued, streams int64 // bytes; half streams
+	queued, streams int64 // bytes; twice the number of streams
 }
 
-// load counts a connection that is busy without having a stream, because its last one has just
-// ended, as more than an idle one and less than one with a stream.
-func (l *link) load(now time.Time) load {
+// load ranks a busy connection without streams, whose last one has just ended, between an idle one
+// and one with a stream.
+func (l *link) load(now time.Time) linkLoad {
 	_, unresponsive := l.mux.Unresponsive()
-	busy, streams := l.conn.busy.at(now), l.streams.Load()
+	busy, streams := l.conn.busy.isBusy(now), l.streams.Load()
 	if busy && streams == 0 {
-		return load{unresponsive, false, l.mux.Queued(), 1}
+		return linkLoad{unresponsive, false, l.mux.Queued(), 1}
 	}
-	return load{unresponsive, busy, l.mux.Queued(), 2 * streams}
+	return linkLoad{unresponsive, busy, l.mux.Queued(), 2 * streams}
 }
 
-func (a load) less(b load) bool {
+func (a linkLoad) less(b linkLoad) bool {
 	switch {
 	case a.unresponsive != b.unresponsive:
 		return b.unresponsive
@@ -122,37 +122,38 @@ func (a load) less(b load) bool {
 	}
 }
 
-// wish is how many connections the traffic asks for; the session's mutex guards it.
-type wish struct {
-	connections int
-	at          time.Time
+// desiredConns is the number of connections that the traffic asks for. The session's mutex guards
+// it.
+type desiredConns struct {
+	number int
+	at     time.Time
 }
 
-// renew takes a wish over that is not smaller than the one that holds. It reports whether that
-// changes anything worth telling.
-func (w *wish) renew(connections int, now time.Time) bool {
+// update replaces the number unless a larger one is still valid. It reports whether the change
+// matters to the session.
+func (w *desiredConns) update(number int, now time.Time) bool {
 	age := now.Sub(w.at)
-	if connections < w.connections && age < wishTime || connections == 0 {
+	if number < w.number && age < desireTime || number == 0 {
 		return false
 	}
-	if connections == w.connections && age < wishTime/3 {
+	if number == w.number && age < desireTime/3 {
 		return false
 	}
-	w.connections, w.at = connections, now
+	w.number, w.at = number, now
 	return true
 }
 
-// now returns the wish that holds, or 0.
-func (w *wish) now(now time.Time) int {
-	if now.Sub(w.at) >= wishTime {
+// current returns the number that is still valid, or 0.
+func (w *desiredConns) current(now time.Time) int {
+	if now.Sub(w.at) >= desireTime {
 		return 0
 	}
-	return w.connections
+	return w.number
 }
 
-// becameBusy looks at the session's connections because one of them has become busy. It is called
-// on the data path: it does not block.
-func (s *Session) becameBusy(now time.Time) {
+// updateDesiredConns recomputes the desired number because a connection has become busy. It is on
+// the data path and does not block.
+func (s *Session) updateDesiredConns(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -160,36 +161,36 @@ func (s *Session) becameBusy(now time.Time) {
 	}
 	busy, lossy := 0, false
 	for _, l := range s.links {
-		if l.conn.busy.at(now) {
+		if l.conn.busy.isBusy(now) {
 			busy++
-			lossy = l.losing() || lossy
+			lossy = l.isLossy() || lossy
 		}
 	}
-	want := demand(busy, lossy)
-	if !s.wish.renew(want, now) {
+	want := desiredFor(busy, lossy)
+	if !s.desired.update(want, now) {
 		return
 	}
 	if s.client {
-		s.nudge()
+		s.signalConnsChanged()
 		return
 	}
 	// ends with the session, or within controlTimeout
-	go func() { _ = s.tell(&message{Type: typeConnections, Connections: want}) }()
+	go func() { _ = s.sendMessage(&message{Type: typeConnections, Connections: want}) }()
 }
 
-// wished takes the server's wish.
-func (s *Session) wished(connections int) {
+// handleConnections handles the server's message with the desired number of connections.
+func (s *Session) handleConnections(connections int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.wish.renew(min(connections, maxConnections), time.Now()) {
-		s.nudge()
+	if s.desired.update(min(connections, maxConnections), time.Now()) {
+		s.signalConnsChanged()
 	}
 }
 
-// nudge has the client look at its number of connections.
-func (s *Session) nudge() {
+// signalConnsChanged makes the client check its number of connections.
+func (s *Session) signalConnsChanged() {
 	select {
-	case s.look <- struct{}{}:
+	case s.connsChanged <- struct{}{}:
 	default:
 	}
 }

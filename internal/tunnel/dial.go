@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clientTLS completes the client's TLS configuration.
+// clientTLS returns the client's completed TLS configuration.
 func clientTLS(cfg ClientConfig) *tls.Config {
 	t := cfg.TLS.Clone()
 	if t == nil {
@@ -34,38 +34,38 @@ func clientTLS(cfg ClientConfig) *tls.Config {
 	return t
 }
 
-// connect begins a session.
-func (c *Client) connect(ctx context.Context, wasUp bool) (*Session, error) {
+// startSession dials the first connection of a session.
+func (c *Client) startSession(ctx context.Context, wasUp bool) (*Session, error) {
 	hello := c.cfg.Hello()
 	l, welcome, err := c.dial(ctx, hello)
 	if err != nil {
-		// a server that was right before, or something in front of it, comes to its senses
+		// not final: the server spoke the protocol before
 		if wasUp && errors.Is(err, errProtocol) {
 			err = errors.New(err.Error())
 		}
 		return nil, err
 	}
-	s := newSession(&dialled{c}, true, hello, *welcome, l.conn.RemoteAddr())
-	if err := c.start(s, l); err != nil {
+	s := newSession(&clientHandler{c}, true, hello, *welcome, l.conn.RemoteAddr())
+	if err := c.serveLink(s, l); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// start serves a connection of s in the background.
-func (c *Client) start(s *Session, l *link) error {
-	if err := s.add(l); err != nil {
+// serveLink serves a connection of s in the background.
+func (c *Client) serveLink(s *Session, l *link) error {
+	if err := s.addLink(l); err != nil {
 		l.close(err)
 		return err
 	}
-	c.running.Go(func() {
-		_ = l.serve() // the session knows
+	c.goroutines.Go(func() {
+		_ = l.serve() // the session records the error
 		l.handlers.Wait()
 	})
 	return nil
 }
 
-// dial makes one connection: TCP, TLS, hello and welcome, each within 10 s.
+// dial opens one connection: TCP, TLS, hello and welcome, each within 10 s.
 func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error) {
 	conn, err := c.dialTLS(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Client) dial(ctx context.Context, hello Hello) (*link, *Welcome, error)
 	defer timer.Stop()
 	stop := context.AfterFunc(ctx, func() { l.close(context.Cause(ctx)) })
 	defer stop()
-	welcome, err := l.greet(ctx, hello)
+	welcome, err := l.sendHello(ctx, hello)
 	if err != nil {
 		l.close(err)
 		return nil, nil, fmt.Errorf("greeting %s: %w", c.cfg.Address, err)
@@ -91,7 +91,7 @@ func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dialing %s: %w", c.cfg.Address, err)
 	}
-	c.note.take(c.cfg.Logger, raw)
+	c.congestion.check(c.cfg.Logger, raw)
 	negotiating, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	conn := tls.Client(TuneConn(raw), c.tls)
@@ -112,17 +112,17 @@ func (c *Client) dialTLS(ctx context.Context) (*tls.Conn, error) {
 
 var errProtocol = errors.New("no common protocol")
 
-// protocolError says that the server refused the ALPN.
+// protocolError returns the error of a server that refused the ALPN.
 func protocolError(addr string) error {
 	return fmt.Errorf("%w: %w", errProtocol, &Error{Code: CodeVersion, Msg: fmt.Sprintf(
 		"%s does not speak %s: either it is not a Fairlead server, or it and this program are too far apart in version", addr,
 		ALPN)})
 }
 
-// greet says hello and awaits the welcome.
-func (l *link) greet(ctx context.Context, hello Hello) (*Welcome, error) {
+// sendHello sends the hello and waits for the welcome.
+func (l *link) sendHello(ctx context.Context, hello Hello) (*Welcome, error) {
 	if err := l.openControl(ctx, true); err != nil {
-		return nil, l.broken(err)
+		return nil, l.endReason(err)
 	}
 	if err := l.ctrl.send(&message{Type: typeHello, Protocol: protocolVersion, Hello: &hello}); err != nil {
 		return nil, err
@@ -130,9 +130,9 @@ func (l *link) greet(ctx context.Context, hello Hello) (*Welcome, error) {
 	for {
 		b, err := l.ctrl.receive(messageLimit)
 		if err != nil {
-			return nil, l.broken(err)
+			return nil, l.endReason(err)
 		}
-		if areLines(b) { // of the session, whose other connections are up
+		if isRequestLines(b) { // the session's other connections are up
 			continue
 		}
 		m, err := parseMessage(b)
@@ -147,31 +147,31 @@ func (l *link) greet(ctx context.Context, hello Hello) (*Welcome, error) {
 	}
 }
 
-// dialled is the client's side of a session.
-type dialled struct{ client *Client }
+// clientHandler is the client's side of a session.
+type clientHandler struct{ client *Client }
 
-func (d *dialled) message(l *link, m *message) error {
+func (d *clientHandler) handleMessage(l *link, m *message) error {
 	switch m.Type {
 	case typeBound, typeUnbound, typeError:
-		l.session.answered(m)
+		l.session.handleAnswer(m)
 	case typeConnections:
-		l.session.wished(m.Connections)
+		l.session.handleConnections(m.Connections)
 	case typeRetired:
-		return l.wasRetired()
+		return l.handleRetired()
 	case typeStop:
-		l.session.shut(m.Error)
+		l.session.abort(m.Error)
 		return m.Error
 	}
 	return nil
 }
 
-func (d *dialled) line(line RequestLine) {
+func (d *clientHandler) handleRequestLine(line RequestLine) {
 	if d.client.cfg.OnRequestLine != nil {
 		d.client.cfg.OnRequestLine(line)
 	}
 }
 
-func (d *dialled) stream(ctx context.Context, st *Stream) {
+func (d *clientHandler) handleStream(ctx context.Context, st *Stream) {
 	if d.client.cfg.OnStream == nil {
 		_ = st.Refuse(RefusedUnknownEndpoint)
 		return
@@ -179,4 +179,4 @@ func (d *dialled) stream(ctx context.Context, st *Stream) {
 	d.client.cfg.OnStream(ctx, st.Session(), st)
 }
 
-func (d *dialled) ended(*Session, error) {}
+func (d *clientHandler) sessionEnded(*Session, error) {}

@@ -1,13 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel owns the session protocol between the service and those who dial it: agents and
-// forwarders. docs/protocol.md is the long form of this comment, with the wire format.
+// Package tunnel owns the session protocol between the service and the programs that dial it:
+// agents and forwarders. docs/protocol.md describes the wire format.
 //
 // What comes in: a TLS connection on the server's side (Server.ServeConn), an address and a Hello
-// on the client's (Client.Run). Whom it hands over to: the Handler on the server's side, that is
-// internal/tunnelserver; OnUp and OnStream on the client's, that is internal/agent and
-// internal/forwarder. Streams are net.Conns that internal/relay joins with the next hop.
+// on the client's (Client.Run). What it hands over to: the Handler on the server's side, which is
+// internal/tunnelserver; OnUp and OnStream on the client's, which are internal/agent and
+// internal/forwarder. Streams are net.Conns, which internal/relay joins with the next hop.
 //
 // The flow:
 //
@@ -31,12 +31,12 @@
 //	  | <- drain / stop {code}                 |  reconnect while live streams finish / leave
 //	  | <- bye ->                              |  last on a connection: what was written has arrived, hang up
 //
-// A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. Lost
-// connections of a live session are dialled again. Every wait on a peer is bounded: 10 s for a
-// handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not
+// A session ends with its last connection, and Handler.Down follows its last Bind or Unbind. The
+// client dials lost connections of a live session again. Every wait for a peer is bounded: 10 s for
+// a handshake, a hello, a request, a stream's header; a ping after 15 s of silence that is not
 // answered within 30 s ends a connection. While streams wait for the peer, a second without an
-// answer to a ping makes it unresponsive, which ends nothing (Session.Unresponsive). Until a peer
-// has said a hello that was accepted it gets to send 20 KiB.
+// answer to a ping makes it unresponsive, which ends nothing (Session.Unresponsive). Until its
+// hello is accepted, a peer may send 20 KiB.
 package tunnel
 
 // ALPN is the protocol's name and version in the TLS handshake.

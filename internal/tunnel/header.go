@@ -13,35 +13,35 @@ import (
 	"unicode/utf8"
 )
 
-// OpenHeader is the first flight of every data stream. Encoded it is at most 4 KiB.
+// OpenHeader is sent first on every data stream. Encoded it is at most 4 KiB.
 type OpenHeader struct {
 	EndpointID string        // required, at most 128 bytes
 	Host       string        // of the endpoint's URL, at most 255 bytes
 	Port       int           // of the endpoint's URL
-	Scheme     string        // of the endpoint's URL, at most 16 bytes; "" = the opener does not say
+	Scheme     string        // of the endpoint's URL, at most 16 bytes; "" = unknown
 	ClientAddr string        // host:port of the pod or client, at most 128 bytes
 	TraceID    string        // at most 128 bytes
-	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = it does not say
-	Pod        *PodIdentity  // the forwarder's statement; nil = unknown
+	Deadline   time.Duration // how long the opener waits for OPENED, in whole milliseconds; 0 = unknown
+	Pod        *PodIdentity  // as the forwarder states it; nil = unknown
 
-	// BytesFollow is not sent: the opener is about to write, and the header goes out together with
-	// that, or within 5 ms.
+	// BytesFollow is not sent. It tells Open that the caller is about to write: the header is sent
+	// together with those bytes, or within 5 ms.
 	BytesFollow bool
 }
 
-// PodIdentity is the calling pod as the forwarder sees it. Each of its names is cut at 253 bytes
-// when it is sent.
+// PodIdentity is the calling pod as the forwarder identifies it. Each of its names is truncated at
+// 253 bytes when it is sent.
 type PodIdentity struct {
 	Namespace      string
 	Name           string
 	ServiceAccount string
-	Truncated      bool // a name was longer than the header allows, and is cut
+	Truncated      bool // a name was longer than the header allows and is truncated
 
-	// Annotations are those of the pod that the forwarder's operator wants policies to know; nil =
-	// unknown. They are not changed. Those of more than 2 KiB are not sent at all: with a part of them
-	// missing, the others would say something else.
+	// Annotations are the pod's annotations that the forwarder's operator passes to policies; nil =
+	// unknown. They must not be changed. If they have more than 2 KiB, none are sent: a part of them
+	// could mean something else.
 	Annotations map[string]string
-	// AnnotationsCut says that there are annotations, and that they were too long.
+	// AnnotationsCut reports that the pod has annotations, which were too long.
 	AnnotationsCut bool
 }
 
@@ -49,7 +49,7 @@ const (
 	headerVersion   = 1
 	headerLimit     = 4 << 10
 	headerPrefix    = 4    // version, flags, length
-	flagTruncated   = 0x01 // a name of the pod is cut
+	flagTruncated   = 0x01 // a name of the pod is truncated
 	flagAnnotations = 0x02 // the pod's annotations were too long, and are missing
 	identityLimit   = 253
 	shortValueLimit = 128
@@ -73,8 +73,8 @@ const (
 	tagEnd // one past the last that this version knows
 )
 
-// texts are the tags of the string fields, in the order in which they are sent.
-var texts = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName,
+// textTags are the tags of the string fields, in the order in which they are sent.
+var textTags = [...]byte{tagEndpointID, tagHost, tagClientAddr, tagTraceID, tagScheme, tagPodNamespace, tagPodName,
 	tagPodServiceAccount}
 
 // textField is a string field of the header.
@@ -84,9 +84,9 @@ type textField struct {
 	value *string
 }
 
-// text returns the string field with the tag, of which the value is nil if it is another's, or the
-// pod's and there is none.
-func (h *OpenHeader) text(tag byte) textField {
+// textField returns the string field with this tag. Its value is nil if there is none, or if it is
+// the pod's and Pod is nil.
+func (h *OpenHeader) textField(tag byte) textField {
 	switch tag {
 	case tagEndpointID:
 		return textField{"endpoint id", shortValueLimit, &h.EndpointID}
@@ -113,7 +113,7 @@ func (h *OpenHeader) text(tag byte) textField {
 	return textField{}
 }
 
-// encode returns h's wire form.
+// encode returns the wire format of h.
 func (h OpenHeader) encode() ([]byte, error) {
 	if h.EndpointID == "" {
 		return nil, errors.New("stream header: the endpoint id is empty")
@@ -123,7 +123,7 @@ func (h OpenHeader) encode() ([]byte, error) {
 	}
 	var flags byte
 	if h.Pod != nil {
-		pod := cutIdentity(*h.Pod)
+		pod := truncateIdentity(*h.Pod)
 		h.Pod = &pod
 		if pod.Truncated {
 			flags |= flagTruncated
@@ -133,8 +133,8 @@ func (h OpenHeader) encode() ([]byte, error) {
 		}
 	}
 	b := make([]byte, headerPrefix, 256)
-	for _, tag := range texts {
-		f := h.text(tag)
+	for _, tag := range textTags {
+		f := h.textField(tag)
 		if f.value == nil {
 			continue
 		}
@@ -171,20 +171,20 @@ func (f textField) check(v string) error {
 	return nil
 }
 
-func cutIdentity(p PodIdentity) PodIdentity {
+func truncateIdentity(p PodIdentity) PodIdentity {
 	for _, v := range []*string{&p.Namespace, &p.Name, &p.ServiceAccount} {
-		if cut := cutText(*v, identityLimit); len(cut) < len(*v) {
+		if cut := truncateText(*v, identityLimit); len(cut) < len(*v) {
 			*v, p.Truncated = cut, true
 		}
 	}
-	if len(p.Annotations) > annotationsMost || annotationsSize(p.Annotations) > annotationsLimit {
+	if len(p.Annotations) > maxAnnotations || annotationsSize(p.Annotations) > maxAnnotationBytes {
 		p.Annotations, p.AnnotationsCut = nil, true
 	}
 	return p
 }
 
-// cutText cuts a text at limit bytes, but not within a rune.
-func cutText(v string, limit int) string {
+// truncateText truncates a text at limit bytes, but not within a rune.
+func truncateText(v string, limit int) string {
 	if len(v) <= limit {
 		return v
 	}
@@ -195,8 +195,8 @@ func cutText(v string, limit int) string {
 	return v[:end]
 }
 
-// readHeader reads a header, and not a byte beyond it. Before it reads, it says how many bytes it
-// needs.
+// readHeader reads a header, and not a byte beyond it. It calls needs with the number of bytes
+// before each read.
 func readHeader(r io.Reader, needs func(n int)) (OpenHeader, error) {
 	var prefix [headerPrefix]byte
 	needs(len(prefix))
@@ -225,7 +225,7 @@ func parseFields(b []byte, flags byte) (OpenHeader, error) {
 	var h OpenHeader
 	var pod PodIdentity
 	h.Pod = &pod
-	known := 0 // bit set of the tags seen
+	known := 0 // bit set of the tags
 	for len(b) > 0 {
 		if len(b) < 3 || len(b)-3 < int(binary.BigEndian.Uint16(b[1:])) {
 			return OpenHeader{}, errors.New("stream header: a field is cut off")
@@ -267,7 +267,7 @@ func (h *OpenHeader) setField(tag byte, value []byte) error {
 		h.Pod.Annotations = all
 		return err
 	}
-	if f := h.text(tag); f.value != nil {
+	if f := h.textField(tag); f.value != nil {
 		*f.value = string(value)
 		return f.check(*f.value)
 	}

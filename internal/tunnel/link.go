@@ -26,33 +26,34 @@ type link struct {
 	ctrl *control
 	log  *slog.Logger
 
-	session   *Session // set by Session.add
-	streams   atomic.Int64
-	idleSince atomic.Int64  // when streams became 0; Unix nanoseconds
-	emptied   chan struct{} // gets a token when streams became 0
-	retired   chan struct{} // closed when the server has no more streams here, after the client asked it
-	losses    losses        // the session's mutex guards it
+	session      *Session // set by Session.addLink
+	streams      atomic.Int64
+	idleSince    atomic.Int64  // when streams became 0; Unix nanoseconds
+	emptied      chan struct{} // gets a token when streams became 0
+	peerRetired  chan struct{} // closed when the server has retired the connection, too
+	lossDetector lossDetector  // guarded by the session's mutex
 
-	ctx      context.Context // ends with the link; its cause is why
+	ctx      context.Context // ends with the link; its cause is the reason
 	cancel   context.CancelCauseFunc
-	handlers sync.WaitGroup // stream handlers
+	handlers sync.WaitGroup // of streams
 }
 
-// newLink starts a multiplexer on c. The link outlives ctx: its owner says how it ends.
+// newLink starts a multiplexer on c. The link does not end with ctx; the caller closes it.
 func newLink(ctx context.Context, c *tls.Conn, log *slog.Logger, windows *WindowBudget, client bool) *link {
-	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), retired: make(chan struct{})}
+	l := &link{conn: newMuxConn(c), log: log, emptied: make(chan struct{}, 1), peerRetired: make(chan struct{})}
 	l.idleSince.Store(time.Now().UnixNano())
 	l.conn.trusted.Store(client)
-	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.late, OnResponsiveness: l.responsiveness}
+	cfg := mux.Config{Client: client, Budget: windows, OnProbe: l.probeOtherLinks,
+		OnResponsiveness: l.responsivenessChanged}
 	if !client {
-		cfg.Backlog = 8 // a peer that has not said who it is has a control stream and no other
+		cfg.Backlog = 8 // before its hello is accepted, a peer may open the control stream only
 	}
 	l.mux = mux.New(l.conn, cfg)
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return l
 }
 
-// openControl opens or awaits stream 1.
+// openControl opens or accepts stream 1.
 func (l *link) openControl(ctx context.Context, client bool) error {
 	var st *mux.Stream
 	var err error
@@ -68,22 +69,24 @@ func (l *link) openControl(ctx context.Context, client bool) error {
 		return fmt.Errorf("the first stream has number %d, not 1", st.ID())
 	}
 	l.ctrl = &control{st: st}
-	l.ctrl.stuck.late = func() { l.close(errors.New("the peer took no control message for " + controlTimeout.String())) }
+	l.ctrl.watchdog.onTimeout = func() {
+		l.close(errors.New("the peer took no control message for " + controlTimeout.String()))
+	}
 	return nil
 }
 
-// close ends the link at once and with it its streams. The first reason counts. It does not block
-// for longer than a TLS close.
+// close ends the link and its streams at once. The first reason counts. It does not block for
+// longer than a TLS close.
 func (l *link) close(reason error) {
 	l.cancel(reason)
 	l.mux.Close(reason) // closes the connection, too
 }
 
-// farewell sends a last message and gives the peer a moment to read what was sent, this message
-// last, and to hang up. It ends the link: the multiplexer's own close would throw away what still
-// waits to be written.
-func (l *link) farewell(m *message, reason error) {
-	timer := time.AfterFunc(farewellTime, func() { l.close(reason) })
+// closeGracefully sends a last message and waits up to gracefulCloseTime for the peer to read
+// everything that was sent and to hang up. It then ends the link; the multiplexer's own close would
+// discard what is not written yet.
+func (l *link) closeGracefully(m *message, reason error) {
+	timer := time.AfterFunc(gracefulCloseTime, func() { l.close(reason) })
 	defer timer.Stop()
 	if l.ctrl.send(m) == nil {
 		<-l.mux.Done()
@@ -91,38 +94,37 @@ func (l *link) farewell(m *message, reason error) {
 	l.close(reason)
 }
 
-// farewellTime is how long a peer gets to take its leave after a refusal or a STOP.
-const farewellTime = time.Second
+// gracefulCloseTime is how long a peer may take to hang up after a refusal or a STOP.
+const gracefulCloseTime = time.Second
 
-// serve runs a link that was added to a session until it ends. It returns when no message handler
-// runs any more and the session has let go of the link; stream handlers may still run: wait for
-// l.handlers.
+// serve runs a link of a session until it ends. When it returns, no message handler runs any more
+// and the session has removed the link; stream handlers may still run: wait for l.handlers.
 func (l *link) serve() error {
 	if l.session.client {
-		l.takeStreams()
+		l.acceptStreams()
 	}
 	var watching sync.WaitGroup
-	watching.Go(func() { // who reads messages may be serving one
+	watching.Go(func() { // the goroutine that reads messages may be serving one
 		<-l.mux.Done()
-		l.close(l.broken(nil))
+		l.close(l.endReason(nil))
 	})
 	l.close(l.readMessages())
 	watching.Wait()
 	err := context.Cause(l.ctx)
-	l.session.remove(l, err)
+	l.session.removeLink(l, err)
 	return err
 }
 
-// takeStreams serves the peer's streams from now on: l has a session.
-func (l *link) takeStreams() {
+// acceptStreams serves the peer's streams from now on. l must have a session.
+func (l *link) acceptStreams() {
 	l.mux.Serve(func(st *mux.Stream) {
 		s := &Stream{st: st, link: l}
-		l.streamBegan()
+		l.streamStarted()
 		l.handlers.Go(func() { l.serveStream(s) })
 	})
 }
 
-// readMessages hands control messages and request lines to the session, one after the other.
+// readMessages passes control messages and request lines to the session, one after the other.
 func (l *link) readMessages() error {
 	limit := messageLimit
 	if !l.session.client {
@@ -132,10 +134,10 @@ func (l *link) readMessages() error {
 	for {
 		b, err := l.ctrl.receive(limit)
 		if err != nil {
-			return l.broken(err)
+			return l.endReason(err)
 		}
-		if areLines(b) {
-			if err := lines.read(b, l.session.side.line); err != nil {
+		if isRequestLines(b) {
+			if err := lines.read(b, l.session.handler.handleRequestLine); err != nil {
 				return err
 			}
 			continue
@@ -144,7 +146,7 @@ func (l *link) readMessages() error {
 		if err != nil {
 			return err
 		}
-		if err := l.session.take(l, m); err != nil {
+		if err := l.session.handleMessage(l, m); err != nil {
 			return err
 		}
 	}
@@ -152,8 +154,9 @@ func (l *link) readMessages() error {
 
 var errHungUp = errors.New("the peer closed the connection")
 
-// broken words why the connection ended; err is what a read of the control stream returned, or nil.
-func (l *link) broken(err error) error {
+// endReason returns why the connection ended; err is the error of a read of the control stream, or
+// nil.
+func (l *link) endReason(err error) error {
 	ended := l.mux.Err()
 	reason := cmp.Or(ended, err)
 	switch {
@@ -166,17 +169,17 @@ func (l *link) broken(err error) error {
 	case errors.Is(reason, mux.ErrKeepAlive):
 		return errors.New("the peer did not answer a ping for 30 s")
 	default:
-		return fmt.Errorf("the tunnel's connection broke: %v", reason) //nolint:errorlint // its cause is nobody's business
+		return fmt.Errorf("the tunnel's connection broke: %v", reason) //nolint:errorlint // callers must not match its cause
 	}
 }
 
-// serveStream reads a stream's header and hands the stream over. An owner that gives it back
-// unanswered or unended gets it refused, aborted.
+// serveStream reads a stream's header and passes the stream to the session's handler. A stream that
+// the handler has neither accepted nor refused is refused; one that it has not ended is aborted.
 func (l *link) serveStream(s *Stream) {
 	defer func() { _ = s.Close() }()
 	waits := false
 	header, err := readHeader(s, func(n int) {
-		if !waits && s.st.Buffered() < n { // as a rule it comes in one piece
+		if !waits && s.st.Buffered() < n { // usually it arrives in one piece
 			waits = true
 			_ = s.SetReadDeadline(time.Now().Add(controlTimeout))
 		}
@@ -190,26 +193,26 @@ func (l *link) serveStream(s *Stream) {
 		_ = s.SetReadDeadline(time.Time{})
 	}
 	s.header = header
-	if !l.session.admits() {
+	if !l.session.acceptsStreams() {
 		_ = s.Refuse(RefusedDraining)
 		return
 	}
-	l.session.side.stream(l.ctx, s)
+	l.session.handler.handleStream(l.ctx, s)
 	if !s.answered.Load() {
 		_ = s.Refuse(RefusedInternal)
 	}
 }
 
-// open opens a stream on l, which pick has counted, and sends the encoded header.
+// open opens a stream on l, which pickLink has counted, and sends the encoded header.
 func (l *link) open(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
-	st, err := l.openWith(ctx, h, header)
+	st, err := l.openMuxStream(ctx, h, header)
 	if err != nil {
 		l.streamEnded()
 	}
 	return st, err
 }
 
-func (l *link) streamBegan() {
+func (l *link) streamStarted() {
 	l.streams.Add(1)
 	l.session.streams.Add(1)
 }
@@ -217,7 +220,7 @@ func (l *link) streamBegan() {
 func (l *link) streamEnded() {
 	if l.streams.Add(-1) == 0 {
 		l.idleSince.Store(time.Now().UnixNano())
-		l.isEmpty()
+		l.signalEmpty()
 	}
 	if l.session.streams.Add(-1) == 0 {
 		select {
@@ -227,7 +230,7 @@ func (l *link) streamEnded() {
 	}
 }
 
-func (l *link) isEmpty() {
+func (l *link) signalEmpty() {
 	select {
 	case l.emptied <- struct{}{}:
 	default:

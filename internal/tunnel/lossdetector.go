@@ -3,40 +3,39 @@
 
 package tunnel
 
-// A connection loses packets when it has to send one of lossRate again, and lossCount, of the last
-// lossSpan at least. What was before does not count: a link that gets worse is noticed at once,
-// whatever the connection carried until then, and one that has got better is, too.
+// A connection is lossy when it had to send again one packet in lossRate, and at least lossCount,
+// of the last lossSpan packets or more. Only the latest packets count, so that a change of the
+// network is noticed soon.
 const (
 	lossSpan  = 1000
 	lossRate  = 500
 	lossCount = 5
 )
 
-// losses finds that out from the counters of a connection.
-type losses struct {
-	again, all uint32 // at the last look after which lossSpan packets had been sent
-	lossy      bool   // what was found then
+// lossDetector detects that from the counters of a connection.
+type lossDetector struct {
+	retransmitted, sent uint32 // counters at the end of the last lossSpan
+	lossy               bool   // result at that time
 }
 
-// look takes the counters as they are now: packets that were sent again, and all packets. They may
-// begin anew after 4 billion.
-func (l *losses) look(again, all uint32) bool {
-	lost, sent := again-l.again, all-l.all
-	lossy := lost >= lossCount && lost >= sent/lossRate
-	if sent < lossSpan {
+// update takes the current counters of packets that were sent again, and of all packets sent, and
+// reports whether the connection is lossy. The counters may wrap.
+func (l *lossDetector) update(retransmitted, sent uint32) bool {
+	newLost, newSent := retransmitted-l.retransmitted, sent-l.sent
+	lossy := newLost >= lossCount && newLost >= newSent/lossRate
+	if newSent < lossSpan {
 		return lossy || l.lossy
 	}
-	*l = losses{again, all, lossy}
+	*l = lossDetector{retransmitted, sent, lossy}
 	return lossy
 }
 
-// losing says whether packets are being lost and slow the connection down. The caller holds the
-// session's mutex.
-func (l *link) losing() bool {
+// isLossy reports whether lost packets slow the connection down. The session's mutex must be held.
+func (l *link) isLossy() bool {
 	below := l.conn.below
 	if below == nil {
 		return false
 	}
-	again, all := resent(below.Conn)
-	return again > 0 && congestion(below.Conn) != bbr && l.losses.look(again, all)
+	retransmitted, sent := retransmits(below.Conn)
+	return retransmitted > 0 && congestionControl(below.Conn) != bbr && l.lossDetector.update(retransmitted, sent)
 }

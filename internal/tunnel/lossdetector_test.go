@@ -25,11 +25,11 @@ func TestLosses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var l losses
+			var l lossDetector
 			var again, all uint32
 			for i, x := range looks {
 				again, all = again+x.again, all+x.all
-				if got := l.look(again, all); got != x.lossy {
+				if got := l.update(again, all); got != x.lossy {
 					t.Errorf("look %d, %d of %d more: lossy %v", i, x.again, x.all, got)
 				}
 			}

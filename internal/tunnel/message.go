@@ -8,12 +8,12 @@ import (
 	"fmt"
 )
 
-// Role is what the dialling side of a session is.
+// Role is the kind of client of a session.
 type Role string
 
 // The roles.
 const (
-	RoleAgent     Role = "agent"     // binds endpoints and takes the streams that the server opens
+	RoleAgent     Role = "agent"     // binds endpoints and serves the streams that the server opens
 	RoleForwarder Role = "forwarder" // opens streams to the server
 )
 
@@ -28,8 +28,7 @@ type Hello struct {
 	OperatorID    string `json:"operator_id,omitempty"`
 	Metadata      string `json:"metadata,omitempty"`
 
-	// SessionID and JoinSecret are set on the connections of a session after its first. The Client
-	// sets them.
+	// SessionID and JoinSecret are set by the Client on all connections of a session but the first.
 	SessionID  string `json:"session_id,omitempty"`
 	JoinSecret string `json:"join_secret,omitempty"`
 }
@@ -37,37 +36,36 @@ type Hello struct {
 // Welcome is the server's answer to a Hello it accepts.
 type Welcome struct {
 	SessionID string `json:"session_id"`
-	// made by the Server; what a further connection of the session presents
+	// made by the Server; a further connection of the session must present it
 	JoinSecret    string `json:"join_secret,omitempty"`
 	AccountID     string `json:"account_id,omitempty"`
 	StoreID       string `json:"store_id,omitempty"`
 	ServerVersion string `json:"server_version,omitempty"`
 	Region        string `json:"region,omitempty"`
-	// how many connections the server wants of this session; 0 leaves it to the client
+	// how many connections the session should have; 0 = the client decides
 	Connections int `json:"connections,omitempty"`
 
-	// Features are what this server understands beyond the protocol's first release. The Server sets
-	// them.
+	// Features are the parts of the protocol that this server supports beyond the first release. The
+	// Server sets them.
 	Features []Feature `json:"features,omitempty"`
 }
 
-// Feature is a part of the protocol that a peer may be too old for, and that is not to be passed
-// over in silence.
+// Feature is a part of the protocol that older servers would silently ignore.
 type Feature string
 
 // The features.
 const (
 	FeatureLabels        Feature = "labels"         // binds of labelled tunnels
 	FeatureTrafficPolicy Feature = "traffic_policy" // binds with a traffic policy
-	FeatureConnections   Feature = "connections"    // sessions whose connections become more and fewer
+	FeatureConnections   Feature = "connections"    // sessions whose number of connections changes
 )
 
 func allFeatures() []Feature {
 	return []Feature{FeatureLabels, FeatureTrafficPolicy, FeatureConnections}
 }
 
-// Bind asks for an endpoint, or for a labelled tunnel. That has Labels, and neither URL nor what
-// belongs to one.
+// Bind asks for an endpoint or for a labelled tunnel. The latter has Labels, and no URL nor any
+// field of an endpoint.
 type Bind struct {
 	URL              string            `json:"url"`
 	Labels           map[string]string `json:"labels,omitempty"`
@@ -78,15 +76,16 @@ type Bind struct {
 	UpstreamURL      string            `json:"upstream_url,omitempty"`
 	UpstreamProtocol string            `json:"upstream_protocol,omitempty"`
 	HostMode         string            `json:"host_mode,omitempty"`
-	ResumeSecret     string            `json:"resume_secret,omitempty"` // of this process' previous bind of the endpoint
+	ResumeSecret     string            `json:"resume_secret,omitempty"` // of this process's previous bind of the endpoint
 	PoolingEnabled   bool              `json:"pooling_enabled,omitempty"`
 	TrafficPolicy    string            `json:"traffic_policy,omitempty"` // YAML or JSON
-	// the members of the pool get this policy, too
+	// the other members of the pool get this policy, too
 	ReplacePoolPolicy bool `json:"replace_pool_policy,omitempty"`
 }
 
-// needs returns the features that a server must have for the bind to mean what it says.
-func (b *Bind) needs() map[Feature]string {
+// requiredFeatures returns the features that a server needs for this bind, with their names for
+// messages.
+func (b *Bind) requiredFeatures() map[Feature]string {
 	needs := make(map[Feature]string)
 	if len(b.Labels) > 0 {
 		needs[FeatureLabels] = "labelled tunnels"
@@ -97,15 +96,14 @@ func (b *Bind) needs() map[Feature]string {
 	return needs
 }
 
-// Bound is the endpoint, or the labelled tunnel, that a session now holds.
+// Bound is the endpoint or labelled tunnel that a session has bound.
 type Bound struct {
 	EndpointID   string `json:"endpoint_id"`
 	URL          string `json:"url"` // "" for a labelled tunnel
 	ResumeSecret string `json:"resume_secret,omitempty"`
 }
 
-// protocolVersion is the version of the messages; the hello names it. A server also takes the
-// version before its own.
+// protocolVersion is the version of the messages, sent in the hello.
 const protocolVersion = 1
 
 // The messages' types. A receiver skips types it does not know.
@@ -119,15 +117,14 @@ const (
 	typeUnbound = "unbound" // server: the answer to unbind
 	typeDrain   = "drain"   // either: the sender stops within the deadline
 	typeStop    = "stop"    // server: the session ends, and why
-	typeBye     = "bye"     // either: the sender has nothing more to send on this connection; the receiver hangs up
+	typeBye     = "bye"     // either: the sender's last message on this connection; the receiver hangs up
 
 	typeConnections = "connections" // server: how many connections the traffic asks for
-	typeRetire      = "retire"      // client: it opens nothing more on this connection, and neither shall the server
-	typeRetired     = "retired"     // server: it has no streams left on this connection, and nothing more to say
+	typeRetire      = "retire"      // client: neither side shall open streams on this connection
+	typeRetired     = "retired"     // server: it has no streams left on this connection; its last message there
 )
 
-// message is a control message that is JSON, which all are but those of request lines: its type and
-// the part that belongs to the type.
+// message is a JSON control message: its type and the part that belongs to the type.
 type message struct {
 	Type     string   `json:"type"`
 	ID       uint64   `json:"id,omitempty"`       // of a request and its answer
@@ -151,7 +148,7 @@ type drain struct {
 	DeadlineMS int64 `json:"deadline_ms"`
 }
 
-// parseMessage decodes a message and checks that it has the part its type asks for.
+// parseMessage decodes a message and checks that it has the part that its type requires.
 func parseMessage(b []byte) (*message, error) {
 	var m message
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -178,8 +175,8 @@ func parseMessage(b []byte) (*message, error) {
 	return &m, nil
 }
 
-// parseHello decodes the first message. The version is looked at first: what else a hello of an
-// unknown version holds is unknown, too.
+// parseHello decodes the first message. It checks the version first, as a hello of another version
+// may have any other content.
 func parseHello(b []byte) (*Hello, error) {
 	var head struct {
 		Type     string `json:"type"`

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Bind asks the server for an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
-// It returns an *Error when the server refused, or is too old for what the bind asks: such a server
-// would pass it over, a traffic policy for instance.
+// Bind binds an endpoint or a labelled tunnel and waits for the answer, at most 10 s. It returns an
+// *Error when the server refused, or lacks a feature that the bind needs and would silently ignore
+// it.
 func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
-	for feature, name := range b.needs() {
+	for feature, name := range b.requiredFeatures() {
 		if !slices.Contains(s.welcome.Features, feature) {
 			return Bound{}, &Error{Code: CodeInvalid,
 				Msg: fmt.Sprintf("the server (version %s) does not know %s: update it", s.welcome.ServerVersion, name)}
@@ -23,23 +23,23 @@ func (s *Session) Bind(ctx context.Context, b Bind) (Bound, error) {
 	}
 	answer, err := s.request(ctx, &message{Type: typeBind, Bind: &b})
 	if err != nil {
-		return Bound{}, fmt.Errorf("binding %s: %w", b.what(), err)
+		return Bound{}, fmt.Errorf("binding %s: %w", b.describe(), err)
 	}
 	if answer.Bound == nil {
-		return Bound{}, fmt.Errorf("binding %s: the server answered with %q", b.what(), answer.Type)
+		return Bound{}, fmt.Errorf("binding %s: the server answered with %q", b.describe(), answer.Type)
 	}
 	return *answer.Bound, nil
 }
 
-// what names the bind for messages.
-func (b *Bind) what() string {
+// describe names the bind for messages.
+func (b *Bind) describe() string {
 	if b.URL == "" {
 		return "a labelled tunnel"
 	}
 	return b.URL
 }
 
-// Unbind gives an endpoint or a labelled tunnel back and waits for the answer, at most 10 s.
+// Unbind unbinds an endpoint or a labelled tunnel and waits for the answer, at most 10 s.
 func (s *Session) Unbind(ctx context.Context, endpointID string) error {
 	if _, err := s.request(ctx, &message{Type: typeUnbind, Unbind: &unbind{EndpointID: endpointID}}); err != nil {
 		return fmt.Errorf("unbinding %s: %w", endpointID, err)
@@ -84,8 +84,8 @@ func (s *Session) request(ctx context.Context, m *message) (*message, error) {
 	}
 }
 
-// answered hands an answer to the request that waits for it. A late one is dropped.
-func (s *Session) answered(m *message) {
+// handleAnswer passes an answer to the request that waits for it. A late one is dropped.
+func (s *Session) handleAnswer(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ch := s.pending[m.ID]; ch != nil {
@@ -95,10 +95,10 @@ func (s *Session) answered(m *message) {
 }
 
 // send sends a control message; a connection that cannot take it is closed.
-func (l *link) send(m *message) error { return l.sent(l.ctrl.send(m)) }
+func (l *link) send(m *message) error { return l.closeOnSendError(l.ctrl.send(m)) }
 
-// sent closes a connection that could not take a message.
-func (l *link) sent(err error) error {
+// closeOnSendError closes a connection that could not take a message.
+func (l *link) closeOnSendError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -109,22 +109,22 @@ func (l *link) sent(err error) error {
 	return err
 }
 
-// Drain tells the peer that this side stops within d. From then on the peer opens nothing new; nor
-// does a server that drains. A client that drains may go on opening streams.
+// Drain tells the peer that this side stops within d. From then on the peer opens no streams; nor
+// does a server that drains. A client that drains may continue to open streams.
 func (s *Session) Drain(d time.Duration) error {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	return s.tell(&message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}})
+	return s.sendMessage(&message{Type: typeDrain, Drain: &drain{DeadlineMS: d.Milliseconds()}})
 }
 
-// tell sends a message over the first connection that takes it.
-func (s *Session) tell(m *message) error {
-	return s.overOne(func(l *link) error { return l.send(m) })
+// sendMessage sends a message over the first connection that takes it.
+func (s *Session) sendMessage(m *message) error {
+	return s.trySend(func(l *link) error { return l.send(m) })
 }
 
-// overOne sends over the first connection that takes it.
-func (s *Session) overOne(send func(*link) error) error {
+// trySend calls send with one connection after the other until one takes the message.
+func (s *Session) trySend(send func(*link) error) error {
 	for {
 		s.mu.Lock()
 		if len(s.links) == 0 || s.closing {
@@ -137,26 +137,26 @@ func (s *Session) overOne(send func(*link) error) error {
 		if err == nil || l.ctx.Err() == nil && !errors.Is(err, errRetired) {
 			return err
 		}
-		s.forget(l)
+		s.removeLinkFromChoice(l)
 	}
 }
 
-// take acts on a control message. An error ends the connection.
-func (s *Session) take(l *link, m *message) error {
+// handleMessage handles a control message. An error ends the connection.
+func (s *Session) handleMessage(l *link, m *message) error {
 	switch m.Type {
 	case typeDrain:
 	case typeBye:
 		return errHungUp
 	case typeRetire:
-		l.handlers.Go(l.release) // it may wait for long
+		l.handlers.Go(l.finishRetiring) // it may wait for a long time
 		return nil
 	default:
-		return s.side.message(l, m)
+		return s.handler.handleMessage(l, m)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.peerSaid {
-		s.peerSaid = true
+	if !s.peerIsDraining {
+		s.peerIsDraining = true
 		close(s.peerDraining)
 	}
 	return nil
@@ -172,18 +172,18 @@ func (s *Session) SendRequestLine(l RequestLine) {
 	}
 }
 
-// linesPause is how long lines wait for others after some were sent: to wake who sends them, and
-// who takes them, costs more than a line.
-const linesPause = 2 * time.Millisecond
+// linesInterval is the least time between two messages of request lines: fewer, larger messages
+// cost fewer wake-ups of sender and receiver.
+const linesInterval = 2 * time.Millisecond
 
-// sendLines sends the lines that wait. Those that come while it is busy, or pauses, go into one
-// message.
+// sendLines sends the waiting lines. Those that arrive during a send or the interval after it go
+// into one message.
 func (s *Session) sendLines() {
 	var b []byte
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
-		if len(s.lines) == 0 { // not while many wait
+		if len(s.lines) == 0 { // no pause while more lines wait
 			select {
 			case <-pause.C:
 			case <-s.done:
@@ -193,9 +193,9 @@ func (s *Session) sendLines() {
 		select {
 		case l := <-s.lines:
 			b = appendLines(b[:0], &l, s.lines)
-			// a line that is lost is lost; done ends the loop
-			_ = s.overOne(func(l *link) error { return l.sent(l.ctrl.sendLater(b)) })
-			pause.Reset(linesPause)
+			// errors are ignored: lines may be lost; done ends the loop
+			_ = s.trySend(func(l *link) error { return l.closeOnSendError(l.ctrl.sendLater(b)) })
+			pause.Reset(linesInterval)
 		case <-s.done:
 			return
 		}

@@ -17,11 +17,10 @@ import (
 	"time"
 )
 
-// Handler is what the service makes of sessions. Its methods are called concurrently for different
-// sessions.
+// Handler handles sessions. Its methods are called concurrently for different sessions.
 type Handler interface {
 	// Hello authenticates the first connection of a session within 10 s; an *Error refuses it with
-	// that code and message, any other error with INTERNAL. The handler makes the SessionID, the
+	// that code and message, any other error with INTERNAL. The handler chooses the SessionID, the
 	// Server the JoinSecret.
 	Hello(ctx context.Context, h Hello, remote net.Addr) (Welcome, error)
 	// Up is called once, before any Bind, Unbind or Stream of the session.
@@ -30,15 +29,15 @@ type Handler interface {
 	// connections. Errors as with Hello.
 	Bind(ctx context.Context, s *Session, b Bind) (Bound, error)
 	Unbind(ctx context.Context, s *Session, endpointID string) error
-	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It calls Accept or
-	// Refuse, and the stream is ended when it returns. ctx ends with the stream's connection.
+	// Stream serves a stream that a forwarder opened, in a goroutine of its own. It must call Accept
+	// or Refuse; the stream is ended when it returns. ctx ends with the stream's connection.
 	Stream(ctx context.Context, s *Session, st *Stream)
 	// Down is called once for each Up, after the session's last connection ended and after its last
-	// Bind or Unbind returned. Stream handlers may still be about to return.
+	// Bind or Unbind returned. Stream handlers may still be returning.
 	Down(s *Session, err error)
 }
 
-// ServerConfig is what a Server needs. Handler is required.
+// ServerConfig configures a Server. Handler is required.
 type ServerConfig struct {
 	Handler      Handler
 	WindowBudget *WindowBudget // shared by all Clients and Servers of a process; default: NewWindowBudget(0)
@@ -46,9 +45,8 @@ type ServerConfig struct {
 	// OnResponsiveness is called when what the session's Unresponsive returns may have changed. It
 	// does not block. May be nil.
 	OnResponsiveness func(*Session)
-	// MaxPending is the number of connections that may be between TLS and Welcome at a time; further
-	// ones are closed at once. Default 1024. How many a single address may have is for the listener to
-	// say.
+	// MaxPending is how many connections may be between TLS and Welcome at a time; further ones are
+	// closed at once. Default 1024. The listener limits them per address.
 	MaxPending int
 	// OnWelcome is called for each connection whose hello was accepted, so that the listener can count
 	// the others. May be nil.
@@ -57,23 +55,23 @@ type ServerConfig struct {
 
 // Server accepts sessions. It is safe for concurrent use.
 type Server struct {
-	cfg     ServerConfig
-	pending chan struct{}
-	note    congestionNote
+	cfg        ServerConfig
+	pending    chan struct{}
+	congestion congestionWarning
 
 	mu       sync.Mutex
-	sessions map[string]*hosted
+	sessions map[string]*serverSession
 }
 
-// hosted is a session on the server's side, with the hash of what a further connection has to
-// present.
-type hosted struct {
+// serverSession is a session on the server's side, with the hash of the secret that further
+// connections must present.
+type serverSession struct {
 	*Session
 	server   *Server
 	joinHash [sha256.Size]byte
 }
 
-// NewServer makes a Server.
+// NewServer returns a Server.
 func NewServer(cfg ServerConfig) *Server {
 	if cfg.MaxPending <= 0 {
 		cfg.MaxPending = 1024
@@ -84,7 +82,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, pending: make(chan struct{}, cfg.MaxPending), sessions: make(map[string]*hosted)}
+	return &Server{cfg: cfg, pending: make(chan struct{}, cfg.MaxPending), sessions: make(map[string]*serverSession)}
 }
 
 // Sessions returns the live sessions, in no order.
@@ -101,23 +99,23 @@ func (s *Server) Sessions() []*Session {
 // ServeConn serves one connection whose TLS handshake is done and whose ALPN is fairlead/1; the raw
 // connection should come from TuneConn, and the TLS configuration, one for all connections, should
 // have DynamicRecordSizingDisabled. It blocks until the connection has ended and its stream
-// handlers have returned; it closes c. When ctx ends, streams are cut, and what was already written
-// gets a second to arrive.
+// handlers have returned; it closes c. When ctx ends, streams are aborted, and bytes that were
+// already written get a second to arrive.
 func (s *Server) ServeConn(ctx context.Context, c *tls.Conn) error {
-	l, err := s.greet(ctx, c)
+	l, err := s.welcomeConn(ctx, c)
 	if err != nil {
 		_ = c.Close()
 		return fmt.Errorf("greeting %s: %w", c.RemoteAddr(), err)
 	}
-	stop := context.AfterFunc(ctx, func() { l.farewell(&message{Type: typeBye}, context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { l.closeGracefully(&message{Type: typeBye}, context.Cause(ctx)) })
 	defer stop()
 	err = l.serve()
 	l.handlers.Wait()
 	return err
 }
 
-// greet takes a connection from TLS to Welcome.
-func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
+// welcomeConn takes a connection from TLS to Welcome.
+func (s *Server) welcomeConn(ctx context.Context, c *tls.Conn) (*link, error) {
 	select {
 	case s.pending <- struct{}{}:
 		defer func() { <-s.pending }()
@@ -136,9 +134,9 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 	hello, err := l.awaitHello(ctx)
 	if err == nil {
 		if below, ok := c.NetConn().(*tunedConn); ok {
-			s.note.take(s.cfg.Logger, below.Conn)
+			s.congestion.check(s.cfg.Logger, below.Conn)
 		}
-		err = s.admit(ctx, l, hello)
+		err = s.addToSession(ctx, l, hello)
 	}
 	if err != nil {
 		l.refuse(err)
@@ -152,27 +150,27 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (*link, error) {
 
 func (l *link) awaitHello(ctx context.Context) (*Hello, error) {
 	if err := l.openControl(ctx, false); err != nil {
-		return nil, l.broken(err)
+		return nil, l.endReason(err)
 	}
 	b, err := l.ctrl.receive(helloLimit)
 	if err != nil {
-		return nil, l.broken(err)
+		return nil, l.endReason(err)
 	}
 	return parseHello(b)
 }
 
-// admit makes l a connection of a session, new or old, and says so.
-func (s *Server) admit(ctx context.Context, l *link, hello *Hello) error {
-	var h *hosted
+// addToSession adds l to a session, new or old, and sends the welcome.
+func (s *Server) addToSession(ctx context.Context, l *link, hello *Hello) error {
+	var h *serverSession
 	var err error
 	welcome := Welcome{}
 	if hello.SessionID != "" {
-		if h, err = s.join(l, hello); err != nil {
+		if h, err = s.joinSession(l, hello); err != nil {
 			return err
 		}
 		welcome = h.welcome
 	} else {
-		if h, welcome.JoinSecret, err = s.begin(ctx, l, hello); err != nil {
+		if h, welcome.JoinSecret, err = s.startSession(ctx, l, hello); err != nil {
 			return err
 		}
 		secret := welcome.JoinSecret
@@ -182,15 +180,15 @@ func (s *Server) admit(ctx context.Context, l *link, hello *Hello) error {
 	}
 	welcome.Features = allFeatures()
 	l.conn.trusted.Store(true)
-	l.takeStreams() // the welcome allows them
+	l.acceptStreams() // the welcome allows the peer to open them
 	if err := l.ctrl.send(&message{Type: typeWelcome, Welcome: &welcome}); err != nil {
-		l.close(err) // serve sees it, and the session with it
+		l.close(err) // serve returns it and ends the session
 	}
 	return nil
 }
 
-// join adds l to the session that the hello names.
-func (s *Server) join(l *link, hello *Hello) (*hosted, error) {
+// joinSession adds l to the session that the hello names.
+func (s *Server) joinSession(l *link, hello *Hello) (*serverSession, error) {
 	s.mu.Lock()
 	h := s.sessions[hello.SessionID]
 	s.mu.Unlock()
@@ -198,18 +196,18 @@ func (s *Server) join(l *link, hello *Hello) (*hosted, error) {
 	if h == nil || subtle.ConstantTimeCompare(hash[:], h.joinHash[:]) != 1 {
 		return nil, &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
 	}
-	return h, h.add(l)
+	return h, h.addLink(l)
 }
 
-// begin authenticates a hello and starts its session.
-func (s *Server) begin(ctx context.Context, l *link, hello *Hello) (*hosted, string, error) {
+// startSession authenticates a hello and starts its session.
+func (s *Server) startSession(ctx context.Context, l *link, hello *Hello) (*serverSession, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	welcome, err := s.cfg.Handler.Hello(ctx, *hello, l.conn.RemoteAddr())
 	if err != nil {
 		return nil, "", err
 	}
-	h := &hosted{server: s}
+	h := &serverSession{server: s}
 	h.Session = newSession(h, false, *hello, welcome, l.conn.RemoteAddr())
 	secret := rand.Text() + rand.Text()
 	h.joinHash = sha256.Sum256([]byte(secret))
@@ -219,7 +217,7 @@ func (s *Server) begin(ctx context.Context, l *link, hello *Hello) (*hosted, str
 		return nil, "", fmt.Errorf("the handler gave session id %q, which is empty or taken", welcome.SessionID)
 	}
 	s.sessions[welcome.SessionID] = h
-	return h, secret, h.add(l)
+	return h, secret, h.addLink(l)
 }
 
 // refuse answers a hello with an error that the peer may see, and ends the connection.
@@ -228,11 +226,11 @@ func (l *link) refuse(err error) {
 		l.close(err)
 		return
 	}
-	l.farewell(&message{Type: typeError, Error: visible(err)}, err)
+	l.closeGracefully(&message{Type: typeError, Error: peerError(err)}, err)
 }
 
-// visible is what the peer learns of an error.
-func visible(err error) *Error {
+// peerError returns the error that the peer gets: the cause of an internal error stays here.
+func peerError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
@@ -240,14 +238,14 @@ func visible(err error) *Error {
 	return &Error{Code: CodeInternal, Msg: "the server has an internal error"}
 }
 
-// message serves an agent's requests.
-func (h *hosted) message(l *link, m *message) error {
+// handleMessage serves an agent's requests.
+func (h *serverSession) handleMessage(l *link, m *message) error {
 	if m.Type != typeBind && m.Type != typeUnbind {
-		return nil // of a later version
+		return nil // a type of a later version
 	}
 	answer := &message{ID: m.ID}
 	if err := h.serveRequest(l, m, answer); err != nil {
-		answer = &message{Type: typeError, ID: m.ID, Error: visible(err)}
+		answer = &message{Type: typeError, ID: m.ID, Error: peerError(err)}
 		if answer.Error.Code == CodeInternal { // the peer does not learn the cause
 			h.server.cfg.Logger.Error("serving a request", "session", h.ID(), "type", m.Type, "error", err)
 		}
@@ -255,10 +253,10 @@ func (h *hosted) message(l *link, m *message) error {
 	return l.send(answer)
 }
 
-// line is nothing that a client has to say.
-func (h *hosted) line(RequestLine) {}
+// handleRequestLine ignores lines: clients send none.
+func (h *serverSession) handleRequestLine(RequestLine) {}
 
-func (h *hosted) serveRequest(l *link, m, answer *message) error {
+func (h *serverSession) serveRequest(l *link, m, answer *message) error {
 	if h.Role() != RoleAgent {
 		return &Error{Code: CodeForbidden, Msg: "only an agent binds endpoints"}
 	}
@@ -273,8 +271,8 @@ func (h *hosted) serveRequest(l *link, m, answer *message) error {
 	return err
 }
 
-// stream hands over a forwarder's stream.
-func (h *hosted) stream(ctx context.Context, st *Stream) {
+// handleStream passes a forwarder's stream to the Handler.
+func (h *serverSession) handleStream(ctx context.Context, st *Stream) {
 	if h.Role() != RoleForwarder {
 		_ = st.Refuse(RefusedForbidden)
 		return
@@ -282,8 +280,8 @@ func (h *hosted) stream(ctx context.Context, st *Stream) {
 	h.server.cfg.Handler.Stream(ctx, h.Session, st)
 }
 
-// ended takes the session off the list.
-func (h *hosted) ended(s *Session, err error) {
+// sessionEnded removes the session.
+func (h *serverSession) sessionEnded(s *Session, err error) {
 	h.server.mu.Lock()
 	delete(h.server.sessions, s.ID())
 	h.server.mu.Unlock()

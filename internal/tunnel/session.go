@@ -17,59 +17,60 @@ import (
 // maxConnections bounds the connections of a session.
 const maxConnections = 16
 
-// side is what differs between the two ends of a session.
-type side interface {
-	// message takes a control message that Session does not handle itself. An error ends the
+// sideHandler is the part of a session that differs between client and server.
+type sideHandler interface {
+	// handleMessage handles a control message that Session does not handle itself. An error ends the
 	// connection.
-	message(l *link, m *message) error
-	// line takes a request line.
-	line(l RequestLine)
-	// stream serves a stream of the peer's, with its header read.
-	stream(ctx context.Context, st *Stream)
-	// responsiveness is called when what Session.Unresponsive returns may have changed. It does not
-	// block.
-	responsiveness(s *Session)
-	// ended is called once, when the last connection is gone.
-	ended(s *Session, err error)
+	handleMessage(l *link, m *message) error
+	// handleRequestLine handles a request line.
+	handleRequestLine(l RequestLine)
+	// handleStream serves a stream of the peer's whose header was read.
+	handleStream(ctx context.Context, st *Stream)
+	// responsivenessChanged is called when the result of Session.Unresponsive may have changed. It
+	// does not block.
+	responsivenessChanged(s *Session)
+	// sessionEnded is called once, when the last connection has ended.
+	sessionEnded(s *Session, err error)
 }
 
-// Session is one peer over one or more connections. All methods are safe for concurrent use.
+// Session is a session with one peer over one or more connections. All methods are safe for
+// concurrent use.
 type Session struct {
-	side    side
-	client  bool // this side dials
+	handler sideHandler
+	client  bool // this side is the client
 	hello   Hello
 	welcome Welcome
 	remote  net.Addr
 
 	streams atomic.Int64
 	idle    chan struct{} // gets a token when the last stream ends
-	// gets a token when the number of connections, or of those that the traffic asks for, changes
-	look         chan struct{}
+	// gets a token when the actual or desired number of connections changes
+	connsChanged chan struct{}
 	done         chan struct{}
 	peerDraining chan struct{}
 
-	mu        sync.Mutex // guards what follows
-	links     []*link    // that take new streams
-	leaving   []*link    // that take none any more: they are being given up
-	live      int        // connections that have not ended, at least len(links)+len(leaving)
-	wish      wish
-	draining  bool
-	peerSaid  bool // peerDraining is closed
-	closing   bool // no new connection, no new stream
-	finished  bool // the last connection is gone
-	err       error
-	pending   map[uint64]chan *message // the client's requests, by id
-	requestID uint64
+	mu             sync.Mutex // guards what follows
+	links          []*link    // connections that take new streams
+	retiring       []*link    // connections that take none any more
+	liveLinks      int        // connections that have not ended, at least len(links)+len(retiring)
+	desired        desiredConns
+	draining       bool
+	peerIsDraining bool // peerDraining is closed
+	closing        bool // no new connection, no new stream
+	finished       bool // the last connection is gone
+	err            error
+	pending        map[uint64]chan *message // answers that the client's requests wait for, by id
+	requestID      uint64
 
 	startLines sync.Once
-	lines      chan RequestLine // that wait to be sent
+	lines      chan RequestLine // lines that wait to be sent
 }
 
-func newSession(side side, client bool, hello Hello, welcome Welcome, remote net.Addr) *Session {
+func newSession(handler sideHandler, client bool, hello Hello, welcome Welcome, remote net.Addr) *Session {
 	hello.Token, hello.JoinSecret = "", ""
 	return &Session{
-		side: side, client: client, hello: hello, welcome: welcome, remote: remote,
-		idle: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		handler: handler, client: client, hello: hello, welcome: welcome, remote: remote,
+		idle: make(chan struct{}, 1), connsChanged: make(chan struct{}, 1),
 		done: make(chan struct{}), peerDraining: make(chan struct{}),
 		pending: make(map[uint64]chan *message),
 		lines:   make(chan RequestLine, 256),
@@ -79,7 +80,7 @@ func newSession(side side, client bool, hello Hello, welcome Welcome, remote net
 // ID returns the session's id.
 func (s *Session) ID() string { return s.welcome.SessionID }
 
-// Role returns what the dialling side is.
+// Role returns the client's role.
 func (s *Session) Role() Role { return s.hello.Role }
 
 // Hello returns the client's first message without its secrets.
@@ -97,11 +98,11 @@ func (s *Session) Streams() int { return int(s.streams.Load()) }
 // Done is closed when the last connection has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// PeerDraining is closed when the peer said that it stops. Nothing new can be opened towards it
-// then.
+// PeerDraining is closed when the peer has announced that it stops. No stream can be opened towards
+// it then.
 func (s *Session) PeerDraining() <-chan struct{} { return s.peerDraining }
 
-// Err returns why the session ended, nil while it lives.
+// Err returns why the session ended, or nil while it lives.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,18 +112,18 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Open opens a data stream on a connection that is not busy with bulk, then on that with the least
-// to send, then the fewest streams. The header goes out at once and nothing is awaited: bytes may
-// follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the server's own),
-// ErrUnresponsive, or that the session ended.
-// The caller must Close or Reset the stream.
+// Open opens a data stream, on a connection that carries no bulk if there is one, then on the one
+// with the fewest queued bytes, then the fewest streams. The header is sent at once and no answer
+// is awaited: bytes may follow. Errors: an *Error with CodeDraining after DRAIN (the peer's, or the
+// server's own), ErrUnresponsive, or that the session ended. The caller must Close or Reset the
+// stream.
 func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 	b, err := h.encode()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		l, err := s.pick()
+		l, err := s.pickLink()
 		if err != nil {
 			return nil, err
 		}
@@ -133,13 +134,13 @@ func (s *Session) Open(ctx context.Context, h OpenHeader) (*Stream, error) {
 		if ctx.Err() != nil || l.ctx.Err() == nil && l.mux.Err() == nil {
 			return nil, err
 		}
-		s.forget(l)     // the connection is gone, the next one may live
-		go l.close(err) // it may have to wait for a farewell that nobody takes
+		s.removeLinkFromChoice(l) // the connection has ended; try the next one
+		go l.close(err)           // it may have to wait for a TLS close
 	}
 }
 
-// Ping measures how long the way to the peer and back takes, on the connection that requests use.
-// It waits for at most 30 s.
+// Ping measures a round trip to the peer on the connection that requests use. It waits for at most
+// 30 s.
 func (s *Session) Ping() (time.Duration, error) {
 	s.mu.Lock()
 	if len(s.links) == 0 {
@@ -151,22 +152,21 @@ func (s *Session) Ping() (time.Duration, error) {
 	return l.mux.Ping()
 }
 
-// CanOpen says whether Open would find a connection at this moment. It costs next to nothing and
-// does not wait.
+// CanOpen reports whether Open would find a connection now. It is cheap and does not wait.
 func (s *Session) CanOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closedFor() == nil && slices.ContainsFunc(s.links, func(l *link) bool {
+	return s.openErrorLocked() == nil && slices.ContainsFunc(s.links, func(l *link) bool {
 		return l.ctx.Err() == nil && l.mux.Err() == nil
 	})
 }
 
-// closedFor says why no stream can be opened. The caller holds mu.
-func (s *Session) closedFor() error {
+// openErrorLocked returns why no stream can be opened, or nil. mu must be held.
+func (s *Session) openErrorLocked() error {
 	switch {
 	case s.closing || len(s.links) == 0:
 		return s.endedError()
-	case s.peerSaid:
+	case s.peerIsDraining:
 		return &Error{Code: CodeDraining, Msg: "the other side is about to stop"}
 	case s.draining && !s.client:
 		return &Error{Code: CodeDraining, Msg: "the server is about to stop"}
@@ -174,12 +174,12 @@ func (s *Session) closedFor() error {
 	return nil
 }
 
-// pick chooses a connection for a new stream and counts the stream in.
-func (s *Session) pick() (*link, error) {
+// pickLink chooses a connection for a new stream and counts the stream.
+func (s *Session) pickLink() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.links = slices.DeleteFunc(s.links, func(l *link) bool { return l.mux.Err() != nil }) // remove does the rest
-	if err := s.closedFor(); err != nil {
+	s.links = slices.DeleteFunc(s.links, func(l *link) bool { return l.mux.Err() != nil }) // removeLink does the rest
+	if err := s.openErrorLocked(); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -190,7 +190,7 @@ func (s *Session) pick() (*link, error) {
 			best, least = l, carries
 		}
 	}
-	best.streamBegan()
+	best.streamStarted()
 	return best, nil
 }
 
@@ -201,8 +201,8 @@ func (s *Session) endedError() error {
 	return fmt.Errorf("the tunnel session has ended: %w", s.err)
 }
 
-// Stop tells the peer why and ends the session: at once for new streams, for live ones as soon as
-// the peer hangs up or a second has passed. It does not block.
+// Stop sends the peer the reason and ends the session: at once for new streams, for live ones as
+// soon as the peer hangs up or a second has passed. It does not block.
 func (s *Session) Stop(code Code, msg string) {
 	reason := &Error{Code: code, Msg: msg}
 	s.mu.Lock()
@@ -211,14 +211,14 @@ func (s *Session) Stop(code Code, msg string) {
 		return
 	}
 	s.closing, s.err = true, reason
-	for _, l := range slices.Concat(s.links, s.leaving) {
-		go l.farewell(&message{Type: typeStop, Error: reason}, reason)
+	for _, l := range slices.Concat(s.links, s.retiring) {
+		go l.closeGracefully(&message{Type: typeStop, Error: reason}, reason)
 	}
 }
 
-// Close ends the session and aborts its streams. What was written before arrives, the ends of
-// streams included, if the peer takes it within a second; Close blocks for so long at most. A
-// second Close, and one after Stop, does not wait.
+// Close ends the session and aborts its streams. What was written before arrives, including the
+// ends of streams, if the peer takes it within a second, for which Close blocks at most. A second
+// Close, and one after Stop, does not wait.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	again := s.closing
@@ -226,67 +226,68 @@ func (s *Session) Close() error {
 	if s.err == nil {
 		s.err = net.ErrClosed
 	}
-	links := slices.Concat(s.links, s.leaving)
+	links := slices.Concat(s.links, s.retiring)
 	s.mu.Unlock()
 	if again {
-		s.shut(net.ErrClosed)
+		s.abort(net.ErrClosed)
 		return nil
 	}
 	var leaving sync.WaitGroup
 	for _, l := range links {
-		leaving.Go(func() { l.farewell(&message{Type: typeBye}, net.ErrClosed) })
+		leaving.Go(func() { l.closeGracefully(&message{Type: typeBye}, net.ErrClosed) })
 	}
 	leaving.Wait()
 	return nil
 }
 
-// shut ends the session at once; the first reason counts.
-func (s *Session) shut(reason error) {
+// abort ends the session at once; the first reason counts.
+func (s *Session) abort(reason error) {
 	s.mu.Lock()
 	s.closing = true
 	if s.err == nil {
 		s.err = reason
 	}
-	links := slices.Concat(s.links, s.leaving)
+	links := slices.Concat(s.links, s.retiring)
 	s.mu.Unlock()
 	for _, l := range links {
 		l.close(reason)
 	}
 }
 
-// add makes l a connection of the session. It fails when the session is ending or has enough of
-// them.
-func (s *Session) add(l *link) error {
+// addLink adds a connection to the session. It fails when the session is ending or has
+// maxConnections.
+func (s *Session) addLink(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing || s.finished {
 		return &Error{Code: CodeUnknownSession, Msg: "the session has ended: begin a new one"}
 	}
-	if s.live >= maxConnections {
+	if s.liveLinks >= maxConnections {
 		return &Error{Code: CodeLimit, Msg: fmt.Sprintf("a session has at most %d connections", maxConnections)}
 	}
 	l.session = s
 	l.conn.session.Store(s)
 	s.links = append(s.links, l)
-	s.live++
+	s.liveLinks++
 	return nil
 }
 
-// forget takes l out of the choice for new streams. remove does the rest when l has ended.
-func (s *Session) forget(l *link) {
+// removeLinkFromChoice removes l from the choice for new streams. removeLink does the rest when l
+// has ended.
+func (s *Session) removeLinkFromChoice(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
 }
 
-// remove lets go of a connection that has ended. The last one ends the session.
-func (s *Session) remove(l *link, reason error) {
+// removeLink removes a connection that has ended. The last one ends the session.
+func (s *Session) removeLink(l *link, reason error) {
 	s.mu.Lock()
 	isIt := func(o *link) bool { return o == l }
-	s.links, s.leaving = slices.DeleteFunc(s.links, isIt), slices.DeleteFunc(s.leaving, isIt)
-	s.nudge()
-	s.live--
-	last := s.live == 0
+	s.links, s.retiring = slices.DeleteFunc(s.links, isIt), slices.DeleteFunc(s.retiring, isIt)
+	s.signalConnsChanged()
+	s.liveLinks--
+	last := s.liveLinks == 0
 	if last {
 		s.closing, s.finished = true, true
 		if s.err == nil {
@@ -297,27 +298,27 @@ func (s *Session) remove(l *link, reason error) {
 	s.mu.Unlock()
 	if last {
 		close(s.done)
-		s.side.ended(s, err)
+		s.handler.sessionEnded(s, err)
 	}
 }
 
-// connections returns how many connections take new streams, and how many there should be.
-func (s *Session) connections(fixed int, now time.Time) (n, want int) {
+// connectionCounts returns how many connections take new streams, and how many there should be.
+func (s *Session) connectionCounts(fixed int, now time.Time) (n, want int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case fixed > 0:
 		want = fixed
 	case slices.Contains(s.welcome.Features, FeatureConnections):
-		want = max(defaultConnections, s.wish.now(now))
-	default: // the server could not give up a connection again
+		want = max(defaultConnections, s.desired.current(now))
+	default: // the server could not retire a connection
 		want = defaultConnections
 	}
 	return len(s.links), want
 }
 
-// admits says whether the session still takes streams of the peer's.
-func (s *Session) admits() bool {
+// acceptsStreams reports whether the session still accepts streams of the peer's.
+func (s *Session) acceptsStreams() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.closing

@@ -27,7 +27,7 @@ func awaitConnections(t *testing.T, n int, sessions ...*Session) {
 
 // taking counts the connections that take new streams.
 func taking(s *Session) int {
-	n, _ := s.connections(0, time.Now())
+	n, _ := s.connectionCounts(0, time.Now())
 	return n
 }
 

@@ -95,31 +95,31 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 
 // endedSide counts the ends of a session.
 type endedSide struct {
-	side
+	sideHandler
 	n int
 }
 
-func (e *endedSide) ended(*Session, error) { e.n++ }
+func (e *endedSide) sessionEnded(*Session, error) { e.n++ }
 
 func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
 	t.Parallel()
 	end := &endedSide{}
 	s := newSession(end, false, Hello{}, Welcome{}, nil)
 	first, second := &link{conn: &muxConn{}}, &link{conn: &muxConn{}}
-	if err := errors.Join(s.add(first), s.add(second)); err != nil {
+	if err := errors.Join(s.addLink(first), s.addLink(second)); err != nil {
 		t.Fatal(err)
 	}
-	s.forget(first)
-	s.forget(second)
-	s.remove(second, io.EOF)
+	s.removeLinkFromChoice(first)
+	s.removeLinkFromChoice(second)
+	s.removeLink(second, io.EOF)
 	if end.n != 0 || s.Err() != nil {
 		t.Fatal("the session ended while a connection's handlers may run")
 	}
-	s.remove(first, io.ErrClosedPipe)
+	s.removeLink(first, io.ErrClosedPipe)
 	if end.n != 1 || !errors.Is(s.Err(), io.ErrClosedPipe) {
 		t.Fatalf("the session ended %d times: %v", end.n, s.Err())
 	}
-	if err := s.add(&link{conn: &muxConn{}}); err == nil {
+	if err := s.addLink(&link{conn: &muxConn{}}); err == nil {
 		t.Error("a connection joined a session that has ended")
 	}
 }

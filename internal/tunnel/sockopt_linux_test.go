@@ -32,7 +32,7 @@ func TestTheKernelHoldsLittleBack(t *testing.T) {
 	}
 	tuneTCP(tcp)
 	mark := 0
-	onSocket(tcp, func(fd int) { mark, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) })
+	withSocket(tcp, func(fd int) { mark, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT) })
 	if err != nil || mark <= 0 || mark > 128<<10 {
 		t.Errorf("the kernel takes %d bytes beyond what it may send, want 128 KiB at most; %v", mark, err)
 	}

@@ -7,12 +7,12 @@ package tunnel
 
 import "net"
 
-// tuneTCP does nothing: only Linux has TCP_USER_TIMEOUT and a congestion control of each
-// connection's own. Pings find the dead peer.
+// tuneTCP does nothing: only Linux has TCP_USER_TIMEOUT and per-connection congestion control.
+// Pings detect a dead peer.
 func tuneTCP(*net.TCPConn) {}
 
-func congestion(net.Conn) string { return "" }
+func congestionControl(net.Conn) string { return "" }
 
-func resent(net.Conn) (again, all uint32) { return 0, 0 }
+func retransmits(net.Conn) (retransmitted, sent uint32) { return 0, 0 }
 
 const bbr = "bbr"

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	opened      = 0x01  // the receiver's first byte
-	flagRefused = 0x100 // in a reset's error code: refused, not aborted; the low byte is the RefuseCode
+	openedByte  = 0x01  // OPENED, the receiver's first byte
+	refusedFlag = 0x100 // in a reset's error code: refused, not aborted; the low byte is the RefuseCode
 )
 
-// ResetError says that the peer aborted the stream. It is an ECONNRESET to errors.Is.
+// ResetError means that the peer aborted the stream. errors.Is matches ECONNRESET.
 type ResetError struct{ Code RefuseCode }
 
 // Error returns the reason as a sentence.
 func (e *ResetError) Error() string { return "stream reset by the peer: " + e.Code.String() }
 
-// Is makes a reset stream look like a reset connection.
+// Is matches syscall.ECONNRESET.
 func (e *ResetError) Is(target error) bool { return target == syscall.ECONNRESET }
 
 // Stream is one relayed connection: a net.Conn with half-close and abort. Its owner must call
@@ -40,8 +40,8 @@ type Stream struct {
 	link   *link
 	header OpenHeader
 
-	opener   bool
-	isOpen   atomic.Bool // opener: OPENED came
+	isOpener bool
+	isOpen   atomic.Bool // opener: OPENED was received
 	answered atomic.Bool // receiver: Accept or Refuse was called
 	sawEOF   atomic.Bool
 	sentEOF  atomic.Bool
@@ -55,7 +55,7 @@ type Stream struct {
 
 var _ net.Conn = (*Stream)(nil)
 
-// Header returns the header that the stream was opened with.
+// Header returns the header with which the stream was opened.
 func (s *Stream) Header() OpenHeader { return s.header }
 
 // Session returns the session that the stream belongs to.
@@ -87,15 +87,15 @@ func (s *Stream) Next() ([]byte, error) {
 }
 
 // WaitOpened waits until the receiver has answered: nil, a *RefusedError, ctx's error, or another
-// one. Not together with Read.
+// one. It must not run concurrently with Read.
 func (s *Stream) WaitOpened(ctx context.Context) error {
-	if !s.opener || s.isOpen.Load() {
+	if !s.isOpener || s.isOpen.Load() {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if ctx.Done() == nil { // the stream's deadline is all that ends it
+	if ctx.Done() == nil { // only the stream's deadline can end the wait
 		s.readMu.Lock()
 		defer s.readMu.Unlock()
 		return s.awaitOpened()
@@ -121,9 +121,9 @@ func (s *Stream) WaitOpened(ctx context.Context) error {
 	return err
 }
 
-// awaitOpened reads the receiver's first byte. The caller holds readMu.
+// awaitOpened reads the receiver's first byte. readMu must be held.
 func (s *Stream) awaitOpened() error {
-	if !s.opener || s.isOpen.Load() {
+	if !s.isOpener || s.isOpen.Load() {
 		return nil
 	}
 	if s.openErr != nil {
@@ -133,7 +133,7 @@ func (s *Stream) awaitOpened() error {
 	_, err := s.st.Read(b[:])
 	err = s.readError(err)
 	switch {
-	case err == nil && b[0] == opened:
+	case err == nil && b[0] == openedByte:
 		s.isOpen.Store(true)
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -148,39 +148,38 @@ func (s *Stream) awaitOpened() error {
 	return err
 }
 
-// readError notes an end of input.
+// readError records an end of input and translates the error.
 func (s *Stream) readError(err error) error {
 	if isEnd(err) {
 		s.sawEOF.Store(true)
 	}
-	return s.plain(err)
+	return s.translateError(err)
 }
 
 // Write sends p. It does not wait for OPENED, but blocks while the peer's window is full.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.st.Write(p)
-	return n, s.plain(err)
+	return n, s.translateError(err)
 }
 
-// WriteLater is Write for bytes that are followed by others, or by CloseWrite: they go out with
-// those, or within 5 ms.
+// WriteLater is Write for bytes that are followed by others, or by CloseWrite: they are sent
+// together with those, or within 5 ms.
 func (s *Stream) WriteLater(p []byte) (int, error) {
 	n, err := s.st.WriteLater(p)
-	return n, s.plain(err)
+	return n, s.translateError(err)
 }
 
-// CloseWrite says that no more bytes follow: the peer reads io.EOF.
-func (s *Stream) CloseWrite() error { return s.closed(s.st.CloseWrite()) }
+// CloseWrite ends the direction towards the peer, which reads io.EOF.
+func (s *Stream) CloseWrite() error { return s.recordEOFSent(s.st.CloseWrite()) }
 
-// CloseWriteLater is CloseWrite for a peer that does not wait for it: the peer learns of it within
-// 5 ms.
-func (s *Stream) CloseWriteLater() error { return s.closed(s.st.CloseWriteLater()) }
+// CloseWriteLater is CloseWrite for a peer that does not wait for it: it is sent within 5 ms.
+func (s *Stream) CloseWriteLater() error { return s.recordEOFSent(s.st.CloseWriteLater()) }
 
-func (s *Stream) closed(err error) error {
+func (s *Stream) recordEOFSent(err error) error {
 	if err == nil {
 		s.sentEOF.Store(true)
 	}
-	return s.plain(err)
+	return s.translateError(err)
 }
 
 // SawEOF reports whether Read or Next has returned io.EOF.
@@ -188,7 +187,7 @@ func (s *Stream) SawEOF() bool { return s.sawEOF.Load() }
 
 // Reset aborts both directions: the peer's reads and writes fail with a *ResetError, never io.EOF.
 // Bytes that the peer has not read are lost.
-func (s *Stream) Reset(code RefuseCode) error { return s.end(uint32(code)) }
+func (s *Stream) Reset(code RefuseCode) error { return s.resetMux(uint32(code)) }
 
 // Abort is Reset without a reason.
 func (s *Stream) Abort() error { return s.Reset(Aborted) }
@@ -198,14 +197,14 @@ func (s *Stream) Abort() error { return s.Reset(Aborted) }
 func (s *Stream) Close() error {
 	if s.sawEOF.Load() && s.sentEOF.Load() {
 		s.st.Release()
-		s.count()
+		s.markEnded()
 		return nil
 	}
 	return s.Abort()
 }
 
-// CloseGracefully is CloseWrite, then reading until io.EOF for at most d, then Close. It is for
-// owners that would close a TCP connection and trust the kernel to deliver what they wrote. No Read
+// CloseGracefully is CloseWrite, then reading until io.EOF for at most d, then Close. It
+// corresponds to closing a TCP connection, whose kernel still delivers what was written. No Read
 // may be in progress.
 func (s *Stream) CloseGracefully(d time.Duration) error {
 	if s.CloseWrite() == nil && s.SetReadDeadline(time.Now().Add(d)) == nil {
@@ -217,30 +216,30 @@ func (s *Stream) CloseGracefully(d time.Duration) error {
 // Accept tells the opener that its stream is open: with the first bytes that are written, or within
 // 5 ms. It must come before the first Write.
 func (s *Stream) Accept() error {
-	if s.opener || !s.answered.CompareAndSwap(false, true) {
+	if s.isOpener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("accepting a stream twice, or one that this side opened")
 	}
-	_, err := s.WriteLater([]byte{opened})
+	_, err := s.WriteLater([]byte{openedByte})
 	return err
 }
 
-// Refuse tells the opener why not, and ends the stream.
+// Refuse sends the opener the reason and ends the stream.
 func (s *Stream) Refuse(code RefuseCode) error {
-	if s.opener || !s.answered.CompareAndSwap(false, true) {
+	if s.isOpener || !s.answered.CompareAndSwap(false, true) {
 		return errors.New("refusing a stream twice, or one that this side opened")
 	}
-	return s.end(flagRefused | uint32(code))
+	return s.resetMux(refusedFlag | uint32(code))
 }
 
-// end resets the stream.
-func (s *Stream) end(code uint32) error {
+// resetMux resets the stream with an error code of the protocol.
+func (s *Stream) resetMux(code uint32) error {
 	err := s.st.Reset(code)
-	s.count() // last: a connection without streams may be closed
+	s.markEnded() // last: a connection without streams may be closed
 	return err
 }
 
-// count takes the stream out of the counts, once.
-func (s *Stream) count() {
+// markEnded removes the stream from the counts, once.
+func (s *Stream) markEnded() {
 	if s.ended.CompareAndSwap(false, true) {
 		s.link.streamEnded()
 	}
@@ -257,7 +256,7 @@ func (s *Stream) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the deadline of reads, also of one that waits.
+// SetReadDeadline sets the deadline of reads, including one that waits.
 func (s *Stream) SetReadDeadline(t time.Time) error {
 	s.deadlineMu.Lock()
 	defer s.deadlineMu.Unlock()
@@ -268,8 +267,9 @@ func (s *Stream) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline sets the deadline of writes.
 func (s *Stream) SetWriteDeadline(t time.Time) error { return s.st.SetWriteDeadline(t) }
 
-// plain translates the multiplexer's errors for the stream's user.
-func (s *Stream) plain(err error) error {
+// translateError returns the error for the stream's owner that corresponds to one of the
+// multiplexer.
+func (s *Stream) translateError(err error) error {
 	if err == nil || isEnd(err) {
 		return err
 	}
@@ -278,12 +278,12 @@ func (s *Stream) plain(err error) error {
 		return err
 	}
 	code := RefuseCode(reset.Code)
-	if reset.Code&flagRefused != 0 && s.opener && !s.isOpen.Load() {
+	if reset.Code&refusedFlag != 0 && s.isOpener && !s.isOpen.Load() {
 		return &RefusedError{Code: code}
 	}
 	return &ResetError{Code: code}
 }
 
-// isEnd reports an ordinary end of input: the bare io.EOF. A broken connection's error may wrap
-// one.
+// isEnd reports an ordinary end of input: the bare io.EOF. The error of a broken connection may
+// wrap one.
 func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // see above

@@ -24,7 +24,7 @@ func NewWindowBudget(limit int64) *WindowBudget {
 	return &WindowBudget{limit: limit}
 }
 
-// Used returns the sum by which windows have grown, in bytes. It is never more than the limit.
+// Used returns by how many bytes windows have grown, at most the limit.
 func (w *WindowBudget) Used() int64 { return w.used.Load() }
 
 // Reserve implements mux.Budget.

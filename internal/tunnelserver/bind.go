@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Bind gives the session the endpoint or the labelled tunnel it asks for, or says why not.
+// Bind binds the endpoint or the labelled tunnel that the session asks for.
 func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (tunnel.Bound, error) {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleAgent {
@@ -25,10 +25,10 @@ func (s *Server) Bind(ctx context.Context, ts *tunnel.Session, b tunnel.Bind) (t
 	if err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
-	s.hold(t, result)
-	// its rules changed meanwhile, and the watchdog did not see the endpoint yet
+	s.addMember(t, result)
+	// the token's rules may have changed before the watchdog saw the endpoint
 	if !s.tokenOf(t).MayBind(result.Endpoint.URL) {
-		problem := noBindRule(t, result.Endpoint.URL)
+		problem := errNoBindRule(t, result.Endpoint.URL)
 		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
@@ -47,9 +47,9 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 		return nil, err
 	}
 	if !s.tokenOf(t).MayBind(req.URL.String()) {
-		return nil, noBindRule(t, req.URL.String())
+		return nil, errNoBindRule(t, req.URL.String())
 	}
-	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
+	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return nil, err
 	}
 	if err := s.addPolicy(&req, b.TrafficPolicy); err != nil {
@@ -59,12 +59,12 @@ func (s *Server) bind(ctx context.Context, t *session, b tunnel.Bind) (*account.
 	if err != nil {
 		return nil, err
 	}
-	result.Endpoint.TrafficPolicy = req.TrafficPolicy // which rows that are read leave out
+	result.Endpoint.TrafficPolicy = req.TrafficPolicy // rows from the store lack it
 	return result, nil
 }
 
-// addPolicy compiles the policy of a bind, which costs more than the rest of its checks: it comes
-// after the limit.
+// addPolicy compiles the traffic policy of a bind. That is expensive: it comes after the rate
+// limit.
 func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
 	bad := func(rule string) error { return account.Invalid("traffic_policy", account.NotShown, rule) }
 	switch {
@@ -80,11 +80,11 @@ func (s *Server) addPolicy(r *account.BindRequest, policy string) (err error) {
 	return err
 }
 
-func noBindRule(t *session, url string) *account.Error {
+func errNoBindRule(t *session, url string) *account.Error {
 	return account.Errorf(account.CodeScope, "authtoken %s has no bind rule that admits %s", t.credentialID, url)
 }
 
-// bindRequest checks every field of a bind but the policy, and lists all broken rules.
+// bindRequest validates every field of a bind except the policy, and lists all broken rules.
 func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r := account.BindRequest{
 		AccountID: t.accountID, CredentialID: t.credentialID, SessionID: t.id, Binding: b.Binding,
@@ -103,7 +103,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 	r.URL, err = account.ParseBindingURL(r.Binding, b.URL)
 	broken := account.FieldsOf(err)
 	for _, f := range account.FieldsOf(r.Validate()) {
-		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // said already, in the words of the parser
+		if f.Field != "url" && (f.Field != "binding" || len(broken) == 0) { // reported by the parser already
 			broken = append(broken, f)
 		}
 	}
@@ -122,7 +122,7 @@ func checkUpstream(raw string) error {
 	return nil
 }
 
-// checkHTTPOnly checks the fields that only an http endpoint has.
+// checkHTTPOnly validates the fields that only an http endpoint has.
 func checkHTTPOnly(r account.BindRequest) error {
 	tcp := r.URL.Scheme == "tcp"
 	switch {
@@ -136,7 +136,7 @@ func checkHTTPOnly(r account.BindRequest) error {
 	return nil
 }
 
-// Unbind gives an endpoint back: its agent said goodbye.
+// Unbind handles an agent's request to unbind an endpoint.
 func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID string) error {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleAgent {
@@ -145,14 +145,14 @@ func (s *Server) Unbind(ctx context.Context, ts *tunnel.Session, endpointID stri
 	if held, err := s.unbindTunnel(ctx, t, endpointID); held {
 		return err
 	}
-	if !s.holds(t, endpointID) {
+	if !s.hasMember(t, endpointID) {
 		return &tunnel.Error{Code: tunnel.CodeInvalid, Detail: string(account.CodeNotFound),
 			Msg: fmt.Sprintf("this session does not hold endpoint %q", endpointID)}
 	}
 	if err := s.opt.Binder.Unbind(ctx, t.accountID, endpointID, t.id); err != nil {
 		return s.refusal(err)
 	}
-	s.release(t, endpointID)
+	s.removeMember(t, endpointID)
 	s.log.Info("endpoint unbound", "endpoint", endpointID, "session", t.id, "account", t.accountID)
 	return nil
 }

@@ -13,56 +13,57 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// place is a URL of an account: what the members of a pool share, and all that a connection is
-// chosen by.
-type place struct {
+// poolKey is a URL of an account: the key of the pool whose members serve its connections.
+type poolKey struct {
 	accountID, binding, scheme, host string
 	port                             int
 }
 
-func placeOf(ep *account.Endpoint) place {
-	return place{ep.AccountID, ep.Bindings[0], ep.Scheme, ep.Host, ep.Port}
+func poolKeyOf(ep *account.Endpoint) poolKey {
+	return poolKey{ep.AccountID, ep.Bindings[0], ep.Scheme, ep.Host, ep.Port}
 }
 
-// Choose returns who serves a new connection to the endpoint's URL: of those online that respond
-// the one with the fewest connections, of several such the one that was not chosen for the longest
-// time. The connection counts until Release. CodeEndpointOffline when nobody holds the URL, or only
-// agents that are about to stop; CodeAgentSilent when all of them are unresponsive.
+// Choose returns the member that serves a new connection to the endpoint's URL: of those online
+// that respond, the one with the fewest connections, then the one chosen least recently. The
+// connection counts until Release. The error is CodeEndpointOffline when no member is online, or
+// only agents that are about to stop; CodeAgentSilent when all are unresponsive.
 //
-// Those that were tried already are left out. Unless one was tried, an agent is waited for that the
-// last life of this server had, and that may be on its way back, and one that became unresponsive a
+// Members in tried are left out. Unless tried has any, Choose waits for an agent that was connected
+// before this server restarted and may be reconnecting, and for one that became unresponsive a
 // moment ago.
 func (s *Server) Choose(ctx context.Context, ep *account.Endpoint, tried ...*Member) (*Member, error) {
-	look := func(tried []*Member) choice { return s.choose(ep, tried) }
-	c := look(tried)
-	if c.best != nil || len(tried) > 0 {
-		return c.best, c.missing(ep.ID, nil)
+	selectMember := func(tried []*Member) selection { return s.selectByURL(ep, tried) }
+	c := selectMember(tried)
+	if c.member != nil || len(tried) > 0 {
+		return c.member, c.err(ep.ID, nil)
 	}
 	wait, err := time.Duration(0), error(nil)
 	if c.unresponsive.IsZero() {
-		wait, err = s.returnsWithin(ctx, ep)
+		wait, err = s.reconnectWait(ctx, ep)
 	}
 	if err != nil {
-		return nil, offline(ep.ID, err)
+		return nil, errOffline(ep.ID, err)
 	}
-	c, err = c.await(ctx, wait, look)
-	return c.best, c.missing(ep.ID, err)
+	c, err = c.awaitMember(ctx, wait, selectMember)
+	return c.member, c.err(ep.ID, err)
 }
 
-// choice is what choosing came to.
-type choice struct {
-	best         *Member         // nil: there is none
-	unresponsive time.Time       // since when the last of those is that do not respond; zero = there are none
-	changed      <-chan struct{} // closed when another choice may come to something else
+// selection is the result of choosing among members.
+type selection struct {
+	member       *Member         // nil: there is none
+	unresponsive time.Time       // since when the last unresponsive one is so; zero = there are none
+	changed      <-chan struct{} // closed when choosing again may have another result
 }
 
-// await looks again whenever something changes, for as long as wait, or as an agent that does not
-// respond is worth waiting for.
-func (c choice) await(ctx context.Context, wait time.Duration, look func(tried []*Member) choice) (choice, error) {
-	for began := time.Now(); c.best == nil; c = look(nil) {
+// awaitMember selects again whenever something changes, until it has a member, for at most wait or
+// as long as an unresponsive agent is worth waiting for.
+func (c selection) awaitMember(
+	ctx context.Context, wait time.Duration, selectMember func(tried []*Member) selection,
+) (selection, error) {
+	for began := time.Now(); c.member == nil; c = selectMember(nil) {
 		left := time.Until(began.Add(wait))
 		if !c.unresponsive.IsZero() {
-			left = max(left, time.Until(c.unresponsive.Add(holdTime)))
+			left = max(left, time.Until(c.unresponsive.Add(maxReconnectWait)))
 		}
 		if left <= 0 {
 			return c, nil
@@ -80,36 +81,36 @@ func (c choice) await(ctx context.Context, wait time.Duration, look func(tried [
 	return c, nil
 }
 
-// missing is why there is no best.
-func (c choice) missing(endpointID string, cause error) error {
+// err returns why there is no member, or nil.
+func (c selection) err(endpointID string, cause error) error {
 	switch {
-	case c.best != nil:
+	case c.member != nil:
 		return nil
 	case c.unresponsive.IsZero():
-		return offline(endpointID, cause)
+		return errOffline(endpointID, cause)
 	}
-	return unresponsive("the agent of endpoint " + endpointID + " does not respond")
+	return errUnresponsive("the agent of endpoint " + endpointID + " does not respond")
 }
 
-func unresponsive(msg string) error {
+func errUnresponsive(msg string) error {
 	return &account.Error{Code: account.CodeAgentSilent, Msg: msg, Cause: tunnel.ErrUnresponsive}
 }
 
 const (
-	// returnTime is how long agents may take to come back after a start of the server: their longest
-	// pause between two attempts, and an attempt.
-	returnTime = 12 * time.Second
-	// holdTime is how long one connection waits for that.
-	holdTime = 3 * time.Second
-	// stopTime is how long before its next start a server may have stopped for that to be a restart.
-	stopTime = time.Minute
+	// reconnectWindow is how long agents may take to reconnect after a start of the server: their
+	// longest pause between two attempts, and an attempt.
+	reconnectWindow = 12 * time.Second
+	// maxReconnectWait is how long one connection waits for that.
+	maxReconnectWait = 3 * time.Second
+	// restartWindow is how long a server may have been down for its start to count as a restart.
+	restartWindow = time.Minute
 )
 
-// returnsWithin says for how long an agent of the endpoint's URL is worth waiting for: not at all,
-// unless one was lost when this server's last life ended. That need not be the endpoint's own: a
-// stream may name a member of a pool that died long before.
-func (s *Server) returnsWithin(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
-	wait := min(holdTime, time.Until(s.started.Add(returnTime)))
+// reconnectWait returns how long to wait for an agent of the endpoint's URL: 0 unless the restart
+// of this server disconnected one. That may be another member of the pool than the endpoint itself,
+// whose agent may be gone for long.
+func (s *Server) reconnectWait(ctx context.Context, ep *account.Endpoint) (time.Duration, error) {
+	wait := min(maxReconnectWait, time.Until(s.started.Add(reconnectWindow)))
 	if wait <= 0 || s.lostByRestart(ep) {
 		return wait, nil
 	}
@@ -132,19 +133,20 @@ func (s *Server) returnsWithin(ctx context.Context, ep *account.Endpoint) (time.
 }
 
 func (s *Server) lostByRestart(ep *account.Endpoint) bool {
-	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) && !ep.OfflineSince.Before(s.started.Add(-stopTime))
+	return ep.OfflineSince != nil && !ep.OfflineSince.After(s.started) &&
+		!ep.OfflineSince.Before(s.started.Add(-restartWindow))
 }
 
-func (s *Server) choose(ep *account.Endpoint, tried []*Member) choice {
+func (s *Server) selectByURL(ep *account.Endpoint, tried []*Member) selection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.chooseOf(s.places[placeOf(ep)], nil, tried)
+	return s.selectMember(s.pools[poolKeyOf(ep)], nil, tried)
 }
 
-// chooseOf chooses one of the holdings that have the labels and counts a connection to it. The
-// caller holds mu.
-func (s *Server) chooseOf(all []*Member, labels map[string]string, tried []*Member) choice {
-	c := choice{changed: s.bound}
+// selectMember chooses one of the members that have the labels, and counts a connection to it. mu
+// must be held.
+func (s *Server) selectMember(all []*Member, labels map[string]string, tried []*Member) selection {
+	c := selection{changed: s.changed}
 	for _, h := range all {
 		if !account.HasLabels(h.labels, labels) || slices.Contains(tried, h) || !h.session.tun.CanOpen() {
 			continue
@@ -153,47 +155,47 @@ func (s *Server) chooseOf(all []*Member, labels map[string]string, tried []*Memb
 			if since.After(c.unresponsive) {
 				c.unresponsive = since
 			}
-		} else if c.best == nil || h.before(c.best) {
-			c.best = h
+		} else if c.member == nil || h.lessLoaded(c.member) {
+			c.member = h
 		}
 	}
-	if c.best != nil {
-		s.take(c.best)
+	if c.member != nil {
+		s.countConn(c.member)
 	}
 	return c
 }
 
-// take counts a connection to h. The caller holds Server.mu.
-func (s *Server) take(h *Member) {
-	s.turns++
-	h.open++
-	h.chosen = s.turns
+// countConn counts a connection to h. Server.mu must be held.
+func (s *Server) countConn(h *Member) {
+	s.chooseCount++
+	h.conns++
+	h.lastChosen = s.chooseCount
 }
 
-// before says whether h takes the next connection rather than o. The caller holds Server.mu.
-func (h *Member) before(o *Member) bool {
-	return cmp.Or(cmp.Compare(h.open, o.open), cmp.Compare(h.chosen, o.chosen)) < 0
+// lessLoaded reports whether h is preferred to o for the next connection. Server.mu must be held.
+func (h *Member) lessLoaded(o *Member) bool {
+	return cmp.Or(cmp.Compare(h.conns, o.conns), cmp.Compare(h.lastChosen, o.lastChosen)) < 0
 }
 
-// Release says that a connection that Choose gave has ended.
+// Release ends a connection that Choose counted.
 func (h *Member) Release() {
 	h.server.mu.Lock()
 	defer h.server.mu.Unlock()
-	h.open--
+	h.conns--
 }
 
-// Online returns the endpoint of an account at a URL of the binding, as its agent, or one of its
-// pool's, bound it; nil when nobody is online there.
+// Online returns the endpoint of an account at a URL of the binding, as its agent, or an agent of
+// its pool, bound it; nil when none is online there.
 func (s *Server) Online(accountID, binding string, u account.EndpointURL) *account.Endpoint {
-	return s.anyAt(place{accountID, binding, u.Scheme, u.Host, u.Port})
+	return s.onlineEndpoint(poolKey{accountID, binding, u.Scheme, u.Host, u.Port})
 }
 
-// anyAt returns an endpoint that is online at the place, or nil.
-func (s *Server) anyAt(at place) *account.Endpoint {
+// onlineEndpoint returns an online endpoint of the pool, or nil.
+func (s *Server) onlineEndpoint(key poolKey) *account.Endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if here := s.places[at]; len(here) > 0 {
-		return here[0].Endpoint()
+	if members := s.pools[key]; len(members) > 0 {
+		return members[0].Endpoint()
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ func TestWhoIsWorthWaitingFor(t *testing.T) {
 		after time.Duration // since the start
 		want  time.Duration
 	}{
-		"lost when the last life was killed":        {lost: time.Microsecond, want: holdTime},
-		"lost at an orderly stop":                   {lost: 5 * time.Second, after: 2 * time.Second, want: holdTime},
+		"lost when the last life was killed":        {lost: time.Microsecond, want: maxReconnectWait},
+		"lost at an orderly stop":                   {lost: 5 * time.Second, after: 2 * time.Second, want: maxReconnectWait},
 		"when most are back":                        {lost: time.Second, after: 11 * time.Second, want: time.Second},
 		"when all are back":                         {lost: time.Second, after: 12 * time.Second},
 		"offline long before":                       {lost: 2 * time.Minute},
@@ -93,7 +93,7 @@ func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
 		err     error
 		want    time.Duration
 	}{
-		"another was lost by the restart": {other: time.Second, pooling: true, want: holdTime},
+		"another was lost by the restart": {other: time.Second, pooling: true, want: maxReconnectWait},
 		"another died long before, too":   {other: time.Hour, pooling: true},
 		"another is lost while we run":    {other: -time.Microsecond, pooling: true},
 		"no pool":                         {other: time.Second},

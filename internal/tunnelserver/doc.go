@@ -1,12 +1,12 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnelserver owns the live tunnel sessions of the service: who is connected, by which
-// credential, and which session holds which endpoint now.
+// Package tunnelserver owns the service's live tunnel sessions: which credential opened each, and
+// which session has bound which endpoint.
 //
-// What comes in: hellos, binds and streams from internal/tunnel. They are checked against the
-// account's credentials, rules and endpoints (the interfaces of internal/account). Whom it hands
+// What comes in: hellos, binds and streams from internal/tunnel. It checks them against the
+// account's credentials, rules and endpoints (the interfaces of internal/account). What it hands
 // over to: rows go to account.Binder; a forwarder's stream that passed the checks goes, with its
-// endpoint, to the function that the assembly gives (the edge); the edge asks Choose who serves a
-// URL, which in a pool is the agent with the fewest connections, and opens streams to it.
+// endpoint, to the function that the assembly sets (the edge); the edge calls Choose for the agent
+// that serves a URL, in a pool the one with the fewest connections, and opens streams to it.
 package tunnelserver

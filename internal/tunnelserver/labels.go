@@ -15,17 +15,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// bindLabels gives the session a labelled tunnel. The tunnel of the process's session before, which
-// the resume secret names, ends at once: otherwise a connection that died unnoticed would get its
-// share of the traffic until then.
+// bindLabels starts a labelled tunnel. The tunnel that the resume secret names, of the same
+// process's previous session, ends at once: otherwise a connection that died unnoticed would still
+// be chosen.
 func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tunnel.Bound, error) {
-	if err := checkLabelled(b); err != nil {
+	if err := validateLabelled(b); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	if !s.tokenOf(t).MayBindLabels(b.Labels) {
-		return tunnel.Bound{}, s.refusal(noLabelRule(t, b.Labels))
+		return tunnel.Bound{}, s.refusal(errNoLabelRule(t, b.Labels))
 	}
-	if err := s.limit(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
+	if err := s.limitBinds(ctx, t.credentialID, b.ResumeSecret != ""); err != nil {
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	started, err := s.opt.Tunnels.StartTunnel(ctx, account.LabelledTunnel{
@@ -36,9 +36,9 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 		return tunnel.Bound{}, s.refusal(err)
 	}
 	secret := account.NewSecret(account.ResumePrefix)
-	s.holdTunnel(t, started, secret, b.ResumeSecret)
+	s.addTunnel(t, started, secret, b.ResumeSecret)
 	if !s.tokenOf(t).MayBindLabels(b.Labels) { // as for endpoints
-		problem := noLabelRule(t, b.Labels)
+		problem := errNoLabelRule(t, b.Labels)
 		s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 		return tunnel.Bound{}, s.refusal(problem)
 	}
@@ -48,8 +48,8 @@ func (s *Server) bindLabels(ctx context.Context, t *session, b tunnel.Bind) (tun
 	return tunnel.Bound{EndpointID: started.ID, ResumeSecret: secret}, nil
 }
 
-// checkLabelled checks the bind of a labelled tunnel and lists all broken rules.
-func checkLabelled(b tunnel.Bind) error {
+// validateLabelled validates the bind of a labelled tunnel and lists all broken rules.
+func validateLabelled(b tunnel.Bind) error {
 	want := account.LabelledTunnel{Labels: b.Labels, Metadata: b.Metadata, ForwardsTo: b.UpstreamURL,
 		UpstreamProtocol: b.UpstreamProtocol}
 	broken := account.FieldsOf(want.Validate())
@@ -74,7 +74,7 @@ func checkLabelled(b tunnel.Bind) error {
 	return nil
 }
 
-func noLabelRule(t *session, labels map[string]string) *account.Error {
+func errNoLabelRule(t *session, labels map[string]string) *account.Error {
 	return account.Errorf(account.CodeScope,
 		"authtoken %s has no bind rules that admit all the labels %s; it needs one such as bind:%s for each",
 		t.credentialID, labelsText(labels), slices.Min(labelTexts(labels)))
@@ -92,8 +92,8 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(slices.Sorted(slices.Values(labelTexts(labels))), " ")
 }
 
-// holdTunnel enters a labelled tunnel and ends the one that it resumes.
-func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
+// addTunnel adds a labelled tunnel and ends the one that it resumes.
+func (s *Server) addTunnel(t *session, started *account.LabelledTunnel, secret, resume string) {
 	h := &Member{server: s, session: t, labels: maps.Clone(started.Labels), resumeHash: account.HashSecret(secret),
 		endpoint: account.Endpoint{
 			ID: started.ID, AccountID: t.accountID, Type: account.TypeAgent, Status: account.StatusOnline,
@@ -103,21 +103,22 @@ func (s *Server) holdTunnel(t *session, started *account.LabelledTunnel, secret,
 		}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
-	old := s.tunnelOf(t.accountID, resume)
+	old := s.tunnelByResumeSecret(t.accountID, resume)
 	if old != nil {
 		s.dropTunnel(old)
 	}
 	s.tunnels[t.accountID] = append(s.tunnels[t.accountID], h)
-	s.announce()
+	s.signalChange()
 	s.mu.Unlock()
 	if old != nil && old.session != t && old.session.tun != nil {
-		s.endsFor(old.session, takenOver(t))
-		s.close(old.session.tun)
+		s.setEndReason(old.session, takenOverBy(t))
+		s.closeInBackground(old.session.tun)
 	}
 }
 
-// tunnelOf finds the account's labelled tunnel with the resume secret. The caller holds mu.
-func (s *Server) tunnelOf(accountID, resume string) *Member {
+// tunnelByResumeSecret returns the account's labelled tunnel with this resume secret, or nil. mu
+// must be held.
+func (s *Server) tunnelByResumeSecret(accountID, resume string) *Member {
 	if resume == "" {
 		return nil
 	}
@@ -130,7 +131,7 @@ func (s *Server) tunnelOf(accountID, resume string) *Member {
 	return nil
 }
 
-// dropTunnel ends the holding of a labelled tunnel. The caller holds mu.
+// dropTunnel removes a labelled tunnel. mu must be held.
 func (s *Server) dropTunnel(h *Member) {
 	accountID := h.session.accountID
 	s.tunnels[accountID] = slices.DeleteFunc(s.tunnels[accountID], func(o *Member) bool { return o == h })
@@ -140,9 +141,9 @@ func (s *Server) dropTunnel(h *Member) {
 	h.cancel()
 }
 
-// unbindTunnel ends a labelled tunnel that its session gives back. held is false when the session
-// has no tunnel of this id.
-func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held bool, err error) {
+// unbindTunnel ends a labelled tunnel that its session unbinds. found is false when the session has
+// no tunnel with this id.
+func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (found bool, err error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.tunnels[t.accountID], func(h *Member) bool { return h.endpoint.ID == id && h.session == t })
 	if i >= 0 {
@@ -159,41 +160,41 @@ func (s *Server) unbindTunnel(ctx context.Context, t *session, id string) (held 
 	return true, nil
 }
 
-// ChooseLabels returns who serves a new connection to a tunnel group: of the account's labelled
-// tunnels that have all the labels and respond, the one with the fewest connections, of several
-// such the one that was not chosen for the longest time. The connection counts until Release.
-// CodeEndpointOffline when there is none, CodeAgentSilent when none responds. Those that were tried
-// already are left out. Unless one was tried, one is waited for shortly after the start of this
-// server, when agents are on their way back, and one that became unresponsive a moment ago.
+// ChooseLabels returns the member that serves a new connection to a tunnel group: of the account's
+// labelled tunnels that have all the labels and respond, the one with the fewest connections, then
+// the one chosen least recently. The connection counts until Release. The error is
+// CodeEndpointOffline when there is none, CodeAgentSilent when none responds. Members in tried are
+// left out. Unless tried has any, ChooseLabels waits shortly after the start of this server, when
+// agents are reconnecting, and for a member that became unresponsive a moment ago.
 //
-// The Endpoint of such a Member has the tunnel's id and upstream, and no URL.
+// The member's Endpoint has the tunnel's id and upstream, and no URL.
 func (s *Server) ChooseLabels(
 	ctx context.Context, accountID string, labels map[string]string, tried ...*Member,
 ) (*Member, error) {
-	look := func(tried []*Member) choice { return s.chooseLabels(accountID, labels, tried) }
-	c, err := look(tried), error(nil)
-	if c.best == nil && len(tried) == 0 {
-		c, err = c.await(ctx, min(holdTime, time.Until(s.started.Add(returnTime))), look)
+	selectMember := func(tried []*Member) selection { return s.selectByLabels(accountID, labels, tried) }
+	c, err := selectMember(tried), error(nil)
+	if c.member == nil && len(tried) == 0 {
+		c, err = c.awaitMember(ctx, min(maxReconnectWait, time.Until(s.started.Add(reconnectWindow))), selectMember)
 	}
 	switch {
-	case c.best != nil:
-		return c.best, nil
+	case c.member != nil:
+		return c.member, nil
 	case c.unresponsive.IsZero():
 		return nil, &account.Error{
 			Code: account.CodeEndpointOffline, Cause: err,
 			Msg: "no tunnel with the labels " + labelsText(labels) + " is online",
 		}
 	}
-	return nil, unresponsive("no tunnel with the labels " + labelsText(labels) + " responds")
+	return nil, errUnresponsive("no tunnel with the labels " + labelsText(labels) + " responds")
 }
 
-func (s *Server) chooseLabels(accountID string, labels map[string]string, tried []*Member) choice {
+func (s *Server) selectByLabels(accountID string, labels map[string]string, tried []*Member) selection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.chooseOf(s.tunnels[accountID], labels, tried)
+	return s.selectMember(s.tunnels[accountID], labels, tried)
 }
 
-// OnlineLabels says whether ChooseLabels would find a tunnel at once.
+// OnlineLabels reports whether ChooseLabels would find a tunnel at once.
 func (s *Server) OnlineLabels(accountID string, labels map[string]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -152,7 +152,7 @@ func TestLabelsNeedARule(t *testing.T) {
 
 func TestABrokenBindOfLabelsNamesEveryField(t *testing.T) {
 	t.Parallel()
-	err := checkLabelled(tunnel.Bind{
+	err := validateLabelled(tunnel.Bind{
 		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d",
 		HostMode: "rewrite", TrafficPolicy: "{}",
 		PoolingEnabled: true, UpstreamURL: "http://u:p@x", UpstreamProtocol: "h3", Metadata: strings.Repeat("x", 5000),
@@ -185,7 +185,7 @@ func TestNoStreamReachesATunnelByItsID(t *testing.T) {
 func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ after, want time.Duration }{
-		"just started": {0, holdTime}, "most are back": {11 * time.Second, time.Second},
+		"just started": {0, maxReconnectWait}, "most are back": {11 * time.Second, time.Second},
 		"all are back": {12 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

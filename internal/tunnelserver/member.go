@@ -21,7 +21,7 @@ import (
 type Member struct {
 	server   *Server
 	endpoint account.Endpoint
-	// endpoint with the policy that a later member has given the pool; nil = none has
+	// endpoint with the pool's traffic policy, set by a later bind of another member; nil = its own
 	pooled  atomic.Pointer[account.Endpoint]
 	session *session
 	ctx     context.Context
@@ -31,13 +31,13 @@ type Member struct {
 	resumeHash []byte            // of a labelled tunnel; the store has those of endpoints
 
 	// guarded by Server.mu
-	open     int    // connections that Choose gave it and that are not released
-	chosen   uint64 // when Choose took it last, in turns of the server; 0 = never
-	policyAt int64  // the version of the bind whose traffic policy holds
+	conns         int    // connections that Choose counted and that are not released
+	lastChosen    uint64 // chooseCount when it was last chosen; 0 = never
+	policyVersion int64  // resource version of the bind whose traffic policy applies
 }
 
-// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. Callers
-// do not change it.
+// Endpoint returns the endpoint as its agent bound it, with the traffic policy of its pool. It must
+// not be changed.
 func (h *Member) Endpoint() *account.Endpoint {
 	if ep := h.pooled.Load(); ep != nil {
 		return ep
@@ -45,64 +45,63 @@ func (h *Member) Endpoint() *account.Endpoint {
 	return &h.endpoint
 }
 
-// Context is done when the session no longer holds the endpoint: it was given back, taken over, or
-// the session ended.
+// Context is done when the session no longer has the endpoint: it was unbound, taken over, or the
+// session ended.
 func (h *Member) Context() context.Context { return h.ctx }
 
-// Open opens a stream to the agent, without waiting for its answer. CodeEndpointOffline when that
-// cannot be done, CodeAgentSilent when the agent does not respond.
+// Open opens a stream to the agent, without waiting for its answer. The error is
+// CodeEndpointOffline when the session has ended, CodeAgentSilent when the agent does not respond.
 func (h *Member) Open(ctx context.Context, header tunnel.OpenHeader) (*tunnel.Stream, error) {
 	if h.ctx.Err() != nil {
-		return nil, offline(h.endpoint.ID, nil)
+		return nil, errOffline(h.endpoint.ID, nil)
 	}
 	st, err := h.session.tun.Open(ctx, header)
 	switch {
 	case errors.Is(err, tunnel.ErrUnresponsive):
-		return nil, unresponsive("the agent of endpoint " + h.endpoint.ID + " does not respond")
+		return nil, errUnresponsive("the agent of endpoint " + h.endpoint.ID + " does not respond")
 	case err != nil:
-		return nil, offline(h.endpoint.ID, err)
+		return nil, errOffline(h.endpoint.ID, err)
 	}
 	return st, nil
 }
 
-// Report shows a request on the agent's screen; it never blocks.
+// Report sends a request line to the agent's screen; it never blocks.
 func (h *Member) Report(line tunnel.RequestLine) { h.session.tun.SendRequestLine(line) }
 
-// hold enters the result of a bind. The previous holder loses the endpoint at once; the session
-// that it was taken from is closed, without a STOP: it is an earlier life of the process that
-// resumes.
-func (s *Server) hold(t *session, r *account.BindResult) {
-	h := &Member{server: s, endpoint: r.Endpoint, session: t, policyAt: r.Endpoint.ResourceVersion.Seq}
+// addMember adds the result of a bind. The endpoint's previous member is removed at once. The
+// session from which the bind took the endpoint is closed without a STOP: it is an earlier
+// connection of the same process.
+func (s *Server) addMember(t *session, r *account.BindResult) {
+	h := &Member{server: s, endpoint: r.Endpoint, session: t, policyVersion: r.Endpoint.ResourceVersion.Seq}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
-	if old := s.holdings[r.Endpoint.ID]; old != nil {
-		s.drop(old)
+	if old := s.members[r.Endpoint.ID]; old != nil {
+		s.dropMember(old)
 	}
-	s.holdings[r.Endpoint.ID] = h
-	at := placeOf(&h.endpoint)
-	s.places[at] = append(s.places[at], h)
-	s.agree(at)
-	s.announce()
+	s.members[r.Endpoint.ID] = h
+	key := poolKeyOf(&h.endpoint)
+	s.pools[key] = append(s.pools[key], h)
+	s.syncPoolPolicy(key)
+	s.signalChange()
 	from := s.sessions[r.ReplacedSessionID]
 	s.mu.Unlock()
 	if from != nil && from != t && from.tun != nil {
-		s.endsFor(from, takenOver(t))
-		s.close(from.tun)
+		s.setEndReason(from, takenOverBy(t))
+		s.closeInBackground(from.tun)
 	}
 }
 
-// takenOver is how a session ends of which t is the next life.
-func takenOver(t *session) account.SessionEnd {
+func takenOverBy(t *session) account.SessionEnd {
 	return account.SessionEnd{Reason: "its agent connected again, as " + t.id, PrincipalID: t.credentialID}
 }
 
-// agree gives all members of a pool the traffic policy of the bind that the store took last: it may
-// have replaced theirs. The caller holds mu.
-func (s *Server) agree(at place) {
-	last := slices.MaxFunc(s.places[at], func(a, b *Member) int { return cmp.Compare(a.policyAt, b.policyAt) })
+// syncPoolPolicy gives all members of a pool the traffic policy of the bind that the store recorded
+// last, which may have replaced theirs. mu must be held.
+func (s *Server) syncPoolPolicy(key poolKey) {
+	last := slices.MaxFunc(s.pools[key], func(a, b *Member) int { return cmp.Compare(a.policyVersion, b.policyVersion) })
 	policy := last.Endpoint().TrafficPolicy
-	for _, h := range s.places[at] {
-		if h.policyAt = last.policyAt; h.Endpoint().TrafficPolicy != policy {
+	for _, h := range s.pools[key] {
+		if h.policyVersion = last.policyVersion; h.Endpoint().TrafficPolicy != policy {
 			ep := h.endpoint
 			ep.TrafficPolicy = policy
 			h.pooled.Store(&ep)
@@ -110,47 +109,47 @@ func (s *Server) agree(at place) {
 	}
 }
 
-// OnResponsiveness lets those who wait for an agent look whether it responds again.
+// OnResponsiveness makes callers that wait for an agent choose again.
 func (s *Server) OnResponsiveness(*tunnel.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announce()
+	s.signalChange()
 }
 
-// announce wakes those who wait for an agent. The caller holds mu.
-func (s *Server) announce() {
-	close(s.bound)
-	s.bound = make(chan struct{})
+// signalChange wakes the callers that wait for an agent. mu must be held.
+func (s *Server) signalChange() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
-func (s *Server) holds(t *session, endpointID string) bool {
+func (s *Server) hasMember(t *session, endpointID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.holdings[endpointID]
+	h := s.members[endpointID]
 	return h != nil && h.session == t
 }
 
-// release takes the endpoint from the session.
-func (s *Server) release(t *session, endpointID string) {
+// removeMember removes the session's member with this endpoint.
+func (s *Server) removeMember(t *session, endpointID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.holdings[endpointID]; h != nil && h.session == t {
-		s.drop(h)
+	if h := s.members[endpointID]; h != nil && h.session == t {
+		s.dropMember(h)
 	}
 }
 
-// drop ends a holding. The caller holds mu.
-func (s *Server) drop(h *Member) {
-	delete(s.holdings, h.endpoint.ID)
-	at := placeOf(&h.endpoint)
-	s.places[at] = slices.DeleteFunc(s.places[at], func(o *Member) bool { return o == h })
-	if len(s.places[at]) == 0 {
-		delete(s.places, at)
+// dropMember removes a member. mu must be held.
+func (s *Server) dropMember(h *Member) {
+	delete(s.members, h.endpoint.ID)
+	key := poolKeyOf(&h.endpoint)
+	s.pools[key] = slices.DeleteFunc(s.pools[key], func(o *Member) bool { return o == h })
+	if len(s.pools[key]) == 0 {
+		delete(s.pools, key)
 	}
 	h.cancel()
 }
 
-func offline(endpointID string, cause error) error {
+func errOffline(endpointID string, cause error) error {
 	return &account.Error{Code: account.CodeEndpointOffline, Msg: fmt.Sprintf("endpoint %s is offline", endpointID),
 		Cause: cause}
 }

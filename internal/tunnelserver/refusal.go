@@ -13,7 +13,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// tunnelCodes maps the domain's codes to the protocol's. What is missing is INTERNAL.
+// tunnelCodes maps the codes of internal/account to the protocol's. Codes that are missing become
+// INTERNAL.
 var tunnelCodes = map[account.Code]tunnel.Code{
 	account.CodeNoCredential:      tunnel.CodeBadToken,
 	account.CodeUnknownCredential: tunnel.CodeBadToken,
@@ -27,12 +28,11 @@ var tunnelCodes = map[account.Code]tunnel.Code{
 	account.CodeInUse:             tunnel.CodeURLTaken,
 	account.CodeLimit:             tunnel.CodeLimit,
 	account.CodeTooMany:           tunnel.CodeRateLimited,
-	account.CodeNotFound:          tunnel.CodeUnavailable, // the session's row is gone: a new session is what helps
+	account.CodeNotFound:          tunnel.CodeUnavailable, // the session's row is gone: a new session helps
 	account.CodeUnavailable:       tunnel.CodeUnavailable,
 }
 
-// refusal turns any error into what the peer may see. Causes stay here: an internal fault is
-// logged, as nobody above does it.
+// refusal returns the error that the peer gets. Causes are logged and not sent.
 func (s *Server) refusal(err error) *tunnel.Error {
 	var te *tunnel.Error
 	if errors.As(err, &te) {
@@ -44,7 +44,8 @@ func (s *Server) refusal(err error) *tunnel.Error {
 			if ae.Cause != nil {
 				s.log.Warn("a request of a session was refused", "code", ae.Code, "err", err)
 			}
-			return &tunnel.Error{Code: code, Msg: cut(ae.Msg), Detail: string(ae.Code), Errors: fieldErrors(ae.Fields)}
+			return &tunnel.Error{Code: code, Msg: truncateMessage(ae.Msg), Detail: string(ae.Code),
+				Errors: fieldErrors(ae.Fields)}
 		}
 	}
 	s.log.Error("a request of a session came to an internal error", "err", err)
@@ -52,19 +53,19 @@ func (s *Server) refusal(err error) *tunnel.Error {
 		Detail: string(account.CodeInternal)}
 }
 
-// Bounds of a refusal, so that it fits a control message: bytes of its sentence, and of its list,
-// as JSON.
+// Bounds of a refusal in bytes of JSON, so that it fits a control message: of its message, and of
+// its field errors.
 const (
-	maxSentence = 24 << 10
-	maxList     = 24 << 10
+	maxMessageSize     = 24 << 10
+	maxFieldErrorsSize = 24 << 10
 )
 
-func cut(msg string) string {
-	if encodedSize(msg) <= maxSentence {
+func truncateMessage(msg string) string {
+	if encodedSize(msg) <= maxMessageSize {
 		return msg
 	}
 	most := len(msg)
-	for encodedSize(msg[:most]) > maxSentence {
+	for encodedSize(msg[:most]) > maxMessageSize {
 		most /= 2
 	}
 	return strings.ToValidUTF8(msg[:most], "") + "…"
@@ -72,17 +73,16 @@ func cut(msg string) string {
 
 // encodedSize returns the bytes of v as JSON.
 func encodedSize(v any) int {
-	b, _ := json.Marshal(v) // texts and numbers always encode
+	b, _ := json.Marshal(v) // strings and numbers always encode
 	return len(b)
 }
 
-// fieldErrors returns the broken rules, the last of them with the number of those for which there
-// is no room.
+// fieldErrors returns the broken rules that fit, followed by the number of the others.
 func fieldErrors(fields []account.FieldError) []tunnel.FieldError {
 	var list []tunnel.FieldError
 	bytes := 0
 	for i, f := range fields {
-		if bytes += encodedSize(f); bytes > maxList {
+		if bytes += encodedSize(f); bytes > maxFieldErrorsSize {
 			return append(list, tunnel.FieldError{Field: f.Field, Rule: fmt.Sprintf("%d more mistakes", len(fields)-i)})
 		}
 		list = append(list, tunnel.FieldError(f))

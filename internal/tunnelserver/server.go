@@ -13,26 +13,26 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// OperatorReader finds the operator that a forwarder says it belongs to.
+// OperatorReader reads the operators that forwarders name.
 type OperatorReader interface {
 	Operator(ctx context.Context, accountID, id string) (*account.Operator, error)
-	// MarkOperatorSeen notes that the operator has a forwarder connected, without waiting for a write.
+	// MarkOperatorSeen records that the operator has a forwarder connected. It does not wait for a write.
 	MarkOperatorSeen(id string)
 }
 
-// Incoming is a forwarder's stream that passed the checks. The receiver accepts or refuses Stream,
-// and ends it.
+// Incoming is a forwarder's stream that passed the checks. The receiver must accept or refuse
+// Stream, and end it.
 type Incoming struct {
 	Stream     *tunnel.Stream
 	Endpoint   *account.Endpoint
-	OperatorID string          // the forwarder's operator, which its authtoken may connect for
-	Cluster    string          // the operator's, as it was registered when the forwarder connected
+	OperatorID string          // the forwarder's operator
+	Cluster    string          // the operator's cluster name when the forwarder connected
 	Draining   <-chan struct{} // closed when the forwarder is about to stop
 	// ReportLine sends the forwarder a line about a request of this stream; it never blocks.
 	ReportLine func(tunnel.RequestLine)
 }
 
-// Options are what a Server needs; those without a default are required.
+// Options configure a Server; those without a default are required.
 type Options struct {
 	Auth      account.Authenticator
 	Binder    account.Binder
@@ -40,7 +40,7 @@ type Options struct {
 	Tunnels   account.TunnelStarter
 	Endpoints account.Endpoints
 	Operators OperatorReader
-	Hosts     HostReader // nil = grants of domains are never revoked
+	Hosts     HostReader // nil = grants of domains are not revoked
 	// CheckPolicy compiles the traffic policies of binds; nil refuses them.
 	CheckPolicy account.PolicyChecker
 	// OnBind is called after every bind that succeeded. It must not block; nil = not called.
@@ -48,8 +48,8 @@ type Options struct {
 	StoreID  string
 	ServerID string
 	Version  string                             // of this server, for the Welcome
-	Serve    func(context.Context, Incoming)    // takes over a forwarder's stream; returns when it has ended
-	OnOpen   func(outcome string)               // counts forwarder-opened streams: "accepted" or why not
+	Serve    func(context.Context, Incoming)    // serves a forwarder's stream; returns when it has ended
+	OnOpen   func(outcome string)               // counts streams of forwarders: "accepted" or the refusal's text
 	OnHello  func(role tunnel.Role, out string) // counts hellos: "accepted" or the code of the refusal
 	Logger   *slog.Logger
 }
@@ -60,61 +60,61 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 
-	mu       sync.Mutex
-	sessions map[string]*session  // by session id, from the accepted hello on
-	holdings map[string]*Member   // by endpoint id
-	places   map[place][]*Member  // the same, by URL: one, or the members of a pool
-	tunnels  map[string][]*Member // labelled tunnels, by account
-	turns    uint64               // how often Choose has chosen
-	bound    chan struct{}        // closed and replaced by each bind
-	limits   map[string]*bindLimits
-	lost     []*session // ended, and still online in the store, which did not answer
-	draining bool
+	mu          sync.Mutex
+	sessions    map[string]*session   // by session id, from the accepted hello on
+	members     map[string]*Member    // by endpoint id
+	pools       map[poolKey][]*Member // the same by URL
+	tunnels     map[string][]*Member  // labelled tunnels, by account
+	chooseCount uint64                // how often a member was chosen
+	changed     chan struct{}         // closed and replaced by signalChange
+	bindLimits  map[string]*bindLimits
+	unrecorded  []*session // ended, but not recorded in the store, which did not answer
+	draining    bool
 
 	closing sync.WaitGroup // sessions being closed
 }
 
 var _ tunnel.Handler = (*Server)(nil)
 
-// session is what the service knows of a tunnel session beyond the protocol.
+// session is a tunnel session with its account and credential.
 type session struct {
 	id, accountID, operatorID string
-	cluster                   string // the operator's
+	cluster                   string // the operator's cluster name
 	credentialID              string
 	hello                     tunnel.Hello
 	ip                        string
 	accepted                  time.Time
 
 	// guarded by Server.mu
-	token    *account.Authtoken // as the watchdog last saw it; replaced, never changed
+	token    *account.Authtoken // as the watchdog last read it; replaced, never changed
 	tun      *tunnel.Session    // nil until Up
-	stopping bool               // told to stop; its end is on the way
-	end      account.SessionEnd // why, if it was not its own doing
+	stopping bool               // told to stop; its end will follow
+	end      account.SessionEnd // the recorded reason, if the service ended it
 }
 
-// New makes a Server; Run keeps it honest.
+// New returns a Server; Run ends the sessions whose credentials are revoked.
 func New(o Options) *Server {
 	return &Server{
-		opt:      o,
-		log:      o.Logger,
-		started:  time.Now(),
-		bound:    make(chan struct{}),
-		sessions: make(map[string]*session),
-		holdings: make(map[string]*Member),
-		places:   make(map[place][]*Member),
-		tunnels:  make(map[string][]*Member),
-		limits:   make(map[string]*bindLimits),
+		opt:        o,
+		log:        o.Logger,
+		started:    time.Now(),
+		changed:    make(chan struct{}),
+		sessions:   make(map[string]*session),
+		members:    make(map[string]*Member),
+		pools:      make(map[poolKey][]*Member),
+		tunnels:    make(map[string][]*Member),
+		bindLimits: make(map[string]*bindLimits),
 	}
 }
 
 // Drain refuses further hellos and new streams of forwarders, and tells the sessions of the role
-// that the server stops within d. Live sessions and streams go on. Forwarders are told first: while
-// their last requests are answered, streams to agents are still needed.
+// that the server stops within d. Live sessions and streams continue. Forwarders are told first:
+// while their last requests are answered, streams to agents are still needed.
 func (s *Server) Drain(role tunnel.Role, d time.Duration) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	for _, t := range s.up() {
+	for _, t := range s.liveSessions() {
 		if t.hello.Role != role {
 			continue
 		}
@@ -130,15 +130,15 @@ func (s *Server) isDraining() bool {
 	return s.draining
 }
 
-// Stats are the numbers of the moment.
+// Stats are current numbers.
 type Stats struct {
 	Agents, Forwarders, Endpoints, Tunnels, Streams int
 }
 
-// Stats counts live sessions, held endpoints, labelled tunnels and live streams.
+// Stats counts live sessions, bound endpoints, labelled tunnels and live streams.
 func (s *Server) Stats() Stats {
 	var st Stats
-	for _, t := range s.up() {
+	for _, t := range s.liveSessions() {
 		if t.hello.Role == tunnel.RoleAgent {
 			st.Agents++
 		} else {
@@ -147,7 +147,7 @@ func (s *Server) Stats() Stats {
 		st.Streams += t.tun.Streams()
 	}
 	s.mu.Lock()
-	st.Endpoints = len(s.holdings)
+	st.Endpoints = len(s.members)
 	for _, tunnels := range s.tunnels {
 		st.Tunnels += len(tunnels)
 	}
@@ -155,8 +155,8 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// up returns the sessions that are up.
-func (s *Server) up() []*session {
+// liveSessions returns the sessions that are up.
+func (s *Server) liveSessions() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]*session, 0, len(s.sessions))

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// checkEvery keeps the promise that a deleted or changed authtoken or a deleted operator ends its
+	// checkInterval ensures that a deleted or changed authtoken or a deleted operator ends its
 	// sessions and streams within a second.
-	checkEvery = 500 * time.Millisecond
-	// seenEvery is how often a connected forwarder shows that its operator is in use, while no manager
-	// registers it.
-	seenEvery = time.Hour
+	checkInterval = 500 * time.Millisecond
+	// operatorSeenInterval is how often a connected forwarder records that its operator is in use,
+	// while no manager does.
+	operatorSeenInterval = time.Hour
 	// startTimeout is how long a session may take from its accepted hello to up.
 	startTimeout = time.Minute
-	// leaveTime is how long a session without a credential gets to read why, before it is cut.
-	leaveTime = 250 * time.Millisecond
+	// evictGrace is how long a session without a credential may read the reason before it is closed.
+	evictGrace = 250 * time.Millisecond
 )
 
-// Run ends the sessions of credentials and operators that are gone, and does what the store could
-// not do when it was asked, until ctx is done. When the store does not answer, sessions live on.
+// Run ends the sessions of revoked credentials and deleted operators, and retries failed writes to
+// the store, until ctx is done. While the store does not answer, sessions continue.
 func (s *Server) Run(ctx context.Context) {
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	failing := false
 	for {
@@ -41,7 +41,7 @@ func (s *Server) Run(ctx context.Context) {
 		}
 		s.forgetLimits(time.Now())
 		s.forgetUnstarted(time.Now())
-		s.loseAgain(ctx)
+		s.retrySessionEnds(ctx)
 		err := errors.Join(s.endRevoked(ctx), s.endUngranted(ctx))
 		if err != nil && !failing && ctx.Err() == nil {
 			s.log.Error("revoked credentials cannot be noticed", "err", err)
@@ -50,10 +50,10 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// endRevoked ends the sessions whose authtoken was deleted or has expired, or no longer admits what
-// they do, and those of deleted operators.
+// endRevoked ends the sessions whose authtoken was deleted, has expired or no longer admits their
+// endpoints, and those of deleted operators.
 func (s *Server) endRevoked(ctx context.Context) error {
-	live := slices.DeleteFunc(s.up(), func(t *session) bool { return s.stopped(t) })
+	live := slices.DeleteFunc(s.liveSessions(), func(t *session) bool { return s.isStopping(t) })
 	if len(live) == 0 {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	operators := make(map[string]bool) // by account and id: gone
+	operators := make(map[string]bool) // by account and id
 	for _, t := range live {
 		token := tokens[t.credentialID]
 		if token == nil {
@@ -77,7 +77,7 @@ func (s *Server) endRevoked(ctx context.Context) error {
 				account.SessionEnd{CausedByID: t.credentialID})
 			continue
 		}
-		if problem := s.renew(t, token); problem != nil {
+		if problem := s.updateToken(t, token); problem != nil {
 			s.log.Info("session ended: its authtoken's rules have changed", "session", t.id, "credential", t.credentialID)
 			s.evict(t, tunnel.CodeForbidden, problem.Msg, account.SessionEnd{CausedByID: t.credentialID})
 			continue
@@ -91,16 +91,16 @@ func (s *Server) endRevoked(ctx context.Context) error {
 		}
 		if gone {
 			s.log.Info("session ended: its operator was deleted", "session", t.id, "operator", t.operatorID)
-			e := unregistered(t.operatorID)
+			e := errUnregistered(t.operatorID)
 			s.evict(t, e.Code, e.Msg, account.SessionEnd{CausedByID: t.operatorID})
 		}
 	}
 	return nil
 }
 
-// renew gives the session its authtoken as it is now, or says what the session does that the
-// token's rules no longer admit.
-func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
+// updateToken gives the session its current authtoken. It returns an error when the token's rules
+// no longer admit an endpoint or operator of the session.
+func (s *Server) updateToken(t *session, token *account.Authtoken) *account.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Equal(t.token.ACL, token.ACL) {
@@ -108,29 +108,29 @@ func (s *Server) renew(t *session, token *account.Authtoken) *account.Error {
 	}
 	t.token = token
 	if t.operatorID != "" && !token.MayConnect(t.operatorID) {
-		return noConnectRule(t.credentialID, t.operatorID)
+		return errNoConnectRule(t.credentialID, t.operatorID)
 	}
-	for _, h := range s.holdings {
+	for _, h := range s.members {
 		if h.session == t && !token.MayBind(h.endpoint.URL) {
-			return noBindRule(t, h.endpoint.URL)
+			return errNoBindRule(t, h.endpoint.URL)
 		}
 	}
 	for _, h := range s.tunnels[t.accountID] {
 		if h.session == t && !token.MayBindLabels(h.labels) {
-			return noLabelRule(t, h.labels)
+			return errNoLabelRule(t, h.labels)
 		}
 	}
 	return nil
 }
 
-// evict tells a session why it ends, and cuts it a moment later whether it listens or not. end is
-// what the record says; its Reason is msg unless it has one.
+// evict tells a session why it ends, and closes it after evictGrace. end is recorded; its Reason is
+// msg unless it has one.
 func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.SessionEnd) {
 	end.Reason = cmp.Or(end.Reason, msg)
-	s.endsFor(t, end)
+	s.setEndReason(t, end)
 	s.stop(t.tun, code, msg)
 	s.closing.Go(func() {
-		timer := time.NewTimer(leaveTime)
+		timer := time.NewTimer(evictGrace)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -140,8 +140,8 @@ func (s *Server) evict(t *session, code tunnel.Code, msg string, end account.Ses
 	})
 }
 
-// endsFor notes why a session ends: the first reason is the one.
-func (s *Server) endsFor(t *session, end account.SessionEnd) {
+// setEndReason sets why a session ends, unless a reason is set.
+func (s *Server) setEndReason(t *session, end account.SessionEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.end.Reason == "" {
@@ -149,13 +149,14 @@ func (s *Server) endsFor(t *session, end account.SessionEnd) {
 	}
 }
 
-func (s *Server) stopped(t *session) bool {
+func (s *Server) isStopping(t *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return t.stopping
 }
 
-// operatorGone asks the store once for each operator of a round.
+// operatorGone reports whether the session's operator was deleted. known caches the answers of one
+// round.
 func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *session) (bool, error) {
 	key := t.accountID + " " + t.operatorID
 	if gone, ok := known[key]; ok {
@@ -166,14 +167,14 @@ func (s *Server) operatorGone(ctx context.Context, known map[string]bool, t *ses
 	if err != nil && !gone {
 		return false, err
 	}
-	if !gone && time.Since(o.LastSeenAt) > seenEvery {
+	if !gone && time.Since(o.LastSeenAt) > operatorSeenInterval {
 		s.opt.Operators.MarkOperatorSeen(o.ID)
 	}
 	known[key] = gone
 	return gone, nil
 }
 
-// forgetUnstarted drops sessions whose first connection died between hello and up.
+// forgetUnstarted removes sessions whose first connection ended between hello and up.
 func (s *Server) forgetUnstarted(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 func TestTheIntervalsKeepThePromiseOfOneSecond(t *testing.T) {
 	t.Parallel()
-	if worst := checkEvery + leaveTime; worst > 900*time.Millisecond {
+	if worst := checkInterval + evictGrace; worst > 900*time.Millisecond {
 		t.Errorf("a revoked session may live for %v, which leaves no time for the store", worst)
 	}
 }
@@ -27,22 +27,22 @@ func TestBindLimits(t *testing.T) {
 		s := New(Options{})
 		allowed := 0
 		for range 100 {
-			if s.limit(t.Context(), "cr-1", false) == nil {
+			if s.limitBinds(t.Context(), "cr-1", false) == nil {
 				allowed++
 			}
 		}
 		if allowed != bindsPerSecond {
 			t.Errorf("%d binds at once were allowed, want %d", allowed, bindsPerSecond)
 		}
-		if err := s.limit(t.Context(), "cr-1", false); account.CodeOf(err) != account.CodeTooMany {
+		if err := s.limitBinds(t.Context(), "cr-1", false); account.CodeOf(err) != account.CodeTooMany {
 			t.Errorf("one more: %v", err)
 		}
-		if err := s.limit(t.Context(), "cr-2", false); err != nil {
+		if err := s.limitBinds(t.Context(), "cr-2", false); err != nil {
 			t.Errorf("another token: %v", err)
 		}
 		began := time.Now()
 		for range 5 * resumesPerSecond {
-			if err := s.limit(t.Context(), "cr-1", true); err != nil {
+			if err := s.limitBinds(t.Context(), "cr-1", true); err != nil {
 				t.Fatalf("a resume: %v", err)
 			}
 		}
@@ -51,13 +51,13 @@ func TestBindLimits(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.limit(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
+		if err := s.limitBinds(ctx, "cr-1", true); account.CodeOf(err) != account.CodeTooMany {
 			t.Errorf("a resume that nobody waits for: %v", err)
 		}
 		time.Sleep(time.Minute)
 		s.forgetLimits(time.Now())
-		if len(s.limits) != 0 {
-			t.Errorf("%d limits are kept for tokens that do nothing", len(s.limits))
+		if len(s.bindLimits) != 0 {
+			t.Errorf("%d limits are kept for tokens that do nothing", len(s.bindLimits))
 		}
 	})
 }
@@ -100,9 +100,9 @@ func TestALostSessionIsMarkedOfflineWhenTheStoreIsBack(t *testing.T) {
 	s.sessions[""] = &session{id: "ts-1", hello: tunnel.Hello{Role: tunnel.RoleAgent}, tun: ended}
 	s.Down(ended, nil)
 	for range 3 {
-		s.loseAgain(t.Context())
+		s.retrySessionEnds(t.Context())
 	}
-	if len(binder.lost) != 1 || binder.lost[0] != "ts-1" || len(s.lost) != 0 {
-		t.Errorf("lost %v, still to do %v", binder.lost, s.lost)
+	if len(binder.lost) != 1 || binder.lost[0] != "ts-1" || len(s.unrecorded) != 0 {
+		t.Errorf("lost %v, still to do %v", binder.lost, s.unrecorded)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// ErrUnresponsive says that the peer sends nothing any more, not even the answer to a ping: its
-// process is stopped, its machine asleep or the way to it cut. Its session goes on, and may
-// recover.
+// ErrUnresponsive means that the peer sends nothing, not even the answer to a ping: its process is
+// stopped, its machine asleep or its network cut. Its session continues and may recover.
 var ErrUnresponsive = errors.New("the peer does not respond")
 
 // Unresponsive reports whether the peer answers on none of the session's connections, and since
-// when. That is found out within a second and a half while streams that OnUnresponsive was called
-// for wait, or one is being opened.
+// when. It is detected within 1.5 s while a stream is being opened, or one waits for which
+// OnUnresponsive was called.
 func (s *Session) Unresponsive() (since time.Time, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,17 +33,16 @@ func (s *Session) Unresponsive() (since time.Time, yes bool) {
 }
 
 // OnUnresponsive calls f once, unless stop is called before, when the peer does not answer on the
-// stream's connection any more; at once when that is known already. f must not block. It is for who
-// waits for the peer: such a wait costs a ping every two seconds where nothing else is heard.
+// stream's connection; at once if that is already so. f must not block. Such a wait costs a ping
+// every two seconds while nothing else arrives.
 func (s *Stream) OnUnresponsive(f func()) (stop func()) { return s.link.mux.OnUnresponsive(f) }
 
-// Unresponsive reports whether the peer does not respond on the stream's connection, and since
-// when.
+// Unresponsive reports whether the peer does not answer on the stream's connection, and since when.
 func (s *Stream) Unresponsive() (since time.Time, yes bool) { return s.link.mux.Unresponsive() }
 
-// openWith opens a stream of the multiplexer, and gives up when the peer turns out to be
-// unresponsive.
-func (l *link) openWith(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
+// openMuxStream opens a stream of the multiplexer. It fails with ErrUnresponsive when the peer
+// turns out to be unresponsive.
+func (l *link) openMuxStream(ctx context.Context, h OpenHeader, header []byte) (*Stream, error) {
 	open := l.mux.Open
 	if h.BytesFollow {
 		open = l.mux.OpenLater
@@ -60,11 +58,12 @@ func (l *link) openWith(ctx context.Context, h OpenHeader, header []byte) (*Stre
 		}
 		return nil, fmt.Errorf("opening a stream: %w", err)
 	}
-	return &Stream{st: st, link: l, header: h, opener: true}, nil
+	return &Stream{st: st, link: l, header: h, isOpener: true}, nil
 }
 
-// late pings the peer on the session's other connections, too: all of them are judged together.
-func (l *link) late() {
+// probeOtherLinks pings the peer on the session's other connections, because Session.Unresponsive
+// judges all of them together.
+func (l *link) probeOtherLinks() {
 	s := l.conn.session.Load()
 	if s == nil {
 		return
@@ -79,21 +78,21 @@ func (l *link) late() {
 	}
 }
 
-// responsiveness tells the session's owner that the peer has become unresponsive on the connection,
-// or answers again.
-func (l *link) responsiveness() {
+// responsivenessChanged tells the session's owner that the peer has become unresponsive on the
+// connection, or answers again.
+func (l *link) responsivenessChanged() {
 	if s := l.conn.session.Load(); s != nil {
-		s.side.responsiveness(s)
+		s.handler.responsivenessChanged(s)
 	}
 }
 
-func (h *hosted) responsiveness(s *Session) {
+func (h *serverSession) responsivenessChanged(s *Session) {
 	if f := h.server.cfg.OnResponsiveness; f != nil {
 		f(s)
 	}
 }
 
-func (d *dialled) responsiveness(s *Session) {
+func (d *clientHandler) responsivenessChanged(s *Session) {
 	if f := d.client.cfg.OnResponsiveness; f != nil {
 		f(s)
 	}

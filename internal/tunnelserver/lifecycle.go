@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// storeTimeout bounds what a session asks of the store outside a peer's own request.
+// storeTimeout bounds queries of the store outside a peer's own request.
 const storeTimeout = 10 * time.Second
 
 // Hello authenticates a session's first connection. An agent's token needs a bind rule; a
@@ -53,7 +53,7 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	t := &session{id: account.NewID(account.PrefixTunnelSession, now), accountID: token.AccountID, credentialID: token.ID,
 		token: token, hello: h, accepted: now}
 	t.hello.Token = ""
-	if err := checkTexts(h); err != nil {
+	if err := validateHello(h); err != nil {
 		return nil, err
 	}
 	switch h.Role {
@@ -74,8 +74,8 @@ func (s *Server) authenticate(ctx context.Context, h tunnel.Hello) (*session, er
 	return t, nil
 }
 
-// checkTexts refuses what the store and other people's terminals should not see.
-func checkTexts(h tunnel.Hello) error {
+// validateHello refuses texts that must not reach the store and terminals.
+func validateHello(h tunnel.Hello) error {
 	probe := account.TunnelSession{
 		ID: account.NewID(account.PrefixTunnelSession, time.Time{}), AgentVersion: h.ClientVersion, OS: h.OS,
 		InstanceID: h.InstanceID, Metadata: h.Metadata,
@@ -83,8 +83,7 @@ func checkTexts(h tunnel.Hello) error {
 	return probe.Validate()
 }
 
-// findOperator returns the operator that a forwarder says it belongs to, if its token may connect
-// for it.
+// findOperator returns the operator that a forwarder names, if its token may connect for it.
 func (s *Server) findOperator(
 	ctx context.Context, token *account.Authtoken, operatorID string,
 ) (*account.Operator, error) {
@@ -93,23 +92,23 @@ func (s *Server) findOperator(
 			"a forwarder names the operator that it belongs to, by its id op-…")
 	}
 	if !token.MayConnect(operatorID) {
-		return nil, noConnectRule(token.ID, operatorID)
+		return nil, errNoConnectRule(token.ID, operatorID)
 	}
 	o, err := s.opt.Operators.Operator(ctx, token.AccountID, operatorID)
 	if account.CodeOf(err) == account.CodeNotFound {
-		return nil, unregistered(operatorID)
+		return nil, errUnregistered(operatorID)
 	}
 	return o, err
 }
 
-func noConnectRule(credentialID, operatorID string) *account.Error {
+func errNoConnectRule(credentialID, operatorID string) *account.Error {
 	return account.Errorf(account.CodeScope,
 		"authtoken %s has no connect rule for operator %s: make one with `fairlead-server authtoken create --connect '*'`",
 		credentialID, operatorID)
 }
 
-// unregistered is not final: the operator's manager registers again by itself.
-func unregistered(operatorID string) *tunnel.Error {
+// errUnregistered is not final: the operator's manager registers it again.
+func errUnregistered(operatorID string) *tunnel.Error {
 	return &tunnel.Error{
 		Code: tunnel.CodeUnavailable, Detail: string(account.CodeNotFound),
 		Msg: fmt.Sprintf("operator %s is not registered in this account; its manager has to register first", operatorID),
@@ -125,10 +124,10 @@ func (s *Server) Up(ts *tunnel.Session) {
 	}
 	s.mu.Unlock()
 	switch {
-	case t == nil: // forgotten, because it took too long between hello and up
+	case t == nil: // removed by forgetUnstarted
 		s.stop(ts, tunnel.CodeUnavailable, "the session took too long to start")
 		return
-	case draining: // its hello came just before
+	case draining: // its hello came before the drain
 		s.stop(ts, tunnel.CodeDraining, "the server is about to stop; try again in a moment")
 	}
 	s.log.Info("session up", "session", t.id, "role", t.hello.Role, "account", t.accountID, "credential", t.credentialID,
@@ -151,14 +150,14 @@ func (s *Server) Up(ts *tunnel.Session) {
 	}
 }
 
-// Down forgets a session: what it held is offline.
+// Down removes a session: its endpoints are offline.
 func (s *Server) Down(ts *tunnel.Session, cause error) {
 	s.mu.Lock()
 	t := s.sessions[ts.ID()]
 	delete(s.sessions, ts.ID())
-	for _, h := range s.holdings {
+	for _, h := range s.members {
 		if h.session == t {
-			s.drop(h)
+			s.dropMember(h)
 		}
 	}
 	if t != nil {
@@ -176,16 +175,16 @@ func (s *Server) Down(ts *tunnel.Session, cause error) {
 	if t.hello.Role != tunnel.RoleAgent {
 		return
 	}
-	if err := s.lose(context.Background(), t); err != nil {
+	if err := s.recordSessionEnd(context.Background(), t); err != nil {
 		s.log.Error("the endpoints of a lost session could not be marked offline; it is tried again", "session", t.id, "err",
 			err)
 		s.mu.Lock()
-		s.lost = append(s.lost, t)
+		s.unrecorded = append(s.unrecorded, t)
 		s.mu.Unlock()
 	}
 }
 
-func (s *Server) lose(ctx context.Context, t *session) error {
+func (s *Server) recordSessionEnd(ctx context.Context, t *session) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	s.mu.Lock()
@@ -194,16 +193,17 @@ func (s *Server) lose(ctx context.Context, t *session) error {
 	return s.opt.Binder.EndSession(ctx, t.accountID, t.id, end)
 }
 
-// loseAgain tries what Down could not do: until it is done, the URLs of a lost session are taken.
-func (s *Server) loseAgain(ctx context.Context) {
+// retrySessionEnds records the ends that Down could not record: until then, the URLs of those
+// sessions are taken.
+func (s *Server) retrySessionEnds(ctx context.Context) {
 	s.mu.Lock()
-	lost := s.lost
-	s.lost = nil
+	lost := s.unrecorded
+	s.unrecorded = nil
 	s.mu.Unlock()
 	for i, t := range lost {
-		if s.lose(ctx, t) != nil {
+		if s.recordSessionEnd(ctx, t) != nil {
 			s.mu.Lock()
-			s.lost = append(s.lost, lost[i:]...)
+			s.unrecorded = append(s.unrecorded, lost[i:]...)
 			s.mu.Unlock()
 			return
 		}
@@ -220,8 +220,8 @@ func (s *Server) stop(ts *tunnel.Session, code tunnel.Code, msg string) {
 	ts.Stop(code, msg)
 }
 
-// close ends a session at once, without waiting for that; Wait does.
-func (s *Server) close(ts *tunnel.Session) {
+// closeInBackground closes a session at once, in the background; Wait waits for it.
+func (s *Server) closeInBackground(ts *tunnel.Session) {
 	s.closing.Go(func() { _ = ts.Close() })
 }
 

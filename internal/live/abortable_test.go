@@ -197,14 +197,14 @@ func TestCutOfAnUpgradedConnection(t *testing.T) {
 	for _, severed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "severed", false: "closed"}[severed], func(t *testing.T) {
 			t.Parallel()
-			g, ended := New(), make(chan error, 1)
+			registry, ended := New(), make(chan error, 1)
 			srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				sever := func() {}
 				if !severed {
 					sever = nil
 				}
 				guarded, _, cut := Abortable(rw, r, sever)
-				e := g.Register(cut)
+				e := registry.Register(cut)
 				defer e.Done()
 				e.SetSession("s")
 				c, buffered, err := http.NewResponseController(guarded).Hijack()
@@ -232,7 +232,7 @@ func TestCutOfAnUpgradedConnection(t *testing.T) {
 				}
 				got += string(b)
 			}
-			g.Abort([]string{"s"})
+			registry.Abort([]string{"s"})
 			if err := <-ended; err == nil {
 				t.Error("the handler sees an orderly end")
 			}

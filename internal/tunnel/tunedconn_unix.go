@@ -13,10 +13,10 @@ import (
 
 const canPoll = true
 
-// pollRead reads what is there. It takes a buffer only when there is something to read, and returns
-// false to wait for it.
+// pollRead reads the bytes that are available. It takes a buffer only when there are some, and
+// returns false to wait for them.
 func (c *tunedConn) pollRead(fd uintptr) bool {
-	in := flights.Get().(*[flightSize]byte)
+	in := flightBuffers.Get().(*[flightSize]byte)
 	for {
 		n, err := syscall.Read(int(fd), in[:])
 		if errors.Is(err, syscall.EINTR) {
@@ -26,7 +26,7 @@ func (c *tunedConn) pollRead(fd uintptr) bool {
 			c.in, c.inPos, c.inEnd = in, 0, n
 			return true
 		}
-		flights.Put(in)
+		flightBuffers.Put(in)
 		if errors.Is(err, syscall.EAGAIN) {
 			return false
 		}

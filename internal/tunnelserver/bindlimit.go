@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Binds a second that one authtoken may make. Resumes after a restart of the service come in
-// thousands and are not refused; they queue at a pace that the store can keep, so that a made-up
-// resume secret is no way around the limit.
+// Binds per second with one authtoken. Resumes after a restart of the service arrive by the
+// thousand and are not refused; they wait for a rate that the store can sustain, so that an
+// invented resume secret does not bypass the limit.
 const (
 	bindsPerSecond   = 20
 	resumesPerSecond = 1000
@@ -24,13 +24,13 @@ type bindLimits struct {
 	binds, resumes *rate.Limiter
 }
 
-func (s *Server) limit(ctx context.Context, credentialID string, resume bool) error {
+func (s *Server) limitBinds(ctx context.Context, credentialID string, resume bool) error {
 	s.mu.Lock()
-	l := s.limits[credentialID]
+	l := s.bindLimits[credentialID]
 	if l == nil {
 		l = &bindLimits{binds: rate.NewLimiter(bindsPerSecond, bindsPerSecond),
 			resumes: rate.NewLimiter(resumesPerSecond, resumesPerSecond)}
-		s.limits[credentialID] = l
+		s.bindLimits[credentialID] = l
 	}
 	s.mu.Unlock()
 	tooMany := account.Errorf(account.CodeTooMany, "authtoken %s bound too many endpoints: at most %d a second",
@@ -47,14 +47,14 @@ func (s *Server) limit(ctx context.Context, credentialID string, resume bool) er
 	return nil
 }
 
-// forgetLimits drops the limits of tokens that have not bound for a while: a full bucket says
-// nothing.
+// forgetLimits removes the limits of tokens that have not bound for a while: a full bucket has no
+// state.
 func (s *Server) forgetLimits(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, l := range s.limits {
+	for id, l := range s.bindLimits {
 		if l.binds.TokensAt(now) >= bindsPerSecond && l.resumes.TokensAt(now) >= resumesPerSecond {
-			delete(s.limits, id)
+			delete(s.bindLimits, id)
 		}
 	}
 }

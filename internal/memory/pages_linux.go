@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveBack gives b's memory back to the machine. b is all zeros after it, and takes memory again
-// where it is used.
-func giveBack(b []byte) {
+// releasePages releases b's pages to the system. b is all zeros then, and takes memory again where
+// it is used.
+func releasePages(b []byte) {
 	page := os.Getpagesize()
 	if over := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page)); over > 0 {
 		b = b[min(page-over, len(b)):]

@@ -100,7 +100,7 @@ func TestALineArrivesSoon(t *testing.T) {
 			far.SendRequestLine(fullLine())
 			<-lines
 			<-lines
-			if d := time.Since(began); d > linesPause+5*time.Millisecond {
+			if d := time.Since(began); d > linesInterval+5*time.Millisecond {
 				t.Errorf("%s behind another it took %s", gap, d)
 			}
 		}
@@ -140,7 +140,7 @@ func TestLinesPauseForOneAnother(t *testing.T) {
 			far.SendRequestLine(fullLine())
 		}
 		read(cap(far.lines))
-		if d := time.Since(began); d > 5*time.Millisecond+linesPause {
+		if d := time.Since(began); d > 5*time.Millisecond+linesInterval {
 			t.Errorf("lines that came together took %s", d)
 		}
 	})
@@ -295,7 +295,7 @@ func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan struct{}, 1)
-		w := watch{late: func() { late <- struct{}{} }}
+		w := writeWatchdog{onTimeout: func() { late <- struct{}{} }}
 		for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second,
 			time.Minute} {
 			for range 20 {

@@ -123,7 +123,7 @@ func TestStreamWithoutHeaderIsReset(t *testing.T) {
 			began := time.Now()
 			_, err = st.Read(make([]byte, 1))
 			var reset *mux.ResetError
-			if !errors.As(err, &reset) || reset.Code != flagRefused|uint32(RefusedHeader) ||
+			if !errors.As(err, &reset) || reset.Code != refusedFlag|uint32(RefusedHeader) ||
 				time.Since(began) != controlTimeout {
 				t.Errorf("%s: %v after %s", name, err, time.Since(began))
 			}
@@ -159,7 +159,7 @@ func TestAWriteThatTakesTooLongIsNoUnfinishedMessage(t *testing.T) {
 	l.mux.Close(nil)
 	_, err := l.mux.Accept()
 	for _, err := range []error{nil, err, l.mux.Err()} {
-		if got := l.broken(err).Error(); !strings.Contains(got, "connection broke: writing: ") {
+		if got := l.endReason(err).Error(); !strings.Contains(got, "connection broke: writing: ") {
 			t.Errorf("after %v: %s", err, got)
 		}
 	}

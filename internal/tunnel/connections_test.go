@@ -22,7 +22,7 @@ func TestDemand(t *testing.T) {
 		want  int
 	}{{0, false, 0}, {0, true, 0}, {1, false, 4}, {2, false, 6}, {3, false, 8}, {8, false, 8}, {1, true, 16},
 		{16, true, 16}} {
-		if got := demand(c.busy, c.lossy); got != c.want {
+		if got := desiredFor(c.busy, c.lossy); got != c.want {
 			t.Errorf("%d busy, lossy %v: %d connections, want %d", c.busy, c.lossy, got, c.want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestDemand(t *testing.T) {
 
 func TestAWishHoldsForAWhile(t *testing.T) {
 	t.Parallel()
-	var w wish
+	var w desiredConns
 	at := time.Unix(1_000_000, 0)
 	steps := []struct {
 		after time.Duration
@@ -43,26 +43,26 @@ func TestAWishHoldsForAWhile(t *testing.T) {
 		{time.Second, 4, false, 4},
 		{0, 8, true, 8},
 		{time.Second, 4, false, 8},
-		{wishTime / 2, 8, true, 8},
-		{wishTime - 1, 0, false, 8},
+		{desireTime / 2, 8, true, 8},
+		{desireTime - 1, 0, false, 8},
 		{1, 0, false, 0},
 		{0, 4, true, 4},
 	}
 	for i, s := range steps {
 		at = at.Add(s.after)
-		if told := w.renew(s.wish, at); told != s.told || w.now(at) != s.holds {
-			t.Errorf("step %d: told %v, holds %d; want %v, %d", i, told, w.now(at), s.told, s.holds)
+		if told := w.update(s.wish, at); told != s.told || w.current(at) != s.holds {
+			t.Errorf("step %d: told %v, holds %d; want %v, %d", i, told, w.current(at), s.told, s.holds)
 		}
 	}
 }
 
 func TestTheChoiceOfAConnection(t *testing.T) {
 	t.Parallel()
-	best := []load{
+	best := []linkLoad{
 		{streams: 1}, {streams: 7}, {queued: 300}, {busy: true}, {busy: true, queued: 300}, {unresponsive: true},
 	}
-	shuffled := []load{best[3], best[5], best[1], best[4], best[0], best[2]}
-	slices.SortFunc(shuffled, func(a, b load) int {
+	shuffled := []linkLoad{best[3], best[5], best[1], best[4], best[0], best[2]}
+	slices.SortFunc(shuffled, func(a, b linkLoad) int {
 		if a.less(b) {
 			return -1
 		}
@@ -152,7 +152,7 @@ func TestASessionGrowsWithItsTrafficAndShrinksAgain(t *testing.T) {
 		if err := kept.WaitOpened(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(wishTime - time.Second)
+		time.Sleep(desireTime - time.Second)
 		s.want(t, grownConnections)
 		time.Sleep(idleTime + 2*shrinkInterval)
 		s.want(t, 2)
@@ -182,12 +182,12 @@ func TestTheServerSaysWhatItSees(t *testing.T) {
 		s.server.mu.Lock()
 		l := s.server.links[1]
 		s.server.mu.Unlock()
-		l.conn.becameBusy()
+		l.conn.markBusy()
 		s.want(t, 4)
-		time.Sleep(wishTime + idleTime + 2*shrinkInterval)
+		time.Sleep(desireTime + idleTime + 2*shrinkInterval)
 		s.want(t, 2)
 		for range 100 { // for as long as it lasts
-			l.conn.becameBusy()
+			l.conn.markBusy()
 			time.Sleep(time.Second)
 		}
 		s.want(t, 4)
@@ -270,10 +270,10 @@ func TestGivingUpConnectionsCutsNoStream(t *testing.T) {
 				awaitConnections(t, 4, s)
 				s.mu.Lock()
 				l := s.links[3] // whatever it carries
-				s.links, s.leaving = s.links[:3], append(s.leaving, l)
+				s.links, s.retiring = s.links[:3], append(s.retiring, l)
 				s.mu.Unlock()
 				retiring.Go(l.retire)
-				s.nudge() // the client dials another one in its place
+				s.signalConnsChanged() // the client dials another one in its place
 			}
 			close(stop)
 			opening.Wait()
@@ -375,7 +375,7 @@ func TestAConnectionIsGivenUpOnceBothSidesAreDone(t *testing.T) {
 					_ = st.Close()
 				}
 				s.client.mu.Lock()
-				s.client.links, s.client.leaving = s.client.links[:1], append(s.client.leaving, l)
+				s.client.links, s.client.retiring = s.client.links[:1], append(s.client.retiring, l)
 				s.client.mu.Unlock()
 				var retiring sync.WaitGroup
 				retiring.Go(l.retire)

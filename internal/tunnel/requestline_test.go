@@ -64,7 +64,7 @@ func TestLinesRoundTrip(t *testing.T) {
 	} {
 		message := encodeLines(t, lines...)
 		got, err := decodeLines(message)
-		if d := cmp.Diff(lines, got); d != "" || err != nil || !areLines(message) {
+		if d := cmp.Diff(lines, got); d != "" || err != nil || !isRequestLines(message) {
 			t.Errorf("%s: error %v: %s", name, err, d)
 		}
 	}
@@ -77,8 +77,8 @@ func TestLinesRoundTripOfAnything(t *testing.T) {
 		l := RequestLine{EndpointID: string(id), Method: string(method), Path: string(bytes.Repeat(path, 20)),
 			Code: string(code), Status: int(status), Duration: time.Duration(duration), At: at}
 		want := l
-		want.EndpointID, want.Method, want.Path, want.Code = cutText(l.EndpointID, 128), cutText(l.Method, 32),
-			cutText(l.Path, 512), cutText(l.Code, 64)
+		want.EndpointID, want.Method, want.Path, want.Code = truncateText(l.EndpointID, 128), truncateText(l.Method, 32),
+			truncateText(l.Path, 512), truncateText(l.Code, 64)
 		if want.At = at.UTC(); at.Unix() < earliestLine {
 			want.At = time.Time{}
 		}
@@ -212,7 +212,7 @@ func FuzzRequestLines(f *testing.F) {
 		f.Add([]byte("\x01" + c.in))
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if !areLines(message) {
+		if !isRequestLines(message) {
 			return
 		}
 		lines, err := decodeLines(message)
@@ -226,7 +226,7 @@ func FuzzRequestLines(f *testing.F) {
 			}
 			frame := appendLines(nil, &lines[i], rest)
 			again, err := decodeLines(frame[lengthSize:])
-			if err != nil || len(frame) > linesMark+1024 {
+			if err != nil || len(frame) > maxSmallLines+1024 {
 				t.Fatalf("what was decoded is %d bytes encoded: %v", len(frame), err)
 			}
 			if d := cmp.Diff(lines[i:i+len(again)], again); d != "" {

@@ -14,16 +14,17 @@ var _ account.SessionEnder = (*Server)(nil)
 
 // StopSession implements account.SessionEnder.
 func (s *Server) StopSession(_ context.Context, by account.Caller, id string) error {
-	return s.end(by, id, tunnel.CodeStop, "somebody stopped this session through the API", "stopped through the API")
+	return s.stopByCaller(by, id, tunnel.CodeStop, "the session was stopped through the API",
+		"stopped through the API")
 }
 
 // RestartSession implements account.SessionEnder.
 func (s *Server) RestartSession(_ context.Context, by account.Caller, id string) error {
-	return s.end(by, id, tunnel.CodeUnavailable, "somebody restarted this session through the API",
+	return s.stopByCaller(by, id, tunnel.CodeUnavailable, "the session was restarted through the API",
 		"restarted through the API")
 }
 
-func (s *Server) end(by account.Caller, id string, code tunnel.Code, msg, reason string) error {
+func (s *Server) stopByCaller(by account.Caller, id string, code tunnel.Code, msg, reason string) error {
 	s.mu.Lock()
 	t := s.sessions[id]
 	live := t != nil && t.accountID == by.AccountID && t.hello.Role == tunnel.RoleAgent && t.tun != nil && !t.stopping

@@ -10,32 +10,32 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// HostReader says which hosts of the public binding an account may have now.
+// HostReader reads which hosts of the public binding an account is granted now.
 type HostReader interface {
 	GrantedHosts(ctx context.Context, accountID string, hosts []string) (map[string]bool, error)
 }
 
-// endUngranted ends the sessions that hold a public endpoint whose domain is no longer granted, and
-// with them its live connections. Such an agent comes back with what else it serves, and is told
-// why it gets this endpoint no more; a new grant brings it back without anybody's doing.
+// endUngranted ends the sessions that have bound a public endpoint whose domain is no longer
+// granted, and with them its live connections. The agent reconnects with its other endpoints, and
+// the bind of this one is refused until the domain is granted again.
 func (s *Server) endUngranted(ctx context.Context) error {
-	public := s.publicHoldings()
+	public := s.publicMembers()
 	if len(public) == 0 || s.opt.Hosts == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	for accountID, held := range public {
-		hosts := make([]string, len(held))
-		for i, h := range held {
+	for accountID, members := range public {
+		hosts := make([]string, len(members))
+		for i, h := range members {
 			hosts[i] = h.endpoint.Host
 		}
 		granted, err := s.opt.Hosts.GrantedHosts(ctx, accountID, hosts)
 		if err != nil {
 			return err
 		}
-		for _, h := range held {
-			if granted[h.endpoint.Host] || s.stopped(h.session) {
+		for _, h := range members {
+			if granted[h.endpoint.Host] || s.isStopping(h.session) {
 				continue
 			}
 			s.log.Info("session ended: the domain of its endpoint is no longer granted", "session", h.session.id, "account",
@@ -47,12 +47,12 @@ func (s *Server) endUngranted(ctx context.Context) error {
 	return nil
 }
 
-// publicHoldings returns the holdings of public endpoints by account.
-func (s *Server) publicHoldings() map[string][]*Member {
+// publicMembers returns the members with public endpoints by account.
+func (s *Server) publicMembers() map[string][]*Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var public map[string][]*Member
-	for _, h := range s.holdings {
+	for _, h := range s.members {
 		if h.endpoint.Bindings[0] == account.BindingPublic {
 			if public == nil {
 				public = make(map[string][]*Member)

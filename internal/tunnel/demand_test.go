@@ -31,7 +31,7 @@ func TestWhatCountsAsBulk(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Hour) // the connection was idle
-				var g gauge
+				var g bulkDetector
 				first := 0
 				for i := range c.count {
 					time.Sleep(c.every)
@@ -80,7 +80,7 @@ func TestNewStreamsAvoidASlowConnectionThatIsFull(t *testing.T) {
 				st := open(t, s.opener)
 				go func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{st}) }()
 				time.Sleep(3 * time.Second)
-				s.want(t, demand(1, false))
+				s.want(t, desiredFor(1, false))
 				var others []*Stream
 				for range 12 {
 					other := open(t, s.opener)

@@ -15,20 +15,20 @@ const (
 	helloMaxReads = 128
 )
 
-var errTooEager = errors.New("the peer sent too much before it was welcome")
+var errHelloBudget = errors.New("the peer sent too much before it was welcome")
 
-// muxConn is the connection under the multiplexer. It sees how busy the connection is, and it holds
-// a peer that has not said who it is to a budget of bytes and reads, so that it cannot fill the
-// receive windows of thousands of streams.
+// muxConn is the connection below the multiplexer. It detects bulk traffic, and limits the bytes
+// and reads of a peer whose hello was not accepted, so that it cannot fill the receive windows of
+// thousands of streams.
 type muxConn struct {
 	*BatchConn
 	trusted atomic.Bool
-	busy    busyMark
-	session atomic.Pointer[Session] // that learns when the connection becomes busy
+	busy    busyUntil
+	session atomic.Pointer[Session] // notified when the connection becomes busy
 
-	in, out gauge // of who reads, of who writes
-	budget  int   // bytes left until trusted; only who reads uses budget and reads
-	reads   int
+	inBulk, outBulk bulkDetector // of the reading goroutine, of the writing one
+	budget          int          // bytes left until trusted; used by the reading goroutine only
+	reads           int
 }
 
 func newMuxConn(c *tls.Conn) *muxConn { return &muxConn{BatchConn: Batch(c), budget: helloBudget} }
@@ -36,13 +36,13 @@ func newMuxConn(c *tls.Conn) *muxConn { return &muxConn{BatchConn: Batch(c), bud
 func (c *muxConn) Read(p []byte) (int, error) {
 	if c.trusted.Load() {
 		n, err := c.BatchConn.Read(p)
-		if c.in.add(n) {
-			c.becameBusy()
+		if c.inBulk.add(n) {
+			c.markBusy()
 		}
 		return n, err
 	}
 	if c.budget <= 0 || c.reads >= helloMaxReads {
-		return 0, errTooEager
+		return 0, errHelloBudget
 	}
 	n, err := c.BatchConn.Read(p[:min(len(p), c.budget)])
 	c.budget -= n
@@ -54,16 +54,16 @@ func (c *muxConn) Read(p []byte) (int, error) {
 func (c *muxConn) WriteFrames(head, payload []byte) error {
 	began := time.Now()
 	err := c.BatchConn.WriteFrames(head, payload)
-	bulk := c.out.add(len(head) + len(payload))
+	bulk := c.outBulk.add(len(head) + len(payload))
 	if bulk || len(payload) > 0 && time.Since(began) >= slowWrite {
-		c.becameBusy()
+		c.markBusy()
 	}
 	return err
 }
 
-func (c *muxConn) becameBusy() {
+func (c *muxConn) markBusy() {
 	now := time.Now()
 	if s := c.session.Load(); c.busy.set(now) && s != nil {
-		s.becameBusy(now)
+		s.updateDesiredConns(now)
 	}
 }

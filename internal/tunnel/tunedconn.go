@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	recordPayload = 16 << 10             // the most that one TLS record carries
+	recordPayload = 16 << 10             // payload of a full TLS record
 	recordSize    = recordPayload + 22   // with header, content type and tag of TLS 1.3
-	flightSize    = 4*recordSize + 1<<10 // a full frame of the multiplexer with its header: what one system call moves
+	flightSize    = 4*recordSize + 1<<10 // a full frame of the multiplexer: what one system call moves
 	userTimeout   = 30 * time.Second     // TCP_USER_TIMEOUT
 )
 
-// flights pools the buffers of tunedConn, both ways.
-var flights = sync.Pool{New: func() any { return new([flightSize]byte) }}
+// flightBuffers pools the buffers of tunedConn, for both directions.
+var flightBuffers = sync.Pool{New: func() any { return new([flightSize]byte) }}
 
-// TuneConn prepares a raw connection to sit under crypto/tls, on both hops and on both ends: it
+// TuneConn prepares a raw connection for use below crypto/tls, on either end of either hop: it
 // reads ahead, it lets a BatchConn above the TLS write four records with one system call, and on
-// TCP it sets TCP_NODELAY and, on Linux, TCP_USER_TIMEOUT (30 s). It costs no buffer while the
+// TCP it sets TCP_NODELAY and, on Linux, TCP_USER_TIMEOUT (30 s). It holds no buffer while the
 // connection is idle.
 func TuneConn(c net.Conn) net.Conn {
 	t := &tunedConn{Conn: c}
@@ -38,8 +38,8 @@ func TuneConn(c net.Conn) net.Conn {
 	return t
 }
 
-// tunedConn is what TuneConn makes. As crypto/tls does, it allows one reader and one writer at a
-// time.
+// tunedConn is the connection that TuneConn returns. Like crypto/tls, it allows one reader and one
+// writer at a time.
 type tunedConn struct {
 	net.Conn
 	raw  syscall.RawConn
@@ -49,17 +49,17 @@ type tunedConn struct {
 	inPos, inEnd int
 	pollErr      error
 
-	mu    sync.Mutex // guards what follows
-	holds int        // BatchConn.Write calls in progress
-	out   *[flightSize]byte
-	held  int
-	err   error // a flush failed: bytes are lost, nothing may follow
+	mu       sync.Mutex // guards what follows
+	corks    int        // BatchConn writes in progress
+	out      *[flightSize]byte
+	corked   int
+	flushErr error // a flush failed: bytes are lost, nothing may follow
 }
 
 // NetConn returns the raw connection.
 func (c *tunedConn) NetConn() net.Conn { return c.Conn }
 
-// Read returns bytes that were read ahead, or reads up to a flight.
+// Read returns bytes that were read ahead, or reads up to flightSize.
 func (c *tunedConn) Read(p []byte) (int, error) {
 	if c.in == nil {
 		if err := c.fill(); err != nil {
@@ -69,7 +69,7 @@ func (c *tunedConn) Read(p []byte) (int, error) {
 	n := copy(p, c.in[c.inPos:c.inEnd])
 	c.inPos += n
 	if c.inPos == c.inEnd {
-		flights.Put(c.in)
+		flightBuffers.Put(c.in)
 		c.in = nil
 	}
 	return n, nil
@@ -77,13 +77,13 @@ func (c *tunedConn) Read(p []byte) (int, error) {
 
 func (c *tunedConn) fill() error {
 	if c.raw == nil {
-		in := flights.Get().(*[flightSize]byte)
+		in := flightBuffers.Get().(*[flightSize]byte)
 		n, err := c.Conn.Read(in[:])
 		if n == 0 {
-			flights.Put(in)
+			flightBuffers.Put(in)
 			return err
 		}
-		c.in, c.inPos, c.inEnd = in, 0, n // an error comes back at the next read
+		c.in, c.inPos, c.inEnd = in, 0, n // the next read returns the error again
 		return nil
 	}
 	c.pollErr = nil
@@ -96,17 +96,17 @@ func (c *tunedConn) fill() error {
 	return c.pollErr
 }
 
-// Write writes p, or keeps it for the flush while a BatchConn writes.
+// Write writes p, or buffers it until uncork while a BatchConn writes.
 func (c *tunedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return 0, c.err
+	if c.flushErr != nil {
+		return 0, c.flushErr
 	}
-	if c.holds == 0 {
+	if c.corks == 0 {
 		return c.Conn.Write(p)
 	}
-	if c.held+len(p) > flightSize {
+	if c.corked+len(p) > flightSize {
 		if err := c.flush(); err != nil {
 			return 0, err
 		}
@@ -115,39 +115,39 @@ func (c *tunedConn) Write(p []byte) (int, error) {
 		}
 	}
 	if c.out == nil {
-		c.out = flights.Get().(*[flightSize]byte)
+		c.out = flightBuffers.Get().(*[flightSize]byte)
 	}
-	c.held += copy(c.out[c.held:], p)
+	c.corked += copy(c.out[c.corked:], p)
 	return len(p), nil
 }
 
-func (c *tunedConn) hold() {
+func (c *tunedConn) cork() {
 	c.mu.Lock()
-	c.holds++
+	c.corks++
 	c.mu.Unlock()
 }
 
-// release writes what was held since hold.
-func (c *tunedConn) release() error {
+// uncork writes the bytes that were buffered since cork.
+func (c *tunedConn) uncork() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.holds--
+	c.corks--
 	return c.flush()
 }
 
 func (c *tunedConn) flush() error {
-	if c.held > 0 && c.err == nil {
-		_, c.err = c.Conn.Write(c.out[:c.held])
+	if c.corked > 0 && c.flushErr == nil {
+		_, c.flushErr = c.Conn.Write(c.out[:c.corked])
 	}
 	if c.out != nil {
-		flights.Put(c.out)
-		c.out, c.held = nil, 0
+		flightBuffers.Put(c.out)
+		c.out, c.corked = nil, 0
 	}
-	return c.err
+	return c.flushErr
 }
 
 // BatchConn is a TLS connection that writes the records of one large Write, or of one WriteFrames,
-// with one system call, if a conn of TuneConn is below.
+// with one system call, if TuneConn made the connection below.
 type BatchConn struct {
 	*tls.Conn
 	below *tunedConn
@@ -164,9 +164,9 @@ func (c *BatchConn) Write(p []byte) (int, error) {
 	if c.below == nil || len(p) <= recordPayload {
 		return c.Conn.Write(p)
 	}
-	c.below.hold()
+	c.below.cork()
 	n, err := c.Conn.Write(p)
-	if ferr := c.below.release(); err == nil && ferr != nil {
+	if ferr := c.below.uncork(); err == nil && ferr != nil {
 		return 0, ferr
 	}
 	return n, err
@@ -177,9 +177,9 @@ func (c *BatchConn) WriteFrames(head, payload []byte) error {
 	if c.below == nil || len(payload) == 0 && len(head) <= recordPayload {
 		return c.writeBoth(head, payload)
 	}
-	c.below.hold()
+	c.below.cork()
 	err := c.writeBoth(head, payload)
-	return cmp.Or(err, c.below.release())
+	return cmp.Or(err, c.below.uncork())
 }
 
 func (c *BatchConn) writeBoth(head, payload []byte) error {

@@ -13,20 +13,21 @@ const (
 	maxServers       = 64
 )
 
-// tickets is a tls.ClientSessionCache that keeps a few tickets of each server. crypto/tls throws a
-// ticket away when the handshake that used it fails, also when it fails because the connection was
-// cut or the dial was cancelled: that happens to everybody at once when a server restarts, and is
-// no reason to come back with a full handshake. With a ticket that is really bad, each failure
-// takes one away until none is left.
-type tickets struct {
+// ticketCache is a tls.ClientSessionCache that keeps a few tickets of each server. crypto/tls
+// discards a ticket when the handshake that used it fails, even when the connection was cut or the
+// dial was cancelled: that happens to all clients at once when a server restarts, and should not
+// cost full handshakes. A ticket that the server rejects is used up after a few failures.
+type ticketCache struct {
 	mu       sync.Mutex
 	byServer map[string][]*tls.ClientSessionState // oldest first
 }
 
-func newTickets() *tickets { return &tickets{byServer: map[string][]*tls.ClientSessionState{}} }
+func newTicketCache() *ticketCache {
+	return &ticketCache{byServer: map[string][]*tls.ClientSessionState{}}
+}
 
 // Get returns the newest ticket.
-func (t *tickets) Get(server string) (*tls.ClientSessionState, bool) {
+func (t *ticketCache) Get(server string) (*tls.ClientSessionState, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	kept := t.byServer[server]
@@ -36,8 +37,8 @@ func (t *tickets) Get(server string) (*tls.ClientSessionState, bool) {
 	return kept[len(kept)-1], true
 }
 
-// Put adds a ticket; nil takes the newest away.
-func (t *tickets) Put(server string, s *tls.ClientSessionState) {
+// Put adds a ticket; nil removes the newest.
+func (t *ticketCache) Put(server string, s *tls.ClientSessionState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	kept := t.byServer[server]

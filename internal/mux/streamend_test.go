@@ -44,7 +44,7 @@ func TestAStreamIsGoneAfterReset(t *testing.T) {
 	s := New(newMute(), Config{Client: true})
 	defer s.Close(nil)
 	for name, begin := range map[string]func(*Stream){
-		"the peer has reset it": func(st *Stream) { st.end(&ResetError{}) },
+		"the peer has reset it": func(st *Stream) { st.setErrors(&ResetError{}) },
 		"it is over in both directions": func(st *Stream) {
 			_ = st.CloseWrite()
 			st.mu.Lock()
@@ -60,7 +60,7 @@ func TestAStreamIsGoneAfterReset(t *testing.T) {
 		if err := st.Reset(0); err != nil {
 			t.Fatal(err)
 		}
-		if n, waiting := s.NumStreams(), len(s.opening); n != 0 || waiting != 0 {
+		if n, waiting := s.NumStreams(), len(s.synSlots); n != 0 || waiting != 0 {
 			t.Errorf("%s: %d streams and %d openings after a Reset, want none", name, n, waiting)
 		}
 	}
@@ -104,7 +104,7 @@ func TestASessionEndsWithItsNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Open(t.Context(), nil); !errors.Is(err, errNumbers) {
+	if _, err := s.Open(t.Context(), nil); !errors.Is(err, errNoStreamID) {
 		t.Errorf("opening one stream too many: %v, want that there is no number left", err)
 	}
 	if s.Err() == nil {
@@ -134,7 +134,7 @@ func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 4 { // while each write is under way, others leave something
-			s.sendControl(typePing, flagSYN, 0, 7, async)
+			s.sendControl(typePing, flagSYN, 0, 7, flushAsync)
 			time.Sleep(10*time.Second - 1)
 		}
 		if err := <-opened; err != nil || left != 10*time.Second {
@@ -159,10 +159,10 @@ func TestWhatGoesOutLaterDoesNotPileUp(t *testing.T) {
 			if _, err := st.WriteLater(make([]byte, smallPayload)); err != nil {
 				t.Fatal(err)
 			}
-			s.out.mu.Lock()
-			waiting := s.out.pending.len()
-			s.out.mu.Unlock()
-			if most := pendingMark + smallPayload + 2*headerSize; waiting > most {
+			s.sendq.mu.Lock()
+			waiting := s.sendq.pending.len()
+			s.sendq.mu.Unlock()
+			if most := maxPending + smallPayload + 2*headerSize; waiting > most {
 				t.Fatalf("%d bytes wait to go out in company, want at most %d", waiting, most)
 			}
 		}

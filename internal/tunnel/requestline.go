@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// RequestLine is one request: for the agent's screen, or for the forwarder that relayed it and
-// cannot see what became of it. Texts that are longer than they may be are cut when they are sent.
+// RequestLine describes one request: for the agent's screen, or for the forwarder that relayed it
+// without parsing HTTP. Longer texts are truncated when they are sent.
 type RequestLine struct {
 	EndpointID string        // at most 128 bytes
 	Method     string        // at most 32 bytes; method and path are for the agent only
 	Path       string        // at most 512 bytes
-	Code       string        // of the page with which the edge answered itself, at most 64 bytes; for the forwarder only
+	Code       string        // error code of the edge's own response, at most 64 bytes; for the forwarder only
 	Status     int           // 0 to 65535
 	Duration   time.Duration // to the nanosecond
 	At         time.Time     // to the nanosecond; it arrives as UTC
 }
 
-// A message of request lines is not JSON: there is one with each request. It is kindLines and then
-// the lines, each behind its length.
+// A message of request lines is not JSON, as every request causes one. It is kindLines and then the
+// lines, each preceded by its length.
 const (
-	kindLines    = 0x01 // the message's first byte; that of all others is '{'
-	maxLines     = 64   // of a message
-	linesMark    = 7 << 10
-	linePrefix   = 2 // length
-	fieldPrefix  = 3 // tag, length
-	methodLimit  = 32
-	pathLimit    = 512
-	codeLimit    = 64
-	earliestLine = -62135596800 // seconds since 1970: the year 1
-	latestLine   = 253402300799 // the end of the year 9999
+	kindLines     = 0x01 // the message's first byte; that of all others is '{'
+	maxLines      = 64   // per message
+	maxSmallLines = 7 << 10
+	linePrefix    = 2 // length
+	fieldPrefix   = 3 // tag, length
+	methodLimit   = 32
+	pathLimit     = 512
+	codeLimit     = 64
+	earliestLine  = -62135596800 // seconds since 1970: the year 1
+	latestLine    = 253402300799 // the end of the year 9999
 )
 
-// The tags of a line's fields. Unknown ones are skipped; what is missing is empty.
+// The tags of a line's fields. Unknown ones are skipped; missing ones are empty.
 const (
 	tagLineEndpointID = iota + 1
 	tagLineMethod
@@ -50,8 +50,8 @@ const (
 	tagLineEnd // one past the last that this version knows
 )
 
-// text returns the text with this tag, its name and limit; nil: no text has it.
-func (l *RequestLine) text(tag byte) (*string, string, int) {
+// textField returns the text with this tag, its name and limit; nil if there is none.
+func (l *RequestLine) textField(tag byte) (*string, string, int) {
 	switch tag {
 	case tagLineEndpointID:
 		return &l.EndpointID, "endpoint id", shortValueLimit
@@ -65,14 +65,14 @@ func (l *RequestLine) text(tag byte) (*string, string, int) {
 	return nil, "", 0
 }
 
-// appendLines appends a message, with its length, of first and of what waits in more. As long as
-// that is not more than linesMark, and a line, it is a small frame for the multiplexer, which goes
-// out with others.
+// appendLines appends a message, with its length, of first and of the lines that wait in more. Up
+// to maxSmallLines bytes and a line, it is a small frame for the multiplexer, which is sent
+// together with others.
 func appendLines(b []byte, first *RequestLine, more <-chan RequestLine) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, kindLines)
 	b = appendLine(b, first)
-	for n := 1; n < maxLines && len(b)-start < linesMark; n++ {
+	for n := 1; n < maxLines && len(b)-start < maxSmallLines; n++ {
 		select {
 		case l := <-more:
 			b = appendLine(b, &l)
@@ -89,8 +89,8 @@ func appendLine(b []byte, l *RequestLine) []byte {
 	start := len(b)
 	b = append(b, 0, 0)
 	for tag := byte(tagLineEndpointID); tag <= tagLineCode; tag++ {
-		text, _, limit := l.text(tag)
-		if v := cutText(*text, limit); v != "" {
+		text, _, limit := l.textField(tag)
+		if v := truncateText(*text, limit); v != "" {
 			b = append(appendField(b, tag, len(v)), v...)
 		}
 	}
@@ -112,16 +112,16 @@ func appendField(b []byte, tag byte, length int) []byte {
 	return append(b, tag, byte(length>>8), byte(length))
 }
 
-// areLines says whether a message is one of request lines.
-func areLines(message []byte) bool { return len(message) > 0 && message[0] == kindLines }
+// isRequestLines reports whether a message consists of request lines.
+func isRequestLines(message []byte) bool { return len(message) > 0 && message[0] == kindLines }
 
-// lineReader reads request lines. A text that is the same as in the line before is the same string,
-// too: as a rule only the path is another.
+// lineReader parses request lines. Texts that are equal to those of the previous line share its
+// memory: usually only the path differs.
 type lineReader struct{ last RequestLine }
 
-// read hands take the lines of a message, one by one. Those before a malformed one have been taken
-// when it returns the error.
-func (r *lineReader) read(message []byte, take func(RequestLine)) error {
+// read calls emit for each line of a message. It has been called for the lines before a malformed
+// one when read returns the error.
+func (r *lineReader) read(message []byte, emit func(RequestLine)) error {
 	b := message[1:]
 	if len(b) == 0 {
 		return errors.New("request lines: the message has none")
@@ -134,19 +134,19 @@ func (r *lineReader) read(message []byte, take func(RequestLine)) error {
 			return fmt.Errorf("request lines: line %d is cut off", n)
 		}
 		size := linePrefix + int(binary.BigEndian.Uint16(b))
-		if err := r.line(b[linePrefix:size]); err != nil {
+		if err := r.parseLine(b[linePrefix:size]); err != nil {
 			return fmt.Errorf("request lines: line %d: %w", n, err)
 		}
 		b = b[size:]
-		take(r.last)
+		emit(r.last)
 	}
 	return nil
 }
 
-// line reads the fields of a line into r.last.
-func (r *lineReader) line(b []byte) error {
+// parseLine parses the fields of a line into r.last.
+func (r *lineReader) parseLine(b []byte) error {
 	var l RequestLine
-	known := 0 // bit set of the tags seen
+	known := 0 // bit set of the tags
 	for len(b) > 0 {
 		if len(b) < fieldPrefix || len(b)-fieldPrefix < int(binary.BigEndian.Uint16(b[1:])) {
 			return errors.New("a field is cut off")
@@ -169,11 +169,11 @@ func (r *lineReader) line(b []byte) error {
 }
 
 func (r *lineReader) setField(l *RequestLine, tag byte, value []byte) error {
-	if text, name, limit := l.text(tag); text != nil {
+	if text, name, limit := l.textField(tag); text != nil {
 		if len(value) > limit {
 			return fmt.Errorf("the %s has %d bytes, at most %d are allowed", name, len(value), limit)
 		}
-		if before, _, _ := r.last.text(tag); *before == string(value) {
+		if before, _, _ := r.last.textField(tag); *before == string(value) {
 			*text = *before
 		} else {
 			*text = string(value)

@@ -10,9 +10,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Stream checks a stream that a forwarder opened and hands it over. The stream names its endpoint
-// and that one's URL: what does not fit is refused, so a listener that outlived its endpoint never
-// reaches another one's upstream. Who serves it is chosen by the URL.
+// Stream checks a stream that a forwarder opened and passes it to Options.Serve. The stream names
+// its endpoint and the endpoint's URL, which must match, so a listener that outlived its endpoint
+// never reaches another upstream. The serving member is chosen by the URL.
 func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stream) {
 	t := s.session(ts.ID())
 	if t == nil || t.hello.Role != tunnel.RoleForwarder {
@@ -26,10 +26,10 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 	h := st.Header()
 	ep, err := s.endpoint(ctx, t.accountID, h)
 	switch {
-	case err == nil && ep.Bindings[0] != account.BindingKubernetes: // whatever it says: not from a cluster
+	case err == nil && ep.Bindings[0] != account.BindingKubernetes: // other bindings are not reachable from a cluster
 		s.refuse(st, tunnel.RefusedUnknownEndpoint)
 	case account.CodeOf(err) == account.CodeNotFound:
-		s.refuse(st, s.unknown(ctx, t.accountID, h.EndpointID))
+		s.refuse(st, s.unknownEndpointCode(ctx, t.accountID, h.EndpointID))
 	case err != nil:
 		s.log.Error("the endpoint of a stream could not be read", "endpoint", h.EndpointID, "err", err)
 		s.refuse(st, tunnel.RefusedInternal)
@@ -37,21 +37,21 @@ func (s *Server) Stream(ctx context.Context, ts *tunnel.Session, st *tunnel.Stre
 		s.refuse(st, tunnel.RefusedMismatch)
 	default:
 		s.opt.OnOpen("accepted")
-		tell := func(line tunnel.RequestLine) {
-			line.EndpointID = h.EndpointID // which the forwarder knows; ep may be another of the pool
+		reportLine := func(line tunnel.RequestLine) {
+			line.EndpointID = h.EndpointID // the forwarder's id; ep may be another member of the pool
 			ts.SendRequestLine(line)
 		}
 		s.opt.Serve(ctx, Incoming{Stream: st, Endpoint: ep, OperatorID: t.operatorID, Cluster: t.cluster,
-			Draining: ts.PeerDraining(), ReportLine: tell})
+			Draining: ts.PeerDraining(), ReportLine: reportLine})
 	}
 }
 
-// endpoint finds the account's endpoint that the header names, the live one first: that costs no
-// query. A member of a pool may be gone for good while a forwarder still names it: then the others
-// stand for the URL, if the header has it whole.
+// endpoint returns the account's endpoint that the header names. A live one needs no query. A
+// member of a pool may be deleted while a forwarder still names it: then another endpoint at the
+// URL is returned, if the header has the whole URL.
 func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.OpenHeader) (*account.Endpoint, error) {
 	s.mu.Lock()
-	h := s.holdings[header.EndpointID]
+	h := s.members[header.EndpointID]
 	s.mu.Unlock()
 	if h != nil && h.session.accountID == accountID {
 		return h.Endpoint(), nil
@@ -60,18 +60,18 @@ func (s *Server) endpoint(ctx context.Context, accountID string, header tunnel.O
 	defer cancel()
 	ep, err := s.opt.Endpoints.Endpoint(ctx, accountID, header.EndpointID)
 	if account.CodeOf(err) == account.CodeNotFound {
-		if other := s.anyAt(place{accountID, account.BindingKubernetes, header.Scheme, header.Host,
+		if other := s.onlineEndpoint(poolKey{accountID, account.BindingKubernetes, header.Scheme, header.Host,
 			header.Port}); other != nil {
 			return other, nil
 		}
-		return s.cloudAt(ctx, accountID, header, err)
+		return s.cloudEndpoint(ctx, accountID, header, err)
 	}
 	return ep, err
 }
 
-// cloudAt finds a cloud endpoint at the URL of a header that has it whole, in the place of another
-// member of its pool; missing when there is none.
-func (s *Server) cloudAt(
+// cloudEndpoint returns a cloud endpoint at the URL of a header that has the whole URL, in place of
+// another member of its pool; the error missing when there is none.
+func (s *Server) cloudEndpoint(
 	ctx context.Context, accountID string, header tunnel.OpenHeader, missing error,
 ) (*account.Endpoint, error) {
 	url := account.EndpointURL{Scheme: header.Scheme, Host: header.Host, Port: header.Port}
@@ -89,10 +89,9 @@ func (s *Server) cloudAt(
 	return s.opt.Endpoints.Endpoint(ctx, accountID, page.Endpoints[0].ID) // a list has no policies
 }
 
-// unknown is what a forwarder hears of an endpoint that is not there: whoever calls one whose agent
-// has been away for longer than the grace, or has just said goodbye, is told that it is offline, as
-// before.
-func (s *Server) unknown(ctx context.Context, accountID, id string) tunnel.RefuseCode {
+// unknownEndpointCode returns the refusal of an unknown endpoint: offline for one whose URL is
+// still reserved for its agent.
+func (s *Server) unknownEndpointCode(ctx context.Context, accountID, id string) tunnel.RefuseCode {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	reserved, err := s.opt.Endpoints.EndpointReserved(ctx, accountID, id)

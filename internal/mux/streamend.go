@@ -1,0 +1,163 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// ResetError is the error of reads and writes on a stream that the peer has reset.
+type ResetError struct{ Code uint32 }
+
+// Error describes the reset and its code.
+func (e *ResetError) Error() string {
+	return fmt.Sprintf("the peer reset the stream, with code %d", e.Code)
+}
+
+// CloseWrite ends the direction towards the peer, which reads io.EOF.
+func (st *Stream) CloseWrite() error { return st.closeWrite(flushNow) }
+
+// CloseWriteLater is CloseWrite without its own write to the connection: the frame is sent with the
+// next frame of any stream, within 5 ms.
+func (st *Stream) CloseWriteLater() error { return st.closeWrite(flushDelayed) }
+
+func (st *Stream) closeWrite(mode flushMode) error {
+	st.mu.Lock()
+	if st.writeErr != nil {
+		defer st.mu.Unlock()
+		if st.writeClosed {
+			return nil
+		}
+		return st.writeErr
+	}
+	st.writeErr, st.writeClosed = net.ErrClosed, true
+	readEnded := st.readErr != nil
+	st.mu.Unlock()
+	wake(st.writable)
+	st.sendFinal(flagFIN, 0, mode)
+	if readEnded {
+		st.releaseResources()
+	}
+	return nil
+}
+
+// Reset ends both directions: the peer's reads and writes fail with a ResetError, this side's with
+// net.ErrClosed. Bytes that the peer has not read are lost. It does not wait for the connection.
+func (st *Stream) Reset(code uint32) error {
+	if st.setErrors(net.ErrClosed) {
+		st.sendFinal(flagRST, code, flushAsync)
+		st.releaseResources()
+		return nil
+	}
+	st.session.removeStream(st) // the other caller does so too, maybe later
+	return nil
+}
+
+// Release frees the stream's memory. It resets a stream that has not ended in both directions.
+func (st *Stream) Release() {
+	_ = st.Reset(0)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.recv.discardLent()
+	st.recv.clear()
+}
+
+// handleRST ends the stream because the peer reset it.
+func (st *Stream) handleRST(code uint32) {
+	if st.setErrors(&ResetError{Code: code}) {
+		st.session.sendq.mu.Lock()
+		st.sendClosed = true
+		st.session.sendq.mu.Unlock()
+		st.releaseResources()
+	}
+}
+
+// closeWithError ends the stream because its connection has ended.
+func (st *Stream) closeWithError(reason error) {
+	if st.setErrors(reason) {
+		st.releaseResources()
+	}
+}
+
+// handleFIN ends the direction from the peer.
+func (st *Stream) handleFIN() {
+	st.mu.Lock()
+	if st.readErr == nil {
+		st.readErr = io.EOF
+	}
+	writeEnded := st.writeErr != nil
+	st.mu.Unlock()
+	wake(st.readable)
+	if writeEnded {
+		st.releaseResources()
+	}
+}
+
+// setErrors ends the directions that are open. It returns false when none was.
+func (st *Stream) setErrors(err error) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.readErr != nil && st.writeErr != nil {
+		return false
+	}
+	if st.readErr == nil {
+		st.readErr = err
+		st.recv.clear()
+		wake(st.readable)
+	}
+	if st.writeErr == nil {
+		st.writeErr = err
+		wake(st.writable)
+	}
+	return true
+}
+
+// sendFinal sends a FIN or RST, after which the stream sends nothing more.
+func (st *Stream) sendFinal(flags uint16, code uint32, mode flushMode) {
+	s := st.session
+	s.sendq.mu.Lock()
+	st.sendClosed = true
+	if s.sendq.closedErr != nil || !st.synSent { // the session has ended, or the peer does not know the stream
+		s.sendq.mu.Unlock()
+		return
+	}
+	s.appendFrame(typeWindow, flags, st.id, code)
+	s.flush(mode)
+}
+
+// releaseResources frees what a stream holds that has ended in both directions.
+func (st *Stream) releaseResources() {
+	st.session.removeStream(st)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.windowGrowth > 0 && st.session.cfg.Budget != nil {
+		st.session.cfg.Budget.Release(int64(st.windowGrowth))
+	}
+	st.windowGrowth = 0
+	for _, deadline := range []*deadline{&st.readDeadline, &st.writeDeadline} {
+		if deadline.timer != nil {
+			deadline.timer.Stop()
+		}
+	}
+}
+
+// SetReadDeadline implements net.Conn. It also applies to a read that is waiting.
+func (st *Stream) SetReadDeadline(t time.Time) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.readDeadline.set(t, st.readable)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn. It also applies to a write that is waiting for the peer's
+// window or for its turn.
+func (st *Stream) SetWriteDeadline(t time.Time) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.writeDeadline.set(t, st.writable)
+	return nil
+}

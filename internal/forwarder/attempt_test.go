@@ -29,7 +29,7 @@ func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
 	const held = 200 * time.Millisecond
 	e := startEdge(t, respond)
 	timing := quick()
-	timing.hold, timing.open = patience, 2*patience
+	timing.sessionWait, timing.openTimeout = patience, 2*patience
 	r := start(t, e, timing)
 	unregistered := world()
 	unregistered.OperatorID = ""
@@ -37,13 +37,13 @@ func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
 	c := r.dial(10080)
 	_, _ = io.WriteString(c, "GET /held HTTP/1.1\r\nHost: api.demo\r\n\r\n")
 	eventually(t, "the connection to be accepted", func() bool {
-		return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1
+		return testutil.ToFloat64(r.metrics.statsOf("api.demo").active) == 1
 	})
 	came := time.Now() // or before
 	eventually(t, "the connection to be held for some time", func() bool { return time.Since(came) > held })
 	r.source.say(world())
-	if h := await(t, e.streams, "a stream"); h.Deadline > timing.open-held {
-		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.open, held)
+	if h := await(t, e.streams, "a stream"); h.Deadline > timing.openTimeout-held {
+		t.Errorf("the edge is given %v of %v after %v", h.Deadline, timing.openTimeout, held)
 	}
 	if res, _ := response(t, c); res.StatusCode != http.StatusOK {
 		t.Error(res.Status)
@@ -66,11 +66,11 @@ func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
 		got <- b
 	})
 	r := connected(t, e, quick())
-	for _, size := range []int{0, 1, earlyRead, earlyLimit - 1, 2 * earlyLimit, 1 << 20} {
+	for _, size := range []int{0, 1, requestBufferSize, requestBufferLimit - 1, 2 * requestBufferLimit, 1 << 20} {
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
 		for i := range trials - 1 { // the later, the more has come
-			reads <- min(size, earlyLimit) * i / (trials - 2)
+			reads <- min(size, requestBufferLimit) * i / (trials - 2)
 		}
 		reads <- -1
 		c := r.dial(15432)
@@ -119,7 +119,7 @@ func TestNoEndWhereThereWasAnAbort(t *testing.T) {
 	for _, client := range []string{"h", "r"} {
 		for _, edge := range []string{"a", "A", "o", "d", "u"} {
 			calls.Go(func() {
-				for _, size := range []int{0, 10, 3 * earlyLimit, 0, 100, 10 * earlyLimit} {
+				for _, size := range []int{0, 10, 3 * requestBufferLimit, 0, 100, 10 * requestBufferLimit} {
 					call(client+edge, size)
 				}
 			})
@@ -127,7 +127,7 @@ func TestNoEndWhereThereWasAnAbort(t *testing.T) {
 	}
 	calls.Wait()
 	eventually(t, "all connections to end", func() bool {
-		return testutil.ToFloat64(r.metrics.host("db.demo").active) == 0
+		return testutil.ToFloat64(r.metrics.statsOf("db.demo").active) == 0
 	})
 }
 
@@ -171,7 +171,7 @@ func TestCutBeforeAStreamIsOpen(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, silent)
 	timing := quick()
-	timing.open = 2 * patience
+	timing.openTimeout = 2 * patience
 	r := connected(t, e, timing)
 	web, db := r.dial(10080), r.dial(15432)
 	_, _ = io.WriteString(web, "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n")
@@ -189,14 +189,14 @@ func TestCutBeforeAStreamIsOpen(t *testing.T) {
 func TestAbortThatComesLateDoesNothing(t *testing.T) {
 	t.Parallel()
 	near, far := tcpPair(t)
-	late := newTrial(&caller{connection: near, source: relay.NewSource(near)}, nil)
-	_ = late.end()
+	late := newAttempt(&clientConn{connection: near, source: relay.NewSource(near)}, nil)
+	_ = late.finish()
 	_ = late.Abort()
 	_, _ = io.WriteString(far, "x")
 	if p, err := late.source.Next(); string(p) != "x" || err != nil {
 		t.Errorf("read %q, %v", p, err)
 	}
-	if late.opened() {
+	if late.markOpened() {
 		t.Error("a trial that is over was opened")
 	}
 }
@@ -219,17 +219,17 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 		_, _ = io.WriteString(far, "more") // which need not be kept
 		_ = far.CloseWrite()
 	}()
-	c := r.newCaller(near, &claim{owner{"tcp", "db.demo", 5432}, "ep-tcp"},
-		&portStats{hostStats: r.metrics.host("db.demo")})
-	open := r.open(c)
+	c := r.newClientConn(near, &portAssignment{owner{"tcp", "db.demo", 5432}, "ep-tcp"},
+		&portStats{hostStats: r.metrics.statsOf("db.demo")})
+	open := r.openStream(c)
 	if open == nil {
-		t.Fatal(c.failed)
+		t.Fatal(c.failure)
 	}
-	if _, err := relay.Join(t.Context(), open, open.far, relay.Options{}); err != nil {
+	if _, err := relay.Join(t.Context(), open, open.stream, relay.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if c.kept.buf != nil || c.kept.first != nil {
-		t.Errorf("%q is kept", c.kept.buf)
+	if c.buffered.buf != nil || c.buffered.pooled != nil {
+		t.Errorf("%q is kept", c.buffered.buf)
 	}
 	if p, err := c.source.Next(); len(p) > 0 || err == nil {
 		t.Errorf("read %q, %v from a connection that has ended", p, err)
@@ -253,7 +253,7 @@ func TestOpenConnectionOutlivesItsOpening(t *testing.T) {
 	})
 	for open := 250 * time.Millisecond; ; open *= 4 {
 		timing := quick()
-		timing.open = open
+		timing.openTimeout = open
 		r := connected(t, e, timing)
 		c := r.dial(15432)
 		dialled := time.Now()
@@ -316,7 +316,7 @@ func TestAbortsOfOpenStreamsAreCounted(t *testing.T) {
 			return testutil.ToFloat64(r.metrics.errors.WithLabelValues("db.demo", string(reasonAborted))) == float64(i+1)
 		})
 	}
-	if out := testutil.ToFloat64(r.metrics.host("db.demo").toClient); out != 6 {
+	if out := testutil.ToFloat64(r.metrics.statsOf("db.demo").toClient); out != 6 {
 		t.Errorf("%v bytes counted", out)
 	}
 }

@@ -5,14 +5,14 @@ package forwarder
 
 import "sync"
 
-// beacon tells any number of waiters that something has changed. The zero value is ready for use.
-type beacon struct {
+// broadcaster tells any number of waiters that something has changed. The zero value is ready for use.
+type broadcaster struct {
 	mu sync.Mutex
 	c  chan struct{}
 }
 
 // next returns a channel that is closed by the next call of light.
-func (b *beacon) next() <-chan struct{} {
+func (b *broadcaster) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.c == nil {
@@ -21,7 +21,7 @@ func (b *beacon) next() <-chan struct{} {
 	return b.c
 }
 
-func (b *beacon) light() {
+func (b *broadcaster) broadcast() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.c != nil {

@@ -65,13 +65,13 @@ func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
 // It waits once enough is kept, and its bytes are all there in the end.
 func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
 	t.Parallel()
-	const size, kept = 16 << 20, 2 * earlyLimit // at most
+	const size, kept = 16 << 20, 2 * requestBufferLimit // at most
 	var arrived int64
 	open, done := make(chan struct{}), make(chan struct{})
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		defer close(done)
 		defer st.Close()
-		n, _ := io.CopyN(io.Discard, st, earlyLimit)
+		n, _ := io.CopyN(io.Discard, st, requestBufferLimit)
 		_ = st.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		more, err := io.CopyN(io.Discard, st, kept-n) // what was under way
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -102,8 +102,8 @@ func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
 
 func TestEarlyBytesAreKeptUpToALimit(t *testing.T) {
 	t.Parallel()
-	var kept early
-	for len(kept.buf) < earlyLimit {
+	var kept requestBuffer
+	for len(kept.buf) < requestBufferLimit {
 		if kept.full() {
 			t.Fatalf("full after %d bytes", len(kept.buf))
 		}
@@ -112,8 +112,8 @@ func TestEarlyBytesAreKeptUpToALimit(t *testing.T) {
 	if !kept.full() {
 		t.Errorf("not full after %d bytes", len(kept.buf))
 	}
-	if kept.forget(); kept.buf != nil {
+	if kept.free(); kept.buf != nil {
 		t.Error("it keeps what it was told to forget")
 	}
-	kept.forget() // for good
+	kept.free() // for good
 }

@@ -111,7 +111,7 @@ func (s *clusterSource) informer(
 		o.FieldSelector = which.String()
 	})
 	informer := cache.NewSharedInformer(lw, kind, 0)
-	if err := informer.SetTransform(trim); err != nil {
+	if err := informer.SetTransform(transformObject); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", resource, err)
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -123,8 +123,8 @@ func (s *clusterSource) informer(
 	return informer, nil
 }
 
-// trim drops what is not read here: of the status it keeps that the manager observed the spec.
-func trim(object any) (any, error) {
+// transformObject drops what is not read here: of the status it keeps that the manager observed the spec.
+func transformObject(object any) (any, error) {
 	if o, ok := object.(*v1alpha1.BoundEndpoint); ok {
 		status := v1alpha1.BoundEndpointStatus{}
 		if o.Observed() {
@@ -163,8 +163,8 @@ func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	return result
 }
 
-// Listed implements Source.
-func (s *clusterSource) Listed(ctx context.Context, podIPs []netip.Addr) (bool, error) {
+// InEndpointSlices implements Source.
+func (s *clusterSource) InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error) {
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		page, err := s.slices.EndpointSlices(s.namespace).List(ctx, options)
@@ -172,7 +172,7 @@ func (s *clusterSource) Listed(ctx context.Context, podIPs []netip.Addr) (bool, 
 			return false, fmt.Errorf("listing EndpointSlices: %w", err)
 		}
 		for i := range page.Items {
-			if names(&page.Items[i], podIPs) {
+			if sendsTo(&page.Items[i], podIPs) {
 				return true, nil
 			}
 		}
@@ -183,8 +183,8 @@ func (s *clusterSource) Listed(ctx context.Context, podIPs []netip.Addr) (bool, 
 	}
 }
 
-// Removed implements Source.
-func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
+// NamespaceDeleted implements Source.
+func (s *clusterSource) NamespaceDeleted(ctx context.Context) (bool, error) {
 	namespace, err := s.namespaces.Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -195,9 +195,9 @@ func (s *clusterSource) Removed(ctx context.Context) (bool, error) {
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
-// names says whether the slice sends connections to one of the addresses. An absent condition means
+// sendsTo says whether the slice sends connections to one of the addresses. An absent condition means
 // ready, as the API has it.
-func names(slice *discoveryv1.EndpointSlice, podIPs []netip.Addr) bool {
+func sendsTo(slice *discoveryv1.EndpointSlice, podIPs []netip.Addr) bool {
 	for _, endpoint := range slice.Endpoints {
 		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
 			continue

@@ -122,7 +122,7 @@ func TestRealWatch(t *testing.T) {
 	k.create(forged) // what creates an object does not write its status
 	k.observe(api)
 	k.until("the BoundEndpoint", func(o Objects) bool { return len(o.BoundEndpoints) == 1 })
-	if got := claims(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
+	if got := assignPorts(k.last.BoundEndpoints)[10080]; got.endpointID != "ep-api" {
 		t.Errorf("claim %+v", got)
 	}
 
@@ -196,7 +196,7 @@ func (k *cluster) listed() {
 		for ip := range strings.SplitSeq(ips, ",") {
 			parsed = append(parsed, netip.MustParseAddr(ip))
 		}
-		if got, err := k.source.Listed(ctx, parsed); got != want || err != nil {
+		if got, err := k.source.InEndpointSlices(ctx, parsed); got != want || err != nil {
 			k.t.Errorf("%s is listed: %v, %v; want %v", ips, got, err, want)
 		}
 	}
@@ -221,13 +221,13 @@ func (k *cluster) removed(config *rest.Config) {
 	deleted.BearerToken = "of-a-service-account-that-is-gone"
 	check := func(name string, s *clusterSource, want, known bool) {
 		k.t.Helper()
-		if got, err := s.Removed(ctx); got != want || (err == nil) != known {
+		if got, err := s.NamespaceDeleted(ctx); got != want || (err == nil) != known {
 			k.t.Errorf("%s: removed %v, %v; want %v", name, got, err, want)
 		}
 	}
 	check("a namespace that stays", k.source, false, true)
 	check("no ServiceAccount any more", source(deleted, "fairlead"), false, false)
-	if _, err := source(deleted, "fairlead").Removed(ctx); !apierrors.IsUnauthorized(err) {
+	if _, err := source(deleted, "fairlead").NamespaceDeleted(ctx); !apierrors.IsUnauthorized(err) {
 		k.t.Errorf("no ServiceAccount any more: %v", err)
 	}
 	check("no namespace any more", source(config, "never-was"), true, true)
@@ -253,10 +253,10 @@ func TestWatchWaitsForTheCluster(t *testing.T) {
 	if err := source.Watch(ctx, func(Objects) { t.Error("an update without a list") }); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, err := source.Listed(context.Background(), nil); err == nil {
+	if _, err := source.InEndpointSlices(context.Background(), nil); err == nil {
 		t.Error("EndpointSlices of a cluster that is away were read")
 	}
-	if removed, err := source.Removed(context.Background()); removed || err == nil {
+	if removed, err := source.NamespaceDeleted(context.Background()); removed || err == nil {
 		t.Errorf("a cluster that is away said of the namespace: removed %v, %v", removed, err)
 	}
 }

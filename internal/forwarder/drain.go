@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// leave goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too.
+// awaitDeregistration goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too.
 // Readiness stays: Kubernetes itself marks the pods that it stops, and a readiness that fails makes
 // it refuse the connections that are still on their way. When the installation is being removed,
 // leave returns as soon as it knows: nothing will come any more.
@@ -17,10 +17,10 @@ import (
 // Kubernetes takes a pod out of 20 EndpointSlices a second, one for each hostname, so with
 // thousands of them leaving takes minutes. Leaving and draining have one time together; leave
 // returns what is left of it to drain.
-func (f *forwarder) leave(ctx context.Context) (drain time.Duration) {
-	begun, together := time.Now(), f.timing.leaveTimeout+f.options.DrainTimeout
+func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duration) {
+	begun, together := time.Now(), f.timing.deregistrationTimeout+f.options.DrainTimeout
 	f.draining.Store(true)
-	f.changes.light()
+	f.statusChanged.broadcast()
 	close(f.stopping)
 	f.edge.drain(together)
 	ctx, cancel := context.WithTimeout(ctx, together)
@@ -36,60 +36,60 @@ func (f *forwarder) leave(ctx context.Context) (drain time.Duration) {
 func (f *forwarder) awaitUnlisted(ctx context.Context) {
 	lastRead := time.Now()
 	for {
-		listed, err := f.listed(ctx)
+		listed, err := f.inEndpointSlices(ctx)
 		switch {
 		case err == nil && !listed:
-			f.stay(ctx, f.timing.settle)
+			f.sleepUnlessUninstalled(ctx, f.timing.kubeProxyDelay)
 			return
 		case err == nil:
 			lastRead = time.Now()
-		case time.Since(lastRead) >= f.timing.slicesBlind:
+		case time.Since(lastRead) >= f.timing.sliceReadGrace:
 			f.log.Warn("EndpointSlices cannot be read; stopping without them", "error", err)
-			f.stay(ctx, f.timing.settle)
+			f.sleepUnlessUninstalled(ctx, f.timing.kubeProxyDelay)
 			return
 		}
-		if !f.stay(ctx, f.timing.slicesEvery) {
+		if !f.sleepUnlessUninstalled(ctx, f.timing.slicePoll) {
 			if ctx.Err() != nil {
 				f.log.Warn("EndpointSlices still name this forwarder; stopping all the same", "after",
-					f.timing.leaveTimeout+f.options.DrainTimeout)
+					f.timing.deregistrationTimeout+f.options.DrainTimeout)
 			}
 			return
 		}
 	}
 }
 
-// stay returns true after d, or false as soon as ctx is done or the installation is being removed.
-func (f *forwarder) stay(ctx context.Context, d time.Duration) bool {
+// sleepUnlessUninstalled returns true after d, or false as soon as ctx is done or the installation is being removed.
+func (f *forwarder) sleepUnlessUninstalled(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-f.removal.known:
+	case <-f.uninstall.known:
 	}
 	return false
 }
 
-func (f *forwarder) listed(ctx context.Context) (bool, error) {
+func (f *forwarder) inEndpointSlices(ctx context.Context) (bool, error) {
 	if len(f.options.PodIPs) == 0 {
 		return false, errors.New("the pod's IPs are not known")
 	}
-	return f.options.Source.Listed(ctx, f.options.PodIPs)
+	return f.options.Source.InEndpointSlices(ctx, f.options.PodIPs)
 }
 
-// finish closes the listeners and waits for the connections. Those that outlive the drain are
+// drainConnections closes the listeners and waits for the connections. Those that outlive the drain are
 // aborted, and so are those that are left soon after it is known that the installation is being
 // removed.
-func (f *forwarder) finish(drain time.Duration) {
+func (f *forwarder) drainConnections(drain time.Duration) {
 	f.listeners.close()
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	go func() {
 		select {
-		case <-f.removal.known:
-			drain := min(drain, f.timing.removedDrain)
-			f.log.Info("stopping at once", "why", f.removal.why, "drain", drain)
+		case <-f.uninstall.known:
+			drain := min(drain, f.timing.uninstallDrain)
+			f.log.Info("stopping at once", "why", f.uninstall.reason, "drain", drain)
 			sleep(ctx, drain)
 			cancel()
 		case <-ctx.Done():

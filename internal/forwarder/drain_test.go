@@ -70,7 +70,7 @@ func leavings() map[string]leaving {
 					return false, errors.New("forbidden")
 				}
 				return false, unauthorized
-			}, long, LeaveTimeout + long, LeaveTimeout + long, 0,
+			}, long, DeregistrationTimeout + long, DeregistrationTimeout + long, 0,
 		},
 		"a credential that is refused for good": {
 			still, func(context.Context, time.Duration) (bool, error) {
@@ -137,7 +137,7 @@ func TestRemovedNamespaceIsKnownBeforeTheOrderToStop(t *testing.T) {
 		b.source.say(tcpWorld())
 		time.Sleep(time.Hour - time.Minute)
 		select {
-		case <-b.removal.known:
+		case <-b.uninstall.known:
 			t.Error("a refused credential ended a forwarder that nobody stops")
 		default:
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// edge keeps the session with the service's edge: as which operator, with which token, for how
+// edgeClient keeps the session with the service's edge: as which operator, with which token, for how
 // long. Its methods are safe for concurrent use.
-type edge struct {
+type edgeClient struct {
 	config        tunnel.ClientConfig
 	log           *slog.Logger
 	authtokenFile string
@@ -29,44 +29,44 @@ type edge struct {
 	retry         time.Duration
 	statusChanged func()
 
-	mu         sync.Mutex
-	client     *tunnel.Client // runs once; the next one takes its place
-	renewed    chan struct{}  // closed and replaced when client is
-	operatorID string
-	changed    chan struct{} // closed and replaced when operatorID changes
-	token      string        // the last good one
-	tokenErr   error
-	drainUntil time.Time // when this forwarder stops; zero while it does not
-	lastErr    string
-	since      time.Time     // when the session came up, or went, or its edge ceased to respond or began to again
-	mute       bool          // the edge does not respond
-	responds   chan struct{} // closed and replaced when mute changes
-	wasUp      chan struct{} // closed once a session has been up
+	mu                    sync.Mutex
+	client                *tunnel.Client // runs once; the next one takes its place
+	clientReplaced        chan struct{}  // closed and replaced when client is
+	operatorID            string
+	operatorChanged       chan struct{} // closed and replaced when operatorID changes
+	token                 string        // the last good one
+	tokenErr              error
+	drainUntil            time.Time // when this forwarder stops; zero while it does not
+	lastErr               string
+	since                 time.Time     // when the session came up, or went, or its edge ceased to respond or began to again
+	unresponsive          bool          // the edge does not respond
+	responsivenessChanged chan struct{} // closed and replaced when mute changes
+	connectedOnce         chan struct{} // closed once a session has been up
 }
 
-func newEdge(o *Options, retry time.Duration, statusChanged func(), told func(tunnel.RequestLine)) *edge {
-	e := &edge{
+func newEdgeClient(o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine)) *edgeClient {
+	e := &edgeClient{
 		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
-		since:    time.Now(),
-		responds: make(chan struct{}), renewed: make(chan struct{}), changed: make(chan struct{}),
-		wasUp: make(chan struct{}),
+		since:                 time.Now(),
+		responsivenessChanged: make(chan struct{}), clientReplaced: make(chan struct{}), operatorChanged: make(chan struct{}),
+		connectedOnce: make(chan struct{}),
 	}
 	e.config = tunnel.ClientConfig{
 		Address: o.EdgeAddress, TLS: o.TLS, DialContext: o.Dial, Hello: e.hello, MaxBackoff: 2 * time.Second,
-		OnUp: e.up, OnDown: func(err error, _ time.Duration) { e.note(err) }, OnRequestLine: told,
-		OnResponsiveness: e.responsiveness, Logger: o.Logger,
+		OnUp: e.onUp, OnDown: func(err error, _ time.Duration) { e.recordError(err) }, OnRequestLine: onRequestLine,
+		OnResponsiveness: e.updateResponsiveness, Logger: o.Logger,
 	}
 	e.client = tunnel.NewClient(e.config)
 	return e
 }
 
-// Wait returns a session that takes new streams and whose edge responds, as soon as there is one.
-func (e *edge) Wait(ctx context.Context) (*tunnel.Session, error) {
+// session returns a session that takes new streams and whose edge responds, as soon as there is one.
+func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		e.mu.Lock()
-		responds := e.responds
+		responds := e.responsivenessChanged
 		e.mu.Unlock()
-		session, err := e.await(ctx)
+		session, err := e.connectedSession(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -83,25 +83,25 @@ func (e *edge) Wait(ctx context.Context) (*tunnel.Session, error) {
 	}
 }
 
-// responsiveness notes whether the edge responds.
-func (e *edge) responsiveness(s *tunnel.Session) {
+// updateResponsiveness notes whether the edge responds.
+func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, mute := s.Unresponsive()
-	if mute == e.mute {
+	if mute == e.unresponsive {
 		return
 	}
-	e.mute, e.since = mute, time.Now()
-	close(e.responds)
-	e.responds = make(chan struct{})
+	e.unresponsive, e.since = mute, time.Now()
+	close(e.responsivenessChanged)
+	e.responsivenessChanged = make(chan struct{})
 	e.log.Info("the edge's responsiveness changed", "session", s.ID(), "responds", !mute)
 	e.statusChanged()
 }
 
-// await returns a session that takes new streams, as soon as there is one.
-func (e *edge) await(ctx context.Context) (*tunnel.Session, error) {
+// connectedSession returns a session that takes new streams, as soon as there is one.
+func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, error) {
 	for {
-		client, renewed := e.current()
+		client, renewed := e.currentClient()
 		session, err := client.Wait(ctx)
 		if err == nil || ctx.Err() != nil {
 			return session, err
@@ -114,37 +114,37 @@ func (e *edge) await(ctx context.Context) (*tunnel.Session, error) {
 	}
 }
 
-// session returns the session that is up, or nil.
-func (e *edge) session() *tunnel.Session {
-	client, _ := e.current()
+// liveSession returns the session that is up, or nil.
+func (e *edgeClient) liveSession() *tunnel.Session {
+	client, _ := e.currentClient()
 	return client.Session()
 }
 
-func (e *edge) current() (*tunnel.Client, <-chan struct{}) {
+func (e *edgeClient) currentClient() (*tunnel.Client, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.client, e.renewed
+	return e.client, e.clientReplaced
 }
 
-// renew puts a new client in the place of one that has ended.
-func (e *edge) renew() {
+// replaceClient puts a new client in the place of one that has ended.
+func (e *edgeClient) replaceClient() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client = tunnel.NewClient(e.config)
-	close(e.renewed)
-	e.renewed = make(chan struct{})
+	close(e.clientReplaced)
+	e.clientReplaced = make(chan struct{})
 }
 
 // run keeps a session for as long as ctx lives. What the edge refuses for good it is asked again:
 // the token may be repaired at any time.
-func (e *edge) run(ctx context.Context) error {
+func (e *edgeClient) run(ctx context.Context) error {
 	for {
-		ready, changed := e.ready()
+		ready, changed := e.canConnect()
 		if ready {
-			client, _ := e.current()
+			client, _ := e.currentClient()
 			if err := client.Run(ctx); err != nil {
-				e.note(err)
-				e.renew()
+				e.recordError(err)
+				e.replaceClient()
 			}
 		}
 		select {
@@ -156,52 +156,52 @@ func (e *edge) run(ctx context.Context) error {
 	}
 }
 
-// follow notes when sessions come and go.
-func (e *edge) follow(ctx context.Context) error {
+// trackSessions notes when sessions come and go.
+func (e *edgeClient) trackSessions(ctx context.Context) error {
 	for {
-		session, err := e.await(ctx)
+		session, err := e.connectedSession(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx is done
 		}
-		e.turned()
+		e.recordTransition()
 		select {
 		case <-session.Done():
 		case <-session.PeerDraining():
 		case <-ctx.Done():
 			return nil
 		}
-		for e.session() == session { // the client takes note a moment later
+		for e.liveSession() == session { // the client takes note a moment later
 			if !sleep(ctx, time.Millisecond) {
 				return nil
 			}
 		}
-		e.turned()
+		e.recordTransition()
 	}
 }
 
-func (e *edge) turned() {
+func (e *edgeClient) recordTransition() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.since = time.Now()
 	e.statusChanged()
 }
 
-// ready says whether there is an operator id and a token to come with.
-func (e *edge) ready() (bool, <-chan struct{}) {
+// canConnect says whether there is an operator id and a token to come with.
+func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.readToken()
 	switch {
 	case e.operatorID == "":
-		e.setErr("waiting for the installation to be registered: its KubernetesOperator has no operator id yet")
+		e.setError("waiting for the installation to be registered: its KubernetesOperator has no operator id yet")
 	case e.token == "":
-		e.setErr(e.tokenErr.Error())
+		e.setError(e.tokenErr.Error())
 	}
-	return e.operatorID != "" && e.token != "", e.changed
+	return e.operatorID != "" && e.token != "", e.operatorChanged
 }
 
 // readToken reads the file anew. While it is being replaced, or gone, the last good token remains.
-func (e *edge) readToken() {
+func (e *edgeClient) readToken() {
 	text, err := os.ReadFile(e.authtokenFile)
 	token := string(bytes.TrimSpace(text))
 	switch {
@@ -214,7 +214,7 @@ func (e *edge) readToken() {
 	}
 }
 
-func (e *edge) hello() tunnel.Hello {
+func (e *edgeClient) hello() tunnel.Hello {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.readToken()
@@ -224,13 +224,13 @@ func (e *edge) hello() tunnel.Hello {
 	}
 }
 
-func (e *edge) up(_ context.Context, s *tunnel.Session) error {
+func (e *edgeClient) onUp(_ context.Context, s *tunnel.Session) error {
 	e.mu.Lock()
-	e.lastErr, e.mute = "", false
+	e.lastErr, e.unresponsive = "", false
 	select {
-	case <-e.wasUp:
+	case <-e.connectedOnce:
 	default:
-		close(e.wasUp)
+		close(e.connectedOnce)
 	}
 	operator, until := e.operatorID, e.drainUntil
 	e.mu.Unlock()
@@ -243,7 +243,7 @@ func (e *edge) up(_ context.Context, s *tunnel.Session) error {
 
 // setOperatorID says as which operator to speak. A session under another id is ended; the client
 // comes back with the new one.
-func (e *edge) setOperatorID(id string) {
+func (e *edgeClient) setOperatorID(id string) {
 	e.mu.Lock()
 	if id == "" || id == e.operatorID {
 		e.mu.Unlock()
@@ -252,10 +252,10 @@ func (e *edge) setOperatorID(id string) {
 	old := e.operatorID
 	e.operatorID = id
 	e.statusChanged()
-	close(e.changed)
-	e.changed = make(chan struct{})
+	close(e.operatorChanged)
+	e.operatorChanged = make(chan struct{})
 	e.mu.Unlock()
-	if s := e.session(); old != "" && s != nil {
+	if s := e.liveSession(); old != "" && s != nil {
 		e.log.Info("the operator's id changed", "from", old, "to", id)
 		_ = s.Close()
 	}
@@ -263,32 +263,32 @@ func (e *edge) setOperatorID(id string) {
 
 // drain tells the edge, and every later session, that this forwarder stops within d: responses end
 // their connections, while new ones are still taken.
-func (e *edge) drain(d time.Duration) {
+func (e *edgeClient) drain(d time.Duration) {
 	e.mu.Lock()
 	e.drainUntil = time.Now().Add(d)
 	e.mu.Unlock()
-	if s := e.session(); s != nil {
+	if s := e.liveSession(); s != nil {
 		if err := s.Drain(d); err != nil {
-			e.note(err)
+			e.recordError(err)
 		}
 	}
 }
 
-// note remembers why there is no session, and logs it when it is news.
-func (e *edge) note(err error) {
+// recordError remembers why there is no session, and logs it when it is news.
+func (e *edgeClient) recordError(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.setErr(ownAddress.ReplaceAllString(err.Error(), "$1 "))
+	e.setError(localAddress.ReplaceAllString(err.Error(), "$1 "))
 }
 
-// ownAddress is the address of our end in the text of a connection's error: its port differs from
+// localAddress is the address of our end in the text of a connection's error: its port differs from
 // try to try, and equal causes shall give equal texts.
-var ownAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
+var localAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
 
-func (e *edge) setErr(text string) {
+func (e *edgeClient) setError(text string) {
 	if text != e.lastErr {
 		e.log.Warn("no session with the edge", "error", text)
 		e.statusChanged()
@@ -307,8 +307,8 @@ type SessionStatus struct {
 	Error      string    `json:"error,omitempty"` // why it is not up
 }
 
-func (e *edge) status() SessionStatus {
-	session := e.session()
+func (e *edgeClient) status() SessionStatus {
+	session := e.liveSession()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := SessionStatus{Up: session != nil, Since: e.since.UTC().Truncate(time.Millisecond), Address: e.config.Address,

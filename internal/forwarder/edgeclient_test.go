@@ -17,7 +17,7 @@ import (
 func TestACauseIsToldOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	e := newEdge(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {}, func(tunnel.RequestLine) {})
+	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {}, func(tunnel.RequestLine) {})
 	for _, text := range []string{
 		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40001->10.99.0.2:8443: read: connection " +
 			"reset by peer",
@@ -26,7 +26,7 @@ func TestACauseIsToldOnce(t *testing.T) {
 		"greeting edge:8443: the tunnel's connection broke: read tcp [fd00::5]:40003->10.99.0.2:8443: read: connection " +
 			"reset by peer",
 	} {
-		e.note(errors.New(text))
+		e.recordError(errors.New(text))
 	}
 	if n := strings.Count(log.String(), "no session"); n != 1 ||
 		!strings.Contains(log.String(), "read tcp 10.99.0.2:8443: read: connection reset") {

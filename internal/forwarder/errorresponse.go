@@ -21,35 +21,35 @@ import (
 )
 
 const (
-	answerWriteTimeout = 5 * time.Second
-	prefaceHead        = "PRI * HTTP/2.0\r\n\r\n" // of http2.ClientPreface: what looks like a complete head
+	errorWriteTimeout = 5 * time.Second
+	http2PrefaceHead  = "PRI * HTTP/2.0\r\n\r\n" // of http2.ClientPreface: what looks like a complete head
 )
 
-// refuse ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken,
+// endFailed ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken,
 // else with a reset, for an abort must not look like an end. It owns c.
-func (f *forwarder) refuse(c connection, to claim, kept *early, why *failure) {
+func (f *forwarder) endFailed(c connection, to portAssignment, kept *requestBuffer, why *failure) {
 	if to.scheme != "http" || why.code == "" {
 		reset(c)
 		return
 	}
 	_ = c.SetLinger(-1) // until now a close would have been a reset
-	kept.readHead(c, f.timing.head)
+	kept.readHead(c, f.timing.headTimeout)
 	if len(kept.buf) == 0 && kept.eof { // nothing was asked
 		_ = c.Close()
 		return
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(answerWriteTimeout))
-	if _, err := c.Write(answer(kept.buf, why)); err != nil {
+	_ = c.SetWriteDeadline(time.Now().Add(errorWriteTimeout))
+	if _, err := c.Write(errorResponse(kept.buf, why)); err != nil {
 		reset(c)
 		return
 	}
-	discard(c, f.timing.linger)
+	closeLingering(c, f.timing.linger)
 }
 
-// discard closes c in the order that lets the client read what was written: closing a connection
+// closeLingering closes c in the order that lets the client read what was written: closing a connection
 // with unread input makes the kernel send a reset, which takes the answer away from a client that
 // has not read it yet.
-func discard(c connection, linger time.Duration) {
+func closeLingering(c connection, linger time.Duration) {
 	if c.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(linger))
 		_, _ = io.Copy(io.Discard, c)
@@ -64,7 +64,7 @@ func reset(c connection) {
 
 // readHead goes on reading until the head of a request is complete, the limit is reached or the
 // time is over.
-func (e *early) readHead(c net.Conn, within time.Duration) {
+func (e *requestBuffer) readHead(c net.Conn, within time.Duration) {
 	_ = c.SetReadDeadline(time.Now().Add(within))
 	var p [1 << 10]byte
 	for !e.eof && !e.full() && !headComplete(e.buf) {
@@ -81,12 +81,12 @@ func headComplete(b []byte) bool {
 	return bytes.Contains(b, []byte("\r\n\r\n")) || bytes.Contains(b, []byte("\n\n"))
 }
 
-// answer returns what a client that began with these bytes is told.
-func answer(head []byte, why *failure) []byte {
-	if bytes.HasPrefix(head, []byte(prefaceHead)) {
+// errorResponse returns what a client that began with these bytes is told.
+func errorResponse(head []byte, why *failure) []byte {
+	if bytes.HasPrefix(head, []byte(http2PrefaceHead)) {
 		return goAway(why)
 	}
-	return page(head, why)
+	return http1Response(head, why)
 }
 
 // goAway tells an HTTP/2 client that none of its streams was looked at.
@@ -98,9 +98,9 @@ func goAway(why *failure) []byte {
 	return b.Bytes()
 }
 
-// page returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all
+// http1Response returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all
 // others.
-func page(head []byte, why *failure) []byte {
+func http1Response(head []byte, why *failure) []byte {
 	status := why.code.Status()
 	contentType := "application/json"
 	body := account.ErrorBody{Code: why.code, Status: status, Msg: why.msg}.JSON()

@@ -34,7 +34,7 @@ func TestPage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer([]byte(tt.head), why))),
+			res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(errorResponse([]byte(tt.head), why))),
 				&http.Request{Method: tt.method})
 			if err != nil {
 				t.Fatal(err)
@@ -79,7 +79,7 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 	why := &failure{reasonOffline, account.CodeEndpointOffline, "Offline."}
 	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04",
 		"its beginning": http2.ClientPreface[:18]} {
-		framer := http2.NewFramer(io.Discard, bytes.NewReader(answer([]byte(head), why)))
+		framer := http2.NewFramer(io.Discard, bytes.NewReader(errorResponse([]byte(head), why)))
 		settings, err := framer.ReadFrame()
 		if _, ok := settings.(*http2.SettingsFrame); !ok {
 			t.Fatalf("%s: first frame %v, %v", name, settings, err)

@@ -19,21 +19,21 @@ type forwarder struct {
 	timing    timing
 	log       *slog.Logger
 	metrics   *metrics
-	edge      *edge
+	edge      *edgeClient
 	listeners *listeners
 
 	connCtx  context.Context // of the connections: outlives the order to stop by the drain
 	cutConns context.CancelFunc
 
-	operatorUID atomic.Pointer[string] // of the KubernetesOperator, as it was last seen; nil: never
-	changes     beacon                 // lit when the status is another
-	watches     atomic.Int32
+	operatorUID   atomic.Pointer[string] // of the KubernetesOperator, as it was last seen; nil: never
+	statusChanged broadcaster            // lit when the status is another
+	watches       atomic.Int32
 
-	stopping chan struct{} // closed by the order to stop
-	removal  removal
-	synced   chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
-	ready    atomic.Bool
-	draining atomic.Bool
+	stopping  chan struct{} // closed by the order to stop
+	uninstall uninstall
+	synced    chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
+	ready     atomic.Bool
+	draining  atomic.Bool
 }
 
 // Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no
@@ -54,10 +54,10 @@ func newForwarder(o Options, t timing) (*forwarder, error) {
 	}
 	f := &forwarder{options: o, timing: t, log: o.Logger, metrics: newMetrics(), synced: make(chan struct{}),
 		stopping: make(chan struct{})}
-	f.removal.known = make(chan struct{})
-	f.listeners = &listeners{listen: listen, serve: f.serve, stats: f.metrics, log: o.Logger, timing: t,
-		changed: f.changes.light, byPort: map[int]*listener{}}
-	f.edge = newEdge(&o, t.edgeRetry, f.changes.light, f.listeners.told)
+	f.uninstall.known = make(chan struct{})
+	f.listeners = &listeners{listen: listen, relayConn: f.relayConn, stats: f.metrics, log: o.Logger, timing: t,
+		changed: f.statusChanged.broadcast, byPort: map[int]*listener{}}
+	f.edge = newEdgeClient(&o, t.edgeRetry, f.statusChanged.broadcast, f.listeners.recordRequestLine)
 	f.connCtx, f.cutConns = context.WithCancel(context.Background())
 	const up = "1 while there is a session with the edge, and it responds."
 	f.metrics.gauge("fairlead_forwarder_session_up", up, func() float64 {
@@ -91,17 +91,17 @@ func (f *forwarder) run(ctx context.Context) error {
 	group.Go(func() error { return metrics.run(parts) })
 	group.Go(func() error { return f.options.Source.Watch(parts, f.update) })
 	group.Go(func() error { return f.edge.run(parts) })
-	group.Go(func() error { return f.edge.follow(parts) })
+	group.Go(func() error { return f.edge.trackSessions(parts) })
 	group.Go(func() error { return f.becomeReady(parts) })
 	group.Go(func() error { return f.watchNamespace(parts) })
 	group.Go(func() error {
 		var drain time.Duration
 		select {
 		case <-ctx.Done():
-			drain = f.leave(parts)
+			drain = f.awaitDeregistration(parts)
 		case <-parts.Done(): // a part of this process failed: there is nothing to wait for
 		}
-		f.finish(drain)
+		f.drainConnections(drain)
 		stop()
 		return nil
 	})
@@ -114,7 +114,7 @@ func (f *forwarder) update(o Objects) {
 	if o.OperatorUID != "" {
 		f.operatorUID.Store(&o.OperatorUID)
 	}
-	f.listeners.apply(claims(o.BoundEndpoints))
+	f.listeners.apply(assignPorts(o.BoundEndpoints))
 	select {
 	case <-f.synced:
 	default:
@@ -131,10 +131,10 @@ func (f *forwarder) becomeReady(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	timer := time.NewTimer(f.timing.trying)
+	timer := time.NewTimer(f.timing.readyTimeout)
 	defer timer.Stop()
 	select {
-	case <-f.edge.wasUp:
+	case <-f.edge.connectedOnce:
 		f.log.Info("ready")
 	case <-timer.C:
 		f.log.Warn("ready without a session with the edge")
@@ -142,6 +142,6 @@ func (f *forwarder) becomeReady(ctx context.Context) error {
 		return nil
 	}
 	f.ready.Store(true)
-	f.changes.light()
+	f.statusChanged.broadcast()
 	return nil
 }

@@ -187,9 +187,9 @@ func (s *fakeSource) Watch(ctx context.Context, update func(Objects)) error {
 	}
 }
 
-func (s *fakeSource) Listed(context.Context, []netip.Addr) (bool, error) { return s.listed() }
+func (s *fakeSource) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return s.listed() }
 
-func (s *fakeSource) Removed(ctx context.Context) (bool, error) {
+func (s *fakeSource) NamespaceDeleted(ctx context.Context) (bool, error) {
 	s.mu.Lock()
 	removed := s.removed
 	s.mu.Unlock()
@@ -222,7 +222,7 @@ type running struct {
 // quick are timings for tests that wait for the real ones in vain.
 func quick() timing {
 	t := defaultTiming()
-	t.slicesEvery, t.settle, t.edgeRetry = time.Millisecond, time.Millisecond, 10*time.Millisecond
+	t.slicePoll, t.kubeProxyDelay, t.edgeRetry = time.Millisecond, time.Millisecond, 10*time.Millisecond
 	return t
 }
 
@@ -352,7 +352,7 @@ func connected(t *testing.T, e *fakeEdge, timing timing) *running {
 	t.Helper()
 	r := start(t, e, timing)
 	r.source.say(world())
-	await(t, r.edge.wasUp, "a session")
+	await(t, r.edge.connectedOnce, "a session")
 	return r
 }
 

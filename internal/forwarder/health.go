@@ -17,7 +17,7 @@ func (f *forwarder) healthHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !f.ready.Load() {
-			http.Error(w, f.notReady(), http.StatusServiceUnavailable)
+			http.Error(w, f.notReadyReason(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
@@ -26,7 +26,7 @@ func (f *forwarder) healthHandler() http.Handler {
 	return mux
 }
 
-func (f *forwarder) notReady() string {
+func (f *forwarder) notReadyReason() string {
 	select {
 	case <-f.synced:
 		return "no session with the edge yet: " + f.edge.status().Error

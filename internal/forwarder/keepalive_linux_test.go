@@ -74,7 +74,7 @@ func TestConnectionStaysTornBetweenTrials(t *testing.T) {
 		}
 	})
 	timing := quick()
-	timing.hold, timing.open = patience, patience
+	timing.sessionWait, timing.openTimeout = patience, patience
 	r := start(t, e, timing)
 	accepted := say(t, r)
 	_ = r.dial(15432)
@@ -113,12 +113,12 @@ func TestPageIsNotCutOff(t *testing.T) {
 func say(t *testing.T, r *running) <-chan *net.TCPConn {
 	t.Helper()
 	accepted := make(chan *net.TCPConn, 1)
-	r.listeners.serve = func(c connection, to *claim, stats *portStats) {
+	r.listeners.relayConn = func(c connection, to *portAssignment, stats *portStats) {
 		accepted <- c.(*net.TCPConn)
-		r.serve(c, to, stats)
+		r.relayConn(c, to, stats)
 	}
 	r.source.say(world())
-	await(t, r.edge.wasUp, "a session")
+	await(t, r.edge.connectedOnce, "a session")
 	return accepted
 }
 

@@ -43,11 +43,11 @@ func listen(ctx context.Context, port int) (net.Listener, error) {
 
 // listeners are the open ports. All methods are safe for concurrent use.
 type listeners struct {
-	listen func(ctx context.Context, port int) (net.Listener, error)
-	serve  func(c connection, to *claim, stats *portStats) // blocks until the connection has ended
-	stats  *metrics
-	log    *slog.Logger
-	timing timing
+	listen    func(ctx context.Context, port int) (net.Listener, error)
+	relayConn func(c connection, to *portAssignment, stats *portStats) // blocks until the connection has ended
+	stats     *metrics
+	log       *slog.Logger
+	timing    timing
 	// changed is called when the status of a listener is another.
 	changed func()
 
@@ -61,13 +61,13 @@ type listeners struct {
 
 // listener is one port while it has one owner.
 type listener struct {
-	set   *listeners
-	owner owner
-	port  int
-	claim atomic.Pointer[claim]
-	stats portStats
-	ctx   context.Context
-	stop  context.CancelFunc
+	set        *listeners
+	owner      owner
+	port       int
+	assignment atomic.Pointer[portAssignment]
+	stats      portStats
+	ctx        context.Context
+	stop       context.CancelFunc
 
 	mu  sync.Mutex
 	ln  net.Listener // nil while listening fails
@@ -77,55 +77,55 @@ type listener struct {
 // apply makes the listeners those of the claims. Every new one has been tried when it returns. A
 // listener whose port went to another owner is closed first, and whatever its queue still holds is
 // reset with it.
-func (s *listeners) apply(claims map[int]claim) {
+func (s *listeners) apply(assignments map[int]portAssignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
 	for port, l := range s.byPort {
-		if c, ok := claims[port]; !ok || c.owner != l.owner {
+		if c, ok := assignments[port]; !ok || c.owner != l.owner {
 			l.close()
 			delete(s.byPort, port)
 			s.log.Info("stopped listening", "port", port, "url", l.owner.url())
 		}
 	}
-	for port, c := range claims {
+	for port, c := range assignments {
 		if l := s.byPort[port]; l != nil {
-			l.claim.Store(&c)
+			l.assignment.Store(&c)
 			continue
 		}
 		s.byPort[port] = s.open(port, c)
 	}
-	hosts, endpoints := make(map[string]struct{}, len(claims)), make(map[string]*listener, len(claims))
-	for port, c := range claims {
+	hosts, endpoints := make(map[string]struct{}, len(assignments)), make(map[string]*listener, len(assignments))
+	for port, c := range assignments {
 		hosts[c.host] = struct{}{}
 		if c.endpointID != "" {
 			endpoints[c.endpointID] = s.byPort[port]
 		}
 	}
 	s.byEndpoint.Store(&endpoints)
-	s.stats.keep(hosts)
+	s.stats.retainHosts(hosts)
 	s.changed()
 }
 
-// told notes what the edge says about an http request of ours. It does not block.
-func (s *listeners) told(line tunnel.RequestLine) {
+// recordRequestLine notes what the edge says about an http request of ours. It does not block.
+func (s *listeners) recordRequestLine(line tunnel.RequestLine) {
 	endpoints := s.byEndpoint.Load()
 	if endpoints == nil {
 		return
 	}
 	if l := (*endpoints)[line.EndpointID]; l != nil {
-		l.stats.told(account.Code(line.Code), l.owner.url())
+		l.stats.recordRequestResult(account.Code(line.Code), l.owner.url())
 	}
 }
 
-func (s *listeners) open(port int, c claim) *listener {
+func (s *listeners) open(port int, c portAssignment) *listener {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &listener{set: s, owner: c.owner, port: port, ctx: ctx, stop: stop}
-	l.stats.hostStats = s.stats.host(c.host)
-	l.claim.Store(&c)
-	if l.try() {
+	l.stats.hostStats = s.stats.statsOf(c.host)
+	l.assignment.Store(&c)
+	if l.tryListen() {
 		s.log.Info("listening", "port", port, "url", c.url())
 	} else {
 		s.log.Warn("listening failed and will be tried again", "port", port, "url", c.url(), "error", l.err)
@@ -158,8 +158,8 @@ func (s *listeners) wait(ctx context.Context) error {
 	}
 }
 
-// try listens once and says whether it did.
-func (l *listener) try() bool {
+// tryListen listens once and says whether it did.
+func (l *listener) tryListen() bool {
 	ln, err := l.set.listen(l.ctx, l.port)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,16 +182,16 @@ func (l *listener) close() {
 
 // run listens, again and again while that fails, and accepts until the listener is closed.
 func (l *listener) run() {
-	for pause := l.set.timing.listenRetry; l.current() == nil; pause = min(2*pause, l.set.timing.listenMax) {
+	for pause := l.set.timing.listenRetry; l.openListener() == nil; pause = min(2*pause, l.set.timing.listenRetryMax) {
 		if !sleep(l.ctx, pause) {
 			return
 		}
-		if l.try() {
+		if l.tryListen() {
 			l.set.log.Info("listening", "port", l.port, "url", l.owner.url())
 		}
 		l.set.changed()
 	}
-	l.accept(l.current())
+	l.accept(l.openListener())
 }
 
 // accept serves connections until the listener is closed. Errors such as a lack of descriptors
@@ -204,11 +204,11 @@ func (l *listener) accept(ln net.Listener) {
 		switch {
 		case err == nil:
 			pause = first
-			l.take(c)
+			l.handle(c)
 		case l.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default:
-			l.stats.failed(reasonAccept, err.Error())
+			l.stats.recordFailure(reasonAccept, err.Error())
 			if pause == first {
 				l.set.log.Warn("accepting failed and will be tried again", "port", l.port, "url", l.owner.url(), "error", err)
 			}
@@ -220,8 +220,8 @@ func (l *listener) accept(ln net.Listener) {
 	}
 }
 
-// take serves an accepted connection, unless the port changed hands in this very moment.
-func (l *listener) take(accepted net.Conn) {
+// handle serves an accepted connection, unless the port changed hands in this very moment.
+func (l *listener) handle(accepted net.Conn) {
 	c, ok := accepted.(connection)
 	switch {
 	case !ok:
@@ -231,11 +231,11 @@ func (l *listener) take(accepted net.Conn) {
 		reset(c)
 		return
 	}
-	to := l.claim.Load()
-	l.set.conns.Go(func() { l.set.serve(c, to, &l.stats) })
+	to := l.assignment.Load()
+	l.set.conns.Go(func() { l.set.relayConn(c, to, &l.stats) })
 }
 
-func (l *listener) current() net.Listener {
+func (l *listener) openListener() net.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ln
@@ -256,9 +256,9 @@ func (l *listener) status() ListenerStatus {
 	defer l.mu.Unlock()
 	st := ListenerStatus{
 		Port: l.port, Hostname: l.owner.host, ServicePort: l.owner.port, Scheme: l.owner.scheme, URL: l.owner.url(),
-		Endpoint: l.claim.Load().endpointID, Listening: l.ln != nil,
+		Endpoint: l.assignment.Load().endpointID, Listening: l.ln != nil,
 	}
-	l.stats.into(&st)
+	l.stats.fill(&st)
 	if l.err != nil {
 		st.Error = fmt.Sprintf("listening on port %d: %v", l.port, l.err)
 	}

@@ -57,10 +57,10 @@ func (l *pipeListener) Close() error {
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newTestListeners(
-	listen func(context.Context, int) (net.Listener, error), serve func(connection, *claim, *portStats),
+	listen func(context.Context, int) (net.Listener, error), serve func(connection, *portAssignment, *portStats),
 ) *listeners {
 	return &listeners{
-		listen: listen, serve: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(),
+		listen: listen, relayConn: serve, stats: newMetrics(), log: slog.New(slog.DiscardHandler), timing: defaultTiming(),
 		changed: func() {}, byPort: map[int]*listener{},
 	}
 }
@@ -69,7 +69,7 @@ func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ln, tries := newPipeListener(), 0
-		served := make(chan claim, 1)
+		served := make(chan portAssignment, 1)
 		set := newTestListeners(
 			func(context.Context, int) (net.Listener, error) {
 				if tries++; tries <= 3 {
@@ -77,9 +77,9 @@ func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
 				}
 				return ln, nil
 			},
-			func(c connection, to *claim, _ *portStats) { _ = c.Close(); served <- *to })
-		want := claim{owner{"tcp", "db.demo", 5432}, "ep-1"}
-		set.apply(map[int]claim{15432: want})
+			func(c connection, to *portAssignment, _ *portStats) { _ = c.Close(); served <- *to })
+		want := portAssignment{owner{"tcp", "db.demo", 5432}, "ep-1"}
+		set.apply(map[int]portAssignment{15432: want})
 		if st := set.status(); len(st) != 1 || st[0].Listening || st[0].Error == "" || st[0].URL != "tcp://db.demo:5432" {
 			t.Errorf("status while the port is taken: %+v", st)
 		}
@@ -108,10 +108,10 @@ func TestClosingEndsRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return nil, syscall.EADDRINUSE }, nil)
-		set.apply(map[int]claim{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		set.apply(map[int]portAssignment{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
 		set.close()
 		_ = set.wait(t.Context()) // hangs, which synctest reports, if a retry goes on
-		set.apply(map[int]claim{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
+		set.apply(map[int]portAssignment{15432: {owner{"tcp", "db.demo", 5432}, "ep-1"}})
 		if st := set.status(); len(st) != 0 {
 			t.Errorf("listening again after close: %+v", st)
 		}
@@ -144,9 +144,9 @@ func TestListenerGoesWithItsOwner(t *testing.T) {
 			return opened[len(opened)-1], nil
 		}, nil)
 		old := owner{"http", "old.demo", 80}
-		set.apply(map[int]claim{10080: {old, "ep-1"}})
+		set.apply(map[int]portAssignment{10080: {old, "ep-1"}})
 		for i, next := range []owner{{"http", "new.demo", 80}, {"http", "new.demo", 81}, {"tcp", "new.demo", 81}} {
-			set.apply(map[int]claim{10080: {next, "ep-1"}})
+			set.apply(map[int]portAssignment{10080: {next, "ep-1"}})
 			if len(opened) != i+2 {
 				t.Fatalf("%d listeners opened for owner %d", len(opened), i+2)
 			}
@@ -205,12 +205,12 @@ func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipeListener()
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return ln, nil },
-			func(connection, *claim, *portStats) { t.Error("served") })
-		set.apply(map[int]claim{15432: {owner{"tcp", "old.demo", 5432}, "ep-old"}})
+			func(connection, *portAssignment, *portStats) { t.Error("served") })
+		set.apply(map[int]portAssignment{15432: {owner{"tcp", "old.demo", 5432}, "ep-old"}})
 		l := set.byPort[15432]
 		a, b := net.Pipe()
 		set.close()
-		l.take(pipeConn{a})
+		l.handle(pipeConn{a})
 		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("the client reads %v, want an end", err)
 		}

@@ -89,8 +89,8 @@ type hostStats struct {
 	gone        atomic.Bool
 }
 
-// host returns the counters of a hostname, the same until keep drops it.
-func (m *metrics) host(name string) *hostStats {
+// statsOf returns the counters of a hostname, the same until keep drops it.
+func (m *metrics) statsOf(name string) *hostStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.hosts[name]
@@ -105,8 +105,8 @@ func (m *metrics) host(name string) *hostStats {
 	return h
 }
 
-// keep drops the series of all hostnames but these.
-func (m *metrics) keep(names map[string]struct{}) {
+// retainHosts drops the series of all hostnames but these.
+func (m *metrics) retainHosts(names map[string]struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, h := range m.hosts {
@@ -125,13 +125,13 @@ func (m *metrics) keep(names map[string]struct{}) {
 func (h *hostStats) begin() { h.connections.Inc(); h.active.Inc() }
 func (h *hostStats) end()   { h.active.Dec() }
 
-func (h *hostStats) moved(fromClient, toClient int64) {
+func (h *hostStats) addBytes(fromClient, toClient int64) {
 	h.fromClient.Add(float64(fromClient))
 	h.toClient.Add(float64(toClient))
 }
 
-// fail counts a failure, unless the hostname is gone: that would bring its series back.
-func (h *hostStats) fail(why reason) {
+// countFailure counts a failure, unless the hostname is gone: that would bring its series back.
+func (h *hostStats) countFailure(why reason) {
 	if !h.gone.Load() {
 		h.metrics.errors.WithLabelValues(h.name, string(why)).Inc()
 	}

@@ -25,76 +25,76 @@ type failure struct {
 	msg    string // a sentence that is safe to show
 }
 
-// serve relays one accepted connection. It owns c. Little of it is on the stack while bytes are
+// relayConn relays one accepted connection. It owns c. Little of it is on the stack while bytes are
 // moved: that of an idle connection stays small.
-func (f *forwarder) serve(c connection, to *claim, stats *portStats) {
+func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats) {
 	stack.Grow8KiB()
 	stats.begin()
 	defer stats.end()
-	cl := f.newCaller(c, to, stats)
+	cl := f.newClientConn(c, to, stats)
 	defer cl.release()
-	for again := cl.failed == nil; again; {
-		t := f.open(cl)
+	for again := cl.failure == nil; again; {
+		t := f.openStream(cl)
 		if t == nil {
 			break
 		}
-		moved, err := relay.Join(f.connCtx, t, t.far, relay.Options{})
-		again = f.ended(t, moved, err)
+		moved, err := relay.Join(f.connCtx, t, t.stream, relay.Options{})
+		again = f.finishAttempt(t, moved, err)
 	}
-	f.answer(cl)
+	f.reportFailure(cl)
 }
 
-func (f *forwarder) newCaller(c connection, to *claim, stats *portStats) *caller {
-	cl := &caller{connection: c, to: to, source: relay.NewSource(c), stats: stats, came: time.Now()}
+func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portStats) *clientConn {
+	cl := &clientConn{connection: c, target: to, source: relay.NewSource(c), stats: stats, acceptedAt: time.Now()}
 	if to.endpointID == "" { // nobody has to know who calls
-		cl.failed = offline(*to)
+		cl.failure = offlineFailure(*to)
 		return cl
 	}
-	cl.hold = cl.came.Add(min(f.timing.hold, f.timing.open))
+	cl.sessionDeadline = cl.acceptedAt.Add(min(f.timing.sessionWait, f.timing.openTimeout))
 	cl.header = tunnel.OpenHeader{
 		EndpointID: to.endpointID, Scheme: to.scheme, Host: to.host, Port: to.port, ClientAddr: c.RemoteAddr().String(),
-		Pod: f.identify(c, cl.hold),
+		Pod: f.identifyPod(c, cl.sessionDeadline),
 	}
 	return cl
 }
 
-// open opens a stream on the session that there is, or comes within the hold, and on the next one
+// openStream opens a stream on the session that there is, or comes within the hold, and on the next one
 // should that break just then. Without one it returns nil.
-func (f *forwarder) open(c *caller) *trial {
+func (f *forwarder) openStream(c *clientConn) *attempt {
 	for {
-		st, session := f.openOnce(c)
+		st, session := f.tryOpenStream(c)
 		switch {
 		case st != nil:
-			t := newTrial(c, st)
-			t.wait.begin(t, f.timing.hold)
+			t := newAttempt(c, st)
+			t.watchdog.start(t, f.timing.sessionWait)
 			return t
 		case session == nil:
-			c.failed = f.noEdge(c.to)
+			c.failure = f.noEdgeFailure(c.target)
 			return nil
 		}
-		f.pause(c, session)
+		f.awaitRetry(c, session)
 	}
 }
 
-func (f *forwarder) noEdge(to *claim) *failure {
+func (f *forwarder) noEdgeFailure(to *portAssignment) *failure {
 	msg := "The forwarder of %s has no connection to the service's edge."
-	if f.edge.session() != nil {
+	if f.edge.liveSession() != nil {
 		msg = "The service's edge does not respond to the forwarder of %s."
 	}
 	return &failure{reasonNoEdge, account.CodeNoEdge, fmt.Sprintf(msg, to.url())}
 }
 
-func (f *forwarder) openOnce(c *caller) (*tunnel.Stream, *tunnel.Session) {
-	ctx, cancel := context.WithDeadline(f.connCtx, c.hold)
+func (f *forwarder) tryOpenStream(c *clientConn) (*tunnel.Stream, *tunnel.Session) {
+	ctx, cancel := context.WithDeadline(f.connCtx, c.sessionDeadline)
 	defer cancel()
-	session, err := f.edge.Wait(ctx)
+	session, err := f.edge.session(ctx)
 	if err != nil || ctx.Err() != nil {
 		return nil, nil
 	}
-	until := c.came.Add(f.timing.open)
+	until := c.acceptedAt.Add(f.timing.openTimeout)
 	h := c.header
 	h.Deadline = time.Until(until) // what the hold has left of it
-	h.BytesFollow = len(c.kept.buf) > 0 || hasSent(c.connection)
+	h.BytesFollow = len(c.buffered.buf) > 0 || hasUnreadInput(c.connection)
 	st, err := session.Open(ctx, h)
 	if err != nil {
 		return nil, session
@@ -103,48 +103,48 @@ func (f *forwarder) openOnce(c *caller) (*tunnel.Stream, *tunnel.Session) {
 	return st, session
 }
 
-// pause waits until the session that took no stream ends, or says that it drains, or may take
+// awaitRetry waits until the session that took no stream ends, or says that it drains, or may take
 // streams again.
-func (f *forwarder) pause(c *caller, session *tunnel.Session) {
+func (f *forwarder) awaitRetry(c *clientConn, session *tunnel.Session) {
 	select {
 	case <-session.Done():
 	case <-session.PeerDraining():
-	case <-time.After(min(50*time.Millisecond, time.Until(c.hold))):
+	case <-time.After(min(50*time.Millisecond, time.Until(c.sessionDeadline))):
 	case <-f.connCtx.Done():
 	}
 }
 
-// ended says whether another trial follows: what the edge did not act on, because it is about to
+// finishAttempt says whether another trial follows: what the edge did not act on, because it is about to
 // stop, goes to its successor.
-func (f *forwarder) ended(t *trial, moved relay.Result, err error) (again bool) {
-	t.wait.end()
+func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (again bool) {
+	t.watchdog.stop()
 	if t.isOpen() {
-		t.stats.moved(moved.AToB, moved.BToA)
+		t.stats.addBytes(moved.AToB, moved.BToA)
 		if err != nil {
-			t.stats.fail(reasonAborted)
+			t.stats.countFailure(reasonAborted)
 		}
 		return false
 	}
-	why := t.end()
+	why := t.finish()
 	var refused *tunnel.RefusedError
 	if !errors.As(why, &refused) || refused.Code != tunnel.RefusedDraining {
-		t.failed = failureOf(why, *t.to)
+		t.failure = classifyOpenError(why, *t.target)
 		return false
 	}
-	f.pause(t.caller, t.far.Session())
+	f.awaitRetry(t.clientConn, t.stream.Session())
 	return true
 }
 
-// answer tells a client that did not get through.
-func (f *forwarder) answer(c *caller) {
-	if c.failed != nil {
-		c.stats.failed(c.failed.reason, c.failed.msg)
-		f.refuse(c.connection, *c.to, &c.kept, c.failed)
+// reportFailure tells a client that did not get through.
+func (f *forwarder) reportFailure(c *clientConn) {
+	if c.failure != nil {
+		c.stats.recordFailure(c.failure.reason, c.failure.msg)
+		f.endFailed(c.connection, *c.target, &c.buffered, c.failure)
 	}
 }
 
-// identify returns the pod that the connection comes from, or nil.
-func (f *forwarder) identify(c connection, until time.Time) *tunnel.PodIdentity {
+// identifyPod returns the pod that the connection comes from, or nil.
+func (f *forwarder) identifyPod(c connection, until time.Time) *tunnel.PodIdentity {
 	from, ok := c.RemoteAddr().(*net.TCPAddr)
 	if f.options.Identify == nil || !ok {
 		return nil
@@ -154,13 +154,13 @@ func (f *forwarder) identify(c connection, until time.Time) *tunnel.PodIdentity 
 	return f.options.Identify(ctx, from.AddrPort().Addr().Unmap())
 }
 
-func offline(to claim) *failure {
+func offlineFailure(to portAssignment) *failure {
 	return &failure{reasonOffline, account.CodeEndpointOffline,
 		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.url())}
 }
 
-// failureOf words the edge's answer.
-func failureOf(err error, to claim) *failure {
+// classifyOpenError words the edge's answer.
+func classifyOpenError(err error, to portAssignment) *failure {
 	var refused *tunnel.RefusedError
 	switch {
 	case errors.Is(err, errClientGone):
@@ -174,7 +174,7 @@ func failureOf(err error, to claim) *failure {
 	}
 	switch refused.Code {
 	case tunnel.RefusedOffline:
-		return offline(to)
+		return offlineFailure(to)
 	case tunnel.RefusedUpstream:
 		return &failure{reasonUpstream, account.CodeUpstreamUnreachable,
 			fmt.Sprintf("The agent of %s cannot reach its upstream.", to.url())}

@@ -56,18 +56,18 @@ type Options struct {
 	// /metrics on the second. The empty string leaves that listener out.
 	HealthAddr, MetricsAddr string
 	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer
-	// come. Leaving takes up to LeaveTimeout before that; where it takes longer, it takes that from
+	// come. Leaving takes up to DeregistrationTimeout before that; where it takes longer, it takes that from
 	// DrainTimeout. When the namespace is being deleted, it waits for at most 2 s in all.
 	DrainTimeout time.Duration
 	// Logger is for the people who run the cluster. Optional.
 	Logger *slog.Logger
 }
 
-// LeaveTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because
+// DeregistrationTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because
 // EndpointSlices still name it: enough for about 3,000 hostnames, whose slices are written twice in
-// a rollout. The pod's termination grace period must be longer than LeaveTimeout and DrainTimeout
+// a rollout. The pod's termination grace period must be longer than DeregistrationTimeout and DrainTimeout
 // together.
-const LeaveTimeout = 5 * time.Minute
+const DeregistrationTimeout = 5 * time.Minute
 
 // Objects is what the cluster says at one moment.
 type Objects struct {
@@ -86,48 +86,48 @@ type Source interface {
 	// changes, one call at a time. It returns when ctx is done; an error says that watching is not
 	// possible at all.
 	Watch(ctx context.Context, update func(Objects)) error
-	// Listed reports whether an EndpointSlice of the namespace names one of the addresses as ready.
-	Listed(ctx context.Context, podIPs []netip.Addr) (bool, error)
-	// Removed reports whether the namespace is being deleted, or gone: for certain. With an error,
+	// InEndpointSlices reports whether an EndpointSlice of the namespace names one of the addresses as ready.
+	InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error)
+	// NamespaceDeleted reports whether the namespace is being deleted, or gone: for certain. With an error,
 	// nobody knows; one that says Unauthorized again and again tells that the ServiceAccount of the
 	// forwarder is gone.
-	Removed(ctx context.Context) (bool, error)
+	NamespaceDeleted(ctx context.Context) (bool, error)
 }
 
 // timing are the durations that the design fixes. Tests shorten them.
 type timing struct {
-	hold time.Duration // how long a connection waits for a session with the edge
+	sessionWait time.Duration // how long a connection waits for a session with the edge
 	// how long it waits for the edge's answer to its stream, the wait for a session included; with
 	// head it is 5 s
-	open         time.Duration
-	head         time.Duration // how long a request's head may take before it is answered with a page
-	linger       time.Duration // how long input is read and dropped after that page
-	trying       time.Duration // how long the edge may stay away before the forwarder is ready without it
-	listenRetry  time.Duration // first pause after a failed listen; doubles up to listenMax
-	listenMax    time.Duration
-	edgeRetry    time.Duration // pause after the edge has refused the session for good: somebody may repair the token
-	slicesEvery  time.Duration // how often a stopping forwarder reads its EndpointSlices
-	slicesBlind  time.Duration // how long it goes on when it cannot read them
-	settle       time.Duration // how long kube-proxy needs after the EndpointSlices are right
-	leaveTimeout time.Duration
+	openTimeout           time.Duration
+	headTimeout           time.Duration // how long a request's head may take before it is answered with a page
+	linger                time.Duration // how long input is read and dropped after that page
+	readyTimeout          time.Duration // how long the edge may stay away before the forwarder is ready without it
+	listenRetry           time.Duration // first pause after a failed listen; doubles up to listenMax
+	listenRetryMax        time.Duration
+	edgeRetry             time.Duration // pause after the edge has refused the session for good: somebody may repair the token
+	slicePoll             time.Duration // how often a stopping forwarder reads its EndpointSlices
+	sliceReadGrace        time.Duration // how long it goes on when it cannot read them
+	kubeProxyDelay        time.Duration // how long kube-proxy needs after the EndpointSlices are right
+	deregistrationTimeout time.Duration
 	// how often a forwarder that is not stopping asks whether the namespace is being deleted;
 	// Kubernetes marks it 5 s before it deletes pods
-	removedEvery time.Duration
+	namespacePoll time.Duration
 	// how long a stopping forwarder's credential has to be refused before its ServiceAccount is taken
 	// for gone
-	removedProof time.Duration
-	removedAsk   time.Duration // how long the answer may take whether the namespace is being deleted
+	unauthorizedGrace time.Duration
+	namespaceTimeout  time.Duration // how long the answer may take whether the namespace is being deleted
 	// how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone
 	// within about 5 s
-	removedDrain time.Duration
+	uninstallDrain time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
-		hold: 3 * time.Second, open: 4 * time.Second, head: time.Second, linger: time.Second, trying: 20 * time.Second,
-		listenRetry: 100 * time.Millisecond, listenMax: 10 * time.Second, edgeRetry: 10 * time.Second,
-		slicesEvery: 2 * time.Second, slicesBlind: 30 * time.Second, settle: 10 * time.Second, leaveTimeout: LeaveTimeout,
-		removedEvery: 4 * time.Second, removedProof: 10 * time.Second, removedAsk: time.Second, removedDrain: 2 * time.Second,
+		sessionWait: 3 * time.Second, openTimeout: 4 * time.Second, headTimeout: time.Second, linger: time.Second, readyTimeout: 20 * time.Second,
+		listenRetry: 100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
+		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second, deregistrationTimeout: DeregistrationTimeout,
+		namespacePoll: 4 * time.Second, unauthorizedGrace: 10 * time.Second, namespaceTimeout: time.Second, uninstallDrain: 2 * time.Second,
 	}
 }
 

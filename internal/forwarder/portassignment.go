@@ -23,21 +23,21 @@ func (o owner) url() string {
 	return account.EndpointURL{Scheme: o.scheme, Host: o.host, Port: o.port}.String()
 }
 
-// claim is one port's owner, and the endpoint that its streams name: the first of those with this
+// portAssignment is one port's owner, and the endpoint that its streams name: the first of those with this
 // URL; the edge chooses among a pool. Without any, the port is served as an endpoint whose agent is
 // offline.
-type claim struct {
+type portAssignment struct {
 	owner
 	endpointID string
 }
 
-// claims says which ports to listen on, and for whom. Should several objects hold one port, the
+// assignPorts says which ports to listen on, and for whom. Should several objects hold one port, the
 // oldest has it, even when it is only at rest there: a pod may still have an old connection in
 // mind. A port at rest has no listener.
-func claims(objects []*v1alpha1.BoundEndpoint) map[int]claim {
+func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 	held := make(map[int32]struct{}, len(objects))
-	result := make(map[int]claim, len(objects))
-	for _, object := range slices.SortedFunc(slices.Values(objects), older) {
+	result := make(map[int]portAssignment, len(objects))
+	for _, object := range slices.SortedFunc(slices.Values(objects), compareAge) {
 		for _, port := range object.Spec.Ports {
 			if _, taken := held[port.TargetPort]; taken {
 				continue
@@ -47,22 +47,22 @@ func claims(objects []*v1alpha1.BoundEndpoint) map[int]claim {
 				continue
 			}
 			o := owner{scheme: port.Scheme, host: object.Spec.Service + "." + object.Spec.Namespace, port: int(port.Port)}
-			result[int(port.TargetPort)] = claim{owner: o, endpointID: endpointOf(o, object.Spec.Endpoints)}
+			result[int(port.TargetPort)] = portAssignment{owner: o, endpointID: firstEndpointID(o, object.Spec.Endpoints)}
 		}
 	}
 	return result
 }
 
-// older orders by age; objects of the same second by name, so that all forwarders and the manager
+// compareAge orders by age; objects of the same second by name, so that all forwarders and the manager
 // agree.
-func older(a, b *v1alpha1.BoundEndpoint) int {
+func compareAge(a, b *v1alpha1.BoundEndpoint) int {
 	return cmp.Or(
 		a.CreationTimestamp.Truncate(time.Second).Compare(b.CreationTimestamp.Truncate(time.Second)),
 		cmp.Compare(a.Name, b.Name))
 }
 
-// endpointOf returns the id of the first endpoint with the owner's URL, or "".
-func endpointOf(o owner, refs []v1alpha1.EndpointRef) string {
+// firstEndpointID returns the id of the first endpoint with the owner's URL, or "".
+func firstEndpointID(o owner, refs []v1alpha1.EndpointRef) string {
 	for _, ref := range refs {
 		u, err := account.ParseEndpointURL(ref.URL)
 		if err == nil && u.Scheme == o.scheme && u.Host == o.host && u.Port == o.port {

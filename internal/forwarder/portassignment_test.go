@@ -39,36 +39,36 @@ func TestClaims(t *testing.T) {
 	api := owner{"http", "api.demo", 80}
 	for name, tt := range map[string]struct {
 		objects []*v1alpha1.BoundEndpoint
-		want    map[int]claim
+		want    map[int]portAssignment
 	}{
-		"nothing": {nil, map[int]claim{}},
+		"nothing": {nil, map[int]portAssignment{}},
 		"one": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "ep-1")},
-			map[int]claim{10001: {api, "ep-1"}}},
+			map[int]portAssignment{10001: {api, "ep-1"}}},
 		"released": {
-			[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))}, map[int]claim{}},
+			[]*v1alpha1.BoundEndpoint{released(bep("api", "demo", "http", 80, 10001, "ep-1"))}, map[int]portAssignment{}},
 		"without endpoint, within removalDelay": {[]*v1alpha1.BoundEndpoint{bep("api", "demo", "http", 80, 10001, "")},
-			map[int]claim{10001: {api, ""}}},
-		"two ports of one hostname": {[]*v1alpha1.BoundEndpoint{twoPorts}, map[int]claim{
+			map[int]portAssignment{10001: {api, ""}}},
+		"two ports of one hostname": {[]*v1alpha1.BoundEndpoint{twoPorts}, map[int]portAssignment{
 			10001: {owner{"http", "db.prod", 80}, "ep-http"}, 10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
 		"one of two ports at rest": {[]*v1alpha1.BoundEndpoint{onePortResting},
-			map[int]claim{10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
-		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]claim{10001: {api, "ep-1"}}},
-		"odd endpoints stop nothing":   {[]*v1alpha1.BoundEndpoint{odd}, map[int]claim{10001: {api, "ep-good"}}},
+			map[int]portAssignment{10002: {owner{"tcp", "db.prod", 5432}, "ep-tcp"}}},
+		"a pool is named by its first": {[]*v1alpha1.BoundEndpoint{pool}, map[int]portAssignment{10001: {api, "ep-1"}}},
+		"odd endpoints stop nothing":   {[]*v1alpha1.BoundEndpoint{odd}, map[int]portAssignment{10001: {api, "ep-good"}}},
 		"one port, two objects: the older has it": {[]*v1alpha1.BoundEndpoint{
 			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
 			aged(bep("api", "demo", "http", 80, 10001, "ep-old"), 1000)},
-			map[int]claim{10001: {api, "ep-old"}}},
+			map[int]portAssignment{10001: {api, "ep-old"}}},
 		"one port, two objects of one second: by name": {[]*v1alpha1.BoundEndpoint{
 			bep("zoo", "demo", "http", 80, 10001, "ep-z"), bep("api", "demo", "http", 80, 10001, "ep-a")},
-			map[int]claim{10001: {api, "ep-a"}}},
+			map[int]portAssignment{10001: {api, "ep-a"}}},
 		"a port at rest is nobody else's": {[]*v1alpha1.BoundEndpoint{
 			aged(bep("new", "demo", "http", 80, 10001, "ep-new"), 2000),
 			released(aged(bep("api", "demo", "http", 80, 10001, ""), 1000))},
-			map[int]claim{}},
+			map[int]portAssignment{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, claims(tt.objects), cmp.AllowUnexported(claim{}, owner{})); diff != "" {
+			if diff := cmp.Diff(tt.want, assignPorts(tt.objects), cmp.AllowUnexported(portAssignment{}, owner{})); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -41,26 +41,26 @@ func (p *portStats) end() {
 	p.hostStats.end()
 }
 
-// opened notes that the edge has opened a stream.
-func (p *portStats) opened(at time.Time) { p.success.Store(at.UnixNano()) }
+// recordSuccess notes that the edge has opened a stream.
+func (p *portStats) recordSuccess(at time.Time) { p.success.Store(at.UnixNano()) }
 
-// failed counts a connection that did not get through, and remembers why, unless the client itself
+// recordFailure counts a connection that did not get through, and remembers why, unless the client itself
 // broke off.
-func (p *portStats) failed(why reason, message string) {
-	p.fail(why)
+func (p *portStats) recordFailure(why reason, message string) {
+	p.countFailure(why)
 	if why != reasonClient {
 		p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(why), Message: message})
 	}
 }
 
-// told notes what the edge says of an http request: the code of the page with which it answered
+// recordRequestResult notes what the edge says of an http request: the code of the page with which it answered
 // itself, or none when the upstream answers again. The connection had been opened, so no metric
 // counts it as failed.
-func (p *portStats) told(code account.Code, url string) {
+func (p *portStats) recordRequestResult(code account.Code, url string) {
 	var failed *failure
 	switch code {
 	case "":
-		p.opened(time.Now())
+		p.recordSuccess(time.Now())
 		return
 	case account.CodeEndpointOffline:
 		failed = &failure{reason: reasonOffline, msg: fmt.Sprintf("The endpoint %s is offline: its agent is not connected.",
@@ -78,8 +78,8 @@ func (p *portStats) told(code account.Code, url string) {
 	p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(failed.reason), Message: failed.msg})
 }
 
-// into puts the counters into a listener's status.
-func (p *portStats) into(st *ListenerStatus) {
+// fill puts the counters into a listener's status.
+func (p *portStats) fill(st *ListenerStatus) {
 	st.Connections, st.Active, st.LastFailure = p.accepted.Load(), p.serving.Load(), p.failure.Load()
 	if at := p.success.Load(); at != 0 {
 		t := time.Unix(0, at).UTC()

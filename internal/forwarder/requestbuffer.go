@@ -8,37 +8,37 @@ import "sync"
 const (
 	// bytes of a client that are kept until its stream is open; what is read last may be more by one
 	// buffer
-	earlyLimit = 64 << 10
-	earlyRead  = 4 << 10 // what a request usually fits in
+	requestBufferLimit = 64 << 10
+	requestBufferSize  = 4 << 10 // what a request usually fits in
 )
 
-// early is what a client sent before its stream was open. It is kept so that it can be sent again
+// requestBuffer is what a client sent before its stream was open. It is kept so that it can be sent again
 // on another session, and so that a request can be answered here.
-type early struct {
-	buf   []byte
-	eof   bool             // the client has sent everything
-	first *[earlyRead]byte // buf's memory until that grows; nil = none was taken
+type requestBuffer struct {
+	buf    []byte
+	eof    bool                     // the client has sent everything
+	pooled *[requestBufferSize]byte // buf's memory until that grows; nil = none was taken
 }
 
-// firstBuffers are what early begins with: most connections need no more.
-var firstBuffers = sync.Pool{New: func() any { return new([earlyRead]byte) }}
+// requestBufferPool are what early begins with: most connections need no more.
+var requestBufferPool = sync.Pool{New: func() any { return new([requestBufferSize]byte) }}
 
-// forget gives the memory back. Nothing of buf is used after it.
-func (e *early) forget() {
-	if e.first != nil {
-		firstBuffers.Put(e.first)
+// free gives the memory back. Nothing of buf is used after it.
+func (e *requestBuffer) free() {
+	if e.pooled != nil {
+		requestBufferPool.Put(e.pooled)
 	}
-	e.buf, e.first = nil, nil
+	e.buf, e.pooled = nil, nil
 }
 
 // add keeps what the client has sent.
-func (e *early) add(p []byte) {
+func (e *requestBuffer) add(p []byte) {
 	if e.buf == nil {
-		e.first = firstBuffers.Get().(*[earlyRead]byte)
-		e.buf = e.first[:0]
+		e.pooled = requestBufferPool.Get().(*[requestBufferSize]byte)
+		e.buf = e.pooled[:0]
 	}
 	e.buf = append(e.buf, p...)
 }
 
 // full says that no more is read until it is certain where it goes.
-func (e *early) full() bool { return len(e.buf) >= earlyLimit }
+func (e *requestBuffer) full() bool { return len(e.buf) >= requestBufferLimit }

@@ -59,7 +59,7 @@ func inBubble(t *testing.T, drain time.Duration) *bubble {
 		t.Fatal(err)
 	}
 	b.listeners.listen = func(context.Context, int) (net.Listener, error) { return b.ln, nil }
-	b.listeners.serve = func(c connection, _ *claim, _ *portStats) { b.serve(c) }
+	b.listeners.relayConn = func(c connection, _ *portAssignment, _ *portStats) { b.serve(c) }
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	go func() { b.done <- b.run(ctx) }()
@@ -185,11 +185,11 @@ func TestLeavingHasLimits(t *testing.T) {
 		"EndpointSlices cannot be read": {func() (bool, error) {
 			return false, errors.New("forbidden")
 		}, 40 * time.Second, 5 * time.Minute},
-		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, LeaveTimeout + 5*time.Minute, 0},
+		"EndpointSlices are never right":   {func() (bool, error) { return true, nil }, DeregistrationTimeout + 5*time.Minute, 0},
 		"EndpointSlices are right at once": {func() (bool, error) { return false, nil }, 10 * time.Second, 5 * time.Minute},
 		"a thousand EndpointSlices":        {after(100 * time.Second), 110 * time.Second, 5 * time.Minute},
 		"thousands of EndpointSlices": {after(7 * time.Minute), 7*time.Minute + 10*time.Second,
-			LeaveTimeout - 2*time.Minute - 10*time.Second},
+			DeregistrationTimeout - 2*time.Minute - 10*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -276,7 +276,7 @@ func TestRefusedTokenIsTriedAgain(t *testing.T) {
 		return strings.Contains(r.status().Session.Error, "unknown authtoken")
 	})
 	e.setRefuse(nil)
-	await(t, r.edge.wasUp, "a session once the token is good")
+	await(t, r.edge.connectedOnce, "a session once the token is good")
 	eventually(t, "a clean status", func() bool {
 		s := r.status().Session
 		return s.Up && s.Error == "" && s.AccountID == "ac-1"
@@ -292,7 +292,7 @@ func TestNewOperatorIDMakesANewSession(t *testing.T) {
 	r := connected(t, e, quick())
 	await(t, e.hellos, "the first hello")
 	await(t, e.up, "the first session")
-	eventually(t, "the forwarder's session", func() bool { return r.edge.session() != nil })
+	eventually(t, "the forwarder's session", func() bool { return r.edge.liveSession() != nil })
 	o := world()
 	o.OperatorID = "ko-2"
 	r.source.say(o)

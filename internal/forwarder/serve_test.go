@@ -119,7 +119,7 @@ func TestHTTPIsRelayedUnderTheEndpointsName(t *testing.T) {
 		t.Errorf("hello %+v", hello)
 	}
 	_ = c.Close()
-	stats := r.metrics.host("api.demo")
+	stats := r.metrics.statsOf("api.demo")
 	eventually(t, "the connection's end", func() bool { return testutil.ToFloat64(stats.active) == 0 })
 	if in, out := testutil.ToFloat64(stats.fromClient), testutil.ToFloat64(stats.toClient); in < 60 || out < 60 ||
 		testutil.ToFloat64(stats.connections) != 1 {
@@ -154,7 +154,7 @@ func TestHalfCloseKeepsTheReply(t *testing.T) {
 		}
 	})
 	r := connected(t, e, quick())
-	for _, size := range []int{0, 1, 3000, earlyRead, earlyLimit - 1, earlyLimit, earlyLimit + 1, 1 << 20} {
+	for _, size := range []int{0, 1, 3000, requestBufferSize, requestBufferLimit - 1, requestBufferLimit, requestBufferLimit + 1, 1 << 20} {
 		c := r.dial(15432)
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
@@ -202,7 +202,7 @@ func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	timing := quick()
-	timing.hold = patience
+	timing.sessionWait = patience
 	r := start(t, e, timing)
 	unregistered := world()
 	unregistered.OperatorID = ""
@@ -212,7 +212,7 @@ func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the connection to be accepted", func() bool {
-		return testutil.ToFloat64(r.metrics.host("api.demo").active) == 1
+		return testutil.ToFloat64(r.metrics.statsOf("api.demo").active) == 1
 	})
 	r.source.say(world())
 	if res, body := response(t, c); res.StatusCode != 200 || body != "/held" {
@@ -223,7 +223,7 @@ func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
 func TestNoSessionAfterTheHold(t *testing.T) {
 	t.Parallel()
 	timing := quick()
-	timing.hold = 30 * time.Millisecond
+	timing.sessionWait = 30 * time.Millisecond
 	r := start(t, startEdge(t, respond), timing)
 	unregistered := world()
 	unregistered.OperatorID = ""
@@ -299,7 +299,7 @@ func TestPageSurvivesUnreadInput(t *testing.T) {
 func TestEdgeThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	timing := quick()
-	timing.open = 50 * time.Millisecond
+	timing.openTimeout = 50 * time.Millisecond
 	r := connected(t, startEdge(t, silent), timing)
 	wantPage(t, r.dial(10080), 503, "ERR_FL_3004")
 	wantRefused(r, 15432)
@@ -309,10 +309,10 @@ func TestEdgeThatDoesNotAnswer(t *testing.T) {
 func TestHoldingCountsIntoTheLimit(t *testing.T) {
 	t.Parallel()
 	timing := quick()
-	if whole := timing.open + timing.head; timing.hold >= timing.open || whole > 5*time.Second {
-		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.head, whole)
+	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout || whole > 5*time.Second {
+		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.headTimeout, whole)
 	}
-	timing.hold, timing.open = time.Hour, 50*time.Millisecond
+	timing.sessionWait, timing.openTimeout = time.Hour, 50*time.Millisecond
 	e := startEdge(t, refuseWith(tunnel.RefusedDraining))
 	wantPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
 }
@@ -367,8 +367,8 @@ func TestRefusedConnectsLeaveNoDescriptor(t *testing.T) {
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
 	settled := func() int {
 		eventually(t, "all connections to end", func() bool {
-			return testutil.ToFloat64(r.metrics.host("api.demo").active)+testutil.ToFloat64(
-				r.metrics.host("db.demo").active) == 0
+			return testutil.ToFloat64(r.metrics.statsOf("api.demo").active)+testutil.ToFloat64(
+				r.metrics.statsOf("db.demo").active) == 0
 		})
 		open, _ := os.ReadDir("/proc/self/fd")
 		return len(open)

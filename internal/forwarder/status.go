@@ -51,8 +51,8 @@ type ListenerStatus struct {
 	LastFailure *Failure `json:"last_failure,omitempty"`
 }
 
-// facts are the status without what connections met.
-func (l ListenerStatus) facts() ListenerStatus {
+// withoutCounters are the status without what connections met.
+func (l ListenerStatus) withoutCounters() ListenerStatus {
 	l.Connections, l.Active, l.LastSuccess, l.LastFailure = 0, 0, nil, nil
 	return l
 }
@@ -64,8 +64,8 @@ func (f *forwarder) status() Status {
 	}
 }
 
-// since returns what is different from an earlier status; counters alone are no difference.
-func (s Status) since(last Status) (d Delta, different bool) {
+// delta returns what is different from an earlier status; counters alone are no difference.
+func (s Status) delta(last Status) (d Delta, different bool) {
 	if s.Ready != last.Ready {
 		d.Ready, different = &s.Ready, true
 	}
@@ -77,10 +77,10 @@ func (s Status) since(last Status) (d Delta, different bool) {
 	}
 	before := make(map[int]ListenerStatus, len(last.Listeners))
 	for _, l := range last.Listeners {
-		before[l.Port] = l.facts()
+		before[l.Port] = l.withoutCounters()
 	}
 	for _, l := range s.Listeners {
-		if was, ok := before[l.Port]; !ok || was != l.facts() {
+		if was, ok := before[l.Port]; !ok || was != l.withoutCounters() {
 			d.Listeners = append(d.Listeners, l)
 		}
 		delete(before, l.Port)
@@ -94,11 +94,11 @@ func (s Status) since(last Status) (d Delta, different bool) {
 }
 
 const (
-	statusEvery  = time.Second      // between two lines of a watch, at least
-	statusBeat   = 10 * time.Second // at most; readers take 25 s of silence for a broken stream
-	statusWrite  = 10 * time.Second // for one line
-	statusCrowd  = 16               // watches at a time: one of each manager, and people's
-	watchPresent = "true"           // of ?watch=
+	statusInterval     = time.Second      // between two lines of a watch, at least
+	statusHeartbeat    = 10 * time.Second // at most; readers take 25 s of silence for a broken stream
+	statusWriteTimeout = 10 * time.Second // for one line
+	maxStatusWatches   = 16               // watches at a time: one of each manager, and people's
+	watchRequested     = "true"           // of ?watch=
 )
 
 // serveStatus answers those who may read the installation's KubernetesOperator: they have the
@@ -113,7 +113,7 @@ func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 			http.StatusForbidden)
 		return
 	}
-	if r.FormValue("watch") == watchPresent {
+	if r.FormValue("watch") == watchRequested {
 		f.serveWatch(w, r)
 		return
 	}
@@ -125,7 +125,7 @@ func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 // forwarder goes.
 func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	defer f.watches.Add(-1)
-	if f.watches.Add(1) > statusCrowd {
+	if f.watches.Add(1) > maxStatusWatches {
 		http.Error(w, "too many watches of this forwarder's status; end one of them", http.StatusServiceUnavailable)
 		return
 	}
@@ -133,25 +133,25 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
 	_ = control.SetReadDeadline(time.Time{}) // a server without deadlines needs no lifting
 	send := func(line any) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(statusWrite))
+		_ = control.SetWriteDeadline(time.Now().Add(statusWriteTimeout))
 		return lines.Encode(line) == nil && control.Flush() == nil
 	}
-	changed, last, sent := f.changes.next(), f.status(), time.Now()
+	changed, last, sent := f.statusChanged.next(), f.status(), time.Now()
 	for ok := send(last); ok; {
 		beat := false
 		select {
 		case <-changed:
-		case <-time.After(time.Until(sent.Add(statusBeat))):
+		case <-time.After(time.Until(sent.Add(statusHeartbeat))):
 			beat = true
 		case <-r.Context().Done():
 			return
 		}
-		if !sleep(r.Context(), time.Until(sent.Add(statusEvery))) {
+		if !sleep(r.Context(), time.Until(sent.Add(statusInterval))) {
 			return
 		}
-		changed = f.changes.next()
+		changed = f.statusChanged.next()
 		next := f.status()
-		if delta, different := next.since(last); different || beat {
+		if delta, different := next.delta(last); different || beat {
 			last, sent = next, time.Now()
 			ok = send(delta)
 		}

@@ -126,7 +126,7 @@ func TestWatchesAreFewAndEndWithTheirClients(t *testing.T) {
 		b := inBubble(t, 0)
 		dial, stop := b.serveHealth(t)
 		b.source.say(tcpWorld())
-		watchers := make([]*watcher, statusCrowd)
+		watchers := make([]*watcher, maxStatusWatches)
 		for i := range watchers {
 			watchers[i] = watch(t, dial())
 		}
@@ -211,7 +211,7 @@ func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
 		l.LastFailure.Message != "The agent of http://api.demo cannot reach its upstream." {
 		t.Errorf("after a failure: %+v", l.LastFailure)
 	}
-	if d, _ := r.status().since(before); len(d.Listeners)+len(d.Gone) > 0 { // it may have become ready meanwhile
+	if d, _ := r.status().delta(before); len(d.Listeners)+len(d.Gone) > 0 { // it may have become ready meanwhile
 		t.Errorf("counters alone are a change: %+v", d)
 	}
 }

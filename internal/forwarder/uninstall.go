@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// removal is the knowledge that this installation is being removed. It comes once and is never
+// uninstall is the knowledge that this installation is being removed. It comes once and is never
 // taken back: a namespace that is being deleted cannot be kept.
-type removal struct {
-	why   string
-	known chan struct{} // closed once why is set
+type uninstall struct {
+	reason string
+	known  chan struct{} // closed once why is set
 }
 
 // watchNamespace asks again and again whether the namespace is being deleted, sooner once the
@@ -27,42 +27,42 @@ type removal struct {
 func (f *forwarder) watchNamespace(ctx context.Context) error {
 	var refused time.Time // since when; zero: the last answer was another
 	stop := f.stopping
-	for every := f.timing.removedEvery; ; {
+	for every := f.timing.namespacePoll; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-stop:
-			stop, every = nil, f.timing.slicesEvery
+			stop, every = nil, f.timing.slicePoll
 		case <-time.After(every):
 		}
-		removed, err := f.askRemoved(ctx)
+		removed, err := f.namespaceDeleted(ctx)
 		switch {
 		case err == nil && removed:
-			f.removal.note("the namespace is being deleted")
+			f.uninstall.set("the namespace is being deleted")
 			return nil
 		case stop != nil || !apierrors.IsUnauthorized(err):
 			refused = time.Time{}
 		case refused.IsZero():
 			refused = time.Now()
-		case time.Since(refused) >= f.timing.removedProof:
-			f.removal.note("the ServiceAccount of the forwarder is gone")
+		case time.Since(refused) >= f.timing.unauthorizedGrace:
+			f.uninstall.set("the ServiceAccount of the forwarder is gone")
 			return nil
 		}
 	}
 }
 
-// askRemoved asks once. Without an answer in time nobody knows, and then leaving takes its time.
-func (f *forwarder) askRemoved(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.timing.removedAsk)
+// namespaceDeleted asks once. Without an answer in time nobody knows, and then leaving takes its time.
+func (f *forwarder) namespaceDeleted(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timing.namespaceTimeout)
 	defer cancel()
-	removed, err := f.options.Source.Removed(ctx)
+	removed, err := f.options.Source.NamespaceDeleted(ctx)
 	if err != nil {
 		f.log.Debug("the namespace cannot be read; taken as not being deleted", "error", err)
 	}
 	return removed, err
 }
 
-func (r *removal) note(why string) {
-	r.why = why
+func (r *uninstall) set(why string) {
+	r.reason = why
 	close(r.known)
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasSent says whether there are bytes of the client's to be read. It takes nothing, neither bytes
+// hasUnreadInput says whether there are bytes of the client's to be read. It takes nothing, neither bytes
 // nor an error.
-func hasSent(c net.Conn) bool {
+func hasUnreadInput(c net.Conn) bool {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
 		return false

@@ -30,7 +30,7 @@ func TestHasSentTakesNothing(t *testing.T) {
 		return near, far
 	}
 	near, far := accept()
-	if hasSent(near) {
+	if hasUnreadInput(near) {
 		t.Error("a silent client has sent something")
 	}
 	_, _ = io.WriteString(far, "x")
@@ -39,7 +39,7 @@ func TestHasSentTakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = near.SetReadDeadline(time.Now().Add(time.Minute))
-	if err := raw.Read(func(uintptr) bool { return hasSent(near) }); err != nil { // asked again when something can be read
+	if err := raw.Read(func(uintptr) bool { return hasUnreadInput(near) }); err != nil { // asked again when something can be read
 		t.Fatal("what was sent is not seen:", err)
 	}
 	buf := make([]byte, 2)
@@ -49,7 +49,7 @@ func TestHasSentTakesNothing(t *testing.T) {
 	near, far = accept()
 	_ = far.(*net.TCPConn).SetLinger(0)
 	_ = far.Close()
-	if hasSent(near) {
+	if hasUnreadInput(near) {
 		t.Error("a client that broke off has sent something")
 	}
 	if _, err := near.Read(buf); !errors.Is(err, syscall.ECONNRESET) {

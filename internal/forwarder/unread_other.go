@@ -7,5 +7,5 @@ package forwarder
 
 import "net"
 
-// hasSent does not know, and nothing depends on it but a system call.
-func hasSent(net.Conn) bool { return false }
+// hasUnreadInput does not know, and nothing depends on it but a system call.
+func hasUnreadInput(net.Conn) bool { return false }

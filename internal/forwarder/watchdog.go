@@ -8,71 +8,71 @@ import (
 	"time"
 )
 
-// unanswered watches over a stream while the client waits for the edge: a connection that the edge
+// watchdog watches over a stream while the client waits for the edge: a connection that the edge
 // has not opened is given up at the end of its hold, and one that waits for an HTTP answer when the
 // edge has not responded for as long. Its methods are safe for concurrent use.
-type unanswered struct {
-	trial *trial
-	hold  time.Duration // how long the edge may be unresponsive
+type watchdog struct {
+	attempt *attempt
+	timeout time.Duration // how long the edge may be unresponsive
 
-	mu    sync.Mutex
-	stop  func() // of the watch on the stream; nil while the client does not wait
-	ended bool
+	mu      sync.Mutex
+	cancel  func() // of the watch on the stream; nil while the client does not wait
+	stopped bool
 }
 
-// begin begins to watch a trial whose stream the edge has yet to open.
-func (u *unanswered) begin(t *trial, hold time.Duration) {
-	u.trial, u.hold = t, hold
-	u.asked()
+// start begins to watch a trial whose stream the edge has yet to open.
+func (u *watchdog) start(t *attempt, hold time.Duration) {
+	u.attempt, u.timeout = t, hold
+	u.arm()
 }
 
-// asked begins to watch, unless that has begun: the client has sent something.
-func (u *unanswered) asked() {
+// arm begins to watch, unless that has begun: the client has sent something.
+func (u *watchdog) arm() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.stop == nil && !u.ended {
-		u.stop = u.trial.far.OnUnresponsive(u.unresponsive)
+	if u.cancel == nil && !u.stopped {
+		u.cancel = u.attempt.stream.OnUnresponsive(u.onUnresponsive)
 	}
 }
 
-// answered ends the watch: the edge has sent something.
-func (u *unanswered) answered() {
+// disarm ends the watch: the edge has sent something.
+func (u *watchdog) disarm() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.stop != nil {
-		u.stop()
-		u.stop = nil
+	if u.cancel != nil {
+		u.cancel()
+		u.cancel = nil
 	}
 }
 
-// end ends the watch for good.
-func (u *unanswered) end() {
-	u.answered()
+// stop ends the watch for good.
+func (u *watchdog) stop() {
+	u.disarm()
 	u.mu.Lock()
-	u.ended = true
+	u.stopped = true
 	u.mu.Unlock()
 }
 
-// unresponsive must not wait for mu: asked may be calling it.
-func (u *unanswered) unresponsive() {
-	if u.trial.waitUntil(u.trial.caller.hold) {
+// onUnresponsive must not wait for mu: asked may be calling it.
+func (u *watchdog) onUnresponsive() {
+	if u.attempt.setOpenDeadline(u.attempt.clientConn.sessionDeadline) {
 		return
 	}
-	since, _ := u.trial.far.Unresponsive()
-	time.AfterFunc(time.Until(since.Add(u.hold)), u.giveUp)
+	since, _ := u.attempt.stream.Unresponsive()
+	time.AfterFunc(time.Until(since.Add(u.timeout)), u.abortIfUnresponsive)
 }
 
-// giveUp aborts the client's connection, unless the edge responds again: then it is watched again.
-func (u *unanswered) giveUp() {
+// abortIfUnresponsive aborts the client's connection, unless the edge responds again: then it is watched again.
+func (u *watchdog) abortIfUnresponsive() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.stop == nil {
+	if u.cancel == nil {
 		return
 	}
-	if _, yes := u.trial.far.Unresponsive(); yes {
-		_ = u.trial.Abort()
+	if _, yes := u.attempt.stream.Unresponsive(); yes {
+		_ = u.attempt.Abort()
 		return
 	}
-	u.stop()
-	u.stop = u.trial.far.OnUnresponsive(u.unresponsive)
+	u.cancel()
+	u.cancel = u.attempt.stream.OnUnresponsive(u.onUnresponsive)
 }

@@ -29,7 +29,7 @@ func TestForwarder_EdgeThatDoesNotRespond(t *testing.T) {
 			t.Fatal(res.Status)
 		}
 	}
-	session := r.edge.session()
+	session := r.edge.liveSession()
 	_, _ = io.WriteString(db, request)
 	_, _ = io.ReadFull(db, make([]byte, 10))
 	process.Stop()
@@ -38,11 +38,11 @@ func TestForwarder_EdgeThatDoesNotRespond(t *testing.T) {
 	_, _ = io.WriteString(kept, request)
 	first := r.dial(10080)
 	wantPage(t, first, 503, "ERR_FL_3004")
-	if d := time.Since(began); d > timing.hold+5*time.Second {
+	if d := time.Since(began); d > timing.sessionWait+5*time.Second {
 		t.Errorf("503 after %v", d)
 	}
 	wantReset(t, kept)
-	if d := time.Since(began); d > timing.hold+8*time.Second {
+	if d := time.Since(began); d > timing.sessionWait+8*time.Second {
 		t.Errorf("a kept connection was cut after %v", d)
 	}
 	if st := r.edge.status(); st.Up || st.ID == "" || st.Error == "" {
@@ -62,7 +62,7 @@ func TestForwarder_EdgeThatDoesNotRespond(t *testing.T) {
 	if _, err := io.WriteString(db, "x"); err != nil {
 		t.Error(err)
 	}
-	if r.edge.session() != session || !r.edge.status().Up {
+	if r.edge.liveSession() != session || !r.edge.status().Up {
 		t.Errorf("another session, or %+v", r.edge.status())
 	}
 }

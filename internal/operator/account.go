@@ -17,8 +17,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// accountOf returns the account's API as the controllers see it.
-func accountOf(o ManagerOptions) (endpointsync.Source, registration.Registrar, error) {
+// newAccountClients returns the account's API as the controllers see it.
+func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Registrar, error) {
 	if o.Account != nil {
 		return o.Account, o.Registrar, nil
 	}
@@ -47,13 +47,13 @@ func readKey(file string) func() (string, error) {
 // accountSource is the account's kubernetes-bound endpoints.
 type accountSource struct{ api *apiclient.Client }
 
-func bound() account.EndpointFilter {
+func kubernetesEndpoints() account.EndpointFilter {
 	return account.EndpointFilter{Binding: account.BindingKubernetes}
 }
 
 // List implements endpointsync.Source.
 func (s accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) {
-	list, err := s.api.ListEndpoints(ctx, bound())
+	list, err := s.api.ListEndpoints(ctx, kubernetesEndpoints())
 	if err != nil {
 		return endpointsync.Snapshot{}, err
 	}
@@ -63,7 +63,7 @@ func (s accountSource) List(ctx context.Context) (endpointsync.Snapshot, error) 
 
 // Watch implements endpointsync.Source.
 func (s accountSource) Watch(ctx context.Context, after account.ResourceVersion) (endpointsync.Watcher, error) {
-	w, err := s.api.WatchEndpoints(ctx, bound(), after)
+	w, err := s.api.WatchEndpoints(ctx, kubernetesEndpoints(), after)
 	if errors.Is(err, apiclient.ErrWatchUnsupported) {
 		return nil, endpointsync.ErrWatchUnsupported
 	}

@@ -36,7 +36,7 @@ type CheckOptions struct {
 // are bound, every forwarder has a session with the service's edge. It waits for that until the
 // timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
-	var c checks
+	var c optionChecker
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	if err := c.err(); err != nil {

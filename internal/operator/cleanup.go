@@ -54,7 +54,7 @@ type CleanupOptions struct {
 // is looked at again. It ends with an error when something could not be deleted; a further run goes
 // on.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
-	var c checks
+	var c optionChecker
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	if err := c.err(); err != nil {
@@ -66,10 +66,10 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 	}
 	w := &cleaner{CleanupOptions: o, own: installation.Installation{Namespace: o.Namespace, Release: o.Release},
 		objects: objects}
-	if err := w.nobodyWorks(ctx); err != nil {
+	if err := w.checkNoManager(ctx); err != nil {
 		return err
 	}
-	var all []remnant
+	var all []ownedObject
 	for _, kind := range cleanupKinds(o.Namespace) {
 		found, err := w.list(ctx, kind)
 		if err != nil {
@@ -78,13 +78,13 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 		all = append(all, found...)
 	}
 	if len(all) == 0 {
-		return w.nothing(ctx)
+		return w.reportNothingFound(ctx)
 	}
 	if o.DryRun {
 		for _, r := range all {
-			w.say("would delete %s", r)
+			w.printf("would delete %s", r)
 		}
-		w.say("%d objects of %s would be deleted", len(all), w.own)
+		w.printf("%d objects of %s would be deleted", len(all), w.own)
 		return nil
 	}
 	return w.delete(ctx, all)
@@ -107,14 +107,14 @@ func cleanupKinds(namespace string) []cleanupKind {
 	}
 }
 
-// remnant is an object to delete.
-type remnant struct {
+// ownedObject is an object to delete.
+type ownedObject struct {
 	kind cleanupKind
 	metav1.PartialObjectMetadata
 }
 
 // String returns "Service demo/web".
-func (r remnant) String() string { return r.kind.name + " " + r.Namespace + "/" + r.Name }
+func (r ownedObject) String() string { return r.kind.name + " " + r.Namespace + "/" + r.Name }
 
 type cleaner struct {
 	CleanupOptions
@@ -122,11 +122,11 @@ type cleaner struct {
 	objects metadata.Interface
 }
 
-func (w *cleaner) say(format string, args ...any) { _, _ = fmt.Fprintf(w.Out, format+"\n", args...) }
+func (w *cleaner) printf(format string, args ...any) { _, _ = fmt.Fprintf(w.Out, format+"\n", args...) }
 
-// nobodyWorks returns an error while a manager of this installation works: it would make again what
+// checkNoManager returns an error while a manager of this installation works: it would make again what
 // is deleted.
-func (w *cleaner) nobodyWorks(ctx context.Context) error {
+func (w *cleaner) checkNoManager(ctx context.Context) error {
 	client, err := coordination.NewForConfig(clientConfig(w.Kubernetes))
 	if err != nil {
 		return fmt.Errorf("preparing the client for the Lease: %w", err)
@@ -138,12 +138,12 @@ func (w *cleaner) nobodyWorks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading Lease %s/%s: %w", w.Namespace, leaseName, err)
 	}
-	holder, by := held(lease, time.Now()), lease.Annotations[installation.AnnotationInstallation]
+	holder, by := leaseHolder(lease, time.Now()), lease.Annotations[installation.AnnotationInstallation]
 	if holder == "" || by != "" && by != w.own.String() {
 		return nil
 	}
 	if w.Force || w.DryRun {
-		w.say("note: a manager still works (%s holds the Lease) and makes again what is deleted", holder)
+		w.printf("note: a manager still works (%s holds the Lease) and makes again what is deleted", holder)
 		return nil
 	}
 	return fmt.Errorf(
@@ -154,9 +154,9 @@ func (w *cleaner) nobodyWorks(ctx context.Context) error {
 		w.Namespace)
 }
 
-// held returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts
+// leaseHolder returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts
 // maxLeaseDuration here.
-func held(lease *coordinationv1.Lease, now time.Time) string {
+func leaseHolder(lease *coordinationv1.Lease, now time.Time) string {
 	s := lease.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || now.After(s.RenewTime.Add(maxLeaseDuration)) {
 		return ""
@@ -165,8 +165,8 @@ func held(lease *coordinationv1.Lease, now time.Time) string {
 }
 
 // list finds the objects of one kind that are ours. A kind that the cluster does not know has none.
-func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]remnant, error) {
-	var found []remnant
+func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, error) {
+	var found []ownedObject
 	opts := metav1.ListOptions{LabelSelector: installation.Label + "=" + w.own.ID(), Limit: cleanupPage}
 	for {
 		page, err := w.objects.Resource(kind.GroupVersionResource).Namespace(kind.namespace).List(ctx, opts)
@@ -180,9 +180,9 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]remnant, error)
 			o := &page.Items[i]
 			switch {
 			case w.own.Owns(o):
-				found = append(found, remnant{kind, *o})
+				found = append(found, ownedObject{kind, *o})
 			default:
-				w.say("left alone: %s %s/%s has our label and is a copy that somebody else made", kind.name, o.Namespace, o.Name)
+				w.printf("left alone: %s %s/%s has our label and is a copy that somebody else made", kind.name, o.Namespace, o.Name)
 			}
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {
@@ -191,9 +191,9 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]remnant, error)
 	}
 }
 
-// nothing says so, and whose objects there are instead: a wrong name finds nothing.
-func (w *cleaner) nothing(ctx context.Context) error {
-	w.say("nothing of %s is left in the cluster", w.own)
+// reportNothingFound says so, and whose objects there are instead: a wrong name finds nothing.
+func (w *cleaner) reportNothingFound(ctx context.Context) error {
+	w.printf("nothing of %s is left in the cluster", w.own)
 	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).
 		List(ctx, metav1.ListOptions{LabelSelector: installation.Label, Limit: cleanupPage})
 	if err != nil {
@@ -208,13 +208,13 @@ func (w *cleaner) nothing(ctx context.Context) error {
 		return name == "" || name == w.own.String()
 	})
 	if len(others) > 0 {
-		w.say("there are Services of: %s (namespace/release)", strings.Join(others, ", "))
+		w.printf("there are Services of: %s (namespace/release)", strings.Join(others, ", "))
 	}
 	return nil
 }
 
 // delete deletes the objects in their order, several at a time, and tells about its progress.
-func (w *cleaner) delete(ctx context.Context, all []remnant) error {
+func (w *cleaner) delete(ctx context.Context, all []ownedObject) error {
 	var next, done atomic.Int64
 	var mu sync.Mutex
 	var failures []error
@@ -243,13 +243,13 @@ func (w *cleaner) delete(ctx context.Context, all []remnant) error {
 	for {
 		select {
 		case <-tick.C:
-			w.say("deleted %d of %d", done.Load(), len(all))
+			w.printf("deleted %d of %d", done.Load(), len(all))
 			continue
 		case <-ended:
 		}
 		break
 	}
-	w.say("deleted %d of %d objects of %s", done.Load(), len(all), w.own)
+	w.printf("deleted %d of %d objects of %s", done.Load(), len(all), w.own)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted, run it again to go on: %w", err)
 	}
@@ -262,7 +262,7 @@ func (w *cleaner) delete(ctx context.Context, all []remnant) error {
 
 // deleteOne deletes the very object that was seen. One that changed is read again, and left alone
 // if it is no longer ours.
-func (w *cleaner) deleteOne(ctx context.Context, r remnant) error {
+func (w *cleaner) deleteOne(ctx context.Context, r ownedObject) error {
 	objects := w.objects.Resource(r.kind.GroupVersionResource).Namespace(r.Namespace)
 	for {
 		err := objects.Delete(ctx, r.Name,
@@ -283,7 +283,7 @@ func (w *cleaner) deleteOne(ctx context.Context, r remnant) error {
 		case err != nil:
 			return fmt.Errorf("reading %s again: %w", r, err)
 		case now.UID != r.UID || !w.own.Owns(now):
-			w.say("left alone: %s is no longer ours", r)
+			w.printf("left alone: %s is no longer ours", r)
 			return nil
 		}
 		r.PartialObjectMetadata = *now

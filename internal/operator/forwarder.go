@@ -55,10 +55,10 @@ type ForwarderOptions struct {
 
 // Validate checks every option and returns all that is wrong as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
-	var c checks
+	var c optionChecker
 	host, port, err := net.SplitHostPort(o.EdgeAddress)
 	if n, portErr := strconv.Atoi(port); err != nil || host == "" || portErr != nil || n < 1 || n > 65535 {
-		c.wrong("--edge-address", o.EdgeAddress,
+		c.reject("--edge-address", o.EdgeAddress,
 			"give the address of the edge as HOST:PORT; an IPv6 address stands in brackets, [::1]:443")
 	}
 	c.file("--authtoken-file", o.AuthtokenFile)
@@ -66,18 +66,18 @@ func (o *ForwarderOptions) Validate() error {
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
 	c.name("--release", o.Release, validation.IsDNS1123Subdomain)
 	if _, err := parseIPs(o.PodIPs); err != nil {
-		c.wrong("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
+		c.reject("POD_IPS", o.PodIPs, "give the pod's IP addresses, from status.podIPs")
 	}
 	c.listen("--metrics-addr", o.MetricsAddr)
 	c.listen("--health-addr", o.HealthAddr)
 	if o.DrainTimeout < 0 {
-		c.wrong("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
+		c.reject("--drain-timeout", o.DrainTimeout.String(), "give a duration of 0s or more")
 	}
-	for _, name := range podidentity.Annotations(o.PodAnnotations).Wrong() {
-		c.wrong("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
+	for _, name := range podidentity.Annotations(o.PodAnnotations).Invalid() {
+		c.reject("--pod-annotations", name, "give names of annotations, or beginnings such as example.com/*")
 	}
 	if len(o.PodAnnotations) > 0 && !o.PodIdentity {
-		c.wrong("--pod-annotations", strings.Join(o.PodAnnotations, ","),
+		c.reject("--pod-annotations", strings.Join(o.PodAnnotations, ","),
 			"give --pod-identity, too: without it no pod is known")
 	}
 	return c.err()

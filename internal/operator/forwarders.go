@@ -21,25 +21,25 @@ import (
 type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
-	// Edge says whether all forwarders have a session with the service's edge, and if not, why.
-	Edge() (known bool, problem string)
+	// EdgeStatus says whether all forwarders have a session with the service's edge, and if not, why.
+	EdgeStatus() (known bool, problem string)
 }
 
-// forwardersOf returns what reads the forwarders' status, and the source that it tells promptly;
+// newForwarderStatus returns what reads the forwarders' status, and the source that it tells promptly;
 // what has time it tells later.
-func forwardersOf(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
+func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
 	prompt := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
 		return o.Forwarders, prompt, nil
 	}
-	pods, err := forwarderstatus.PodsOf(mgr.GetConfig(), o.Namespace, labels.Set{
+	pods, err := forwarderstatus.WatchPods(mgr.GetConfig(), o.Namespace, labels.Set{
 		"app.kubernetes.io/name": o.ForwarderName, "app.kubernetes.io/instance": o.ForwarderInstance,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	return forwarderstatus.New(forwarderstatus.Options{
-		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), Prompt: prompt.NotifyAll, Later: later.NotifyAll,
+		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: prompt.NotifyAll, NotifyLater: later.NotifyAll,
 		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
 		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
 	}), prompt, nil

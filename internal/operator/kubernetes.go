@@ -61,31 +61,31 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 // read them all.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
-	services := cache.ByObject{Transform: boundendpoint.Trim(own)}
+	services := cache.ByObject{Transform: boundendpoint.ServiceTransform(own)}
 	if policy.Listed() {
 		services.Namespaces = here
 	}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.Compact()},
+			&v1alpha1.BoundEndpoint{}:      {Namespaces: here, Transform: boundendpoint.BoundEndpointTransform()},
 			&v1alpha1.KubernetesOperator{}: {Namespaces: here},
 			&corev1.Service{}:              services,
 		},
 	}
 }
 
-// listed returns what reads the Services of listed namespaces, nil where none are listed, and what
+// newTargetInformers returns what reads the Services of listed namespaces, nil where none are listed, and what
 // removes them when our own namespace is deleted.
-func listed(
+func newTargetInformers(
 	mgr ctrl.Manager, c client.WithWatch, own installation.Installation, policy namespaces.Policy, retry time.Duration,
-) (*namespaces.Informers, *namespaces.Farewell) {
+) (*namespaces.Informers, *namespaces.UninstallCleanup) {
 	if !policy.Listed() {
-		return nil, &namespaces.Farewell{}
+		return nil, &namespaces.UninstallCleanup{}
 	}
 	log := mgr.GetLogger().WithName("namespaces")
-	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.Trim(own), retry, log)
-	return targets, &namespaces.Farewell{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(),
+	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own), retry, log)
+	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(),
 		Log: log}
 }
 

@@ -50,8 +50,8 @@ var errLeaseTaken = errors.New("another manager took the Lease, as this one did 
 
 // leaseObserver is told what the leader election reads.
 type leaseObserver struct {
-	seen func(*coordinationv1.Lease) // each Lease that was read
-	lost func()                      // another manager took the Lease from this one
+	onRead func(*coordinationv1.Lease) // each Lease that was read
+	onLost func()                      // another manager took the Lease from this one
 }
 
 // newLock returns the leader election's Lease. Every write names its owner, without a write for
@@ -80,45 +80,45 @@ func newLock(
 	identity := host + "_" + string(uuid.NewUUID())
 	return &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: leaseName},
-		Client: &leases{
+		Client: &leaseClient{
 			LeaseInterface: client.Leases(own.Namespace), identity: identity, mark: mark, leaseObserver: observer,
 		},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, nil
 }
 
-// leases reads and writes the Lease for the leader election, which calls it from one goroutine.
-type leases struct {
+// leaseClient reads and writes the Lease for the leader election, which calls it from one goroutine.
+type leaseClient struct {
 	coordination.LeaseInterface
 	leaseObserver
 	identity string
 	mark     func(*coordinationv1.Lease)
 
-	holds bool          // this manager wrote the Lease last
-	took  time.Duration // time of the last request
+	isHolder     bool          // this manager wrote the Lease last
+	lastDuration time.Duration // time of the last request
 }
 
 // Leases implements coordination.LeasesGetter for the one namespace there is.
-func (l *leases) Leases(string) coordination.LeaseInterface { return l }
+func (l *leaseClient) Leases(string) coordination.LeaseInterface { return l }
 
 // Get implements coordination.LeaseInterface.
-func (l *leases) Get(
+func (l *leaseClient) Get(
 	ctx context.Context, name string, opts metav1.GetOptions,
 ) (lease *coordinationv1.Lease, err error) {
 	l.timed(func() { lease, err = l.LeaseInterface.Get(ctx, name, opts) })
 	if err != nil {
 		return nil, err
 	}
-	l.seen(lease)
-	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); l.holds && holder != "" && holder != l.identity {
-		l.holds = false
-		l.lost()
+	l.onRead(lease)
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); l.isHolder && holder != "" && holder != l.identity {
+		l.isHolder = false
+		l.onLost()
 	}
 	return lease, nil
 }
 
 // Create implements coordination.LeaseInterface.
-func (l *leases) Create(
+func (l *leaseClient) Create(
 	ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions,
 ) (made *coordinationv1.Lease, err error) {
 	l.prepare(lease)
@@ -128,7 +128,7 @@ func (l *leases) Create(
 }
 
 // Update implements coordination.LeaseInterface.
-func (l *leases) Update(
+func (l *leaseClient) Update(
 	ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions,
 ) (updated *coordinationv1.Lease, err error) {
 	l.prepare(lease)
@@ -138,27 +138,27 @@ func (l *leases) Update(
 }
 
 // prepare completes a Lease that is about to be written. One that is given back keeps its duration.
-func (l *leases) prepare(lease *coordinationv1.Lease) {
+func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity {
-		lease.Spec.LeaseDurationSeconds = ptr.To(announced(l.took))
+		lease.Spec.LeaseDurationSeconds = ptr.To(leaseSeconds(l.lastDuration))
 	}
 	l.mark(lease)
 }
 
-// announced returns the duration of a Lease, in seconds, when a request takes as long as the last
+// leaseSeconds returns the duration of a Lease, in seconds, when a request takes as long as the last
 // one did.
-func announced(took time.Duration) int32 {
+func leaseSeconds(took time.Duration) int32 {
 	return int32(min(leaseDuration+2*took, maxLeaseDuration).Round(time.Second) / time.Second)
 }
 
-func (l *leases) wrote(lease *coordinationv1.Lease, err error) {
+func (l *leaseClient) wrote(lease *coordinationv1.Lease, err error) {
 	if err == nil {
-		l.holds = ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity
+		l.isHolder = ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity
 	}
 }
 
-func (l *leases) timed(request func()) {
+func (l *leaseClient) timed(request func()) {
 	begun := time.Now()
 	request()
-	l.took = time.Since(begun)
+	l.lastDuration = time.Since(begun)
 }

@@ -49,7 +49,7 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 		return err
 	}
 	logger := logr.FromSlogHandler(o.Logger.Handler())
-	direct, err := newUncached(o)
+	direct, err := newDirectClients(o)
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,13 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	defer stop(nil)
 	second := newSecondReleaseDetector(direct.anchors.Installation, logger.WithName("lease"))
 	mgr, err := newManager(o, parsed, logger, direct.anchors, leaseObserver{
-		seen: second.saw, lost: func() { stop(errLeaseTaken) },
+		onRead: second.observeLease, onLost: func() { stop(errLeaseTaken) },
 	})
 	if err != nil {
 		return err
 	}
 	ready := &readiness{}
-	if err := addParts(ctx, mgr, direct, o, parsed, ready, second); err != nil {
+	if err := addRunnables(ctx, mgr, direct, o, parsed, ready, second); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -85,23 +85,23 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	return nil
 }
 
-// uncached is what reads the API server itself: the anchors, and listed namespaces.
-type uncached struct {
+// directClients is what reads the API server itself: the anchors, and listed namespaces.
+type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
 }
 
-func newUncached(o ManagerOptions) (uncached, error) {
+func newDirectClients(o ManagerOptions) (directClients, error) {
 	mapper, err := newMapper(nil, nil)
 	if err != nil {
-		return uncached{}, err
+		return directClients{}, err
 	}
 	direct, err := client.NewWithWatch(clientConfig(o.Kubernetes), client.Options{Scheme: newScheme(), Mapper: mapper})
 	if err != nil {
-		return uncached{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
+		return directClients{}, fmt.Errorf("preparing the client for what is not cached: %w", err)
 	}
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
-	return uncached{direct, &installation.Anchors{
+	return directClients{direct, &installation.Anchors{
 		Installation: own, ClusterRole: o.AnchorClusterRole, Role: o.AnchorRole, Rights: o.ClusterRole,
 		ForwarderRights: o.ForwarderClusterRole, Client: direct, Listed: len(o.AllowNamespaces) > 0,
 	}}, nil
@@ -145,30 +145,30 @@ func orNone(addr string) string {
 	return addr
 }
 
-// addParts is the one list of what the manager runs.
-func addParts(
-	ctx context.Context, mgr ctrl.Manager, direct uncached, o ManagerOptions, s settings, ready *readiness,
+// addRunnables is the one list of what the manager runs.
+func addRunnables(
+	ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings, ready *readiness,
 	second *secondReleaseDetector,
 ) error {
 	own := installation.Installation{Namespace: o.Namespace, Release: o.Release}
-	source, registrar, err := accountOf(o)
+	source, registrar, err := newAccountClients(o)
 	if err != nil {
 		return err
 	}
 	anchors := direct.anchors
-	targets, farewell := listed(mgr, direct.client, own, s.namespaces, cmp.Or(o.NamespaceRetry, namespaceRetry))
+	targets, farewell := newTargetInformers(mgr, direct.client, own, s.namespaces, cmp.Or(o.NamespaceRetry, namespaceRetry))
 	recorder := mgr.GetEventRecorder("fairlead-operator")
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
 		AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	forwarders, heard, err := forwardersOf(mgr, o, availability)
+	forwarders, heard, err := newForwarderStatus(mgr, o, availability)
 	if err != nil {
 		return err
 	}
 	approvals := &endpointsync.Approvals{Notify: heard.Notify}
 	feed := &endpointsync.Feed{
-		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), Changed: tell(report, changes, availability),
+		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), OnChange: notifyOf(report, changes, availability),
 	}
 	sync := &endpointsync.Reconciler{
 		Client: mgr.GetClient(), Installation: own, Owners: anchors.Owners, Set: set, Approvals: approvals,
@@ -179,17 +179,17 @@ func addParts(
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Owners: anchors.Owners, Account: set, Forwarders: forwarders,
 		Recorder: recorder, Now: time.Now,
 		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
-		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.Target, Distrust: anchors.Distrust,
-		TargetRole: o.ClusterRole, Ending: farewell.Ending,
+		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
+		TargetRole: o.ClusterRole, NamespaceTerminating: farewell.NamespaceTerminating,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
-	register.Facts, register.Moved = factsOf(feed, set), set.LookNow
-	feed.Recorded = recordedBy(register)
-	second.report, second.elected = register.Standby, mgr.Elected()
+	register.AccountState, register.OnOperatorIDChange = accountState(feed, set), set.RequestList
+	feed.RecordedSource = recordedSource(register)
+	second.report, second.elected = register.ReportSecondRelease, mgr.Elected()
 	runnables := []manager.Runnable{register, second}
 	if o.BindingEnabled {
-		register.Edge = forwarders.Edge
+		register.EdgeStatus = forwarders.EdgeStatus
 		runnables = append(runnables, feed, forwarders)
 	} else {
 		set.Disable()
@@ -198,7 +198,7 @@ func addParts(
 		runnables = append(runnables, targets, farewell)
 	}
 	return errors.Join(
-		addProcess(mgr, ready),
+		addReplicaRunnables(mgr, ready),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
@@ -221,20 +221,20 @@ func newRegistration(
 	}
 }
 
-// tell returns what tells people and controllers about changes of the account.
-func tell(report *endpointsync.Reporter, changes, availability *notify.Source) func(endpointsync.Change) {
+// notifyOf returns what tells people and controllers about changes of the account.
+func notifyOf(report *endpointsync.Reporter, changes, availability *notify.Source) func(endpointsync.Change) {
 	return func(c endpointsync.Change) {
-		report.Endpoints(c.Problems)
+		report.ReportProblems(c.Problems)
 		changes.NotifyAll(c.Hostnames)
 		availability.NotifyAll(c.Availability)
 	}
 }
 
-// addProcess adds what every replica runs, leading or not.
-func addProcess(mgr ctrl.Manager, ready *readiness) error {
+// addReplicaRunnables adds what every replica runs, leading or not.
+func addReplicaRunnables(mgr ctrl.Manager, ready *readiness) error {
 	return errors.Join(
 		mgr.Add(ready),
-		mgr.Add(newReturnMemory()),
+		mgr.Add(newMemoryReleaser()),
 		mgr.AddReadyzCheck("caches", ready.check),
 		mgr.AddHealthzCheck("process", func(*http.Request) error { return nil }),
 	)
@@ -263,22 +263,22 @@ func registry(o ManagerOptions) prometheus.Registerer {
 	return o.Metrics
 }
 
-func recordedBy(r *registration.Registration) func(context.Context) (endpointsync.Belonging, error) {
-	return func(ctx context.Context) (endpointsync.Belonging, error) {
+func recordedSource(r *registration.Registration) func(context.Context) (endpointsync.SourceIdentity, error) {
+	return func(ctx context.Context) (endpointsync.SourceIdentity, error) {
 		accountID, storeID, err := r.Recorded(ctx)
-		return endpointsync.Belonging{AccountID: accountID, StoreID: storeID}, err
+		return endpointsync.SourceIdentity{AccountID: accountID, StoreID: storeID}, err
 	}
 }
 
-func factsOf(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.Facts {
-	return func() registration.Facts {
+func accountState(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.AccountState {
+	return func() registration.AccountState {
 		r, status := set.Removals(), feed.Status()
-		return registration.Facts{
+		return registration.AccountState{
 			AccountID: r.Recorded.AccountID, StoreID: r.Recorded.StoreID, Changed: r.Changed,
 			Polling: status.Polling, FeedErr: status.Err, FeedErrSince: status.Since,
 			Removals: registration.Removals{
 				Known: r.Known, Frozen: r.Frozen, ListedAccountID: r.Listed.AccountID, ListedStoreID: r.Listed.StoreID,
-				Held: r.Held, Since: r.Since, LookAgain: r.LookAgain, Pending: r.Pending, Projected: r.Projected,
+				Held: r.Held, Since: r.Since, LookAgain: r.ListDue, Pending: r.Pending, Projected: r.Projected,
 			},
 		}
 	}

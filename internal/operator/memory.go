@@ -21,16 +21,16 @@ const (
 	worthBytes = 32 << 20
 )
 
-// returnMemory gives the system back, once each time the manager becomes quiet, what a burst of
+// memoryReleaser gives the system back, once each time the manager becomes quiet, what a burst of
 // work took: ten thousand endpoints leave a third of the heap free, which the runtime keeps for a
 // next burst that a manager hardly sees. It is a manager.Runnable.
-type returnMemory struct {
+type memoryReleaser struct {
 	heap func() (allocated, live uint64) // bytes, ever; and those that the last collection found in use
 	free func()
 }
 
-func newReturnMemory() returnMemory {
-	return returnMemory{free: debug.FreeOSMemory, heap: func() (allocated, live uint64) {
+func newMemoryReleaser() memoryReleaser {
+	return memoryReleaser{free: debug.FreeOSMemory, heap: func() (allocated, live uint64) {
 		sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64(), sample[1].Value.Uint64()
@@ -38,7 +38,7 @@ func newReturnMemory() returnMemory {
 }
 
 // Start runs until ctx is done.
-func (r returnMemory) Start(ctx context.Context) error {
+func (r memoryReleaser) Start(ctx context.Context) error {
 	tick := time.NewTicker(memoryCheck)
 	defer tick.Stop()
 	var last, freed uint64
@@ -58,4 +58,4 @@ func (r returnMemory) Start(ctx context.Context) error {
 }
 
 // NeedLeaderElection says that every manager does it.
-func (returnMemory) NeedLeaderElection() bool { return false }
+func (memoryReleaser) NeedLeaderElection() bool { return false }

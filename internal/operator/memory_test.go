@@ -19,7 +19,7 @@ func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			_ = returnMemory{heap: func() (uint64, uint64) { return allocated.Load(), live.Load() }, free: func() {
+			_ = memoryReleaser{heap: func() (uint64, uint64) { return allocated.Load(), live.Load() }, free: func() {
 				freed.Add(1)
 			}}.Start(ctx)
 		}()

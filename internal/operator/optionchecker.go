@@ -16,66 +16,66 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// checks collects what is wrong with options, each with the flag, its value and what to give
+// optionChecker collects what is wrong with options, each with the flag, its value and what to give
 // instead.
-type checks struct{ fields []account.FieldError }
+type optionChecker struct{ fields []account.FieldError }
 
-func (c *checks) wrong(flag, value, rule string) {
+func (c *optionChecker) reject(flag, value, rule string) {
 	c.fields = append(c.fields, account.FieldError{Field: flag, Value: value, Rule: rule})
 }
 
-// add takes the fields of an *account.Error; nil is nothing.
-func (c *checks) add(err error) {
+// addError takes the fields of an *account.Error; nil is nothing.
+func (c *optionChecker) addError(err error) {
 	var e *account.Error
 	if errors.As(err, &e) {
 		c.fields = append(c.fields, e.Fields...)
 	}
 }
 
-func (c *checks) err() error {
+func (c *optionChecker) err() error {
 	if len(c.fields) == 0 {
 		return nil
 	}
 	return account.InvalidAll(c.fields)
 }
 
-func (c *checks) name(flag, value string, rules func(string) []string) {
+func (c *optionChecker) name(flag, value string, rules func(string) []string) {
 	if errs := rules(value); value == "" || len(errs) > 0 {
-		c.wrong(flag, value, "give the name of a Kubernetes object: lower case letters, digits and '-'")
+		c.reject(flag, value, "give the name of a Kubernetes object: lower case letters, digits and '-'")
 	}
 }
 
-func (c *checks) label(flag, value string) {
+func (c *optionChecker) label(flag, value string) {
 	if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
-		c.wrong(flag, value, "give the value of a label: at most 63 letters, digits, '-', '_' and '.'")
+		c.reject(flag, value, "give the value of a label: at most 63 letters, digits, '-', '_' and '.'")
 	}
 }
 
 // file says whether a credential's file can be read and is not empty.
-func (c *checks) file(flag, path string) {
+func (c *optionChecker) file(flag, path string) {
 	b, err := os.ReadFile(path)
 	switch {
 	case err != nil:
-		c.wrong(flag, path, "name a file that can be read: "+err.Error())
+		c.reject(flag, path, "name a file that can be read: "+err.Error())
 	case strings.TrimSpace(string(b)) == "":
-		c.wrong(flag, path, "the file is empty; put the credential into it")
+		c.reject(flag, path, "the file is empty; put the credential into it")
 	}
 }
 
 // ca says whether the authorities to trust can be read; empty means the system's.
-func (c *checks) ca(flag, path string) {
+func (c *optionChecker) ca(flag, path string) {
 	if _, err := (trust.Options{CAFile: path}).ClientConfig(); err != nil {
-		c.wrong(flag, path, "name a PEM file with the certificates of authorities: "+err.Error())
+		c.reject(flag, path, "name a PEM file with the certificates of authorities: "+err.Error())
 	}
 }
 
 // listen checks a listen address; empty means none.
-func (c *checks) listen(flag, addr string) {
+func (c *optionChecker) listen(flag, addr string) {
 	if addr == "" {
 		return
 	}
 	_, port, err := net.SplitHostPort(addr)
 	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
-		c.wrong(flag, addr, "give an address to listen on as [HOST]:PORT, or nothing")
+		c.reject(flag, addr, "give an address to listen on as [HOST]:PORT, or nothing")
 	}
 }

@@ -98,15 +98,15 @@ func (o *ManagerOptions) Validate() error {
 
 func (o *ManagerOptions) parse() (settings, error) {
 	var s settings
-	var c checks
+	var c optionChecker
 	var err error
 	if o.Account == nil {
 		_, err = account.ParseServerURL("--api-url", o.APIURL)
-		c.add(err)
+		c.addError(err)
 		c.file("--api-key-file", o.APIKeyFile)
 		c.ca("--ca-file", o.CAFile)
 		if !httpguts.ValidHeaderFieldName(o.VersionHeader) {
-			c.wrong("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
+			c.reject("--version-header", o.VersionHeader, "give the name of an HTTP header, such as Service-Version")
 		}
 	}
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
@@ -122,38 +122,38 @@ func (o *ManagerOptions) parse() (settings, error) {
 	c.label("--forwarder-name", o.ForwarderName)
 	c.label("--forwarder-instance", o.ForwarderInstance)
 	if len(o.Description) > account.MaxDescription {
-		c.wrong("--description", o.Description[:32]+"…",
+		c.reject("--description", o.Description[:32]+"…",
 			fmt.Sprintf("a description has at most %d bytes; shorten it", account.MaxDescription))
 	}
 	if len(o.ClusterName) > account.MaxShortText {
-		c.wrong("--cluster-name", o.ClusterName[:32]+"…",
+		c.reject("--cluster-name", o.ClusterName[:32]+"…",
 			fmt.Sprintf("a cluster's name has at most %d bytes; shorten it", account.MaxShortText))
 	}
 	if o.RemovalDelay < 0 || o.RemovalDelay > 24*time.Hour {
-		c.wrong("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
+		c.reject("--removal-delay", o.RemovalDelay.String(), "give a duration from 0s to 24h")
 	}
-	if !acceptable.MatchString(o.AcceptAccount) {
-		c.wrong("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
+	if !acceptAccountPattern.MatchString(o.AcceptAccount) {
+		c.reject("--accept-account", o.AcceptAccount, "give the id that the condition AccountChanged names, or nothing")
 	}
 	if o.TakeoverDelay < 0 || o.TakeoverDelay > 24*time.Hour {
-		c.wrong("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
+		c.reject("--takeover-delay", o.TakeoverDelay.String(), "give a duration from 0s to 24h")
 	}
 	s.namespaces, err = namespaces.Parse(o.Namespace, o.AllowNamespaces, o.DenyNamespaces, o.NamespaceSelector)
-	c.add(err)
+	c.addError(err)
 	c.listen("--metrics-addr", o.MetricsAddr)
 	c.listen("--health-addr", o.HealthAddr)
 	s.ports, err = endpointsync.ParsePortRange("--port-range", o.PortRange)
-	c.add(err)
+	c.addError(err)
 	s.domain, err = clusterDomain(o.ClusterDomain, resolvConf)
-	c.add(err)
+	c.addError(err)
 	if s.selector, err = selector.Compile(o.EndpointSelector); err != nil {
-		c.wrong("--endpoint-selector", o.EndpointSelector, err.Error())
+		c.reject("--endpoint-selector", o.EndpointSelector, err.Error())
 	}
 	return s, c.err()
 }
 
-// acceptable are ids of accounts and stores, and nothing at all.
-var acceptable = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
+// acceptAccountPattern are ids of accounts and stores, and nothing at all.
+var acceptAccountPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
 
 const resolvConf = "/etc/resolv.conf"
 

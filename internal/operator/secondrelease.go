@@ -38,8 +38,8 @@ func newSecondReleaseDetector(own installation.Installation, log logr.Logger) *s
 	return &secondReleaseDetector{own: own, log: log, found: make(chan struct{}, 1)}
 }
 
-// saw is called with each Lease that was read.
-func (d *secondReleaseDetector) saw(lease *coordinationv1.Lease) {
+// observeLease is called with each Lease that was read.
+func (d *secondReleaseDetector) observeLease(lease *coordinationv1.Lease) {
 	holder, release := ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Annotations[installation.AnnotationInstallation]
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -69,9 +69,9 @@ type release struct {
 const (
 	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed
 	// ones only.
-	clusterWide = "minimal"
-	listed      = "namespaces"
-	anchor      = "fairlead-operator-anchor"
+	clusterWide        = "minimal"
+	newTargetInformers = "namespaces"
+	anchor             = "fairlead-operator-anchor"
 )
 
 func newRelease(ctx context.Context) *release { return newReleaseOf(ctx, clusterWide) }
@@ -141,10 +141,10 @@ func (r *release) options() operator.ManagerOptions {
 type listening struct{}
 
 func (listening) Start(ctx context.Context) error { <-ctx.Done(); return nil }
-func (listening) Edge() (bool, string)            { return true, "" }
-func (listening) Await(string)                    {}
-func (listening) Forget(string)                   {}
-func (listening) Hostname(string, []int) forwarderstatus.Report {
+func (listening) EdgeStatus() (bool, string)      { return true, "" }
+func (listening) NotifyOnChange(string)           {}
+func (listening) CancelNotify(string)             {}
+func (listening) Report(string, []int) forwarderstatus.Report {
 	return forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}
 }
 

@@ -14,8 +14,8 @@ import (
 // "*". None: no annotation is.
 type Annotations []string
 
-// Wrong returns the ones that are neither the name of an annotation nor the beginning of one.
-func (a Annotations) Wrong() (wrong []string) {
+// Invalid returns the ones that are neither the name of an annotation nor the beginning of one.
+func (a Annotations) Invalid() (wrong []string) {
 	for _, name := range a {
 		beginning, isBeginning := strings.CutSuffix(name, "*")
 		if isBeginning && beginning != "" { // what may follow: "example.com/" and "team-" are no names yet
@@ -28,22 +28,22 @@ func (a Annotations) Wrong() (wrong []string) {
 	return wrong
 }
 
-// of returns the pod's annotations that are wanted: nil when none are, and not nil when the pod has
+// selectFrom returns the pod's annotations that are wanted: nil when none are, and not nil when the pod has
 // none of them.
-func (a Annotations) of(p *corev1.Pod) map[string]string {
+func (a Annotations) selectFrom(p *corev1.Pod) map[string]string {
 	if len(a) == 0 {
 		return nil
 	}
 	all := map[string]string{}
 	for name, value := range p.Annotations {
-		if a.want(name) {
+		if a.matches(name) {
 			all[name] = value
 		}
 	}
 	return all
 }
 
-func (a Annotations) want(name string) bool {
+func (a Annotations) matches(name string) bool {
 	for _, wanted := range a {
 		if beginning, ok := strings.CutSuffix(wanted, "*"); name == wanted || ok && strings.HasPrefix(name, beginning) {
 			return true

@@ -23,11 +23,11 @@ func TestOnlyWantedAnnotationsAreKept(t *testing.T) {
 		"beginnings": {Annotations{"example.com/*", "team-*"}, []string{"example.com/a", "example.com/b", "team-lead"}},
 		"others":     {Annotations{"example.net/*"}, nil},
 	} {
-		if got := tt.wanted.of(p); got == nil || !slices.Equal(slices.Sorted(maps.Keys(got)), tt.want) {
+		if got := tt.wanted.selectFrom(p); got == nil || !slices.Equal(slices.Sorted(maps.Keys(got)), tt.want) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
-	if got := Annotations(nil).of(p); got != nil {
+	if got := Annotations(nil).selectFrom(p); got != nil {
 		t.Errorf("none are wanted, and known are %v", got)
 	}
 }
@@ -36,7 +36,7 @@ func TestWrongAnnotations(t *testing.T) {
 	t.Parallel()
 	good := Annotations{"team", "team-*", "example.com/*", "example.com/te*", "kubectl.kubernetes.io/restartedAt"}
 	bad := Annotations{"*", "", "a b", "a*b", "/x", "*/x", "a/b/c"}
-	if got := append(slices.Clone(good), bad...).Wrong(); !slices.Equal(got, bad) {
+	if got := append(slices.Clone(good), bad...).Invalid(); !slices.Equal(got, bad) {
 		t.Errorf("wrong are %q, want %q", got, bad)
 	}
 }

@@ -54,7 +54,7 @@ func read(p *corev1.Pod, wanted Annotations) *corev1.Pod {
 	if p.DeletionTimestamp != nil {
 		q.DeletionTimestamp = &metav1.Time{}
 	}
-	if all := wanted.of(p); len(all) > 0 {
+	if all := wanted.selectFrom(p); len(all) > 0 {
 		q.Annotations = all
 	}
 	q.Spec.ServiceAccountName, q.Spec.HostNetwork = p.Spec.ServiceAccountName, p.Spec.HostNetwork
@@ -187,7 +187,7 @@ func TestDecoder_AllocatesLittle(t *testing.T) {
 	d, table := decoder{}, newTable(nil)
 	list := map[key]pod{}
 	if _, err := d.list(bytes.NewReader(page), func(p *corev1.Pod) {
-		k, e := table.entry(p)
+		k, e := table.newEntry(p)
 		list[k] = *e
 	}); err != nil || len(list) != pods {
 		t.Fatalf("%d pods, %v", len(list), err)

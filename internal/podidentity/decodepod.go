@@ -52,7 +52,7 @@ func (d *decoder) readAnnotation(message []byte) error {
 	}
 	name, err := field(message, 1)
 	text, textErr := field(message, 2)
-	if err := errors.Join(err, textErr); err != nil || !d.wanted.want(string(name)) {
+	if err := errors.Join(err, textErr); err != nil || !d.wanted.matches(string(name)) {
 		return err
 	}
 	if d.pod.Annotations == nil {

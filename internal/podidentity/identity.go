@@ -16,8 +16,8 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
-// patience is how long a missing address is waited for.
-const patience = 2 * time.Second
+// lookupWait is how long a missing address is waited for.
+const lookupWait = 2 * time.Second
 
 // Pods knows the pods of a cluster. Its methods are safe for concurrent use.
 type Pods struct {
@@ -42,23 +42,23 @@ func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	ip = canonical(ip)
 	var deadline <-chan time.Time
 	for {
-		k, pod, news := p.table.find(ip)
+		k, pod, news := p.table.lookup(ip)
 		if k.name != "" {
 			return &tunnel.PodIdentity{Namespace: k.namespace.Value(), Name: k.name, ServiceAccount: pod.account.Value(),
-				Annotations: pod.notes}
+				Annotations: pod.annotations}
 		}
 		if news == nil {
 			return nil
 		}
 		if deadline == nil {
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(lookupWait)
 			defer timer.Stop()
 			deadline = timer.C
 		}
 		select {
 		case <-news:
 		case <-deadline:
-			p.table.missed(ip)
+			p.table.recordMissing(ip)
 			return nil
 		case <-ctx.Done():
 			return nil

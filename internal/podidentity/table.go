@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// silence is how old the last sign of life may be.
-	silence = 5 * time.Second
-	// absence is how long an address that nobody had after waiting is not waited for again.
-	absence = time.Minute
-	// absentees is how many such addresses are remembered.
-	absentees = 10_000
+	// aliveFor is how old the last sign of life may be.
+	aliveFor = 5 * time.Second
+	// missingFor is how long an address that nobody had after waiting is not waited for again.
+	missingFor = time.Minute
+	// maxMissing is how many such addresses are remembered.
+	maxMissing = 10_000
 )
 
 // key names a pod.
@@ -33,43 +33,43 @@ type nodeAddresses [2]netip.Addr
 
 // pod is what is kept of one.
 type pod struct {
-	account unique.Handle[string] // ServiceAccount
-	notes   map[string]string     // the wanted annotations; nil: none are wanted
-	ips     []netip.Addr          // none: its addresses are its node's
-	leaving bool                  // it gives its addresses away without a word
-	node    unique.Handle[nodeAddresses]
+	account     unique.Handle[string] // ServiceAccount
+	annotations map[string]string     // the wanted annotations; nil: none are wanted
+	ips         []netip.Addr          // none: its addresses are its node's
+	terminating bool                  // it gives its addresses away without a word
+	node        unique.Handle[nodeAddresses]
 }
 
 // table holds all pods. It is safe for concurrent use.
 type table struct {
 	wanted Annotations
 
-	mu     sync.Mutex
-	pods   map[key]pod
-	byIP   map[netip.Addr][]key
-	hosts  map[netip.Addr]int // nodes' addresses, and how many pods say so
-	alive  time.Time          // the last sign of life
-	absent map[netip.Addr]time.Time
-	news   chan struct{} // closed and replaced when an address appears, if somebody waits
+	mu      sync.Mutex
+	pods    map[key]pod
+	byIP    map[netip.Addr][]key
+	nodeIPs map[netip.Addr]int // nodes' addresses, and how many pods say so
+	alive   time.Time          // the last sign of life
+	missing map[netip.Addr]time.Time
+	changed chan struct{} // closed and replaced when an address appears, if somebody waits
 }
 
 func newTable(wanted Annotations) *table {
-	t := &table{wanted: wanted, absent: map[netip.Addr]time.Time{}}
+	t := &table{wanted: wanted, missing: map[netip.Addr]time.Time{}}
 	t.clear()
 	return t
 }
 
 func (t *table) clear() {
-	t.pods, t.byIP, t.hosts = map[key]pod{}, map[netip.Addr][]key{}, map[netip.Addr]int{}
+	t.pods, t.byIP, t.nodeIPs = map[key]pod{}, map[netip.Addr][]key{}, map[netip.Addr]int{}
 }
 
-// entry reads a pod of the API. Finished pods are none.
-func (t *table) entry(p *corev1.Pod) (key, *pod) {
+// newEntry reads a pod of the API. Finished pods are none.
+func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 	k := key{unique.Make(p.Namespace), p.Name}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return k, nil
 	}
-	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), notes: t.wanted.of(p), leaving: p.DeletionTimestamp != nil,
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.wanted.selectFrom(p), terminating: p.DeletionTimestamp != nil,
 		node: unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)
@@ -117,18 +117,18 @@ func (t *table) replace(list map[key]pod) {
 	for k, p := range list {
 		t.put(k, p)
 	}
-	t.tell()
+	t.notifyWaiters()
 }
 
 // set takes what is said of a pod now.
 func (t *table) set(p *corev1.Pod) {
-	k, e := t.entry(p)
+	k, e := t.newEntry(p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(k)
 	if e != nil {
 		t.put(k, *e)
-		t.tell()
+		t.notifyWaiters()
 	}
 }
 
@@ -144,10 +144,10 @@ func (t *table) put(k key, p pod) {
 	t.pods[k] = p
 	for _, ip := range p.ips {
 		t.byIP[ip] = append(t.byIP[ip], k)
-		delete(t.absent, ip)
+		delete(t.missing, ip)
 	}
 	for _, ip := range p.node.Value() {
-		t.hosts[ip]++
+		t.nodeIPs[ip]++
 	}
 }
 
@@ -165,60 +165,60 @@ func (t *table) drop(k key) {
 		}
 	}
 	for _, ip := range p.node.Value() {
-		if t.hosts[ip]--; t.hosts[ip] <= 0 {
-			delete(t.hosts, ip)
+		if t.nodeIPs[ip]--; t.nodeIPs[ip] <= 0 {
+			delete(t.nodeIPs, ip)
 		}
 	}
 }
 
-func (t *table) tell() {
-	if t.news != nil {
-		close(t.news)
-		t.news = nil
+func (t *table) notifyWaiters() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
 	}
 }
 
-// sign notes that the cluster is heard.
-func (t *table) sign() {
+// markAlive notes that the cluster is heard.
+func (t *table) markAlive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.alive = time.Now()
 }
 
-// find returns the pod of an address. Without one, news is closed when it is worth asking again;
+// lookup returns the pod of an address. Without one, news is closed when it is worth asking again;
 // nil: it is not.
-func (t *table) find(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
+func (t *table) lookup(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	holders := t.byIP[ip]
 	switch {
-	case time.Since(t.alive) >= silence, t.hosts[ip] > 0, len(holders) > 1:
+	case time.Since(t.alive) >= aliveFor, t.nodeIPs[ip] > 0, len(holders) > 1:
 		return key{}, pod{}, nil
 	case len(holders) == 1:
 		p := t.pods[holders[0]]
-		if p.leaving {
+		if p.terminating {
 			return key{}, pod{}, nil
 		}
 		return holders[0], p, nil
 	}
-	if since, ok := t.absent[ip]; ok && time.Since(since) < absence {
+	if since, ok := t.missing[ip]; ok && time.Since(since) < missingFor {
 		return key{}, pod{}, nil
 	}
-	if t.news == nil {
-		t.news = make(chan struct{})
+	if t.changed == nil {
+		t.changed = make(chan struct{})
 	}
-	return key{}, pod{}, t.news
+	return key{}, pod{}, t.changed
 }
 
-// missed notes that nobody had the address after waiting.
-func (t *table) missed(ip netip.Addr) {
+// recordMissing notes that nobody had the address after waiting.
+func (t *table) recordMissing(ip netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.byIP[ip]) > 0 {
 		return
 	}
-	if len(t.absent) >= absentees {
-		clear(t.absent)
+	if len(t.missing) >= maxMissing {
+		clear(t.missing)
 	}
-	t.absent[ip] = time.Now()
+	t.missing[ip] = time.Now()
 }

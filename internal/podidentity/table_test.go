@@ -33,7 +33,7 @@ func newPod(name string, ips ...string) *corev1.Pod {
 
 // who returns the name of the pod that has the address now, or "".
 func (t *table) who(ip string) string {
-	k, _, _ := t.find(canonical(netip.MustParseAddr(ip)))
+	k, _, _ := t.lookup(canonical(netip.MustParseAddr(ip)))
 	return k.name
 }
 
@@ -62,7 +62,7 @@ var modelIPs = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "192.0.2.
 func play(t *testing.T, steps []byte) {
 	t.Helper()
 	table, pods := newTable(nil), map[string]*corev1.Pod{}
-	table.sign()
+	table.markAlive()
 	for i := 0; i+1 < len(steps); i += 2 {
 		what, how := steps[i], steps[i+1]
 		name := fmt.Sprintf("p%d", what%5)
@@ -96,7 +96,7 @@ func play(t *testing.T, steps []byte) {
 		case 5: // the watch broke: everything is listed anew
 			list := map[key]pod{}
 			for _, p := range pods {
-				k, e := table.entry(p)
+				k, e := table.newEntry(p)
 				list[k] = *e
 			}
 			table.replace(list)
@@ -113,7 +113,7 @@ func play(t *testing.T, steps []byte) {
 	for _, p := range pods {
 		table.remove(p)
 	}
-	if len(table.pods)+len(table.byIP)+len(table.hosts) > 0 {
+	if len(table.pods)+len(table.byIP)+len(table.nodeIPs) > 0 {
 		t.Fatalf("left behind: %+v", table)
 	}
 }
@@ -138,7 +138,7 @@ func FuzzAddressesAreRightOrUnknown(f *testing.F) {
 func TestAddressesHaveOneSpelling(t *testing.T) {
 	t.Parallel()
 	table := newTable(nil)
-	table.sign()
+	table.markAlive()
 	table.set(newPod("a", "10.0.0.1", "fd00::1"))
 	for _, ip := range []string{"10.0.0.1", "::ffff:10.0.0.1", "fd00::1", "fd00:0:0::0001", "fd00::1%eth0"} {
 		if got := table.who(ip); got != "a" {

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	pageSize    = 500
-	watchFor    = 4 // seconds
-	probeWithin = 3 * time.Second
-	listWithin  = time.Minute
-	retryAfter  = time.Second
+	pageSize     = 500
+	watchSeconds = 4 // seconds
+	probeTimeout = 3 * time.Second
+	listTimeout  = time.Minute
+	retryAfter   = time.Second
 )
 
 // Run keeps the pods until ctx is done. Whatever fails is tried again; meanwhile, everything is
@@ -30,7 +30,7 @@ const (
 func (p *Pods) Run(ctx context.Context) {
 	said := ""
 	for {
-		err := p.follow(ctx)
+		err := p.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -46,8 +46,8 @@ func (p *Pods) Run(ctx context.Context) {
 	}
 }
 
-// follow lists all pods and then watches them for as long as that goes well.
-func (p *Pods) follow(ctx context.Context) error {
+// listAndWatch lists all pods and then watches them for as long as that goes well.
+func (p *Pods) listAndWatch(ctx context.Context) error {
 	version, err := p.list(ctx)
 	if err != nil {
 		return err
@@ -63,12 +63,12 @@ func (p *Pods) follow(ctx context.Context) error {
 }
 
 func (p *Pods) list(ctx context.Context) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listWithin)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	pods, options := map[key]pod{}, metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := p.api.List(ctx, options, func(pod *corev1.Pod) {
-			if k, e := p.table.entry(pod); e != nil {
+			if k, e := p.table.newEntry(pod); e != nil {
 				pods[k] = *e
 			}
 		})
@@ -86,7 +86,7 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 
 // probe asks for something that the API server cannot know without etcd.
 func (p *Pods) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if _, err := p.api.List(ctx, metav1.ListOptions{Limit: 1}, func(*corev1.Pod) {}); err != nil {
 		return fmt.Errorf("asking whether the watch of pods is alive: %w", err)
@@ -96,15 +96,15 @@ func (p *Pods) probe(ctx context.Context) error {
 
 // watch watches for some seconds and returns the version that it got to.
 func (p *Pods) watch(ctx context.Context, version string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, silence+time.Second) // one that hangs
+	ctx, cancel := context.WithTimeout(ctx, aliveFor+time.Second) // one that hangs
 	defer cancel()
 	w, err := p.api.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true,
-		TimeoutSeconds: ptr.To[int64](watchFor)})
+		TimeoutSeconds: ptr.To[int64](watchSeconds)})
 	if err != nil {
 		return "", fmt.Errorf("watching pods: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	p.table.sign()
+	p.table.markAlive()
 	for {
 		kind, pod, err := w.Next()
 		switch {
@@ -122,6 +122,6 @@ func (p *Pods) watch(ctx context.Context, version string) (string, error) {
 		case watch.Deleted:
 			p.table.remove(pod)
 		}
-		p.table.sign()
+		p.table.markAlive()
 	}
 }

@@ -260,7 +260,7 @@ func TestRealPods(t *testing.T) {
 		return p.table.alive
 	}
 	first := alive()
-	until("signs of life in a quiet cluster", func() bool { return alive().Sub(first) > silence })
+	until("signs of life in a quiet cluster", func() bool { return alive().Sub(first) > aliveFor })
 	if err := client.CoreV1().Pods("default").Delete(ctx, "a", *metav1.NewDeleteOptions(0)); err != nil {
 		t.Fatal(err)
 	}

@@ -175,8 +175,8 @@ func (c cluster) Watch(ctx context.Context, update func(forwarder.Objects)) erro
 	<-ctx.Done()
 	return nil
 }
-func (cluster) Listed(context.Context, []netip.Addr) (bool, error) { return false, nil }
-func (cluster) Removed(context.Context) (bool, error)              { return true, nil }
+func (cluster) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
+func (cluster) NamespaceDeleted(context.Context) (bool, error)               { return true, nil }
 
 // runForwarder listens for both endpoints and says where: tcp, then http.
 func runForwarder(ctx context.Context, _ keyring, next string) (string, error) {

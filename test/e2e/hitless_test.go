@@ -23,7 +23,7 @@ const drainTimeout = 20 * time.Second
 
 // leaving is how long an old forwarder may take: with many endpoints Kubernetes is busy with
 // EndpointSlices for that long.
-const leaving = forwarder.LeaveTimeout + drainTimeout + time.Minute
+const leaving = forwarder.DeregistrationTimeout + drainTimeout + time.Minute
 
 // traffic is an installation with ten endpoints, and pods that call them 200 times a second.
 type traffic struct {

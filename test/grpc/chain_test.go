@@ -160,8 +160,8 @@ func (c cluster) Watch(ctx context.Context, update func(forwarder.Objects)) erro
 	<-ctx.Done()
 	return nil
 }
-func (cluster) Listed(context.Context, []netip.Addr) (bool, error) { return false, nil }
-func (cluster) Removed(context.Context) (bool, error)              { return true, nil }
+func (cluster) InEndpointSlices(context.Context, []netip.Addr) (bool, error) { return false, nil }
+func (cluster) NamespaceDeleted(context.Context) (bool, error)               { return true, nil }
 
 // forward runs a forwarder for the endpoint of the Service in namespace demo and returns where it
 // listens.

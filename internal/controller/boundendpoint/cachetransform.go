@@ -16,19 +16,19 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// compactor makes cached objects small. Of tens of thousands nearly all have the same labels,
+// interner makes cached objects small. Of tens of thousands nearly all have the same labels,
 // owners, selectors and condition texts, and decoding leaves each with a copy of its own and with
 // room in its slices. What a cache holds is read only, so they share one. It is safe for concurrent
 // use.
-type compactor struct {
+type interner struct {
 	mu               sync.Mutex
 	labels, selector map[string]string // those seen last
 	owners           []metav1.OwnerReference
 }
 
-// Compact keeps BoundEndpoints whole but for managedFields.
-func Compact() toolscache.TransformFunc {
-	c := &compactor{}
+// BoundEndpointTransform keeps BoundEndpoints whole but for managedFields.
+func BoundEndpointTransform() toolscache.TransformFunc {
+	c := &interner{}
 	return func(o any) (any, error) {
 		b, ok := o.(*v1alpha1.BoundEndpoint)
 		if !ok {
@@ -38,65 +38,65 @@ func Compact() toolscache.TransformFunc {
 	}
 }
 
-func (c *compactor) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpoint {
+func (c *interner) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpoint {
 	b.ManagedFields = nil
 	b = b.DeepCopy() // with slices of the right size
-	c.meta(&b.ObjectMeta)
-	share(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Status.Forwarders)
+	c.metadata(&b.ObjectMeta)
+	intern(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Status.Forwarders)
 	for i := range b.Spec.Ports {
-		share(&b.Spec.Ports[i].Scheme, (*string)(&b.Spec.Ports[i].State))
+		intern(&b.Spec.Ports[i].Scheme, (*string)(&b.Spec.Ports[i].State))
 	}
 	for i := range b.Status.Conditions {
 		k := &b.Status.Conditions[i]
-		share(&k.Type, (*string)(&k.Status), &k.Reason, &k.Message)
+		intern(&k.Type, (*string)(&k.Status), &k.Reason, &k.Message)
 	}
 	for i := range b.Status.Services {
-		share(&b.Status.Services[i].Namespace)
+		intern(&b.Status.Services[i].Namespace)
 	}
 	return b
 }
 
-func (c *compactor) service(s *corev1.Service) *corev1.Service {
+func (c *interner) service(s *corev1.Service) *corev1.Service {
 	s.ManagedFields = nil
 	s = s.DeepCopy()
-	c.meta(&s.ObjectMeta)
+	c.metadata(&s.ObjectMeta)
 	c.mu.Lock()
-	c.selector = sameMap(s.Spec.Selector, c.selector)
+	c.selector = reuseMap(s.Spec.Selector, c.selector)
 	s.Spec.Selector = c.selector
 	c.mu.Unlock()
 	return s
 }
 
-func (c *compactor) meta(m *metav1.ObjectMeta) {
-	share(&m.Namespace)
+func (c *interner) metadata(m *metav1.ObjectMeta) {
+	intern(&m.Namespace)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.labels = sameMap(m.Labels, c.labels)
+	c.labels = reuseMap(m.Labels, c.labels)
 	m.Labels = c.labels
-	if !slices.EqualFunc(m.OwnerReferences, c.owners, sameOwner) {
+	if !slices.EqualFunc(m.OwnerReferences, c.owners, equalOwner) {
 		c.owners = m.OwnerReferences
 	}
 	m.OwnerReferences = c.owners
 	if len(m.Annotations) > 0 {
-		m.Annotations = sharedKeys(m.Annotations)
+		m.Annotations = internKeys(m.Annotations)
 	}
 }
 
-// sameMap returns last when m equals it, and else m.
-func sameMap(m, last map[string]string) map[string]string {
+// reuseMap returns last when m equals it, and else m.
+func reuseMap(m, last map[string]string) map[string]string {
 	if maps.Equal(m, last) && (m == nil) == (last == nil) {
 		return last
 	}
 	return m
 }
 
-func sameOwner(a, b metav1.OwnerReference) bool {
+func equalOwner(a, b metav1.OwnerReference) bool {
 	same := func(a, b *bool) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
 		same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
 
-func sharedKeys(m map[string]string) map[string]string {
+func internKeys(m map[string]string) map[string]string {
 	out := make(map[string]string, len(m))
 	for k, v := range m {
 		out[unique.Make(k).Value()] = v
@@ -104,8 +104,8 @@ func sharedKeys(m map[string]string) map[string]string {
 	return out
 }
 
-// share replaces texts by the one copy that everybody has.
-func share(texts ...*string) {
+// intern replaces texts by the one copy that everybody has.
+func intern(texts ...*string) {
 	for _, t := range texts {
 		*t = unique.Make(*t).Value()
 	}

@@ -37,7 +37,7 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 // once.
 func TestCompactChangesNothing(t *testing.T) {
 	t.Parallel()
-	compact := Compact()
+	compact := BoundEndpointTransform()
 	kept := map[string]*v1alpha1.BoundEndpoint{}
 	for i, label := range []string{"one", "one", "two", "one"} {
 		name := fmt.Sprintf("a%d.demo", i)
@@ -69,7 +69,7 @@ func TestCompactChangesNothing(t *testing.T) {
 func TestCompactTellsOwnersApart(t *testing.T) {
 	t.Parallel()
 	base := metav1.OwnerReference{APIVersion: "v1", Kind: "Role", Name: "r", UID: "1", Controller: ptr.To(true)}
-	if !sameOwner(base, *base.DeepCopy()) {
+	if !equalOwner(base, *base.DeepCopy()) {
 		t.Error("an equal owner is another")
 	}
 	for name, change := range map[string]func(*metav1.OwnerReference){
@@ -84,7 +84,7 @@ func TestCompactTellsOwnersApart(t *testing.T) {
 	} {
 		o := *base.DeepCopy()
 		change(&o)
-		if sameOwner(base, o) {
+		if equalOwner(base, o) {
 			t.Errorf("%s: two owners are one", name)
 		}
 	}
@@ -92,7 +92,7 @@ func TestCompactTellsOwnersApart(t *testing.T) {
 
 func TestCompactFromManyGoroutines(t *testing.T) {
 	t.Parallel()
-	compact := Compact()
+	compact := BoundEndpointTransform()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		b := decoded(t, fmt.Sprintf("a%d.demo", i), fmt.Sprint(i%2))

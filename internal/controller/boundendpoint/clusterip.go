@@ -18,20 +18,20 @@ import (
 // its Service.
 const addressAttempts = 20
 
-// errAddressTaken says that the address is to be asked for once more.
-var errAddressTaken = errors.New("the address that the Service had is still taken")
+// errAddressAllocated says that the address is to be asked for once more.
+var errAddressAllocated = errors.New("the address that the Service had is still taken")
 
-// withAddress writes a Service that asks for the addresses it had before, and lets the API server
+// writeWithAddress writes a Service that asks for the addresses it had before, and lets the API server
 // choose others where those have been given away, or the cluster's ranges have changed: the second
 // family's alone, where that is enough.
-func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
+func (r *Reconciler) writeWithAddress(s *corev1.Service, write func() error) error {
 	asked := s.DeepCopy()
 	err := write()
 	if asked.Spec.ClusterIP == "" || !apierrors.IsInvalid(err) {
 		return err
 	}
-	if strings.Contains(err.Error(), "already allocated") && r.addresses.again(client.ObjectKeyFromObject(s)) {
-		return errors.Join(errAddressTaken, err)
+	if strings.Contains(err.Error(), "already allocated") && r.addressRetries.retry(client.ObjectKeyFromObject(s)) {
+		return errors.Join(errAddressAllocated, err)
 	}
 	if len(asked.Spec.ClusterIPs) > 1 {
 		asked.DeepCopyInto(s)
@@ -45,22 +45,22 @@ func (r *Reconciler) withAddress(s *corev1.Service, write func() error) error {
 	return write()
 }
 
-// addresses counts how often an address was asked for in vain. It is safe for concurrent use.
-type addresses struct {
-	mu    sync.Mutex
-	tries map[client.ObjectKey]int
+// addressRetries counts how often an address was asked for in vain. It is safe for concurrent use.
+type addressRetries struct {
+	mu       sync.Mutex
+	attempts map[client.ObjectKey]int
 }
 
-// again says whether to ask once more.
-func (a *addresses) again(key client.ObjectKey) bool {
+// retry says whether to ask once more.
+func (a *addressRetries) retry(key client.ObjectKey) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tries[key]++
-	return a.tries[key] < addressAttempts
+	a.attempts[key]++
+	return a.attempts[key] < addressAttempts
 }
 
-func (a *addresses) forget(key client.ObjectKey) {
+func (a *addressRetries) forget(key client.ObjectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.tries, key)
+	delete(a.attempts, key)
 }

@@ -29,7 +29,7 @@ var _ = Describe("what is in a BoundEndpoint's way", func() {
 			w.reconcile(ctx, b)
 			expectCondition(b, v1alpha1.ConditionServicesReady, "False Conflict", "Helm release "+w.Target+"/shop")
 			expectCondition(b, v1alpha1.ConditionReady, "False Conflict", "")
-			Expect(w.Said()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
+			Expect(w.EventNotes()).To(ConsistOf(And(ContainSubstring("Warning Conflict"), ContainSubstring("shop"))))
 			w.reconcile(ctx, b)
 			w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) { s.State = v1alpha1.StateReleased })
 			w.reconcile(ctx, b)

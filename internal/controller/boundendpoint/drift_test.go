@@ -51,7 +51,7 @@ var _ = Describe("drift", func() {
 		w.reconcile(ctx, b)
 		Expect(w.counter.took()).To(BeEmpty(), "nothing differs any more")
 		expectCondition(b, v1alpha1.ConditionServicesReady, "True Projected", "")
-		Expect(w.Said()).To(BeEmpty())
+		Expect(w.EventNotes()).To(BeEmpty())
 	}
 
 	DescribeTable("of the upstream Service is repaired with one write, the address kept",

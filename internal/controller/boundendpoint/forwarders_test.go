@@ -58,7 +58,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 			*r = forwarderstatus.Report{Known: true}
 		}, "False ServiceUnreachable", "no forwarder runs", "0/0"),
 		Entry("none that tells its status", func(r *forwarderstatus.Report) {
-			*r = forwarderstatus.Report{Known: true, Forwarders: 2, Unheard: 2}
+			*r = forwarderstatus.Report{Known: true, Forwarders: 2, NotReporting: 2}
 		}, "Unknown ServiceUnreachable", "port 8081", "0/2"),
 		Entry("nothing known yet: the last word holds", func(r *forwarderstatus.Report) {
 			*r = forwarderstatus.Report{}
@@ -100,7 +100,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", "")
 		Expect(b.Status.Forwarders).To(Equal("2/2"))
 		Expect(w.forwarders.awaited).To(BeEmpty())
-		Expect(w.Said()).To(BeEmpty())
+		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
 	It("are told of by no write that a cache which lags behind the last one would have refused", func(ctx SpecContext) {
@@ -152,7 +152,7 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 		w.forwarders.report = good
 		w.reconcile(ctx, b)
 		expectCondition(b, v1alpha1.ConditionReady, "True Ready", ":5432")
-		Expect(w.Said()).To(BeEmpty())
+		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
 	It("that fail for a swarm of hostnames cause 50 writes a second, and what is repaired meanwhile causes none",
@@ -183,6 +183,6 @@ var _ = Describe("a BoundEndpoint's forwarders", func() {
 				expectCondition(objects[i], v1alpha1.ConditionReady, want, "")
 			}
 			Expect(at(objects[0])).To(Equal(20*time.Millisecond), "places that nobody needs any more are free again")
-			Expect(w.Said()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
+			Expect(w.EventNotes()).To(BeEmpty(), "the KubernetesOperator says once what is every hostname's")
 		})
 })

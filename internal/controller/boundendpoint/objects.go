@@ -43,9 +43,9 @@ func upstreamName(projectionID string) string {
 	return "id-" + hex.EncodeToString(sum[:16])
 }
 
-// upstream returns the ClusterIP Service, which leads to the forwarders.
-func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
-	s := l.service(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
+// upstreamService returns the ClusterIP Service, which leads to the forwarders.
+func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
 	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
 	s.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP,
@@ -61,9 +61,9 @@ func (l Layout) upstream(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference)
 	return s
 }
 
-// target returns the ExternalName Service, which pods call.
-func (l Layout) target(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
-	s := l.service(b, b.Spec.Namespace, b.Spec.Service, owner)
+// targetService returns the ExternalName Service, which pods call.
+func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
+	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owner)
 	s.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceTypeExternalName,
 		ExternalName: fmt.Sprintf("%s.%s.svc.%s", upstreamName(b.Spec.ProjectionID), l.Installation.Namespace,
@@ -74,7 +74,7 @@ func (l Layout) target(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *
 	return s
 }
 
-func (l Layout) service(
+func (l Layout) newService(
 	b *v1alpha1.BoundEndpoint, namespace, name string, owner metav1.OwnerReference,
 ) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
@@ -109,20 +109,20 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next := live.DeepCopy()
 	next.OwnerReferences = desired.OwnerReferences
-	next.Labels = merged(live.Labels, desired.Labels)
-	next.Annotations = merged(live.Annotations, desired.Annotations)
+	next.Labels = mergeMaps(live.Labels, desired.Labels)
+	next.Annotations = mergeMaps(live.Annotations, desired.Annotations)
 	next.Spec = *desired.Spec.DeepCopy()
 	if desired.Spec.Type == corev1.ServiceTypeClusterIP && live.Spec.ClusterIP != "" && !headless(live) {
 		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
 			live.Spec.IPFamilies
 		if had := desired.Spec.ClusterIPs; len(had) > len(live.Spec.ClusterIPs) && had[0] == live.Spec.ClusterIP {
-			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, families(had) // it lost the second family
+			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, ipFamilies(had) // it lost the second family
 		}
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)
 }
 
-func families(addresses []string) []corev1.IPFamily {
+func ipFamilies(addresses []string) []corev1.IPFamily {
 	var all []corev1.IPFamily
 	for _, a := range addresses {
 		family := corev1.IPv4Protocol
@@ -134,7 +134,7 @@ func families(addresses []string) []corev1.IPFamily {
 	return all
 }
 
-func merged(theirs, ours map[string]string) map[string]string {
+func mergeMaps(theirs, ours map[string]string) map[string]string {
 	all := maps.Clone(theirs)
 	if all == nil {
 		all = map[string]string{}

@@ -50,7 +50,7 @@ func TestServices(t *testing.T) {
 			t.Fatalf("%s: %v", input, err)
 		}
 		var out bytes.Buffer
-		for _, s := range []*corev1.Service{l.upstream(&b, owner("Role")), l.target(&b, owner("ClusterRole"))} {
+		for _, s := range []*corev1.Service{l.upstreamService(&b, owner("Role")), l.targetService(&b, owner("ClusterRole"))} {
 			doc, err := yaml.Marshal(s)
 			if err != nil {
 				t.Fatal(err)
@@ -128,12 +128,12 @@ func TestProblemOf(t *testing.T) {
 		{"server", apierrors.NewInternalError(errors.New("etcdserver: request timed out")), v1alpha1.ReasonAPIError, false,
 			true},
 	} {
-		p := problemOf(tc.err)
-		if p.reason != tc.reason || (p.after > 0) != tc.after || (p.err != nil) != tc.retry || p.stale {
+		p := problemFromError(tc.err)
+		if p.reason != tc.reason || (p.retryAfter > 0) != tc.after || (p.err != nil) != tc.retry || p.stale {
 			t.Errorf("%s: got %+v", tc.name, p)
 		}
 	}
-	if p := problemOf(errors.Join(nil, apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
+	if p := problemFromError(errors.Join(nil, apierrors.NewConflict(services, "api", errors.New("changed")))); !p.stale {
 		t.Errorf("a conflict: got %+v", p)
 	}
 }
@@ -152,7 +152,7 @@ func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
 		}
 		return s
 	}
-	trim := Trim(own)
+	trim := ServiceTransform(own)
 	got, _ := trim(full(true))
 	if s := got.(*corev1.Service); s.Spec.ClusterIP == "" || s.ManagedFields != nil || !own.Owns(s) {
 		t.Errorf("ours: %+v", s)
@@ -163,7 +163,7 @@ func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if owner := ownerOf(own, got.(*corev1.Service)); owner != "somebody else, who made it with kubectl-create" {
+	if owner := describeOwner(own, got.(*corev1.Service)); owner != "somebody else, who made it with kubectl-create" {
 		t.Errorf("its owner: %s", owner)
 	}
 }

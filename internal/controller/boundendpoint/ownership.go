@@ -20,20 +20,20 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// ours says whether the Service, which stands where one of the hostname's is to be, is this
+// isOurs says whether the Service, which stands where one of the hostname's is to be, is this
 // installation's and the hostname's.
-func (r *Reconciler) ours(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
+func (r *Reconciler) isOurs(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 	own := r.Layout.Installation
-	if slices.Contains(b.Status.Services, refOf(s)) {
+	if slices.Contains(b.Status.Services, serviceRef(s)) {
 		return own.Marked(s)
 	}
-	hostname := hostnameOf(own, s)
+	hostname := serviceHostname(own, s)
 	return own.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
 
-// proven reports whether the Service, of which no UID was recorded, may be deleted: beside the
+// provablyOurs reports whether the Service, of which no UID was recorded, may be deleted: beside the
 // marks it has an anchor of ours as its only owner.
-func (r *Reconciler) proven(s *corev1.Service) bool {
+func (r *Reconciler) provablyOurs(s *corev1.Service) bool {
 	return r.Layout.Installation.Owns(s) && len(s.OwnerReferences) > 0 &&
 		!slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
@@ -44,18 +44,18 @@ func (r *Reconciler) notAnchor(owner metav1.OwnerReference) bool {
 	return owner.APIVersion != rbacv1.SchemeGroupVersion.String() || !slices.Contains(r.Layout.Anchors, owner.Name)
 }
 
-// ownerOf says in words whose Service it is.
-func (r *Reconciler) ownerOf(s *corev1.Service) string {
+// describeOwner says in words whose Service it is.
+func (r *Reconciler) describeOwner(s *corev1.Service) string {
 	i := slices.IndexFunc(s.OwnerReferences, r.notAnchor)
 	if i >= 0 && r.Layout.Installation.Owns(s) {
 		return strings.ToLower(s.OwnerReferences[i].Kind) + " " + s.OwnerReferences[i].Name
 	}
-	return ownerOf(r.Layout.Installation, s)
+	return describeOwner(r.Layout.Installation, s)
 }
 
-// hostnameOf returns the hostname that a Service of ours belongs to: a target's place says it, an
+// serviceHostname returns the hostname that a Service of ours belongs to: a target's place says it, an
 // upstream's annotation.
-func hostnameOf(own installation.Installation, service client.Object) string {
+func serviceHostname(own installation.Installation, service client.Object) string {
 	if service.GetNamespace() == own.Namespace {
 		return service.GetAnnotations()[installation.AnnotationHostname]
 	}
@@ -73,13 +73,13 @@ func (r *Reconciler) owned(
 		return nil, fmt.Errorf("listing the Services of %s: %w", hostname, err)
 	}
 	all := slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
-		return !r.proven(&s) || r.anothers(ctx, &s, hostname)
+		return !r.provablyOurs(&s) || r.upstreamOfOther(ctx, &s, hostname)
 	})
 	var errs []error
-	if name, namespace, _ := strings.Cut(hostname, "."); r.Targets != nil && r.Targets.Has(namespace) {
+	if name, namespace, _ := strings.Cut(hostname, "."); r.Targets != nil && r.Targets.Contains(namespace) {
 		s := corev1.Service{}
 		err := r.Targets.Get(client.ObjectKey{Namespace: namespace, Name: name}, &s)
-		if err == nil && r.proven(&s) {
+		if err == nil && r.provablyOurs(&s) {
 			all = append(all, s)
 		}
 		errs = append(errs, client.IgnoreNotFound(err))
@@ -89,7 +89,7 @@ func (r *Reconciler) owned(
 			continue
 		}
 		s := corev1.Service{}
-		err := r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
+		err := r.getService(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &s)
 		if err == nil && s.UID == ref.UID && r.Layout.Installation.Marked(&s) {
 			all = append(all, s)
 		}
@@ -98,13 +98,13 @@ func (r *Reconciler) owned(
 	return all, errors.Join(errs...)
 }
 
-// anothers says whether the Service is in the upstream's place of another hostname, whatever its
+// upstreamOfOther says whether the Service is in the upstream's place of another hostname, whatever its
 // annotation says.
-func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname string) bool {
+func (r *Reconciler) upstreamOfOther(ctx context.Context, s *corev1.Service, hostname string) bool {
 	if s.Namespace != r.Layout.Installation.Namespace {
 		return false
 	}
-	for _, request := range r.requests(ctx, indexUpstream, s.Name) {
+	for _, request := range r.requestsByIndex(ctx, indexUpstream, s.Name) {
 		if request.Name != hostname {
 			return true
 		}
@@ -112,23 +112,23 @@ func (r *Reconciler) anothers(ctx context.Context, s *corev1.Service, hostname s
 	return false
 }
 
-// lost says whether a Service that was made is gone.
-func (r *Reconciler) lost(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
+// serviceMissing says whether a Service that was made is gone.
+func (r *Reconciler) serviceMissing(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
 	return slices.ContainsFunc(b.Status.Services, func(ref v1alpha1.ServiceRef) bool {
-		return apierrors.IsNotFound(r.service(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
+		return apierrors.IsNotFound(r.getService(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
 			&corev1.Service{}))
 	})
 }
 
-func refOf(s *corev1.Service) v1alpha1.ServiceRef {
+func serviceRef(s *corev1.Service) v1alpha1.ServiceRef {
 	return v1alpha1.ServiceRef{Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 }
 
-// remembered returns the reference of the Service made, or where it could not be seen to, what was
+// serviceRefs returns the reference of the Service made, or where it could not be seen to, what was
 // known of its place.
-func remembered(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
+func serviceRefs(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
 	if made != nil {
-		return []v1alpha1.ServiceRef{refOf(made)}
+		return []v1alpha1.ServiceRef{serviceRef(made)}
 	}
 	var known []v1alpha1.ServiceRef
 	for _, ref := range b.Status.Services {

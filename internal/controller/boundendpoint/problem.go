@@ -19,29 +19,29 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
-// retry is when what the API server refuses is tried again, besides the events that may change its
+// refusalRetry is when what the API server refuses is tried again, besides the events that may change its
 // mind.
-const retry = 30 * time.Second
+const refusalRetry = 30 * time.Second
 
 // problem is what is in the way of a Service.
 type problem struct {
 	reason, message string
-	after           time.Duration // when to try again; 0: an event will come
+	retryAfter      time.Duration // when to try again; 0: an event will come
 	err             error         // unexpected: tried again with back-off
 	stale           bool          // lost against another write: tried again at once, nothing to report
 	pending         bool          // nobody knows yet: an event will tell, nothing to report
 }
 
-// problemOf says what the API server's answer means. It names quotas, admission and address
+// problemFromError says what the API server's answer means. It names quotas, admission and address
 // exhaustion only in the sentence, so the sentence decides.
-func problemOf(err error) *problem {
-	if unread := (*namespaces.NotRead)(nil); errors.As(err, &unread) && unread.Err == nil {
+func problemFromError(err error) *problem {
+	if unread := (*namespaces.NotSyncedError)(nil); errors.As(err, &unread) && unread.Err == nil {
 		return &problem{pending: true}
 	}
 	text := err.Error()
-	refused := func(reason string) *problem { return &problem{reason: reason, message: text, after: retry} }
+	refused := func(reason string) *problem { return &problem{reason: reason, message: text, retryAfter: refusalRetry} }
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, errAddressTaken):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), errors.Is(err, errAddressAllocated):
 		return &problem{stale: true, err: err}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return refused(v1alpha1.ReasonNamespaceTerminating)
@@ -63,55 +63,55 @@ func problemOf(err error) *problem {
 
 func conflictPrefix(key client.ObjectKey) string { return "Service " + key.String() + " " }
 
-func conflict(key client.ObjectKey, owner string) *problem {
+func conflictProblem(key client.ObjectKey, owner string) *problem {
 	return &problem{reason: v1alpha1.ReasonConflict, message: conflictPrefix(key) + "belongs to " + owner +
 		" and stays as it is"}
 }
 
-func freed(key client.ObjectKey, wait time.Duration) *problem {
+func takeoverProblem(key client.ObjectKey, wait time.Duration) *problem {
 	return &problem{
-		reason: v1alpha1.ReasonConflict, after: wait,
+		reason: v1alpha1.ReasonConflict, retryAfter: wait,
 		message: conflictPrefix(key) + "belonged to another, was deleted, and is taken over when its name stays free",
 	}
 }
 
-// takeover remembers Services that are or were others', so that a team's delete-and-recreate does
+// nameTakeover remembers Services that are or were others', so that a team's delete-and-recreate does
 // not lose its name. It is safe for concurrent use.
-type takeover struct {
+type nameTakeover struct {
 	delay time.Duration
 
-	mu    sync.Mutex
-	freed map[client.ObjectKey]time.Time // zero: not free
+	mu      sync.Mutex
+	freedAt map[client.ObjectKey]time.Time // zero: not free
 }
 
-func newTakeover(delay time.Duration) *takeover {
-	return &takeover{delay: delay, freed: map[client.ObjectKey]time.Time{}}
+func newNameTakeover(delay time.Duration) *nameTakeover {
+	return &nameTakeover{delay: delay, freedAt: map[client.ObjectKey]time.Time{}}
 }
 
-func (t *takeover) conflict(key client.ObjectKey) {
+func (t *nameTakeover) markTaken(key client.ObjectKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.freed[key] = time.Time{}
+	t.freedAt[key] = time.Time{}
 }
 
-func (t *takeover) forget(key client.ObjectKey) {
+func (t *nameTakeover) forget(key client.ObjectKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.freed, key)
+	delete(t.freedAt, key)
 }
 
 // remaining returns how long a name that is free now has to stay free. A restarted manager learns
 // from the object's condition that it was not.
-func (t *takeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint, now time.Time) time.Duration {
+func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	since, known := t.freed[key]
+	since, known := t.freedAt[key]
 	if !known && !conflictReported(key, b) {
 		return 0
 	}
 	if since.IsZero() {
 		since = now
-		t.freed[key] = now
+		t.freedAt[key] = now
 	}
 	return t.delay - now.Sub(since)
 }

@@ -17,18 +17,18 @@ import (
 // Forwarders answers what the forwarders say about a hostname, from memory; *forwarderstatus.Reader
 // does.
 type Forwarders interface {
-	// Hostname returns the truth of a hostname that is to be served on the given target ports.
-	Hostname(hostname string, targetPorts []int) forwarderstatus.Report
-	// Await asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes
+	// Report returns the truth of a hostname that is to be served on the given target ports.
+	Report(hostname string, targetPorts []int) forwarderstatus.Report
+	// NotifyOnChange asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes
 	// that back.
-	Await(hostname string)
-	Forget(hostname string)
+	NotifyOnChange(hostname string)
+	CancelNotify(hostname string)
 }
 
-// ask returns what the forwarders say. That of an object whose spec is news is awaited.
-func (r *Reconciler) ask(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
-	if isFresh(b) {
-		r.Forwarders.Await(b.Name)
+// forwarderReport returns what the forwarders say. That of an object whose spec is news is awaited.
+func (r *Reconciler) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
+	if isNewSpec(b) {
+		r.Forwarders.NotifyOnChange(b.Name)
 	}
 	var ports []int
 	for _, p := range b.Spec.Ports {
@@ -36,23 +36,23 @@ func (r *Reconciler) ask(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
 			ports = append(ports, int(p.TargetPort))
 		}
 	}
-	return r.Forwarders.Hostname(b.Name, ports)
+	return r.Forwarders.Report(b.Name, ports)
 }
 
-// isFresh says that no status tells of this spec yet, so that forwarders may not have seen it
+// isNewSpec says that no status tells of this spec yet, so that forwarders may not have seen it
 // either.
-func isFresh(b *v1alpha1.BoundEndpoint) bool {
+func isNewSpec(b *v1alpha1.BoundEndpoint) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	return b.Spec.State != v1alpha1.StateReleased && (c == nil || c.ObservedGeneration != b.Generation)
 }
 
-// reachable says what the forwarders say, and then what the account's watch says. Until both have
+// reachableCondition says what the forwarders say, and then what the account's watch says. Until both have
 // said anything, the last word holds.
-func (r *Reconciler) reachable(
-	b *v1alpha1.BoundEndpoint, leaving []string, report forwarderstatus.Report,
+func (r *Reconciler) reachableCondition(
+	b *v1alpha1.BoundEndpoint, removing []string, report forwarderstatus.Report,
 ) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse}
-	known, _, offline := r.Account.Hostname(b.Name)
+	known, _, offline := r.Account.Availability(b.Name)
 	last := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReachable)
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:
@@ -67,28 +67,28 @@ func (r *Reconciler) reachable(
 			"the forwarders have not been heard yet"
 	case report.Forwarders == 0:
 		c.Reason, c.Message = v1alpha1.ReasonServiceUnreachable, "no forwarder runs"
-	case report.Unheard == report.Forwarders:
+	case report.NotReporting == report.Forwarders:
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonServiceUnreachable
 		c.Message = "no forwarder tells its status: port 8081 of their pods has to be open to the manager"
 	case len(report.Failures) > 0:
-		c.Reason, c.Message = v1alpha1.ReasonListenerFailed, sentence(report.Failures)
+		c.Reason, c.Message = v1alpha1.ReasonListenerFailed, listenerFailures(report.Failures)
 	case report.Sessions == 0:
 		c.Reason = v1alpha1.ReasonServiceUnreachable
 		c.Message = "no forwarder has a session with the service's edge; EdgeReachable of KubernetesOperator " +
 			r.Layout.Installation.Release + " says why"
 	case len(offline) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonAgentOffline, "no agent is connected for "+strings.Join(offline, ", ")
-	case len(leaving) > 0:
+	case len(removing) > 0:
 		c.Reason = v1alpha1.ReasonEndpointRemoved
-		c.Message = "the account has no endpoint any longer for " + strings.Join(leaving, ", ")
+		c.Message = "the account has no endpoint any longer for " + strings.Join(removing, ", ")
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonOnline, "every URL has an endpoint online"
 	}
 	return c
 }
 
-// sentence names the first ports that forwarders do not listen on.
-func sentence(failures []forwarderstatus.Failure) string {
+// listenerFailures names the first ports that forwarders do not listen on.
+func listenerFailures(failures []forwarderstatus.Failure) string {
 	const most = 3
 	var parts []string
 	for i, f := range failures {
@@ -105,9 +105,9 @@ func sentence(failures []forwarderstatus.Failure) string {
 	return strings.Join(parts, "; ")
 }
 
-// forwarders is how many forwarders listen, of how many. A roll-out, in which they come and go and
+// forwarderCount is how many forwarders listen, of how many. A roll-out, in which they come and go and
 // all of them listen, is no news.
-func forwarders(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
+func forwarderCount(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
 	last := b.Status.Forwarders
 	switch {
 	case b.Spec.State == v1alpha1.StateReleased:

@@ -28,14 +28,14 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
 
-// again is when a write that lost against another is tried once more.
-const again = 50 * time.Millisecond
+// conflictRetry is when a write that lost against another is tried once more.
+const conflictRetry = 50 * time.Millisecond
 
 // Account answers what the account says about a hostname, from memory.
 type Account interface {
-	// Hostname returns whether the account has been read at all, how many endpoints the hostname is to
+	// Availability returns whether the account has been read at all, how many endpoints the hostname is to
 	// have, and which of its URLs have none online.
-	Hostname(hostname string) (known bool, endpoints int, offline []string)
+	Availability(hostname string) (known bool, endpoints int, offline []string)
 }
 
 // Options of a Reconciler.
@@ -64,15 +64,15 @@ type Options struct {
 	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the
 	// API server's is the namespace's refusal.
 	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
-	// Distrust has the anchors of a namespace's Services read anew; a Service that is gone may have
+	// InvalidateOwner has the anchors of a namespace's Services read anew; a Service that is gone may have
 	// gone with them.
-	Distrust func(namespace string)
+	InvalidateOwner func(namespace string)
 	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for
 	// messages.
 	TargetRole string
-	// Ending says that the operator's own namespace is being deleted, so that no target Service may
+	// NamespaceTerminating says that the operator's own namespace is being deleted, so that no target Service may
 	// stay. Nil: never.
-	Ending func() bool
+	NamespaceTerminating func() bool
 	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
 	TakeoverDelay time.Duration
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand
@@ -83,11 +83,11 @@ type Options struct {
 // Reconciler makes Services of BoundEndpoints.
 type Reconciler struct {
 	Options
-	takeover  *takeover
-	addresses *addresses
-	pace      *pace
-	novices   *novices
-	replaced  *replaced
+	takeover       *nameTakeover
+	addressRetries *addressRetries
+	throttle       *writeThrottle
+	firstStatus    *firstStatusWait
+	replaced       *replacedVersions
 
 	mu       sync.Mutex
 	orphaned map[string]time.Time // hostname -> since when its Services have no object
@@ -96,9 +96,9 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	return &Reconciler{
-		Options: o, takeover: newTakeover(o.TakeoverDelay), addresses: &addresses{tries: map[client.ObjectKey]int{}},
-		pace: newPace(), novices: newNovices(),
-		replaced: newReplaced(), orphaned: map[string]time.Time{},
+		Options: o, takeover: newNameTakeover(o.TakeoverDelay), addressRetries: &addressRetries{attempts: map[client.ObjectKey]int{}},
+		throttle: newWriteThrottle(), firstStatus: newFirstStatusWait(),
+		replaced: newReplacedVersions(), orphaned: map[string]time.Time{},
 	}
 }
 
@@ -113,91 +113,91 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !r.Layout.Installation.Owns(b) {
 		r.forget(req.Name)
 		r.replaced.forget(req.Name)
-		return r.orphans(ctx, req.Name)
+		return r.removeOrphans(ctx, req.Name)
 	}
-	r.adopted(req.Name)
+	r.clearOrphan(req.Name)
 	if b.DeletionTimestamp != nil || !r.Approved(b) {
 		return ctrl.Result{}, nil
 	}
-	now, found := r.act(ctx, b)
+	now, found := r.ensureServices(ctx, b)
 	switch {
 	case found != nil && found.stale:
-		return ctrl.Result{RequeueAfter: again}, nil
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	case found != nil && found.pending:
 		return ctrl.Result{}, nil
 	}
-	return r.report(ctx, b, now, found)
+	return r.reportStatus(ctx, b, now, found)
 }
 
-// outcome is what act made, and which Services there are now.
-type outcome struct {
+// serviceState is what act made, and which Services there are now.
+type serviceState struct {
 	upstream *corev1.Service // nil where there is none, or none that is known to be good
 	services []v1alpha1.ServiceRef
 }
 
-// act makes or removes the Services.
-func (r *Reconciler) act(ctx context.Context, b *v1alpha1.BoundEndpoint) (outcome, *problem) {
+// ensureServices makes or removes the Services.
+func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoint) (serviceState, *problem) {
 	if b.Spec.State == v1alpha1.StateReleased {
-		return r.clear(ctx, b, nil)
+		return r.removeServices(ctx, b, nil)
 	}
-	if refused := r.refused(ctx, b.Spec.Namespace); refused != nil {
-		return r.clear(ctx, b, refused)
+	if refused := r.namespaceRefused(ctx, b.Spec.Namespace); refused != nil {
+		return r.removeServices(ctx, b, refused)
 	}
-	if r.lost(ctx, b) {
-		r.Distrust(b.Spec.Namespace)
+	if r.serviceMissing(ctx, b) {
+		r.InvalidateOwner(b.Spec.Namespace)
 	}
 	owners, err := r.Owners(ctx)
 	if apierrors.IsNotFound(err) {
-		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), after: retry}
-		return outcome{services: b.Status.Services}, missing
+		missing := &problem{reason: v1alpha1.ReasonAnchorMissing, message: err.Error(), retryAfter: refusalRetry}
+		return serviceState{services: b.Status.Services}, missing
 	}
 	if err != nil {
-		return outcome{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
+		return serviceState{services: b.Status.Services}, &problem{reason: v1alpha1.ReasonAPIError, message: err.Error(), err: err}
 	}
-	upstream, target := r.Layout.upstream(b, owners.Local), r.Layout.target(b, metav1.OwnerReference{})
+	upstream, target := r.Layout.upstreamService(b, owners.Local), r.Layout.targetService(b, metav1.OwnerReference{})
 	madeUpstream, found := r.ensure(ctx, b, upstream)
 	var madeTarget *corev1.Service
 	if found == nil {
-		madeTarget, found = r.project(ctx, b, target)
+		madeTarget, found = r.ensureTarget(ctx, b, target)
 	}
-	services := append(remembered(b, upstream, madeUpstream), remembered(b, target, madeTarget)...)
+	services := append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)
 	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
-		return outcome{madeUpstream, services}, found // what an earlier projection id has stays until its successor stands
+		return serviceState{madeUpstream, services}, found // what an earlier projection id has stays until its successor stands
 	}
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
 		client.ObjectKeyFromObject(target))
 	if err != nil && found == nil {
-		found = problemOf(err)
+		found = problemFromError(err)
 	}
-	return outcome{madeUpstream, append(services, left...)}, found
+	return serviceState{madeUpstream, append(services, left...)}, found
 }
 
-// clear removes the Services of a BoundEndpoint that is to have none.
-func (r *Reconciler) clear(ctx context.Context, b *v1alpha1.BoundEndpoint, because *problem) (outcome, *problem) {
+// removeServices removes the Services of a BoundEndpoint that is to have none.
+func (r *Reconciler) removeServices(ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem) (serviceState, *problem) {
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {
-		because = problemOf(err)
+		reason = problemFromError(err)
 	}
-	return outcome{services: left}, because
+	return serviceState{services: left}, reason
 }
 
-// orphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
+// removeOrphans removes Services of ours that have had no BoundEndpoint for OrphanDelay and whose
 // hostname the account does not have.
-func (r *Reconciler) orphans(ctx context.Context, hostname string) (ctrl.Result, error) {
+func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.owned(ctx, hostname, nil)
-	var unread *namespaces.NotRead
+	var unread *namespaces.NotSyncedError
 	if err != nil && !errors.As(err, &unread) { // that it is read is an event
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {
-		r.adopted(hostname)
+		r.clearOrphan(hostname)
 		return ctrl.Result{}, nil
 	}
-	if r.ending() {
+	if r.terminating() {
 		_, err = r.removeAll(ctx, hostname, nil)
 		return ctrl.Result{}, err
 	}
-	if known, endpoints, _ := r.Account.Hostname(hostname); !known || endpoints > 0 {
+	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
 		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // its object is about to be rebuilt
 	}
 	if wait := r.OrphanDelay - r.Now().Sub(r.orphanedSince(hostname)); wait > 0 {
@@ -216,7 +216,7 @@ func (r *Reconciler) orphanedSince(hostname string) time.Time {
 	return r.orphaned[hostname]
 }
 
-func (r *Reconciler) adopted(hostname string) {
+func (r *Reconciler) clearOrphan(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.orphaned, hostname)

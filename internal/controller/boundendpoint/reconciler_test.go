@@ -35,7 +35,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		Expect(b.Status.ClusterIP).To(Equal(up.Spec.ClusterIP))
 		Expect(b.Status.URLs).To(Equal("http://api." + w.Target))
 		Expect(b.Status.EndpointCount).To(BeEquivalentTo(1))
-		Expect(w.Said()).To(BeEmpty())
+		Expect(w.EventNotes()).To(BeEmpty())
 
 		version := b.ResourceVersion
 		w.Clock.Step(time.Hour)
@@ -43,7 +43,7 @@ var _ = Describe("a BoundEndpoint's Services", func() {
 		Expect(b.ResourceVersion).To(Equal(version))
 		Expect(w.upstream(ctx, b).ResourceVersion).To(Equal(up.ResourceVersion))
 		Expect(w.target(ctx, b).ResourceVersion).To(Equal(target.ResourceVersion))
-		Expect(w.Said()).To(BeEmpty())
+		Expect(w.EventNotes()).To(BeEmpty())
 	})
 
 	It("come back with their address when somebody deletes them", func(ctx SpecContext) {

@@ -155,7 +155,7 @@ var _ = Describe("a foreign Service", func() {
 		b := w.object(ctx, "api", w.Target)
 		w.reconcile(ctx, b)
 		same("creation")
-		Expect(w.Said()).To(HaveLen(1))
+		Expect(w.EventNotes()).To(HaveLen(1))
 		w.change(ctx, b, func(s *v1alpha1.BoundEndpointSpec) {
 			s.Ports = append(s.Ports, v1alpha1.BoundPort{Port: 5432, Scheme: "tcp", TargetPort: 20081})
 		})

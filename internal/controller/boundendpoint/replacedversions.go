@@ -9,17 +9,17 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// replaced remembers the versions of objects that the last write of each status replaced. A write
+// replacedVersions remembers the versions of objects that the last write of each status replaced. A write
 // of what the cache still has then would only be refused. It is safe for concurrent use.
-type replaced struct {
+type replacedVersions struct {
 	mu       sync.Mutex
 	versions map[string]string // hostname -> resourceVersion
 }
 
-func newReplaced() *replaced { return &replaced{versions: map[string]string{}} }
+func newReplacedVersions() *replacedVersions { return &replacedVersions{versions: map[string]string{}} }
 
-// add remembers that a write made after of before.
-func (r *replaced) add(before, after *v1alpha1.BoundEndpoint) {
+// record remembers that a write made after of before.
+func (r *replacedVersions) record(before, after *v1alpha1.BoundEndpoint) {
 	if before.ResourceVersion == after.ResourceVersion {
 		return // it was no difference to the API server
 	}
@@ -28,14 +28,14 @@ func (r *replaced) add(before, after *v1alpha1.BoundEndpoint) {
 	r.versions[before.Name] = before.ResourceVersion
 }
 
-// has reports whether the object is as it was before the last write of its status.
-func (r *replaced) has(b *v1alpha1.BoundEndpoint) bool {
+// contains reports whether the object is as it was before the last write of its status.
+func (r *replacedVersions) contains(b *v1alpha1.BoundEndpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.versions[b.Name] == b.ResourceVersion
 }
 
-func (r *replaced) forget(hostname string) {
+func (r *replacedVersions) forget(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.versions, hostname)

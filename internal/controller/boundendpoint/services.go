@@ -23,19 +23,19 @@ func (r *Reconciler) ensure(
 ) (*corev1.Service, *problem) {
 	key := client.ObjectKeyFromObject(desired)
 	live := &corev1.Service{}
-	err := r.service(ctx, key, live)
+	err := r.getService(ctx, key, live)
 	if apierrors.IsNotFound(err) {
 		if wait := r.takeover.remaining(key, b, r.Now()); wait > 0 {
-			return nil, freed(key, wait)
+			return nil, takeoverProblem(key, wait)
 		}
 		live, err = r.create(ctx, desired)
 	}
 	if err != nil {
-		return nil, problemOf(fmt.Errorf("creating Service %s: %w", key, err))
+		return nil, problemFromError(fmt.Errorf("creating Service %s: %w", key, err))
 	}
-	if !r.ours(live, b) {
-		r.takeover.conflict(key)
-		return nil, conflict(key, r.ownerOf(live))
+	if !r.isOurs(live, b) {
+		r.takeover.markTaken(key)
+		return nil, conflictProblem(key, r.describeOwner(live))
 	}
 	r.takeover.forget(key)
 	if live.DeletionTimestamp != nil {
@@ -49,7 +49,7 @@ func (r *Reconciler) ensure(
 // create creates the Service, or returns the one that already has its name.
 func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*corev1.Service, error) {
 	made := desired.DeepCopy()
-	err := r.withAddress(made, func() error { return r.Client.Create(ctx, made) })
+	err := r.writeWithAddress(made, func() error { return r.Client.Create(ctx, made) })
 	if apierrors.IsAlreadyExists(err) {
 		live := &corev1.Service{} // the cache has not seen it yet
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(desired), live); err != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 		return live, nil
 	}
 	if err == nil {
-		r.addresses.forget(client.ObjectKeyFromObject(made))
+		r.addressRetries.forget(client.ObjectKeyFromObject(made))
 		log.FromContext(ctx).Info("Created Service", "service", client.ObjectKeyFromObject(made))
 	}
 	return made, err
@@ -74,18 +74,18 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 	key := client.ObjectKeyFromObject(live)
 	if headless(live) && desired.Spec.Type == corev1.ServiceTypeClusterIP {
 		if err := r.remove(ctx, live); err != nil {
-			return nil, problemOf(err)
+			return nil, problemFromError(err)
 		}
 		return nil, &problem{stale: true}
 	}
 	var err error
 	if next.Spec.ClusterIP == live.Spec.ClusterIP && slices.Equal(next.Spec.ClusterIPs, live.Spec.ClusterIPs) {
 		err = r.Client.Update(ctx, next)
-	} else if err = r.withAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
-		r.addresses.forget(key)
+	} else if err = r.writeWithAddress(next, func() error { return r.Client.Update(ctx, next) }); err == nil {
+		r.addressRetries.forget(key)
 	}
 	if err != nil {
-		return nil, problemOf(fmt.Errorf("repairing Service %s: %w", key, err))
+		return nil, problemFromError(fmt.Errorf("repairing Service %s: %w", key, err))
 	}
 	log.FromContext(ctx).Info("Repaired Service", "service", key)
 	return next, nil
@@ -110,7 +110,7 @@ func (r *Reconciler) removeAll(
 		}
 		if err := r.remove(ctx, &services[i]); err != nil {
 			errs = append(errs, err)
-			if ref := refOf(&services[i]); !slices.Contains(left, ref) {
+			if ref := serviceRef(&services[i]); !slices.Contains(left, ref) {
 				left = append(left, ref)
 			}
 		}

@@ -20,10 +20,10 @@ const (
 	managedBy     = "app.kubernetes.io/managed-by"
 )
 
-// Trim keeps of the Services of others only what a conflict message names, so that the cache of a
+// ServiceTransform keeps of the Services of others only what a conflict message names, so that the cache of a
 // large cluster stays small. Those with a mark of ours keep all but managedFields.
-func Trim(own installation.Installation) toolscache.TransformFunc {
-	c := &compactor{}
+func ServiceTransform(own installation.Installation) toolscache.TransformFunc {
+	c := &interner{}
 	return func(o any) (any, error) {
 		s, ok := o.(*corev1.Service)
 		if !ok {
@@ -35,16 +35,16 @@ func Trim(own installation.Installation) toolscache.TransformFunc {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
 			DeletionTimestamp: s.DeletionTimestamp,
-			Labels:            pick(s.Labels, managedBy, installation.Label),
-			Annotations: pick(s.Annotations, helmName, helmNamespace, installation.AnnotationInstallation,
+			Labels:            selectKeys(s.Labels, managedBy, installation.Label),
+			Annotations: selectKeys(s.Annotations, helmName, helmNamespace, installation.AnnotationInstallation,
 				installation.AnnotationPlace),
 			OwnerReferences: s.OwnerReferences,
-			ManagedFields:   firstManager(s.ManagedFields),
+			ManagedFields:   firstFieldManager(s.ManagedFields),
 		}}, nil
 	}
 }
 
-func pick(m map[string]string, keys ...string) map[string]string {
+func selectKeys(m map[string]string, keys ...string) map[string]string {
 	var kept map[string]string
 	for _, k := range keys {
 		if v, ok := m[k]; ok {
@@ -57,15 +57,15 @@ func pick(m map[string]string, keys ...string) map[string]string {
 	return kept
 }
 
-func firstManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+func firstFieldManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	if len(fields) == 0 {
 		return nil
 	}
 	return []metav1.ManagedFieldsEntry{{Manager: fields[0].Manager}}
 }
 
-// ownerOf says in words whose Service it is, as far as the Service tells.
-func ownerOf(own installation.Installation, s *corev1.Service) string {
+// describeOwner says in words whose Service it is, as far as the Service tells.
+func describeOwner(own installation.Installation, s *corev1.Service) string {
 	switch {
 	case own.Copied(s):
 		return "somebody else, who copied it from one of this installation's"

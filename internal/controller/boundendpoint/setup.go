@@ -28,9 +28,9 @@ import (
 
 const (
 	workers = 8
-	// settle is when a Service that we have just created is looked at once more; its event usually
+	// createdDelay is when a Service that we have just created is looked at once more; its event usually
 	// says nothing new.
-	settle = time.Second
+	createdDelay = time.Second
 
 	// indexHostname finds the Services of ours by hostname, indexUpstream and indexNamespace
 	// BoundEndpoints by upstream Service and target namespace.
@@ -45,7 +45,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 		if !own.Owns(o) {
 			return nil
 		}
-		return []string{hostnameOf(own, o)}
+		return []string{serviceHostname(own, o)}
 	}
 	byUpstream := func(o client.Object) []string {
 		return []string{upstreamName(o.(*v1alpha1.BoundEndpoint).Spec.ProjectionID)}
@@ -72,12 +72,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 	if r.Targets != nil {
 		sources = append(sources, r.Targets.Source(r.serviceHandler(),
 			func(ctx context.Context, namespace string) []reconcile.Request {
-				return r.requests(ctx, indexNamespace, namespace)
+				return r.requestsByIndex(ctx, indexNamespace, namespace)
 			}))
 	} else {
 		ns := &metav1.PartialObjectMetadata{}
 		ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(r.matters()))
+		build = build.Watches(ns, handler.EnqueueRequestsFromMapFunc(r.inNamespace), builder.WithPredicates(r.namespaceChanged()))
 	}
 	for _, s := range sources {
 		build = build.WatchesRawSource(s)
@@ -90,20 +90,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		Complete(r)
 }
 
-// matters passes what matters about a Namespace: that it comes, that it goes, and that it consents.
-func (r *Reconciler) matters() predicate.Predicate {
+// namespaceChanged passes what matters about a Namespace: that it comes, that it goes, and that it consents.
+func (r *Reconciler) namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, now := r.Namespaces.Withheld(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
-			r.Namespaces.Withheld(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
+		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
+			r.Namespaces.MissingConsent(e.ObjectNew.GetName(), e.ObjectNew.GetLabels())
 		return before != now || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
 	}}
 }
 
 func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconcile.Request {
-	return r.requests(ctx, indexNamespace, ns.GetName())
+	return r.requestsByIndex(ctx, indexNamespace, ns.GetName())
 }
 
-func (r *Reconciler) requests(ctx context.Context, index, value string) []reconcile.Request {
+func (r *Reconciler) requestsByIndex(ctx context.Context, index, value string) []reconcile.Request {
 	var list v1alpha1.BoundEndpointList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
 		client.MatchingFields{index: value}); err != nil {
@@ -122,7 +122,7 @@ func (r *Reconciler) serviceHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, o := range objects {
-			for _, request := range r.concerned(ctx, o) {
+			for _, request := range r.requestsForService(ctx, o) {
 				q.Add(request)
 			}
 		}
@@ -130,8 +130,8 @@ func (r *Reconciler) serviceHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			if !e.IsInInitialList && r.Layout.Installation.Owns(e.Object) {
-				for _, request := range r.concerned(ctx, e.Object) {
-					q.AddAfter(request, settle)
+				for _, request := range r.requestsForService(ctx, e.Object) {
+					q.AddAfter(request, createdDelay)
 				}
 				return
 			}
@@ -142,19 +142,19 @@ func (r *Reconciler) serviceHandler() handler.EventHandler {
 	}
 }
 
-func (r *Reconciler) concerned(ctx context.Context, service client.Object) []reconcile.Request {
+func (r *Reconciler) requestsForService(ctx context.Context, service client.Object) []reconcile.Request {
 	own := r.Layout.Installation
 	named := func(hostname string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: own.Namespace, Name: hostname}}
 	}
 	if service.GetNamespace() == own.Namespace {
-		requests := r.requests(ctx, indexUpstream, service.GetName())
-		if hostname := hostnameOf(own, service); own.Owns(service) && hostname != "" {
+		requests := r.requestsByIndex(ctx, indexUpstream, service.GetName())
+		if hostname := serviceHostname(own, service); own.Owns(service) && hostname != "" {
 			requests = append(requests, named(hostname))
 		}
 		return requests
 	}
-	request := named(hostnameOf(own, service))
+	request := named(serviceHostname(own, service))
 	if own.Owns(service) {
 		return []reconcile.Request{request}
 	}

@@ -22,17 +22,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// report writes the status, where it differs, and tells of a new reason by an event. A spec that is
+// reportStatus writes the status, where it differs, and tells of a new reason by an event. A spec that is
 // in order and has a new port takes two writes: at once that it is observed, for which forwarders
 // wait, and the rest when all of them listen. Later ones that only tell of forwarders or agents are
 // written when it is their turn.
-func (r *Reconciler) report(
-	ctx context.Context, b *v1alpha1.BoundEndpoint, now outcome, found *problem,
+func (r *Reconciler) reportStatus(
+	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
 ) (ctrl.Result, error) {
-	heard := r.ask(b)
+	heard := r.forwarderReport(b)
 	next := b.DeepCopy()
-	next.Status = r.status(b, now, found, heard)
-	first := r.first(b, heard)
+	next.Status = r.desiredStatus(b, now, found, heard)
+	first := r.firstStatusDelay(b, heard)
 	if found != nil {
 		first = 0
 	}
@@ -40,22 +40,22 @@ func (r *Reconciler) report(
 	case first > 0 && b.Observed():
 		return ctrl.Result{RequeueAfter: first}, nil // that some of them listen is not worth a write
 	case first > 0:
-		next.Status.Conditions = observed(b, next)
+		next.Status.Conditions = observedConditions(b, next)
 	}
 	if !equality.Semantic.DeepEqual(b.Status, next.Status) {
-		if wait := r.turn(b, next); wait > 0 && (found == nil || found.err == nil) {
+		if wait := r.throttleDelay(b, next); wait > 0 && (found == nil || found.err == nil) {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
-		if r.replaced.has(b) {
-			return ctrl.Result{RequeueAfter: again}, nil
+		if r.replaced.contains(b) {
+			return ctrl.Result{RequeueAfter: conflictRetry}, nil
 		}
 		if err := r.Client.Status().Update(ctx, next); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return ctrl.Result{RequeueAfter: again}, nil
+			return ctrl.Result{RequeueAfter: conflictRetry}, nil
 		} else if err != nil {
 			return ctrl.Result{}, fmt.Errorf("writing the status of BoundEndpoint %s: %w", b.Name, err)
 		}
-		r.replaced.add(b, next)
-		r.tell(next, b.Status.Conditions)
+		r.replaced.record(b, next)
+		r.emitEvent(next, b.Status.Conditions)
 	}
 	if first > 0 {
 		return ctrl.Result{RequeueAfter: first}, nil
@@ -64,32 +64,32 @@ func (r *Reconciler) report(
 	if found == nil {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: found.after}, found.err
+	return ctrl.Result{RequeueAfter: found.retryAfter}, found.err
 }
 
-// observed returns the object's conditions with ServicesReady as next has it.
-func observed(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
+// observedConditions returns the object's conditions with ServicesReady as next has it.
+func observedConditions(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
 	conditions := slices.Clone(b.Status.Conditions)
 	meta.SetStatusCondition(&conditions,
 		*meta.FindStatusCondition(next.Status.Conditions, v1alpha1.ConditionServicesReady))
 	return conditions
 }
 
-// first returns how long the first status of a spec may still wait for the forwarders.
-func (r *Reconciler) first(b *v1alpha1.BoundEndpoint, heard forwarderstatus.Report) time.Duration {
-	if !isFresh(b) || heard.Complete() {
+// firstStatusDelay returns how long the first status of a spec may still wait for the forwarders.
+func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, heard forwarderstatus.Report) time.Duration {
+	if !isNewSpec(b) || heard.Complete() {
 		return 0
 	}
-	limit := firstWait
+	limit := firstStatusTimeout
 	if heard.Starting {
-		limit = startWait
+		limit = firstStatusStartTimeout
 	}
-	return limit - r.novices.waited(b.Name, r.Now())
+	return limit - r.firstStatus.elapsed(b.Name, r.Now())
 }
 
-// turn returns how long a status has to wait that differs in nothing but what forwarders and agents
+// throttleDelay returns how long a status has to wait that differs in nothing but what forwarders and agents
 // say.
-func (r *Reconciler) turn(b, next *v1alpha1.BoundEndpoint) time.Duration {
+func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
 		p.Forwarders, p.Conditions = "", nil
@@ -98,22 +98,22 @@ func (r *Reconciler) turn(b, next *v1alpha1.BoundEndpoint) time.Duration {
 		}
 		return p
 	}
-	if isFresh(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
+	if isNewSpec(b) || !equality.Semantic.DeepEqual(prompt(&b.Status), prompt(&next.Status)) {
 		return 0
 	}
-	return r.pace.wait(b.Name, r.Now())
+	return r.throttle.delay(b.Name, r.Now())
 }
 
 // forget drops what is kept of a hostname whose status is as it should be, or that is gone.
 func (r *Reconciler) forget(hostname string) {
-	r.novices.forget(hostname)
-	r.pace.leave(hostname, r.Now())
-	r.Forwarders.Forget(hostname)
+	r.firstStatus.forget(hostname)
+	r.throttle.cancel(hostname, r.Now())
+	r.Forwarders.CancelNotify(hostname)
 }
 
-// tell emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a
+// emitEvent emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a
 // new object is ready at once is no news.
-func (r *Reconciler) tell(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
+func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
 		if now == nil || old != nil && old.Reason == now.Reason || old == nil && now.Status == metav1.ConditionTrue ||
@@ -136,9 +136,9 @@ func installationWide(old, now *metav1.Condition) bool {
 		old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
 }
 
-// status computes the whole status from what was found.
-func (r *Reconciler) status(
-	b *v1alpha1.BoundEndpoint, now outcome, found *problem, heard forwarderstatus.Report,
+// desiredStatus computes the whole status from what was found.
+func (r *Reconciler) desiredStatus(
+	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, heard forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
 	s := *b.Status.DeepCopy()
 	if now.upstream != nil {
@@ -147,12 +147,12 @@ func (r *Reconciler) status(
 	s.Services = now.services
 	s.Target = upstreamName(b.Spec.ProjectionID) + "." + r.Layout.Installation.Namespace
 	s.EndpointCount = int32(len(b.Spec.Endpoints))
-	bound, leaving := urls(b)
+	bound, leaving := boundURLs(b)
 	s.URLs = strings.Join(bound, ",")
-	services := servicesReady(b, found)
-	s.Forwarders = forwarders(b, heard)
-	reachable := r.reachable(b, leaving, heard)
-	for _, c := range []metav1.Condition{services, reachable, ready(s.URLs, services, reachable)} {
+	services := servicesReadyCondition(b, found)
+	s.Forwarders = forwarderCount(b, heard)
+	reachable := r.reachableCondition(b, leaving, heard)
+	for _, c := range []metav1.Condition{services, reachable, readyCondition(s.URLs, services, reachable)} {
 		c.ObservedGeneration = b.Generation
 		c.LastTransitionTime = metav1.NewTime(r.Now())
 		meta.SetStatusCondition(&s.Conditions, c)
@@ -160,8 +160,8 @@ func (r *Reconciler) status(
 	return s
 }
 
-// urls returns the URLs that the Services have, and those of them that no endpoint has any longer.
-func urls(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
+// boundURLs returns the URLs that the Services have, and those of them that no endpoint has any longer.
+func boundURLs(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
 	for _, p := range b.Spec.Ports {
 		if p.State == v1alpha1.StateReleased {
 			continue
@@ -175,7 +175,7 @@ func urls(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
 	return bound, leaving
 }
 
-func servicesReady(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
+func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionServicesReady, Status: metav1.ConditionFalse}
 	switch {
 	case found != nil:
@@ -190,8 +190,8 @@ func servicesReady(b *v1alpha1.BoundEndpoint, found *problem) metav1.Condition {
 	return c
 }
 
-// ready is the first hop that is broken.
-func ready(urls string, hops ...metav1.Condition) metav1.Condition {
+// readyCondition is the first hop that is broken.
+func readyCondition(urls string, hops ...metav1.Condition) metav1.Condition {
 	for _, hop := range hops {
 		if hop.Status != metav1.ConditionTrue {
 			hop.Type = v1alpha1.ConditionReady

@@ -46,7 +46,7 @@ type fakeAccount struct {
 	offline   []string
 }
 
-func (a *fakeAccount) Hostname(string) (bool, int, []string) {
+func (a *fakeAccount) Availability(string) (bool, int, []string) {
 	return a.known, a.endpoints, slices.Clone(a.offline)
 }
 
@@ -61,9 +61,9 @@ func newFakeForwarders() *fakeForwarders {
 		report: forwarderstatus.Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true}}
 }
 
-func (f *fakeForwarders) Hostname(string, []int) forwarderstatus.Report { return f.report }
-func (f *fakeForwarders) Await(hostname string)                         { f.awaited[hostname] = true }
-func (f *fakeForwarders) Forget(hostname string)                        { delete(f.awaited, hostname) }
+func (f *fakeForwarders) Report(string, []int) forwarderstatus.Report { return f.report }
+func (f *fakeForwarders) NotifyOnChange(hostname string)              { f.awaited[hostname] = true }
+func (f *fakeForwarders) CancelNotify(hostname string)                { delete(f.awaited, hostname) }
 
 // world is a fixture with a reconciler, an account and forwarders.
 type world struct {
@@ -147,11 +147,11 @@ func (w *world) restart() {
 		Layout: boundendpoint.Layout{Installation: w.Installation, ClusterDomain: "cluster.local",
 			ForwarderName: "fairlead-forwarder", ForwarderInstance: "fairlead",
 			Anchors: []string{w.Anchors.ClusterRole, w.Anchors.Role}},
-		Namespaces:    namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
-		TargetOwner:   w.Anchors.Target,
-		Distrust:      w.Anchors.Distrust,
-		Approved:      func(*v1alpha1.BoundEndpoint) bool { return !w.unapproved },
-		TakeoverDelay: time.Minute, OrphanDelay: 30 * time.Second,
+		Namespaces:      namespaces.Policy{Own: w.Installation.Namespace, Deny: []string{namespaces.DenyDefault}},
+		TargetOwner:     w.Anchors.TargetOwner,
+		InvalidateOwner: w.Anchors.Invalidate,
+		Approved:        func(*v1alpha1.BoundEndpoint) bool { return !w.unapproved },
+		TakeoverDelay:   time.Minute, OrphanDelay: 30 * time.Second,
 	})
 }
 

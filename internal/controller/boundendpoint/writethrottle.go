@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// paceInterval keeps writes that may be late at 50 a second.
-	paceInterval = 20 * time.Millisecond
-	// firstWait is how long the first status of a spec waits for the forwarders to listen, so that it
+	// throttleInterval keeps writes that may be late at 50 a second.
+	throttleInterval = 20 * time.Millisecond
+	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen, so that it
 	// has to be written only once.
-	firstWait = 3 * time.Second
-	// startWait is how long it waits while the first forwarder of the installation starts.
-	startWait = 10 * time.Second
+	firstStatusTimeout = 3 * time.Second
+	// firstStatusStartTimeout is how long it waits while the first forwarder of the installation starts.
+	firstStatusStartTimeout = 10 * time.Second
 )
 
-// pace spreads the writes that a swarm of changes wants. It is safe for concurrent use.
-type pace struct {
+// writeThrottle spreads the writes that a swarm of changes wants. It is safe for concurrent use.
+type writeThrottle struct {
 	mu    sync.Mutex
 	next  time.Time            // the first free slot
 	slots map[string]time.Time // who writes when
 }
 
-func newPace() *pace { return &pace{slots: map[string]time.Time{}} }
+func newWriteThrottle() *writeThrottle { return &writeThrottle{slots: map[string]time.Time{}} }
 
-// wait returns how long the hostname has to wait for its turn: 0 is now, and ends it.
-func (p *pace) wait(hostname string, now time.Time) time.Duration {
+// delay returns how long the hostname has to wait for its turn: 0 is now, and ends it.
+func (p *writeThrottle) delay(hostname string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, ok := p.slots[hostname]
@@ -37,7 +37,7 @@ func (p *pace) wait(hostname string, now time.Time) time.Duration {
 		if p.next.After(now) {
 			at = p.next
 		}
-		p.next = at.Add(paceInterval)
+		p.next = at.Add(throttleInterval)
 	}
 	if at.After(now) {
 		p.slots[hostname] = at
@@ -47,8 +47,8 @@ func (p *pace) wait(hostname string, now time.Time) time.Duration {
 	return 0
 }
 
-// leave takes the hostname out: it has nothing to write any more.
-func (p *pace) leave(hostname string, now time.Time) {
+// cancel takes the hostname out: it has nothing to write any more.
+func (p *writeThrottle) cancel(hostname string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.slots[hostname]; !ok {
@@ -56,21 +56,21 @@ func (p *pace) leave(hostname string, now time.Time) {
 	}
 	delete(p.slots, hostname)
 	if len(p.slots) == 0 { // nobody is left of the swarm
-		p.next = now.Add(paceInterval)
+		p.next = now.Add(throttleInterval)
 	}
 }
 
-// novices remembers since when objects wait for the first status of their spec. It is safe for
+// firstStatusWait remembers since when objects wait for the first status of their spec. It is safe for
 // concurrent use.
-type novices struct {
+type firstStatusWait struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
-func newNovices() *novices { return &novices{since: map[string]time.Time{}} }
+func newFirstStatusWait() *firstStatusWait { return &firstStatusWait{since: map[string]time.Time{}} }
 
-// waited returns for how long the hostname has waited.
-func (n *novices) waited(hostname string, now time.Time) time.Duration {
+// elapsed returns for how long the hostname has waited.
+func (n *firstStatusWait) elapsed(hostname string, now time.Time) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.since[hostname]; !ok {
@@ -79,7 +79,7 @@ func (n *novices) waited(hostname string, now time.Time) time.Duration {
 	return now.Sub(n.since[hostname])
 }
 
-func (n *novices) forget(hostname string) {
+func (n *firstStatusWait) forget(hostname string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.since, hostname)

@@ -60,15 +60,15 @@ func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	}
 }
 
-// vouched returns the object's spec without the ports that only an unobserved spec names: neither
+// trustedSpec returns the object's spec without the ports that only an unobserved spec names: neither
 // the manager, nor an earlier one, nor a Service has them.
-func (r *Reconciler) vouched(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
+func (r *Reconciler) trustedSpec(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
 	if o.Observed() {
 		return &o.Spec
 	}
 	spec := o.Spec.DeepCopy()
 	spec.Ports = slices.DeleteFunc(spec.Ports, func(p v1alpha1.BoundPort) bool {
-		return !r.Ports.holds(portKey{o.Name, p.Port}, p.TargetPort)
+		return !r.Ports.isHeldBy(portKey{o.Name, p.Port}, p.TargetPort)
 	})
 	return spec
 }

@@ -43,9 +43,9 @@ type Desired struct {
 func (s *Set) Desired(hostname string) Desired {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	d := Desired{Ports: map[int32]string{}, MayRelease: s.mayRelease(hostname), Frozen: s.removals.belonging.frozen}
+	d := Desired{Ports: map[int32]string{}, MayRelease: s.mayRelease(hostname), Frozen: s.removals.source.frozen}
 	immediate := map[int32]bool{}
-	for port := range s.gone[hostname] {
+	for port := range s.deletedPorts[hostname] {
 		immediate[int32(port)] = true
 	}
 	for _, e := range s.sorted(hostname) {
@@ -88,17 +88,17 @@ func (d *Desired) add(e *entry) {
 	}
 }
 
-// Forget drops what is remembered of how the hostname's ports went; the object no longer has them.
-func (s *Set) Forget(hostname string) {
+// ForgetDeleted drops what is remembered of how the hostname's ports went; the object no longer has them.
+func (s *Set) ForgetDeleted(hostname string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.gone, hostname)
+	delete(s.deletedPorts, hostname)
 }
 
-// Hostname says whether the account has been read at all, how many endpoints the hostname is to
+// Availability says whether the account has been read at all, how many endpoints the hostname is to
 // have, and which of its URLs, sorted, have none online. While removals wait, nothing is known of a
 // hostname without an object: its Services are no orphans yet.
-func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []string) {
+func (s *Set) Availability(hostname string) (known bool, endpoints int, offline []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.disabled {
@@ -117,7 +117,7 @@ func (s *Set) Hostname(hostname string) (known bool, endpoints int, offline []st
 		}
 	}
 	slices.Sort(offline)
-	waits := (s.removals.hold != nil || s.removals.belonging.frozen) && s.removals.hosts[hostname] == nil
+	waits := (s.removals.hold != nil || s.removals.source.frozen) && s.removals.hosts[hostname] == nil
 	return s.synced && !waits, endpoints, offline
 }
 

@@ -29,15 +29,15 @@ const (
 type Feed struct {
 	Source Source
 	Set    *Set
-	// Changed is told what changed. It does not block.
-	Changed func(Change)
-	// Recorded returns which account an earlier manager recorded; it is asked before the first list.
-	Recorded func(context.Context) (Belonging, error)
-	Log      logr.Logger
+	// OnChange is told what changed. It does not block.
+	OnChange func(Change)
+	// RecordedSource returns which account an earlier manager recorded; it is asked before the first list.
+	RecordedSource func(context.Context) (SourceIdentity, error)
+	Log            logr.Logger
 
-	remembered bool
-	mu         sync.Mutex
-	status     FeedStatus
+	recordedLoaded bool
+	mu             sync.Mutex
+	status         FeedStatus
 }
 
 // FeedStatus is what the Feed knows about the account.
@@ -64,15 +64,15 @@ func (f *Feed) Start(ctx context.Context) error {
 		version, err := f.list(ctx)
 		if err == nil {
 			tries.reset()
-			err = f.follow(ctx, version)
+			err = f.watchFrom(ctx, version)
 		}
 		switch {
-		case errors.Is(err, errLookAgain):
+		case errors.Is(err, errListDue):
 			continue
 		case account.CodeOf(err) == account.CodeGone:
 			f.Log.V(1).Info("The account no longer knows our version; listing again")
 		default:
-			f.failed(ctx, err)
+			f.recordError(ctx, err)
 		}
 		sleep(ctx, tries.next())
 	}
@@ -80,7 +80,7 @@ func (f *Feed) Start(ctx context.Context) error {
 }
 
 func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
-	if err := f.remember(ctx); err != nil {
+	if err := f.loadRecordedSource(ctx); err != nil {
 		return account.ResourceVersion{}, err
 	}
 	begun := time.Now()
@@ -88,27 +88,27 @@ func (f *Feed) list(ctx context.Context) (account.ResourceVersion, error) {
 	if err != nil {
 		return account.ResourceVersion{}, fmt.Errorf("listing the account's endpoints: %w", err)
 	}
-	f.Changed(f.Set.Replace(snapshot, begun))
-	f.succeeded()
+	f.OnChange(f.Set.Replace(snapshot, begun))
+	f.recordSuccess()
 	return snapshot.Version, nil
 }
 
-func (f *Feed) remember(ctx context.Context) error {
-	if f.remembered {
+func (f *Feed) loadRecordedSource(ctx context.Context) error {
+	if f.recordedLoaded {
 		return nil
 	}
-	recorded, err := f.Recorded(ctx)
+	recorded, err := f.RecordedSource(ctx)
 	if err != nil {
 		return fmt.Errorf("reading which account was recorded: %w", err)
 	}
-	f.Set.Remember(recorded)
-	f.remembered = true
+	f.Set.SetRecordedSource(recorded)
+	f.recordedLoaded = true
 	return nil
 }
 
-// follow watches from the version on, resuming where the watch broke off, until the version is gone
+// watchFrom watches from the version on, resuming where the watch broke off, until the version is gone
 // or the context ends. Where there is no watch it polls.
-func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) error {
+func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) error {
 	var tries backoff
 	for {
 		reached, err := f.watch(ctx, version)
@@ -126,7 +126,7 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 		case errors.Is(err, io.EOF): // the service ended it, as it does when it restarts
 			sleep(ctx, tries.next())
 		default:
-			f.failed(ctx, err)
+			f.recordError(ctx, err)
 			sleep(ctx, tries.next())
 		}
 	}
@@ -135,7 +135,7 @@ func (f *Feed) follow(ctx context.Context, version account.ResourceVersion) erro
 // needsList says of a watch's error that another watch from the same version would end the same
 // way, or would hide something: a key that was refused may be followed by another account's.
 func needsList(err error) bool {
-	if errors.Is(err, errLookAgain) {
+	if errors.Is(err, errListDue) {
 		return true
 	}
 	switch account.CodeOf(err) {
@@ -159,30 +159,30 @@ func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (acco
 	}
 	defer w.Close()
 	f.setPolling(false)
-	looking.Go(func() { f.lookAgain(ctx, cancel) })
+	looking.Go(func() { f.endWatchWhenListDue(ctx, cancel) })
 	for {
 		ev, err := w.Next()
-		if cause := context.Cause(ctx); errors.Is(cause, errLookAgain) {
+		if cause := context.Cause(ctx); errors.Is(cause, errListDue) {
 			return version, cause
 		}
 		if err != nil {
 			return version, fmt.Errorf("watching the account's endpoints: %w", err)
 		}
-		f.succeeded()
+		f.recordSuccess()
 		if ev.Type != account.Bookmark {
-			f.Changed(f.Set.Apply(ev))
+			f.OnChange(f.Set.Apply(ev))
 		}
 		version = ev.ResourceVersion
 	}
 }
 
-// errLookAgain ends a watch when a complete list is due.
-var errLookAgain = errors.New("a complete list is due")
+// errListDue ends a watch when a complete list is due.
+var errListDue = errors.New("a complete list is due")
 
-// lookAgain ends the watch when the Set wants a complete list, or with ctx.
-func (f *Feed) lookAgain(ctx context.Context, end context.CancelCauseFunc) {
+// endWatchWhenListDue ends the watch when the Set wants a complete list, or with ctx.
+func (f *Feed) endWatchWhenListDue(ctx context.Context, end context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		at, changed := f.Set.lookAgain()
+		at, changed := f.Set.nextList()
 		wait, stop := ctx, context.CancelFunc(func() {})
 		if !at.IsZero() {
 			wait, stop = context.WithDeadline(ctx, at)
@@ -190,7 +190,7 @@ func (f *Feed) lookAgain(ctx context.Context, end context.CancelCauseFunc) {
 		select {
 		case <-changed:
 		case <-wait.Done():
-			end(errLookAgain) // nothing, where ctx has ended
+			end(errListDue) // nothing, where ctx has ended
 		}
 		stop()
 	}
@@ -227,7 +227,7 @@ func (f *Feed) setPolling(polling bool) {
 	}
 }
 
-func (f *Feed) succeeded() {
+func (f *Feed) recordSuccess() {
 	f.mu.Lock()
 	recovered := f.status.Err != nil
 	f.status.Err, f.status.Since = nil, time.Time{}
@@ -237,8 +237,8 @@ func (f *Feed) succeeded() {
 	}
 }
 
-// failed notes the error and logs it when it says something new.
-func (f *Feed) failed(ctx context.Context, err error) {
+// recordError notes the error and logs it when it says something new.
+func (f *Feed) recordError(ctx context.Context, err error) {
 	if ctx.Err() != nil || err == nil {
 		return
 	}

@@ -79,7 +79,7 @@ func playFrom(t *testing.T, s *script, begin func(*Feed), d time.Duration, check
 	synctest.Test(t, func(t *testing.T) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 		set := newSet(admitFunc(all))
-		f := &Feed{Source: s, Set: set, Changed: func(Change) {}, Recorded: unrecorded, Log: logr.Discard()}
+		f := &Feed{Source: s, Set: set, OnChange: func(Change) {}, RecordedSource: unrecorded, Log: logr.Discard()}
 		begin(f)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -94,7 +94,7 @@ func playFrom(t *testing.T, s *script, begin func(*Feed), d time.Duration, check
 	})
 }
 
-func unrecorded(context.Context) (Belonging, error) { return Belonging{}, nil }
+func unrecorded(context.Context) (SourceIdentity, error) { return SourceIdentity{}, nil }
 
 func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 	return func() (Snapshot, error) {
@@ -207,7 +207,7 @@ func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
 func TestBeforeTheFirstCompleteListNothingIsKnown(t *testing.T) {
 	s := &script{list: func() (Snapshot, error) { return Snapshot{}, errors.New("page 2: unexpected EOF") }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
-		if set.Await("a.b") {
+		if set.SyncedOrAwait("a.b") {
 			t.Error("synced without a complete list")
 		}
 	})

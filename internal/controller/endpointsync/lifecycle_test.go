@@ -109,7 +109,7 @@ func (l *life) reconcile(hostname string) {
 	default:
 		old.Spec = *next
 	}
-	l.r.settled(hostname, next, desired, l.now, false)
+	l.r.finish(hostname, next, desired, l.now, false)
 }
 
 // check compares what is about to be written with the account itself, not with what the Set makes

@@ -115,7 +115,7 @@ var _ = Describe("a mass of removals", func() {
 		func(ctx SpecContext) {
 			w.project(ctx)
 			before := w.object(ctx, hostname(0))
-			w.recorded, w.belonging = w.belonging, endpointsync.Belonging{AccountID: "ac-2", StoreID: "st-1"}
+			w.recorded, w.belonging = w.belonging, endpointsync.SourceIdentity{AccountID: "ac-2", StoreID: "st-1"}
 			cloud := w.endpoint("ep-other", "http://other.demo")
 			cloud.Type = account.TypeCloud
 			same := w.endpoint("ep-their", "http://h00.demo")

@@ -28,10 +28,10 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 			"Endpoints of the account that cannot be projected: an impossible URL, or a selector that cannot be evaluated "+
 				"for them.", count(2)),
 		gauge("account_readable", "1 while the account's endpoints can be read.", func() float64 {
-			return boolean(feed.Status().Err == nil)
+			return gaugeValue(feed.Status().Err == nil)
 		}),
 		gauge("account_polling", "1 while the server knows no watch and is polled.", func() float64 {
-			return boolean(feed.Status().Polling)
+			return gaugeValue(feed.Status().Polling)
 		}),
 		gauge("removals_held", "Hostnames whose removal waits for a second list, or for a changed account to be accepted.",
 			func() float64 {
@@ -42,12 +42,12 @@ func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error
 			}),
 		gauge("account_changed",
 			"1 while the lists come from another account or store than recorded, and nothing is removed.", func() float64 {
-				return boolean(set.Removals().Frozen)
+				return gaugeValue(set.Removals().Frozen)
 			}),
 	)
 }
 
-func boolean(b bool) float64 {
+func gaugeValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -40,7 +40,7 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 	next = &v1alpha1.BoundEndpointSpec{ProjectionID: p.projectionID(current)}
 	have := map[int32]bool{}
 	for _, port := range current.Ports {
-		if port, ok := p.existing(port); ok {
+		if port, ok := p.advancePort(port); ok {
 			have[port.Port] = true
 			next.Ports = append(next.Ports, port)
 		}
@@ -49,7 +49,7 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 		if have[port] {
 			continue
 		}
-		target, ok := p.ports.take(portKey{p.hostname, port})
+		target, ok := p.ports.allocate(portKey{p.hostname, port})
 		if !ok {
 			exhausted = append(exhausted, port)
 			continue
@@ -61,14 +61,14 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 		return nil, exhausted
 	}
 	slices.SortFunc(next.Ports, func(a, b v1alpha1.BoundPort) int { return cmp.Compare(a.Port, b.Port) })
-	next.Endpoints = p.withHeld(current.Endpoints)
-	next.State, next.RemoveAfter = summary(next.Ports)
+	next.Endpoints = p.withHeldEndpoints(current.Endpoints)
+	next.State, next.RemoveAfter = summarize(next.Ports)
 	return next, exhausted
 }
 
-// withHeld returns the endpoints to be projected, and those that the object has for ports whose
+// withHeldEndpoints returns the endpoints to be projected, and those that the object has for ports whose
 // removal is held: should the list be wrong, calls go on reaching them.
-func (p planner) withHeld(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
+func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
 	all := slices.Clone(p.desired.Endpoints)
 	for _, ref := range current {
 		u, err := account.ParseEndpointURL(ref.URL)
@@ -94,12 +94,12 @@ func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 	return cmp.Or(p.desired.ProjectionID, current.ProjectionID, p.desired.OldestID)
 }
 
-// existing moves a port of the object through its life: Bound, Bound with a deadline, Released with
+// advancePort moves a port of the object through its life: Bound, Bound with a deadline, Released with
 // a deadline, gone (false).
-func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
-	if !p.ports.claim(portKey{p.hostname, port.Port}, port.TargetPort) {
+func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
+	if !p.ports.reserve(portKey{p.hostname, port.Port}, port.TargetPort) {
 		// an older object has the target port, or the range was changed
-		target, ok := p.ports.take(portKey{p.hostname, port.Port})
+		target, ok := p.ports.allocate(portKey{p.hostname, port.Port})
 		if !ok {
 			return port, false
 		}
@@ -115,25 +115,25 @@ func (p planner) existing(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
 		return port, false
 	case port.State == v1alpha1.StateReleased:
 		if port.RemoveAfter == nil {
-			port.RemoveAfter = p.after(p.delays.Rest)
+			port.RemoveAfter = p.deadline(p.delays.Rest)
 		}
 	case p.desired.MayRelease(port.Port) && (due || p.desired.Immediate(port.Port)):
-		port.State, port.RemoveAfter = v1alpha1.StateReleased, p.after(p.delays.Rest)
+		port.State, port.RemoveAfter = v1alpha1.StateReleased, p.deadline(p.delays.Rest)
 	case port.RemoveAfter == nil:
-		port.RemoveAfter = p.after(p.delays.Removal)
+		port.RemoveAfter = p.deadline(p.delays.Removal)
 	}
 	return port, true
 }
 
-// after returns a deadline. Times in objects have whole seconds; this one is never early.
-func (p planner) after(d time.Duration) *metav1.Time {
+// deadline returns a deadline. Times in objects have whole seconds; this one is never early.
+func (p planner) deadline(d time.Duration) *metav1.Time {
 	t := metav1.NewTime(p.now.Add(d + time.Second - 1).Truncate(time.Second))
 	return &t
 }
 
-// summary says what the ports make of the object: Released when all are, and to be removed when the
+// summarize says what the ports make of the object: Released when all are, and to be removed when the
 // last of them is.
-func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.Time) {
+func summarize(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.Time) {
 	state, latest := v1alpha1.StateReleased, ports[0].RemoveAfter
 	for _, port := range ports {
 		if port.State != v1alpha1.StateReleased {
@@ -150,9 +150,9 @@ func summary(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.T
 	return state, latest
 }
 
-// wake returns how long to sleep until the next deadline of the spec; 0 means that there is none.
+// nextDeadline returns how long to sleep until the next deadline of the spec; 0 means that there is none.
 // When a held port may be released the Set says.
-func wake(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
+func nextDeadline(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
 	var first time.Duration
 	for _, port := range spec.Ports {
 		if port.RemoveAfter == nil || port.State != v1alpha1.StateReleased && !mayRelease(port.Port) {

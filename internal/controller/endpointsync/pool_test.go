@@ -94,13 +94,13 @@ var _ = Describe("the endpoints of a pool", func() {
 		one, two := member("ep-1"), member("ep-2")
 		one.Status = account.StatusOffline
 		w.list(one, two)
-		known, endpoints, offline := w.set.Hostname("api.demo")
+		known, endpoints, offline := w.set.Availability("api.demo")
 		Expect(known).To(BeTrue())
 		Expect(endpoints).To(Equal(2))
 		Expect(offline).To(BeEmpty())
 		two.Status = account.StatusOffline
 		w.list(one, two)
-		_, _, offline = w.set.Hostname("api.demo")
+		_, _, offline = w.set.Availability("api.demo")
 		Expect(offline).To(Equal([]string{"http://api.demo"}))
 	})
 })

@@ -45,27 +45,27 @@ type portKey struct {
 // Ports hands out target ports. There is one in the cluster for each namespace: the leader's. It is
 // safe for concurrent use.
 type Ports struct {
-	within PortRange
-	rest   time.Duration
-	now    func() time.Time
+	portRange PortRange
+	restTime  time.Duration
+	now       func() time.Time
 
-	mu      sync.Mutex
-	holder  map[int32]portKey
-	held    map[string]map[int32]int32 // hostname -> port -> target port
-	resting map[int32]time.Time        // until when a port that lost its holder is not handed out
+	mu           sync.Mutex
+	holder       map[int32]portKey
+	byHostname   map[string]map[int32]int32 // hostname -> port -> target port
+	restingUntil map[int32]time.Time        // until when a port that lost its holder is not handed out
 }
 
 // NewPorts makes an allocator. A port that is released rests for the given time.
 func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports {
-	return &Ports{within: within, rest: rest, now: now, holder: map[int32]portKey{}, held: map[string]map[int32]int32{},
-		resting: map[int32]time.Time{}}
+	return &Ports{portRange: within, restTime: rest, now: now, holder: map[int32]portKey{}, byHostname: map[string]map[int32]int32{},
+		restingUntil: map[int32]time.Time{}}
 }
 
-// claim records that an object or a Service already uses target for the key; false means that
+// reserve records that an object or a Service already uses target for the key; false means that
 // another has it, or that nobody may: it is outside of the range, which the forwarders' network
 // policy may open alone.
-func (p *Ports) claim(key portKey, target int32) bool {
-	if target < p.within.First || target > p.within.Last {
+func (p *Ports) reserve(key portKey, target int32) bool {
+	if target < p.portRange.First || target > p.portRange.Last {
 		return false
 	}
 	p.mu.Lock()
@@ -73,35 +73,35 @@ func (p *Ports) claim(key portKey, target int32) bool {
 	if holder, taken := p.holder[target]; taken {
 		return holder == key
 	}
-	if old, ok := p.held[key.hostname][key.port]; ok {
+	if old, ok := p.byHostname[key.hostname][key.port]; ok {
 		p.free(key, old)
 	}
-	p.hold(key, target)
+	p.assign(key, target)
 	return true
 }
 
-// holds reports whether the key has that target port.
-func (p *Ports) holds(key portKey, target int32) bool {
+// isHeldBy reports whether the key has that target port.
+func (p *Ports) isHeldBy(key portKey, target int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.holder[target] == key
 }
 
-// take returns the key's target port, a random free one the first time; false means that there is
+// allocate returns the key's target port, a random free one the first time; false means that there is
 // none.
-func (p *Ports) take(key portKey) (int32, bool) {
+func (p *Ports) allocate(key portKey) (int32, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if target, ok := p.held[key.hostname][key.port]; ok {
+	if target, ok := p.byHostname[key.hostname][key.port]; ok {
 		return target, true
 	}
-	now, start := p.now(), rand.Int32N(p.within.size())
-	for i := range p.within.size() {
-		target := p.within.First + (start+i)%p.within.size()
-		if _, taken := p.holder[target]; taken || now.Before(p.resting[target]) {
+	now, start := p.now(), rand.Int32N(p.portRange.size())
+	for i := range p.portRange.size() {
+		target := p.portRange.First + (start+i)%p.portRange.size()
+		if _, taken := p.holder[target]; taken || now.Before(p.restingUntil[target]) {
 			continue
 		}
-		p.hold(key, target)
+		p.assign(key, target)
 		return target, true
 	}
 	return 0, false
@@ -111,28 +111,28 @@ func (p *Ports) take(key portKey) (int32, bool) {
 func (p *Ports) releaseExcept(hostname string, keep func(port int32) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for port, target := range p.held[hostname] {
+	for port, target := range p.byHostname[hostname] {
 		if !keep(port) {
 			p.free(portKey{hostname, port}, target)
 		}
 	}
 }
 
-// hold is called with the lock held.
-func (p *Ports) hold(key portKey, target int32) {
-	if p.held[key.hostname] == nil {
-		p.held[key.hostname] = map[int32]int32{}
+// assign is called with the lock held.
+func (p *Ports) assign(key portKey, target int32) {
+	if p.byHostname[key.hostname] == nil {
+		p.byHostname[key.hostname] = map[int32]int32{}
 	}
-	p.holder[target], p.held[key.hostname][key.port] = key, target
-	delete(p.resting, target)
+	p.holder[target], p.byHostname[key.hostname][key.port] = key, target
+	delete(p.restingUntil, target)
 }
 
 // free is called with the lock held.
 func (p *Ports) free(key portKey, target int32) {
-	delete(p.held[key.hostname], key.port)
-	if len(p.held[key.hostname]) == 0 {
-		delete(p.held, key.hostname)
+	delete(p.byHostname[key.hostname], key.port)
+	if len(p.byHostname[key.hostname]) == 0 {
+		delete(p.byHostname, key.hostname)
 	}
 	delete(p.holder, target)
-	p.resting[target] = p.now().Add(p.rest)
+	p.restingUntil[target] = p.now().Add(p.restTime)
 }

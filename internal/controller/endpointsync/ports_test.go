@@ -18,25 +18,25 @@ func TestPortsAreUniqueStableAndRest(t *testing.T) {
 	p := NewPorts(PortRange{20000, 20002}, time.Minute, func() time.Time { return now })
 	seen := map[int32]bool{}
 	for i := range int32(3) {
-		target, ok := p.take(portKey{"a.b", i})
+		target, ok := p.allocate(portKey{"a.b", i})
 		if !ok || seen[target] || target < 20000 || target > 20002 {
 			t.Fatalf("got %d, %v", target, ok)
 		}
 		seen[target] = true
-		if again, _ := p.take(portKey{"a.b", i}); again != target {
+		if again, _ := p.allocate(portKey{"a.b", i}); again != target {
 			t.Errorf("asked again: got %d, want %d", again, target)
 		}
 	}
-	if _, ok := p.take(portKey{"c.d", 1}); ok {
+	if _, ok := p.allocate(portKey{"c.d", 1}); ok {
 		t.Error("a port of a full range was handed out")
 	}
 	p.releaseExcept("a.b", func(port int32) bool { return port != 1 })
 	now = now.Add(59 * time.Second)
-	if _, ok := p.take(portKey{"c.d", 1}); ok {
+	if _, ok := p.allocate(portKey{"c.d", 1}); ok {
 		t.Error("a port that rests was handed out")
 	}
 	now = now.Add(time.Second)
-	if _, ok := p.take(portKey{"c.d", 1}); !ok {
+	if _, ok := p.allocate(portKey{"c.d", 1}); !ok {
 		t.Error("a port that has rested was not handed out")
 	}
 }
@@ -51,14 +51,14 @@ func TestNoTwoHoldersEverShareATargetPort(t *testing.T) {
 		key := portKey{fmt.Sprintf("h%d.x", rng.IntN(4)), int32(rng.IntN(4))}
 		switch rng.IntN(3) {
 		case 0:
-			p.take(key)
+			p.allocate(key)
 		case 1:
-			p.claim(key, 20000+rng.Int32N(10))
+			p.reserve(key, 20000+rng.Int32N(10))
 		default:
 			p.releaseExcept(key.hostname, func(port int32) bool { return port != key.port })
 		}
 		held := map[int32]portKey{}
-		for hostname, ports := range p.held {
+		for hostname, ports := range p.byHostname {
 			for port, target := range ports {
 				this := portKey{hostname, port}
 				if other, taken := held[target]; taken {

@@ -31,11 +31,11 @@ import (
 
 const (
 	workers = 4
-	// again is when a write that lost against another, or against a cache that lagged behind, is tried
+	// conflictRetry is when a write that lost against another, or against a cache that lagged behind, is tried
 	// once more.
-	again = 50 * time.Millisecond
-	// retry is when what the API server refused, or what has no port, is tried once more.
-	retry = 30 * time.Second
+	conflictRetry = 50 * time.Millisecond
+	// refusalRetry is when what the API server refused, or what has no port, is tried once more.
+	refusalRetry = 30 * time.Second
 )
 
 // Reconciler writes the specs of BoundEndpoints. There is one writer: the leader.
@@ -72,7 +72,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) e
 
 // Reconcile brings the object of one hostname to what the hostname should be.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if !r.Set.Await(req.Name) {
+	if !r.Set.SyncedOrAwait(req.Name) {
 		return ctrl.Result{}, nil
 	}
 	if err := r.seed(ctx); err != nil {
@@ -86,31 +86,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("reading BoundEndpoint %s: %w", req.Name, err)
 	}
 	desired := r.Set.Desired(req.Name)
-	r.Report.Hostname(req.Name, desired.Refused)
-	if current != nil && !r.ours(ctx, current) {
+	r.Report.ReportRefused(req.Name, desired.Refused)
+	if current != nil && !r.isOurs(ctx, current) {
 		if len(desired.Endpoints) > 0 {
-			r.Report.ForeignObject(current)
+			r.Report.ReportForeignObject(current)
 		}
 		return ctrl.Result{}, nil // its deletion or its adoption by a label is an event
 	}
 	var spec *v1alpha1.BoundEndpointSpec
 	if current != nil {
-		spec = r.vouched(current)
+		spec = r.trustedSpec(current)
 	}
 	now := r.Now()
 	next, exhausted := planner{now: now, delays: r.Delays, ports: r.Ports, hostname: req.Name, desired: desired}.plan(spec)
-	r.Report.PortsExhausted(req.Name, exhausted, r.Ports.within)
+	r.Report.ReportPortsExhausted(req.Name, exhausted, r.Ports.portRange)
 	written, err := r.write(ctx, req.Name, current, next)
 	if err != nil {
-		return r.writeFailed(ctx, req.Name, err)
+		return r.handleWriteError(ctx, req.Name, err)
 	}
 	r.Approvals.approve(req.Name, written)
-	return r.settled(req.Name, next, desired, now, len(exhausted) > 0), nil
+	return r.finish(req.Name, next, desired, now, len(exhausted) > 0), nil
 }
 
-// ours says whether the installation has made the object. One whose labels or annotations somebody
+// isOurs says whether the installation has made the object. One whose labels or annotations somebody
 // took away still belongs to our anchor, and gets them back.
-func (r *Reconciler) ours(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
+func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
 	if r.Installation.Owns(o) {
 		return true
 	}
@@ -118,24 +118,24 @@ func (r *Reconciler) ours(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
 	return err == nil && slices.Contains(o.OwnerReferences, owners.Local)
 }
 
-// settled lets go of what the written object no longer needs, and says when to look again.
-func (r *Reconciler) settled(
+// finish lets go of what the written object no longer needs, and says when to look again.
+func (r *Reconciler) finish(
 	hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool,
 ) ctrl.Result {
 	var kept []int32
 	var result ctrl.Result
 	if spec != nil {
 		kept = portsOf(spec)
-		result.RequeueAfter = wake(spec, desired.MayRelease, now)
+		result.RequeueAfter = nextDeadline(spec, desired.MayRelease, now)
 	}
-	r.Set.Projected(hostname, kept)
+	r.Set.SetPorts(hostname, kept)
 	if spec == nil || spec.RemoveAfter == nil {
-		r.Set.Forget(hostname)
+		r.Set.ForgetDeleted(hostname)
 	}
-	r.Report.Refused(hostname, nil)
+	r.Report.ReportRejected(hostname, nil)
 	r.Ports.releaseExcept(hostname, func(port int32) bool { return slices.Contains(kept, port) })
-	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > retry) {
-		result.RequeueAfter = retry
+	if exhausted && (result.RequeueAfter == 0 || result.RequeueAfter > refusalRetry) {
+		result.RequeueAfter = refusalRetry
 	}
 	return result
 }
@@ -166,7 +166,7 @@ func (r *Reconciler) write(
 			return nil, fmt.Errorf("creating BoundEndpoint %s: %w", hostname, err)
 		}
 		log.FromContext(ctx).Info("Created BoundEndpoint", "endpoints", len(spec.Endpoints))
-		if topLevelDomain(spec.Namespace) && r.Report.TopLevelDomain(next) {
+		if isTopLevelDomain(spec.Namespace) && r.Report.ReportTopLevelDomain(next) {
 			log.FromContext(ctx).
 				Info(
 					"The namespace is named like a top-level domain: pods that look up this name on the internet reach the endpoint " +
@@ -194,14 +194,14 @@ func (r *Reconciler) remove(ctx context.Context, current *v1alpha1.BoundEndpoint
 	return nil
 }
 
-func (r *Reconciler) writeFailed(ctx context.Context, hostname string, err error) (ctrl.Result, error) {
+func (r *Reconciler) handleWriteError(ctx context.Context, hostname string, err error) (ctrl.Result, error) {
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		log.FromContext(ctx).V(1).Info("Trying again with a newer copy", "cause", err.Error())
-		return ctrl.Result{RequeueAfter: again}, nil
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	case apierrors.IsInvalid(err):
-		r.Report.Refused(hostname, err)
-		return ctrl.Result{RequeueAfter: retry}, nil
+		r.Report.ReportRejected(hostname, err)
+		return ctrl.Result{RequeueAfter: refusalRetry}, nil
 	}
 	return ctrl.Result{}, err
 }
@@ -223,13 +223,13 @@ func (r *Reconciler) seed(ctx context.Context) error {
 		client.MatchingLabels{installation.Label: r.Installation.ID()}); err != nil {
 		return fmt.Errorf("listing upstream Services: %w", err)
 	}
-	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.ours(ctx, &o) })
+	objects.Items = slices.DeleteFunc(objects.Items, func(o v1alpha1.BoundEndpoint) bool { return !r.isOurs(ctx, &o) })
 	observed := slices.Clone(objects.Items)
 	observed = slices.DeleteFunc(observed, func(o v1alpha1.BoundEndpoint) bool { return !o.Observed() })
 	r.Ports.seed(r.Installation, observed, services.Items)
 	projected := map[string][]int32{}
 	for i := range objects.Items {
-		if ports := portsOf(r.vouched(&objects.Items[i])); len(ports) > 0 {
+		if ports := portsOf(r.trustedSpec(&objects.Items[i])); len(ports) > 0 {
 			projected[objects.Items[i].Name] = ports
 		}
 	}

@@ -33,15 +33,15 @@ type world struct {
 	reconciler *endpointsync.Reconciler
 	ports      endpointsync.PortRange
 	seq        int64
-	belonging  endpointsync.Belonging // of lists
-	recorded   endpointsync.Belonging // what a restarted reconciler finds in the KubernetesOperator's status
+	belonging  endpointsync.SourceIdentity // of lists
+	recorded   endpointsync.SourceIdentity // what a restarted reconciler finds in the KubernetesOperator's status
 	accept     string
 }
 
 func newWorld(ctx context.Context) *world {
 	GinkgoHelper()
 	w := &world{Fixture: fixture.New(ctx, config), ports: endpointsync.PortRange{First: 10000, Last: 32767}}
-	w.belonging = endpointsync.Belonging{AccountID: "ac-1", StoreID: "st-1"}
+	w.belonging = endpointsync.SourceIdentity{AccountID: "ac-1", StoreID: "st-1"}
 	w.restart("")
 	w.list()
 	return w
@@ -54,7 +54,7 @@ func (w *world) restart(expression string) {
 	Expect(err).NotTo(HaveOccurred())
 	w.set = endpointsync.NewSet(endpointsync.SetOptions{Selector: s, RemovalDelay: 30 * time.Second,
 		AcceptAccount: w.accept, Now: w.Clock.Now})
-	w.set.Remember(w.recorded)
+	w.set.SetRecordedSource(w.recorded)
 	about := &v1alpha1.KubernetesOperator{ObjectMeta: metav1.ObjectMeta{Namespace: w.Installation.Namespace,
 		Name: "fairlead"}}
 	w.reconciler = &endpointsync.Reconciler{
@@ -322,7 +322,7 @@ var _ = Describe("a hostname's object", func() {
 			w.reconcile(ctx, "api.demo")
 			w.reconcile(ctx, "api.demo")
 			Expect(w.object(ctx, "api.demo").ResourceVersion).To(Equal(foreign.ResourceVersion))
-			Expect(w.Said()).To(ConsistOf(ContainSubstring("Conflict")))
+			Expect(w.EventNotes()).To(ConsistOf(ContainSubstring("Conflict")))
 			w.reconcile(ctx, "web.demo")
 			w.object(ctx, "web.demo")
 		})
@@ -348,7 +348,7 @@ var _ = Describe("a hostname's object", func() {
 			w.reconcile(ctx, name+".com")
 			w.object(ctx, name+".com")
 		}
-		Expect(w.Said()).To(ConsistOf(ContainSubstring("Warning TopLevelDomain")))
+		Expect(w.EventNotes()).To(ConsistOf(ContainSubstring("Warning TopLevelDomain")))
 	})
 
 	It("is made in a namespace named like a top-level domain, too, with a warning once", func(ctx SpecContext) {
@@ -360,7 +360,7 @@ var _ = Describe("a hostname's object", func() {
 			w.reconcile(ctx, "example.com")
 		}
 		w.object(ctx, "example.com")
-		Expect(w.Said()).
+		Expect(w.EventNotes()).
 			To(ConsistOf(And(ContainSubstring("Warning TopLevelDomain"), ContainSubstring("example.com. with a dot"))))
 	})
 
@@ -387,7 +387,7 @@ var _ = Describe("a hostname's object", func() {
 		w.reconcile(ctx, "a.demo")
 		Expect(w.reconcile(ctx, "b.demo").RequeueAfter).To(Equal(30 * time.Second))
 		w.reconcile(ctx, "b.demo")
-		Expect(w.Said()).To(ConsistOf(ContainSubstring("PortsExhausted")))
+		Expect(w.EventNotes()).To(ConsistOf(ContainSubstring("PortsExhausted")))
 		w.expectGone(ctx, "b.demo")
 	})
 })

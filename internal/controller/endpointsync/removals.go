@@ -20,36 +20,36 @@ const (
 // mass was noticed and is on that list neither, may go; what went later is judged anew. The holder
 // of Set.mu calls it.
 type removals struct {
-	delay     time.Duration
-	seeded    bool // the objects that exist are known
-	hosts     map[string]*projected
-	projected int // hostnames that count
-	pending   int // those of them that wait for their removal
-	hold      *hold
-	lookNow   bool
-	belonging belonging
-	changed   chan struct{} // closed and replaced when a hold or a freeze begins or ends
+	delay         time.Duration
+	seeded        bool // the objects that exist are known
+	hosts         map[string]*trackedHostname
+	projected     int // hostnames that count
+	pending       int // those of them that wait for their removal
+	hold          *massRemovalHold
+	listRequested bool
+	source        sourceGuard
+	changed       chan struct{} // closed and replaced when a hold or a freeze begins or ends
 }
 
-// hold is a mass of removals that waits.
-type hold struct{ since, due time.Time }
+// massRemovalHold is a mass of removals that waits.
+type massRemovalHold struct{ since, due time.Time }
 
-// projected is a hostname that has an object.
-type projected struct {
-	ports           map[int]*projectedPort
+// trackedHostname is a hostname that has an object.
+type trackedHostname struct {
+	ports           map[int]*trackedPort
 	counts, pending bool
 }
 
-// projectedPort is one port of an object.
-type projectedPort struct {
+// trackedPort is one port of an object.
+type trackedPort struct {
 	since  time.Time // since when no endpoint has it; zero while one does
 	exempt bool      // the selector excludes its endpoints, or a second list has confirmed that they are gone
 }
 
 func newRemovals(removalDelay time.Duration, accept string) removals {
 	return removals{
-		delay: max(removalDelay, leastMassDelay), hosts: map[string]*projected{}, changed: make(chan struct{}),
-		belonging: belonging{accept: accept},
+		delay: max(removalDelay, leastMassDelay), hosts: map[string]*trackedHostname{}, changed: make(chan struct{}),
+		source: sourceGuard{accept: accept},
 	}
 }
 
@@ -59,13 +59,13 @@ type Removals struct {
 	Known bool
 	// Recorded is the account that removals are taken from, Listed the one that the latest list came
 	// from; empty before the first.
-	Recorded, Listed Belonging
+	Recorded, Listed SourceIdentity
 	// Frozen says that nothing is removed until somebody accepts Listed.
 	Frozen bool
 	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or
 	// later.
-	Held             bool
-	Since, LookAgain time.Time
+	Held           bool
+	Since, ListDue time.Time
 	// Pending is how many hostnames, of all that are Projected, wait for their removal.
 	Pending, Projected int
 	// Changed is closed when Frozen, Held, LookAgain or Recorded become others.
@@ -78,30 +78,30 @@ func (s *Set) Removals() Removals {
 	defer s.mu.RUnlock()
 	r := &s.removals
 	now := Removals{
-		Known: s.synced && r.seeded, Recorded: r.belonging.recorded, Listed: r.belonging.listed, Frozen: r.belonging.frozen,
+		Known: s.synced && r.seeded, Recorded: r.source.recorded, Listed: r.source.listed, Frozen: r.source.frozen,
 		Pending: r.pending, Projected: r.projected, Changed: r.changed,
 	}
 	if r.hold != nil {
-		now.Held, now.Since, now.LookAgain = true, r.hold.since, r.hold.due
+		now.Held, now.Since, now.ListDue = true, r.hold.since, r.hold.due
 	}
 	return now
 }
 
-// LookNow asks for a complete list, as soon as one can be had.
-func (s *Set) LookNow() {
+// RequestList asks for a complete list, as soon as one can be had.
+func (s *Set) RequestList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removals.lookNow = true
-	s.removals.signal()
+	s.removals.listRequested = true
+	s.removals.notifyChanged()
 }
 
-// lookAgain returns when a complete list is to be asked for, besides those that are asked for
+// nextList returns when a complete list is to be asked for, besides those that are asked for
 // anyway: zero for never. changed is closed when that may be another time.
-func (s *Set) lookAgain() (at time.Time, changed <-chan struct{}) {
+func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	switch r := &s.removals; {
-	case r.lookNow:
+	case r.listRequested:
 		return s.now(), r.changed
 	case r.hold != nil:
 		return r.hold.due, r.changed
@@ -117,24 +117,24 @@ func (s *Set) Seed(objects map[string][]int32) {
 	now := s.now()
 	for hostname, ports := range objects {
 		s.removals.track(hostname, ports)
-		s.observe(hostname, now)
+		s.updatePending(hostname, now)
 	}
 	s.removals.seeded = true
-	s.removals.notice(now)
+	s.removals.holdMassRemoval(now)
 }
 
-// Projected tells which ports the hostname's object has; none: there is no object.
-func (s *Set) Projected(hostname string, ports []int32) {
+// SetPorts tells which ports the hostname's object has; none: there is no object.
+func (s *Set) SetPorts(hostname string, ports []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	s.removals.track(hostname, ports)
-	s.observe(hostname, now)
-	s.removals.notice(now)
+	s.updatePending(hostname, now)
+	s.removals.holdMassRemoval(now)
 }
 
-// observe brings what is known of the hostname's removal up to date. The caller holds the lock.
-func (s *Set) observe(hostname string, now time.Time) {
+// updatePending brings what is known of the hostname's removal up to date. The caller holds the lock.
+func (s *Set) updatePending(hostname string, now time.Time) {
 	h := s.removals.hosts[hostname]
 	if h == nil {
 		return
@@ -146,20 +146,20 @@ func (s *Set) observe(hostname string, now time.Time) {
 	for port, p := range h.ports {
 		switch served, known := admitted[port]; {
 		case served:
-			*p = projectedPort{}
+			*p = trackedPort{}
 		case known:
-			*p = projectedPort{exempt: true}
+			*p = trackedPort{exempt: true}
 		case p.since.IsZero():
 			p.since = now
 		}
 	}
-	s.removals.count(h)
+	s.removals.updateCounts(h)
 }
 
 // mayRelease says, port by port, what of the hostname may be released. The caller holds the lock.
 func (s *Set) mayRelease(hostname string) func(port int32) bool {
 	r := &s.removals
-	if s.disabled || r.hold == nil && !r.belonging.frozen {
+	if s.disabled || r.hold == nil && !r.source.frozen {
 		return func(int32) bool { return true }
 	}
 	exempt := map[int32]bool{}
@@ -175,14 +175,14 @@ func (s *Set) mayRelease(hostname string) func(port int32) bool {
 func (r *removals) track(hostname string, ports []int32) {
 	h := r.hosts[hostname]
 	if h == nil {
-		h = &projected{ports: make(map[int]*projectedPort, len(ports))}
+		h = &trackedHostname{ports: make(map[int]*trackedPort, len(ports))}
 		r.hosts[hostname] = h
 	}
 	has := make(map[int]bool, len(ports))
 	for _, port := range ports {
 		has[int(port)] = true
 		if h.ports[int(port)] == nil {
-			h.ports[int(port)] = &projectedPort{}
+			h.ports[int(port)] = &trackedPort{}
 		}
 	}
 	for port := range h.ports {
@@ -191,62 +191,62 @@ func (r *removals) track(hostname string, ports []int32) {
 		}
 	}
 	if len(ports) == 0 {
-		r.count(h)
+		r.updateCounts(h)
 		delete(r.hosts, hostname)
 	}
 }
 
-// count brings the numbers up to date with one hostname.
-func (r *removals) count(h *projected) {
+// updateCounts brings the numbers up to date with one hostname.
+func (r *removals) updateCounts(h *trackedHostname) {
 	counts, pending := false, false
 	for _, p := range h.ports {
 		counts = counts || !p.exempt
 		pending = pending || !p.exempt && !p.since.IsZero()
 	}
-	r.projected += one(counts) - one(h.counts)
-	r.pending += one(pending) - one(h.pending)
+	r.projected += boolToInt(counts) - boolToInt(h.counts)
+	r.pending += boolToInt(pending) - boolToInt(h.pending)
 	h.counts, h.pending = counts, pending
 }
 
-func one(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// notice begins a hold where removals have become a mass.
-func (r *removals) notice(now time.Time) {
-	if r.hold == nil && r.seeded && !r.belonging.frozen && r.projected > massAbove && 2*r.pending > r.projected {
-		r.hold = &hold{since: now, due: now.Add(r.delay)}
-		r.signal()
+// holdMassRemoval begins a hold where removals have become a mass.
+func (r *removals) holdMassRemoval(now time.Time) {
+	if r.hold == nil && r.seeded && !r.source.frozen && r.projected > massAbove && 2*r.pending > r.projected {
+		r.hold = &massRemovalHold{since: now, due: now.Add(r.delay)}
+		r.notifyChanged()
 	}
 }
 
-// listed takes that a complete list, asked for at begun, has been applied. It returns the hostnames
+// listApplied takes that a complete list, asked for at begun, has been applied. It returns the hostnames
 // whose removals need wait no longer.
-func (r *removals) listed(begun, now time.Time) (free []string) {
-	if r.lookNow {
-		r.lookNow = false
-		r.signal()
+func (r *removals) listApplied(begun, now time.Time) (free []string) {
+	if r.listRequested {
+		r.listRequested = false
+		r.notifyChanged()
 	}
 	switch {
-	case r.belonging.frozen:
+	case r.source.frozen:
 		r.hold = nil // the freeze holds all that it did
 		return nil
 	case r.hold != nil && !begun.Before(r.hold.due):
 		since := r.hold.since
 		r.hold = nil
-		r.signal()
-		free = r.confirm(since)
+		r.notifyChanged()
+		free = r.confirmMissing(since)
 	}
-	r.notice(now)
+	r.holdMassRemoval(now)
 	return free
 }
 
-// confirm lets go what has been gone since the given time or longer, and returns the names of all
+// confirmMissing lets go what has been gone since the given time or longer, and returns the names of all
 // that waited.
-func (r *removals) confirm(since time.Time) (waited []string) {
+func (r *removals) confirmMissing(since time.Time) (waited []string) {
 	for hostname, h := range r.hosts {
 		if !h.pending {
 			continue
@@ -255,13 +255,13 @@ func (r *removals) confirm(since time.Time) (waited []string) {
 		for _, p := range h.ports {
 			p.exempt = p.exempt || !p.since.IsZero() && !p.since.After(since)
 		}
-		r.count(h)
+		r.updateCounts(h)
 	}
 	return waited
 }
 
-// waiting returns the names of all that wait.
-func (r *removals) waiting() (names []string) {
+// pendingHostnames returns the names of all that wait.
+func (r *removals) pendingHostnames() (names []string) {
 	for hostname, h := range r.hosts {
 		if h.pending {
 			names = append(names, hostname)
@@ -270,7 +270,7 @@ func (r *removals) waiting() (names []string) {
 	return names
 }
 
-func (r *removals) signal() {
+func (r *removals) notifyChanged() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }

@@ -95,7 +95,7 @@ func TestAMassWaitsForAListThatWasAskedForLateEnough(t *testing.T) {
 	}{{0, time.Minute}, {30 * time.Second, time.Minute}, {5 * time.Minute, 5 * time.Minute}} {
 		m := newMasses(t, 20, tc.removalDelay)
 		m.list(m.endpoints[15:]...)
-		if got := m.Removals(); got.Pending != 15 || got.Projected != 20 || !got.LookAgain.Equal(m.now.Add(tc.wait)) {
+		if got := m.Removals(); got.Pending != 15 || got.Projected != 20 || !got.ListDue.Equal(m.now.Add(tc.wait)) {
 			t.Errorf("got %+v", got)
 		}
 		begun := m.now.Add(tc.wait - time.Millisecond)
@@ -122,7 +122,7 @@ func TestAMassThatComesInPiecesIsNoticed(t *testing.T) {
 				m.want("half", 10, false)
 			}
 			if i < 5 {
-				m.Projected(host(i), []int32{80}) // released: the port rests, and counts
+				m.SetPorts(host(i), []int32{80}) // released: the port rests, and counts
 			}
 			m.now = m.now.Add(time.Second)
 		}
@@ -186,7 +186,7 @@ func TestTheFirstListAfterAStartIsASourceLikeAnyOther(t *testing.T) {
 	m.want("an empty list", 0, true)
 	m.list(m.endpoints...)
 	for i := range 20 {
-		m.Projected(host(i), []int32{80})
+		m.SetPorts(host(i), []int32{80})
 	}
 	if got := m.Removals(); got.Pending != 0 || !got.Held {
 		t.Errorf("they are back: got %+v", got)
@@ -204,31 +204,31 @@ func TestTheFirstListAfterAStartIsASourceLikeAnyOther(t *testing.T) {
 
 func TestAnotherAccountFreezesRemovalsUntilItIsAccepted(t *testing.T) {
 	t.Parallel()
-	first := Belonging{"ac-1", "st-1"}
+	first := SourceIdentity{"ac-1", "st-1"}
 	for _, tc := range []struct {
 		name             string
-		recorded, listed Belonging
+		recorded, listed SourceIdentity
 		accept           string
 		frozen           bool
-		then             Belonging
+		then             SourceIdentity
 	}{
-		{"the first list ever", Belonging{}, first, "", false, first},
+		{"the first list ever", SourceIdentity{}, first, "", false, first},
 		{"the same", first, first, "", false, first},
-		{"another account", first, Belonging{"ac-2", "st-1"}, "", true, first},
-		{"another store", first, Belonging{"ac-1", "st-2"}, "", true, first},
-		{"both", first, Belonging{"ac-2", "st-2"}, "", true, first},
-		{"accepted", first, Belonging{"ac-2", "st-2"}, "ac-2", false, Belonging{"ac-2", "st-2"}},
-		{"an account is not accepted by its store", first, Belonging{"ac-2", "st-2"}, "st-2", true, first},
-		{"a store is accepted by its own id", first, Belonging{"ac-1", "st-2"}, "st-2", false, Belonging{"ac-1", "st-2"}},
-		{"a store is not accepted by an account of long ago", first, Belonging{"ac-1", "st-2"}, "ac-1", true, first},
-		{"a third account", first, Belonging{"ac-3", "st-1"}, "ac-2", true, first},
-		{"accepted for good, and the first one is back", Belonging{"ac-2", "st-1"}, first, "ac-2", true,
-			Belonging{"ac-2", "st-1"}},
-		{"a list that does not say", first, Belonging{}, "", false, first},
-		{"nothing recorded of the store", Belonging{AccountID: "ac-1"}, first, "", false, first},
+		{"another account", first, SourceIdentity{"ac-2", "st-1"}, "", true, first},
+		{"another store", first, SourceIdentity{"ac-1", "st-2"}, "", true, first},
+		{"both", first, SourceIdentity{"ac-2", "st-2"}, "", true, first},
+		{"accepted", first, SourceIdentity{"ac-2", "st-2"}, "ac-2", false, SourceIdentity{"ac-2", "st-2"}},
+		{"an account is not accepted by its store", first, SourceIdentity{"ac-2", "st-2"}, "st-2", true, first},
+		{"a store is accepted by its own id", first, SourceIdentity{"ac-1", "st-2"}, "st-2", false, SourceIdentity{"ac-1", "st-2"}},
+		{"a store is not accepted by an account of long ago", first, SourceIdentity{"ac-1", "st-2"}, "ac-1", true, first},
+		{"a third account", first, SourceIdentity{"ac-3", "st-1"}, "ac-2", true, first},
+		{"accepted for good, and the first one is back", SourceIdentity{"ac-2", "st-1"}, first, "ac-2", true,
+			SourceIdentity{"ac-2", "st-1"}},
+		{"a list that does not say", first, SourceIdentity{}, "", false, first},
+		{"nothing recorded of the store", SourceIdentity{AccountID: "ac-1"}, first, "", false, first},
 	} {
 		s := NewSet(SetOptions{Selector: admitFunc(all), AcceptAccount: tc.accept, Now: time.Now})
-		s.Remember(tc.recorded)
+		s.SetRecordedSource(tc.recorded)
 		s.Replace(Snapshot{AccountID: tc.listed.AccountID, StoreID: tc.listed.StoreID}, time.Now())
 		if got := s.Removals(); got.Frozen != tc.frozen || got.Recorded != tc.then {
 			t.Errorf("%s: frozen %v, recorded %v", tc.name, got.Frozen, got.Recorded)
@@ -260,20 +260,20 @@ func TestServicesWhoseObjectIsLostAreNoOrphansWhileRemovalsWait(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 20, 0)
 	m.list(m.endpoints[15:]...)
-	m.Projected(host(0), nil) // somebody deleted it
-	if known, _, _ := m.Hostname(host(0)); known {
+	m.SetPorts(host(0), nil) // somebody deleted it
+	if known, _, _ := m.Availability(host(0)); known {
 		t.Error("a mass waits")
 	}
-	if known, endpoints, _ := m.Hostname(host(1)); !known || endpoints != 0 {
+	if known, endpoints, _ := m.Availability(host(1)); !known || endpoints != 0 {
 		t.Error("what has an object tells that it has no endpoint")
 	}
 	m.now = m.now.Add(time.Minute)
 	m.list(m.endpoints[15:]...)
-	if known, endpoints, _ := m.Hostname(host(0)); !known || endpoints != 0 {
+	if known, endpoints, _ := m.Availability(host(0)); !known || endpoints != 0 {
 		t.Error("the mass is confirmed")
 	}
 	m.Replace(Snapshot{AccountID: "ac-2"}, m.now)
-	if known, _, _ := m.Hostname(host(0)); known {
+	if known, _, _ := m.Availability(host(0)); known {
 		t.Error("another account lists")
 	}
 }
@@ -317,7 +317,7 @@ func TestTheFeedListsAgainWhenAMassIsDueAndNotBefore(t *testing.T) {
 func TestTheFeedListsWhenItIsAskedTo(t *testing.T) {
 	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
-		set.LookNow()
+		set.RequestList()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if want := []string{"list", "watch 1-5", "list", "watch 1-5"}; !slices.Equal(s.calls, want) {
@@ -330,11 +330,11 @@ func TestNothingIsListedBeforeItIsKnownWhatWasRecorded(t *testing.T) {
 	tries := 0
 	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
 	playFrom(t, s, func(f *Feed) {
-		f.Recorded = func(context.Context) (Belonging, error) {
+		f.RecordedSource = func(context.Context) (SourceIdentity, error) {
 			if tries++; tries < 5 {
-				return Belonging{}, context.DeadlineExceeded
+				return SourceIdentity{}, context.DeadlineExceeded
 			}
-			return Belonging{AccountID: "ac-0"}, nil
+			return SourceIdentity{AccountID: "ac-0"}, nil
 		}
 	}, time.Minute, func(f *Feed, set *Set) {
 		if got := set.Removals(); tries != 5 || len(s.calls) != 2 || !got.Frozen || got.Recorded.AccountID != "ac-0" {

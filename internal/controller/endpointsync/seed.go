@@ -25,7 +25,7 @@ func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndp
 		for _, port := range objects[i].Spec.Ports {
 			key := portKey{objects[i].Name, port.Port}
 			named[key] = true
-			p.claim(key, port.TargetPort)
+			p.reserve(key, port.TargetPort)
 		}
 	}
 	for i := range services {
@@ -35,7 +35,7 @@ func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndp
 		}
 		for _, port := range services[i].Spec.Ports {
 			if key := (portKey{hostname, port.Port}); !named[key] {
-				p.claim(key, port.TargetPort.IntVal)
+				p.reserve(key, port.TargetPort.IntVal)
 			}
 		}
 	}

@@ -32,9 +32,9 @@ type Set struct {
 	disabled bool
 	byID     map[string]*entry
 	byHost   map[string]map[string]*entry // hostname -> id -> valid entry
-	// gone remembers the ports of a hostname that lost their last endpoint by the API, not by an
+	// deletedPorts remembers the ports of a hostname that lost their last endpoint by the API, not by an
 	// agent: nothing is worth waiting for.
-	gone map[string]map[int]bool
+	deletedPorts map[string]map[int]bool
 	// awaiting are hostnames that were asked about before the first complete list.
 	awaiting map[string]struct{}
 	removals removals
@@ -55,7 +55,7 @@ type SetOptions struct {
 func NewSet(o SetOptions) *Set {
 	return &Set{
 		selector: o.Selector, now: o.Now, removals: newRemovals(o.RemovalDelay, o.AcceptAccount),
-		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, gone: map[string]map[int]bool{},
+		byID: map[string]*entry{}, byHost: map[string]map[string]*entry{}, deletedPorts: map[string]map[int]bool{},
 		awaiting: map[string]struct{}{},
 	}
 }
@@ -82,9 +82,9 @@ func (s *Set) Disable() {
 	s.synced, s.disabled = true, true
 }
 
-// Await says whether a complete list has come. If not, the change of the first one will name the
+// SyncedOrAwait says whether a complete list has come. If not, the change of the first one will name the
 // hostname.
-func (s *Set) Await(hostname string) bool {
+func (s *Set) SyncedOrAwait(hostname string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.synced {
@@ -117,14 +117,14 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	entries := make([]*entry, len(endpoints))
 	present := make(map[string]bool, len(endpoints))
 	for i := range endpoints {
-		entries[i] = s.judge(endpoints[i])
+		entries[i] = s.classify(endpoints[i])
 		present[endpoints[i].ID] = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c Change
 	now, r := s.now(), &s.removals
-	thawed, changed := r.belonging.take(Belonging{AccountID: list.AccountID, StoreID: list.StoreID})
+	thawed, changed := r.source.update(SourceIdentity{AccountID: list.AccountID, StoreID: list.StoreID})
 	for id, old := range s.byID {
 		if !present[id] {
 			s.remove(old, old.endpoint.Type, &c)
@@ -138,15 +138,15 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	}
 	s.synced, s.awaiting = true, nil
 	for _, hostname := range c.Hostnames {
-		s.observe(hostname, now)
+		s.updatePending(hostname, now)
 	}
 	if thawed {
-		c.Hostnames = append(c.Hostnames, r.waiting()...)
+		c.Hostnames = append(c.Hostnames, r.pendingHostnames()...)
 	}
 	if changed {
-		r.signal()
+		r.notifyChanged()
 	}
-	c.Hostnames = append(c.Hostnames, r.listed(begun, now)...)
+	c.Hostnames = append(c.Hostnames, r.listApplied(begun, now)...)
 	return c
 }
 
@@ -156,7 +156,7 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 	if ev.Endpoint == nil {
 		return Change{}
 	}
-	e := s.judge(*ev.Endpoint)
+	e := s.classify(*ev.Endpoint)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c Change
@@ -173,9 +173,9 @@ func (s *Set) Apply(ev account.EndpointEvent) Change {
 	}
 	now := s.now()
 	for _, hostname := range c.Hostnames {
-		s.observe(hostname, now)
+		s.updatePending(hostname, now)
 	}
-	s.removals.notice(now)
+	s.removals.holdMassRemoval(now)
 	return c
 }
 
@@ -204,7 +204,7 @@ func (s *Set) put(e *entry, c *Change) {
 	}
 	s.byHost[host][id] = e
 	if e.admitted {
-		delete(s.gone[host], e.url.Port)
+		delete(s.deletedPorts[host], e.url.Port)
 	}
 	if old == nil || old.admitted != e.admitted || old.endpoint.ProjectionID != e.endpoint.ProjectionID {
 		c.Hostnames = append(c.Hostnames, host)
@@ -228,18 +228,18 @@ func (s *Set) remove(e *entry, typ string, c *Change) {
 	if len(s.byHost[host]) == 0 {
 		delete(s.byHost, host)
 	}
-	if typ == account.TypeCloud && e.admitted && !s.served(host, e.url.Port) {
-		if s.gone[host] == nil {
-			s.gone[host] = map[int]bool{}
+	if typ == account.TypeCloud && e.admitted && !s.hasPort(host, e.url.Port) {
+		if s.deletedPorts[host] == nil {
+			s.deletedPorts[host] = map[int]bool{}
 		}
-		s.gone[host][e.url.Port] = true
+		s.deletedPorts[host][e.url.Port] = true
 	}
 	c.Hostnames = append(c.Hostnames, host)
 	c.Availability = append(c.Availability, host)
 }
 
-// served says whether an admitted endpoint has the port. The caller holds the lock.
-func (s *Set) served(host string, port int) bool {
+// hasPort says whether an admitted endpoint has the port. The caller holds the lock.
+func (s *Set) hasPort(host string, port int) bool {
 	for _, e := range s.byHost[host] {
 		if e.admitted && e.url.Port == port {
 			return true
@@ -248,10 +248,10 @@ func (s *Set) served(host string, port int) bool {
 	return false
 }
 
-// judge parses and selects an endpoint as the API gave it.
-func (s *Set) judge(endpoint account.Endpoint) *entry {
+// classify parses and selects an endpoint as the API gave it.
+func (s *Set) classify(endpoint account.Endpoint) *entry {
 	e := &entry{endpoint: endpoint}
-	if problem := oddity(&endpoint); problem != "" {
+	if problem := unsupportedReason(&endpoint); problem != "" {
 		e.problem = problem
 		return e
 	}
@@ -270,9 +270,9 @@ func (s *Set) judge(endpoint account.Endpoint) *entry {
 	return e
 }
 
-// oddity says what else than the URL makes an endpoint impossible to project. An API that keeps its
+// unsupportedReason says what else than the URL makes an endpoint impossible to project. An API that keeps its
 // promises never sends such a thing.
-func oddity(e *account.Endpoint) string {
+func unsupportedReason(e *account.Endpoint) string {
 	switch {
 	case !printable(e.ID):
 		return "its id is empty, longer than 253 bytes or not printable ASCII"

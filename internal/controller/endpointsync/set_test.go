@@ -119,13 +119,13 @@ func TestApply(t *testing.T) {
 func TestTheFirstListNamesWhatWasAskedAboutBefore(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
-	if s.Await("gone.demo") {
+	if s.SyncedOrAwait("gone.demo") {
 		t.Fatal("synced before any list")
 	}
 	if c := s.Replace(listed(), time.Now()); !slices.Contains(c.Hostnames, "gone.demo") {
 		t.Errorf("got %v", c.Hostnames)
 	}
-	if !s.Await("gone.demo") {
+	if !s.SyncedOrAwait("gone.demo") {
 		t.Error("not synced after a list")
 	}
 }
@@ -164,14 +164,14 @@ func TestDesiredRefusesWhatDoesNotFitBesideOlderEndpoints(t *testing.T) {
 func TestHostnameNamesTheURLsWithoutAnEndpointOnline(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
-	if known, _, _ := s.Hostname("db.prod"); known {
+	if known, _, _ := s.Availability("db.prod"); known {
 		t.Error("known before any list")
 	}
 	one, two, other := agentEndpoint("ep-1", "tcp://db.prod:5432"), agentEndpoint("ep-2", "tcp://db.prod:5432"),
 		agentEndpoint("ep-3", "http://db.prod")
 	one.Status, other.Status = account.StatusOffline, account.StatusOffline
 	s.Replace(listed(one, two, other), time.Now())
-	known, endpoints, offline := s.Hostname("db.prod")
+	known, endpoints, offline := s.Availability("db.prod")
 	if !known || endpoints != 3 || !slices.Equal(offline, []string{"http://db.prod"}) {
 		t.Errorf("got %v, %d, %v", known, endpoints, offline)
 	}

@@ -5,21 +5,21 @@ package endpointsync
 
 import "cmp"
 
-// Belonging says which account, in which store, a list came from. An empty part is not known.
-type Belonging struct{ AccountID, StoreID string }
+// SourceIdentity says which account, in which store, a list came from. An empty part is not known.
+type SourceIdentity struct{ AccountID, StoreID string }
 
-// belonging freezes removals from the moment that lists come from another account, or another
+// sourceGuard freezes removals from the moment that lists come from another account, or another
 // store, than the one recorded, until that one is accepted by its id. A list that does not say
 // where it comes from changes nothing here.
-type belonging struct {
+type sourceGuard struct {
 	accept           string
-	recorded, listed Belonging
+	recorded, listed SourceIdentity
 	frozen           bool
 }
 
-// take compares a list's belonging with what was recorded first, and says whether a freeze has
+// update compares a list's belonging with what was recorded first, and says whether a freeze has
 // ended and whether anything is other than before.
-func (b *belonging) take(listed Belonging) (thawed, changed bool) {
+func (b *sourceGuard) update(listed SourceIdentity) (thawed, changed bool) {
 	before := *b
 	b.listed = listed
 	switch {
@@ -31,7 +31,7 @@ func (b *belonging) take(listed Belonging) (thawed, changed bool) {
 		b.frozen = false
 	}
 	if !b.frozen {
-		b.recorded = Belonging{AccountID: cmp.Or(listed.AccountID, b.recorded.AccountID),
+		b.recorded = SourceIdentity{AccountID: cmp.Or(listed.AccountID, b.recorded.AccountID),
 			StoreID: cmp.Or(listed.StoreID, b.recorded.StoreID)}
 	}
 	return before.frozen && !b.frozen, before != *b
@@ -41,9 +41,9 @@ func differs(recorded, listed string) bool {
 	return recorded != "" && listed != "" && recorded != listed
 }
 
-// Remember tells what was recorded by an earlier manager. It comes before the first list.
-func (s *Set) Remember(recorded Belonging) {
+// SetRecordedSource tells what was recorded by an earlier manager. It comes before the first list.
+func (s *Set) SetRecordedSource(recorded SourceIdentity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removals.belonging.recorded = recorded
+	s.removals.source.recorded = recorded
 }

@@ -12,7 +12,7 @@ func TestTopLevelDomains(t *testing.T) {
 		"demo": false, "prod": false, "default": false, "kube-system": false, "team-a": false, "co-uk": false,
 		"internal": false, "1": false,
 	} {
-		if got := topLevelDomain(namespace); got != want {
+		if got := isTopLevelDomain(namespace); got != want {
 			t.Errorf("%s: got %v", namespace, got)
 		}
 	}

@@ -16,8 +16,8 @@ type forwarder struct {
 	pod  Pod
 	stop func() // ends the stream
 
-	heard     bool      // it has told its whole status, and that is still good
-	lost      time.Time // since when there is no stream; zero while there is one
+	reporting bool      // it has told its whole status, and that is still good
+	lostAt    time.Time // since when there is no stream; zero while there is one
 	err       string    // why
 	session   bool
 	edgeError string // why it has no session
@@ -31,24 +31,24 @@ type port struct {
 	err       string
 }
 
-func (f *forwarder) broke(err error) {
-	if f.lost.IsZero() {
-		f.lost = time.Now()
+func (f *forwarder) streamBroke(err error) {
+	if f.lostAt.IsZero() {
+		f.lostAt = time.Now()
 	}
 	f.err = err.Error()
 }
 
-// take puts a line of the stream into what is known, and returns the hostnames that it concerns.
+// applyLine puts a line of the stream into what is known, and returns the hostnames that it concerns.
 // The first line replaces everything; that of a forwarder that was not known before concerns nobody
 // by name.
-func (f *forwarder) take(l *line, first bool) []string {
-	before, fresh := f.ports, !f.heard
+func (f *forwarder) applyLine(l *line, first bool) []string {
+	before, fresh := f.ports, !f.reporting
 	if first {
-		f.ports, f.heard, f.lost, f.err = make(map[int]port, len(l.Listeners)), true, time.Time{}, ""
+		f.ports, f.reporting, f.lostAt, f.err = make(map[int]port, len(l.Listeners)), true, time.Time{}, ""
 	}
 	concerned := map[string]struct{}{}
 	for _, l := range l.Listeners {
-		next := port{hostname: l.Hostname, listening: l.Listening, err: cut(l.Error)}
+		next := port{hostname: l.Hostname, listening: l.Listening, err: truncate(l.Error)}
 		if last, ok := before[l.Port]; !ok || last != next {
 			concerned[last.hostname], concerned[next.hostname] = struct{}{}, struct{}{}
 		}
@@ -66,7 +66,7 @@ func (f *forwarder) take(l *line, first bool) []string {
 		}
 	}
 	if l.Session != nil {
-		f.session, f.edgeError = l.Session.Up, cut(l.Session.Error)
+		f.session, f.edgeError = l.Session.Up, truncate(l.Session.Error)
 	}
 	if fresh || !f.pod.Ready { // that it counts from now on, or will, concerns everybody
 		return nil
@@ -75,8 +75,8 @@ func (f *forwarder) take(l *line, first bool) []string {
 	return slices.Collect(maps.Keys(concerned))
 }
 
-// cut keeps a sentence of another process at a length that people read.
-func cut(s string) string {
+// truncate keeps a sentence of another process at a length that people read.
+func truncate(s string) string {
 	const most = 300
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
@@ -84,39 +84,39 @@ func cut(s string) string {
 	return strings.Clone(s)
 }
 
-// fleet is what counts of all forwarders at one moment.
-type fleet struct {
-	members  string // who runs, and who is not heard
-	running  int    // forwarders that are ready, and heard or overdue
-	unheard  int    // overdue ones among them
-	pending  int    // ready, and may still be heard in time
-	starting int    // not ready yet
-	sessions int
+// counts is what counts of all forwarders at one moment.
+type counts struct {
+	members      string // who runs, and who is not heard
+	running      int    // forwarders that are ready, and heard or overdue
+	notReporting int    // overdue ones among them
+	pending      int    // ready, and may still be heard in time
+	starting     int    // not ready yet
+	sessions     int
 }
 
-// count looks at all forwarders, in the order of their names. The caller holds the lock.
-func (r *Reader) count(now time.Time) fleet {
-	var c fleet
+// countForwarders looks at all forwarders, in the order of their names. The caller holds the lock.
+func (r *Reader) countForwarders(now time.Time) counts {
+	var c counts
 	var members strings.Builder
 	for _, f := range r.sorted() {
-		if !f.lost.IsZero() && now.Sub(f.lost) >= silence {
-			f.heard = false
+		if !f.lostAt.IsZero() && now.Sub(f.lostAt) >= streamTimeout {
+			f.reporting = false
 		}
 		switch {
 		case !f.pod.Ready:
 			c.starting++
 			continue
-		case f.heard:
+		case f.reporting:
 			members.WriteString(f.pod.Name + " ")
-		case now.Sub(f.lost) < silence:
+		case now.Sub(f.lostAt) < streamTimeout:
 			c.pending++
 			continue
 		default:
-			c.unheard++
+			c.notReporting++
 			members.WriteString(f.pod.Name + "? ")
 		}
 		c.running++
-		if f.heard && f.session {
+		if f.reporting && f.session {
 			c.sessions++
 		}
 	}

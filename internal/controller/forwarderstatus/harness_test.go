@@ -57,8 +57,8 @@ func inBubble(t *testing.T, test func(w *world)) {
 				}
 			},
 			Hostnames:   func(context.Context) []string { return []string{"all"} },
-			Prompt:      func(names []string) { w.note(&w.prompt, names) },
-			Later:       func(names []string) { w.note(&w.later, names) },
+			NotifyNow:   func(names []string) { w.note(&w.prompt, names) },
+			NotifyLater: func(names []string) { w.note(&w.later, names) },
 			OperatorUID: func(context.Context) string { return operatorUID }, Dial: w.dial, Log: logr.Discard(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -19,10 +19,10 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
 
-// PodsOf returns the pods of a namespace with the given labels, for Options.Pods. They have an
+// WatchPods returns the pods of a namespace with the given labels, for Options.Pods. They have an
 // informer of their own: what nothing but a status depends on must not keep the controllers
 // waiting.
-func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(context.Context, func([]Pod)) error, error) {
+func WatchPods(config *rest.Config, namespace string, which labels.Set) (func(context.Context, func([]Pod)) error, error) {
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making client for pods: %w", err)
@@ -42,7 +42,7 @@ func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(conte
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { mark() }, UpdateFunc: func(any, any) { mark() }, DeleteFunc: func(any) { mark() },
 		})
-		if err := errors.Join(err, informer.SetTransform(trim)); err != nil {
+		if err := errors.Join(err, informer.SetTransform(transformPod)); err != nil {
 			return fmt.Errorf("watching pods: %w", err)
 		}
 		var running sync.WaitGroup
@@ -52,7 +52,7 @@ func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(conte
 			return nil
 		}
 		for {
-			update(alive(informer.GetStore().List()))
+			update(livePods(informer.GetStore().List()))
 			select {
 			case <-dirty:
 			case <-ctx.Done():
@@ -62,8 +62,8 @@ func PodsOf(config *rest.Config, namespace string, which labels.Set) (func(conte
 	}, nil
 }
 
-// alive returns the pods that are neither finished nor being deleted.
-func alive(objects []any) []Pod {
+// livePods returns the pods that are neither finished nor being deleted.
+func livePods(objects []any) []Pod {
 	var pods []Pod
 	for _, object := range objects {
 		p, ok := object.(*corev1.Pod)
@@ -79,8 +79,8 @@ func alive(objects []any) []Pod {
 	return pods
 }
 
-// trim keeps what is read here of a pod.
-func trim(object any) (any, error) {
+// transformPod keeps what is read here of a pod.
+func transformPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil

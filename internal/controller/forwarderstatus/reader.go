@@ -18,12 +18,12 @@ const (
 	// Port is where a forwarder serves /status.
 	Port = 8081
 
-	// silence is how long a stream may say nothing, and how long what it said last counts after it
+	// streamTimeout is how long a stream may say nothing, and how long what it said last counts after it
 	// broke.
-	silence = 25 * time.Second
-	// settle is how long the set of forwarders has to stay the same before it is news: a roll-out
+	streamTimeout = 25 * time.Second
+	// settleTime is how long the set of forwarders has to stay the same before it is news: a roll-out
 	// comes and goes.
-	settle = 10 * time.Second
+	settleTime = 10 * time.Second
 
 	firstPause = 200 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -44,9 +44,9 @@ type Options struct {
 	Pods func(ctx context.Context, update func([]Pod)) error
 	// Hostnames returns all that there are.
 	Hostnames func(ctx context.Context) []string
-	// Prompt takes hostnames that somebody waits for, Later those that may be looked at when there is
+	// NotifyNow takes hostnames that somebody waits for, Later those that may be looked at when there is
 	// time. They must not block.
-	Prompt, Later func(hostnames []string)
+	NotifyNow, NotifyLater func(hostnames []string)
 	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token of
 	// the forwarders' status is made; empty while it is not known.
 	OperatorUID func(ctx context.Context) string
@@ -60,15 +60,15 @@ type Reader struct {
 	Options
 	http *http.Client
 
-	mu       sync.Mutex
-	listed   bool                  // the pods are known
-	caughtUp bool                  // and each that was ready has been heard, or would not be
-	byUID    map[string]*forwarder // every pod
-	awaited  map[string]struct{}   // hostnames whose first word somebody waits for
-	fleet    fleet                 // as it was looked at last
-	turned   time.Time             // when the set of forwarders last changed
-	told     bool                  // of the set as it is now
-	edgeBad  time.Time             // since when not all forwarders have a session; zero: they have
+	mu               sync.Mutex
+	listed           bool                  // the pods are known
+	synced           bool                  // and each that was ready has been heard, or would not be
+	byUID            map[string]*forwarder // every pod
+	awaited          map[string]struct{}   // hostnames whose first word somebody waits for
+	counts           counts                // as it was looked at last
+	membersChangedAt time.Time             // when the set of forwarders last changed
+	membersNotified  bool                  // of the set as it is now
+	edgeDownSince    time.Time             // since when not all forwarders have a session; zero: they have
 }
 
 // New makes a Reader; Start runs it.
@@ -95,14 +95,14 @@ func (r *Reader) Start(ctx context.Context) error {
 		for {
 			select {
 			case <-ticker.C:
-				r.change(ctx, func() {})
+				r.update(ctx, func() {})
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
 	return r.Pods(ctx, func(pods []Pod) {
-		r.change(ctx, func() { r.setPods(ctx, &streams, pods) })
+		r.update(ctx, func() { r.setPods(ctx, &streams, pods) })
 	})
 }
 
@@ -118,16 +118,16 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 			f = nil
 		}
 		if f == nil {
-			f = &forwarder{pod: pod, stop: func() {}, lost: time.Now()}
+			f = &forwarder{pod: pod, stop: func() {}, lostAt: time.Now()}
 			r.byUID[pod.UID] = f
 			if pod.IP != "" {
 				stream, stop := context.WithCancel(ctx)
 				f.stop = stop
-				streams.Go(func() { r.follow(stream, f, pod) })
+				streams.Go(func() { r.keepStream(stream, f, pod) })
 			}
 		}
-		if pod.Ready && !f.pod.Ready && !f.heard {
-			f.lost = time.Now() // it has the same time to be heard as at its start
+		if pod.Ready && !f.pod.Ready && !f.reporting {
+			f.lostAt = time.Now() // it has the same time to be heard as at its start
 		}
 		f.pod = pod
 	}
@@ -139,17 +139,17 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 	}
 }
 
-// follow keeps a stream of one forwarder's status.
-func (r *Reader) follow(ctx context.Context, f *forwarder, pod Pod) {
+// keepStream keeps a stream of one forwarder's status.
+func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
-		err := r.stream(ctx, f, pod)
+		err := r.readStream(ctx, f, pod)
 		if ctx.Err() != nil {
 			return
 		}
-		r.change(ctx, func() { f.broke(err) })
+		r.update(ctx, func() { f.streamBroke(err) })
 		r.Log.V(1).Info("The status stream of a forwarder broke", "pod", pod.Name, "error", err.Error())
-		if time.Since(began) > silence {
+		if time.Since(began) > streamTimeout {
 			pause = firstPause
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -162,44 +162,44 @@ func (r *Reader) follow(ctx context.Context, f *forwarder, pod Pod) {
 	}
 }
 
-// change does what changes something, and then tells whom it concerns.
-func (r *Reader) change(ctx context.Context, do func()) {
+// update does what changes something, and then tells whom it concerns.
+func (r *Reader) update(ctx context.Context, do func()) {
 	r.mu.Lock()
 	do()
-	everyone, prompt := r.look(time.Now())
+	everyone, prompt := r.detectChanges(time.Now())
 	r.mu.Unlock()
 	if everyone {
-		r.Later(r.Hostnames(ctx))
+		r.NotifyLater(r.Hostnames(ctx))
 	}
 	if len(prompt) > 0 {
-		r.Prompt(prompt)
+		r.NotifyNow(prompt)
 	}
 }
 
-// look compares the fleet with what it was. It returns whether every hostname is concerned, and
+// detectChanges compares the fleet with what it was. It returns whether every hostname is concerned, and
 // those that somebody waits for and may now be told of. The caller holds the lock.
-func (r *Reader) look(now time.Time) (everyone bool, prompt []string) {
-	last, next := r.fleet, r.count(now)
-	r.fleet = next
+func (r *Reader) detectChanges(now time.Time) (everyone bool, prompt []string) {
+	last, next := r.counts, r.countForwarders(now)
+	r.counts = next
 	if next.members != last.members {
-		r.turned, r.told = now, false
+		r.membersChangedAt, r.membersNotified = now, false
 	}
 	if next.sessions == next.running && next.running > 0 {
-		r.edgeBad = time.Time{}
-	} else if r.edgeBad.IsZero() {
-		r.edgeBad = now
+		r.edgeDownSince = time.Time{}
+	} else if r.edgeDownSince.IsZero() {
+		r.edgeDownSince = now
 	}
-	if !r.caughtUp && r.listed && next.pending == 0 {
-		r.caughtUp, everyone = true, true
+	if !r.synced && r.listed && next.pending == 0 {
+		r.synced, everyone = true, true
 	}
-	if !r.caughtUp {
+	if !r.synced {
 		return false, nil
 	}
 	switch {
 	case (next.running == 0) != (last.running == 0), (next.sessions == 0) != (last.sessions == 0):
 		everyone = true
-	case !r.told && now.Sub(r.turned) >= settle:
-		r.told, everyone = true, true
+	case !r.membersNotified && now.Sub(r.membersChangedAt) >= settleTime:
+		r.membersNotified, everyone = true, true
 	}
 	if everyone && next.running > 0 {
 		for hostname := range r.awaited {

@@ -43,7 +43,7 @@ func two(w *world) (a, b *pod) {
 func (w *world) expect(hostname string, want Report) {
 	w.t.Helper()
 	synctest.Wait()
-	if got := w.Hostname(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
+	if got := w.Report(hostname, []int{20080}); !reflect.DeepEqual(got, want) {
 		w.t.Errorf("%s:\n got %+v\nwant %+v", hostname, got, want)
 	}
 }
@@ -66,7 +66,7 @@ func TestNothingIsKnownUntilEveryForwarderWasHeard(t *testing.T) {
 		}
 		beat(11*time.Second, a, b)
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true})
-		if known, problem := w.Edge(); !known || problem != "" {
+		if known, problem := w.EdgeStatus(); !known || problem != "" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 	})
@@ -80,7 +80,7 @@ func TestNoForwarderAtAllIsKnownAtOnce(t *testing.T) {
 		w.set <- []Pod{{UID: "u", Name: "a"}}
 		w.expect("api.demo", Report{Known: true, Settled: true, Starting: true})
 		time.Sleep(11 * time.Second)
-		if known, problem := w.Edge(); !known || problem != "no forwarder runs" {
+		if known, problem := w.EdgeStatus(); !known || problem != "no forwarder runs" {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 	})
@@ -106,7 +106,7 @@ func TestChangesAreToldToWhomTheyConcern(t *testing.T) {
 		if _, later := w.told(); !slices.Equal(later, []string{"api.demo", "db.demo"}) {
 			t.Errorf("a port that changed hands: told %v", later)
 		}
-		if got := w.Hostname("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
+		if got := w.Report("api.demo", []int{20080}).Failures; len(got) != 2 || got[1] != (Failure{Pod: "b", Port: 20080}) {
 			t.Errorf("a port of another hostname counts: %+v", got)
 		}
 	})
@@ -116,9 +116,9 @@ func TestWhoWaitsIsToldPromptlyAndOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
-		w.Await("db.demo")
-		w.Await("gone.demo")
-		w.Forget("gone.demo")
+		w.NotifyOnChange("db.demo")
+		w.NotifyOnChange("gone.demo")
+		w.CancelNotify("gone.demo")
 		a.lines <- `{"listeners":[` + db + `,{"port":1,"hostname":"gone.demo","listening":true}]}`
 		if prompt, later := w.told(); !slices.Equal(prompt, []string{"db.demo"}) ||
 			!slices.Equal(later, []string{"gone.demo"}) {
@@ -139,7 +139,7 @@ func TestFirstForwarderWakesThoseWhoWait(t *testing.T) {
 		starting.Ready = false
 		w.set <- []Pod{starting}
 		a.lines <- full(up, api)
-		w.Await("api.demo")
+		w.NotifyOnChange("api.demo")
 		w.expect("api.demo", Report{Known: true, Starting: true, Settled: true})
 		w.set <- []Pod{ready("a")}
 		w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
@@ -191,12 +191,12 @@ func TestLastSessionLostAndLastForwarderGoneConcernEveryone(t *testing.T) {
 		if _, later := w.told(); later != nil {
 			t.Errorf("one of two sessions: told %v", later)
 		}
-		if known, _ := w.Edge(); known {
+		if known, _ := w.EdgeStatus(); known {
 			t.Error("the edge is said to be away at once")
 		}
 		beat(11*time.Second, a, b)
 		want := "1 of 2 forwarders have a session with the edge; forwarder a: dial tcp 10.0.0.1:443: connection refused"
-		if known, problem := w.Edge(); !known || problem != want {
+		if known, problem := w.EdgeStatus(); !known || problem != want {
 			t.Errorf("edge: %v %q", known, problem)
 		}
 		b.lines <- `{` + down + `}`
@@ -221,7 +221,7 @@ func TestStreamThatBreaksCountsForAWhileAndComesBack(t *testing.T) {
 		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 2, Sessions: 2, Settled: true, Unread: ""})
 		beat(20*time.Second, b)
 		w.expect("api.demo", Report{
-			Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1, Settled: true,
+			Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1, Settled: true,
 			Unread: `forwarder a: asking for its status: Get "http://a:8081/status?watch=true": connection refused`,
 		})
 		w.told()
@@ -237,7 +237,7 @@ func TestSilentStreamIsBroken(t *testing.T) {
 	inBubble(t, func(w *world) {
 		_, b := two(w)
 		beat(51*time.Second, b) // 25 s until a is taken for broken, 25 s for what it said
-		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, Unheard: 1, Sessions: 1,
+		w.expect("api.demo", Report{Known: true, Forwarders: 2, Listening: 1, NotReporting: 1, Sessions: 1,
 			Unread: "forwarder a: its status stream is silent"})
 	})
 }
@@ -255,7 +255,7 @@ func TestOddAnswersBreakTheStreamOnly(t *testing.T) {
 				w.set <- []Pod{ready("a")}
 				a.lines <- text
 				time.Sleep(time.Second)
-				w.expect("api.demo", Report{Unread: w.Hostname("api.demo", nil).Unread, Starting: true, Settled: true})
+				w.expect("api.demo", Report{Unread: w.Report("api.demo", nil).Unread, Starting: true, Settled: true})
 				a.lines <- full(up, api)
 				w.expect("api.demo", Report{Known: true, Forwarders: 1, Listening: 1, Sessions: 1})
 			})
@@ -270,14 +270,14 @@ func TestWhichPodsCount(t *testing.T) {
 		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1",
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 		change(&p)
-		trimmed, err := trim(&p)
+		trimmed, err := transformPod(&p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return trimmed
 	}
 	now := metav1.Now()
-	got := alive([]any{
+	got := livePods([]any{
 		make("good", func(*corev1.Pod) {}),
 		make("unready", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }),
 		make("new", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }),

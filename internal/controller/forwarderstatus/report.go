@@ -14,7 +14,7 @@ type Report struct {
 	Known bool
 	// Forwarders run (their pods are ready and are not being deleted). Listening of them have every
 	// port of the hostname. Unheard of them do not tell.
-	Forwarders, Listening, Unheard int
+	Forwarders, Listening, NotReporting int
 	// Sessions is how many of them have a session with the service's edge.
 	Sessions int
 	// Starting says that no forwarder runs yet and that some are about to.
@@ -39,39 +39,39 @@ type Failure struct {
 // Complete says that every forwarder listens for the hostname.
 func (r Report) Complete() bool { return r.Known && r.Forwarders > 0 && r.Listening == r.Forwarders }
 
-// Await asks for the hostname to be told of promptly, once, when its truth is another. Call it
+// NotifyOnChange asks for the hostname to be told of promptly, once, when its truth is another. Call it
 // before Hostname.
-func (r *Reader) Await(hostname string) {
+func (r *Reader) NotifyOnChange(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.awaited[hostname] = struct{}{}
 }
 
-// Forget takes an Await back.
-func (r *Reader) Forget(hostname string) {
+// CancelNotify takes an Await back.
+func (r *Reader) CancelNotify(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.awaited, hostname)
 }
 
-// Hostname returns the truth of a hostname that is to be served on the given target ports.
-func (r *Reader) Hostname(hostname string, ports []int) Report {
+// Report returns the truth of a hostname that is to be served on the given target ports.
+func (r *Reader) Report(hostname string, ports []int) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.fleet
+	c := r.counts
 	report := Report{
-		Known: r.caughtUp && (c.running > 0 || c.pending == 0), Forwarders: c.running, Unheard: c.unheard,
+		Known: r.synced && (c.running > 0 || c.pending == 0), Forwarders: c.running, NotReporting: c.notReporting,
 		Sessions: c.sessions,
-		Starting: c.running == 0 && c.starting+c.pending > 0, Settled: time.Since(r.turned) >= settle,
+		Starting: c.running == 0 && c.starting+c.pending > 0, Settled: time.Since(r.membersChangedAt) >= settleTime,
 	}
 	for _, f := range r.sorted() {
-		if !f.pod.Ready || !f.heard {
+		if !f.pod.Ready || !f.reporting {
 			if f.pod.Ready && f.err != "" {
 				report.Unread = fmt.Sprintf("forwarder %s: %s", f.pod.Name, f.err)
 			}
 			continue
 		}
-		failures := f.failures(hostname, ports)
+		failures := f.listenFailures(hostname, ports)
 		if len(failures) == 0 {
 			report.Listening++
 		}
@@ -80,7 +80,7 @@ func (r *Reader) Hostname(hostname string, ports []int) Report {
 	return report
 }
 
-func (f *forwarder) failures(hostname string, ports []int) []Failure {
+func (f *forwarder) listenFailures(hostname string, ports []int) []Failure {
 	var failures []Failure
 	for _, number := range ports {
 		switch p, ok := f.ports[number]; {
@@ -93,27 +93,27 @@ func (f *forwarder) failures(hostname string, ports []int) []Failure {
 	return failures
 }
 
-// Edge says whether all forwarders have a session with the service's edge; if not, problem says
+// EdgeStatus says whether all forwarders have a session with the service's edge; if not, problem says
 // why. Until that has been so for some seconds nothing is known: then the last word holds.
-func (r *Reader) Edge() (known bool, problem string) {
+func (r *Reader) EdgeStatus() (known bool, problem string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.fleet
+	c := r.counts
 	switch {
-	case !r.caughtUp, c.running == 0 && c.pending > 0:
+	case !r.synced, c.running == 0 && c.pending > 0:
 		return false, ""
 	case c.running > 0 && c.sessions == c.running:
 		return true, ""
-	case r.edgeBad.IsZero() || time.Since(r.edgeBad) < settle:
+	case r.edgeDownSince.IsZero() || time.Since(r.edgeDownSince) < settleTime:
 		return false, ""
 	case c.running == 0:
 		return true, "no forwarder runs"
 	}
 	for _, f := range r.sorted() {
 		switch {
-		case !f.pod.Ready || f.heard && f.session:
+		case !f.pod.Ready || f.reporting && f.session:
 			continue
-		case !f.heard:
+		case !f.reporting:
 			problem = fmt.Sprintf("forwarder %s does not tell its status: %s", f.pod.Name, f.err)
 		default:
 			problem = fmt.Sprintf("forwarder %s: %s", f.pod.Name, f.edgeError)

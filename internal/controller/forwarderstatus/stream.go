@@ -42,20 +42,20 @@ type line struct {
 	Gone []int `json:"gone"`
 }
 
-// stream reads the status of one forwarder until that ends, and returns why it did.
-func (r *Reader) stream(ctx context.Context, f *forwarder, pod Pod) error {
+// readStream reads the status of one forwarder until that ends, and returns why it did.
+func (r *Reader) readStream(ctx context.Context, f *forwarder, pod Pod) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	quiet := time.AfterFunc(streamTimeout, func() { cancel(errSilent) })
 	defer quiet.Stop()
-	err := r.lines(ctx, f, pod, func() { quiet.Reset(silence) })
+	err := r.readLines(ctx, f, pod, func() { quiet.Reset(streamTimeout) })
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-func (r *Reader) lines(ctx context.Context, f *forwarder, pod Pod, alive func()) error {
+func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, alive func()) error {
 	url := "http://" + net.JoinHostPort(pod.IP, strconv.Itoa(Port)) + "/status?watch=true"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -84,17 +84,17 @@ func (r *Reader) lines(ctx context.Context, f *forwarder, pod Pod, alive func())
 			return errors.New("reading its status: the first line is no status")
 		}
 		alive()
-		r.take(ctx, f, &l, first)
+		r.applyLine(ctx, f, &l, first)
 	}
 }
 
-func (r *Reader) take(ctx context.Context, f *forwarder, l *line, first bool) {
+func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first bool) {
 	var prompt, later []string
-	r.change(ctx, func() {
+	r.update(ctx, func() {
 		if ctx.Err() != nil { // its pod is gone
 			return
 		}
-		for _, hostname := range f.take(l, first) {
+		for _, hostname := range f.applyLine(l, first) {
 			if _, ok := r.awaited[hostname]; ok {
 				delete(r.awaited, hostname)
 				prompt = append(prompt, hostname)
@@ -103,8 +103,8 @@ func (r *Reader) take(ctx context.Context, f *forwarder, l *line, first bool) {
 			}
 		}
 	})
-	r.Prompt(prompt)
-	r.Later(later)
+	r.NotifyNow(prompt)
+	r.NotifyLater(later)
 }
 
 // readLine returns the next line. Its memory is not kept: the first line may be long, the later

@@ -101,8 +101,8 @@ func (a *Anchors) Known() (owners Owners, known bool) {
 	return Owners{}, false
 }
 
-// Distrust has the anchors read anew, as something that they owned is gone, and they may be too.
-func (a *Anchors) Distrust(namespace string) {
+// Invalidate has the anchors read anew, as something that they owned is gone, and they may be too.
+func (a *Anchors) Invalidate(namespace string) {
 	a.mu.Lock()
 	a.readAt = time.Time{}
 	a.mu.Unlock()
@@ -111,9 +111,9 @@ func (a *Anchors) Distrust(namespace string) {
 	delete(a.targets, namespace)
 }
 
-// Target returns the owner reference for target Services in the namespace. Errors are the API
+// TargetOwner returns the owner reference for target Services in the namespace. Errors are the API
 // server's.
-func (a *Anchors) Target(ctx context.Context, namespace string) (metav1.OwnerReference, error) {
+func (a *Anchors) TargetOwner(ctx context.Context, namespace string) (metav1.OwnerReference, error) {
 	if !a.Listed {
 		owners, err := a.Owners(ctx)
 		return owners.Cluster, err
@@ -155,7 +155,7 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.ClusterRole}, &clusterRole); err != nil {
 		return Owners{}, fmt.Errorf("reading anchor ClusterRole %s: %w", a.ClusterRole, err)
 	}
-	if err := a.tie(ctx, &clusterRole); err != nil {
+	if err := a.setNamespaceOwner(ctx, &clusterRole); err != nil {
 		return Owners{}, err
 	}
 	return Owners{
@@ -165,8 +165,8 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	}, nil
 }
 
-// tie makes the anchor and all cluster-wide rights owned by the operator's Namespace.
-func (a *Anchors) tie(ctx context.Context, anchor *rbacv1.ClusterRole) error {
+// setNamespaceOwner makes the anchor and all cluster-wide rights owned by the operator's Namespace.
+func (a *Anchors) setNamespaceOwner(ctx context.Context, anchor *rbacv1.ClusterRole) error {
 	var ns corev1.Namespace
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {
 		return fmt.Errorf("reading namespace %s: %w", a.Installation.Namespace, err)

@@ -60,7 +60,7 @@ func (i Installation) ID() string {
 
 // Owns reports whether the object is ours.
 func (i Installation) Owns(o metav1.Object) bool {
-	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == place(o) && !i.Copied(o)
+	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == namespacedName(o) && !i.Copied(o)
 }
 
 // Copied reports whether the object's marks were made for another object: its checksum is
@@ -73,7 +73,7 @@ func (i Installation) Copied(o metav1.Object) bool {
 // Marked says whether the object carries a mark of ours at all: the label, or its place together
 // with our name. It is no proof, as a copy may.
 func (i Installation) Marked(o metav1.Object) bool {
-	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == place(o) &&
+	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == namespacedName(o) &&
 		o.GetAnnotations()[AnnotationInstallation] == i.String()
 }
 
@@ -88,7 +88,7 @@ func (i Installation) Mark(o metav1.Object) {
 	}
 	labels[Label] = i.ID()
 	labels[managedByLabel] = managedBy
-	annotations[AnnotationPlace] = place(o)
+	annotations[AnnotationPlace] = namespacedName(o)
 	annotations[AnnotationChecksum] = i.checksum(o)
 	annotations[AnnotationInstallation] = i.String()
 	o.SetLabels(labels)
@@ -96,8 +96,8 @@ func (i Installation) Mark(o metav1.Object) {
 }
 
 func (i Installation) checksum(o metav1.Object) string {
-	sum := sha256.Sum256([]byte(i.String() + " " + place(o)))
+	sum := sha256.Sum256([]byte(i.String() + " " + namespacedName(o)))
 	return hex.EncodeToString(sum[:8])
 }
 
-func place(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+func namespacedName(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

@@ -9,6 +9,6 @@
 // of internal/operator's cache holds the Services of all namespaces. With a list nothing of the
 // cluster's is read: Informers runs one informer per listed namespace, each on its own, so that one
 // without rights neither blocks nor delays another, and hands their events to boundendpoint's
-// controller; Farewell removes what the garbage collector could not when the operator's own
+// controller; UninstallCleanup removes what the garbage collector could not when the operator's own
 // namespace goes.
 package namespaces

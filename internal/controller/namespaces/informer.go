@@ -37,13 +37,13 @@ func (n *informer) state() (toolscache.Store, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.store == nil {
-		return nil, &NotRead{Namespace: n.namespace, Err: n.refusal}
+		return nil, &NotSyncedError{Namespace: n.namespace, Err: n.refusal}
 	}
 	return n.store, nil
 }
 
-// become sets what is known, and tells of it.
-func (n *informer) become(store toolscache.Store, refusal error) {
+// setState sets what is known, and tells of it.
+func (n *informer) setState(store toolscache.Store, refusal error) {
 	n.mu.Lock()
 	n.store, n.refusal = store, refusal
 	n.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *informer) become(store toolscache.Store, refusal error) {
 func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger) {
 	refused := false
 	for {
-		err := n.follow(ctx, func() {
+		err := n.runUntilRefused(ctx, func() {
 			if refused {
 				log.Info("The Services of the namespace can be read again")
 			}
@@ -67,7 +67,7 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 			log.Info("The Services of the namespace cannot be read; asking again", "every", retry, "refusal", err.Error())
 		}
 		refused = true
-		n.become(nil, err)
+		n.setState(nil, err)
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
@@ -76,9 +76,9 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 	}
 }
 
-// follow keeps a store up to date until the API server refuses, and returns the refusal. Other
+// runUntilRefused keeps a store up to date until the API server refuses, and returns the refusal. Other
 // failures pass: what is known holds meanwhile.
-func (n *informer) follow(ctx context.Context, read func()) error {
+func (n *informer) runUntilRefused(ctx context.Context, read func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	services := toolscache.NewSharedIndexInformerWithOptions(n.lister(), &corev1.Service{},
@@ -97,7 +97,7 @@ func (n *informer) follow(ctx context.Context, read func()) error {
 	syncing.Go(func() {
 		if toolscache.WaitForCacheSync(ctx.Done(), services.HasSynced) {
 			read()
-			n.become(services.GetStore(), nil)
+			n.setState(services.GetStore(), nil)
 		}
 	})
 	services.RunWithContext(ctx)

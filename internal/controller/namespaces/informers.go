@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NotRead says that nobody knows which Services the namespace has.
-type NotRead struct {
+// NotSyncedError says that nobody knows which Services the namespace has.
+type NotSyncedError struct {
 	Namespace string
 	// Err is the API server's refusal; nil while the first answer is awaited. An event follows when
 	// that changes.
@@ -30,7 +30,7 @@ type NotRead struct {
 }
 
 // Error implements error.
-func (e *NotRead) Error() string {
+func (e *NotSyncedError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("the Services of namespace %s have not been read yet", e.Namespace)
 	}
@@ -38,7 +38,7 @@ func (e *NotRead) Error() string {
 }
 
 // Unwrap returns the API server's refusal.
-func (e *NotRead) Unwrap() error { return e.Err }
+func (e *NotSyncedError) Unwrap() error { return e.Err }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -72,7 +72,7 @@ func NewInformers(
 func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 	n := i.all[key.Namespace]
 	if n == nil {
-		return &NotRead{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
+		return &NotSyncedError{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
 			key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
 	}
 	store, err := n.state()
@@ -87,8 +87,8 @@ func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 	return nil
 }
 
-// Has says whether the namespace is one of those read.
-func (i *Informers) Has(namespace string) bool { return i.all[namespace] != nil }
+// Contains says whether the namespace is one of those read.
+func (i *Informers) Contains(namespace string) bool { return i.all[namespace] != nil }
 
 // List returns the Services that are known now, of all namespaces. They must not be changed.
 func (i *Informers) List() []*corev1.Service {

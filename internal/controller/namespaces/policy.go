@@ -53,7 +53,7 @@ func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 	for _, name := range allow {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			add(flagAllow, name, "give names of namespaces")
-		} else if why := p.denied(name); why != "" {
+		} else if why := p.denialReason(name); why != "" {
 			add(flagAllow, name, "take it off the list: "+why)
 		}
 	}
@@ -81,10 +81,10 @@ func invalid(wrong []account.FieldError) error {
 // Listed says whether only listed namespaces get Services, and the manager has rights in no other.
 func (p Policy) Listed() bool { return len(p.Allow) > 0 }
 
-// Refuses says in a sentence why the namespace gets no Services, whatever its labels are; empty
+// RefusalReason says in a sentence why the namespace gets no Services, whatever its labels are; empty
 // where it may.
-func (p Policy) Refuses(namespace string) string {
-	if why := p.denied(namespace); why != "" {
+func (p Policy) RefusalReason(namespace string) string {
+	if why := p.denialReason(namespace); why != "" {
 		return why
 	}
 	if p.Listed() && !slices.Contains(p.Allow, namespace) {
@@ -93,7 +93,7 @@ func (p Policy) Refuses(namespace string) string {
 	return ""
 }
 
-func (p Policy) denied(namespace string) string {
+func (p Policy) denialReason(namespace string) string {
 	if namespace == p.Own {
 		return fmt.Sprintf("no endpoints are projected into the operator's own namespace, %s", namespace)
 	}
@@ -107,9 +107,9 @@ func (p Policy) denied(namespace string) string {
 	return ""
 }
 
-// Withheld says in a sentence that the namespace's labels do not consent; empty where they do, or
+// MissingConsent says in a sentence that the namespace's labels do not consent; empty where they do, or
 // need not.
-func (p Policy) Withheld(namespace string, has map[string]string) string {
+func (p Policy) MissingConsent(namespace string, has map[string]string) string {
 	if p.Consent == nil || p.Consent.Matches(labels.Set(has)) {
 		return ""
 	}

@@ -39,7 +39,7 @@ func TestPolicy(t *testing.T) {
 		{parse(nil, []string{"*"}, ""), "team-a", "binding.namespaces.deny has *"},
 		{namespaces.Policy{}, "kube-system", ""},
 	} {
-		got := tc.policy.Refuses(tc.namespace)
+		got := tc.policy.RefusalReason(tc.namespace)
 		if (got == "") != (tc.why == "") || !strings.Contains(got, tc.why) {
 			t.Errorf("%s: %q, want %q", tc.namespace, got, tc.why)
 		}
@@ -52,11 +52,11 @@ func TestPolicy(t *testing.T) {
 		{nil, false}, {map[string]string{"fairlead": "yes"}, false},
 		{map[string]string{"fairlead": "yes", "team": "b"}, true},
 	} {
-		if got := consent.Withheld("x", tc.labels); (got == "") != tc.want {
+		if got := consent.MissingConsent("x", tc.labels); (got == "") != tc.want {
 			t.Errorf("%v: %q", tc.labels, got)
 		}
 	}
-	if got := open.Withheld("x", nil); got != "" {
+	if got := open.MissingConsent("x", nil); got != "" {
 		t.Errorf("without a selector: %q", got)
 	}
 }

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// farewellTime bounds the removal: the manager's pod and account go as well, and its token with
+	// cleanupTimeout bounds the removal: the manager's pod and account go as well, and its token with
 	// them.
-	farewellTime    = 15 * time.Second
-	farewellWorkers = 16
-	watchRetry      = 10 * time.Second
+	cleanupTimeout = 15 * time.Second
+	cleanupWorkers = 16
+	watchRetry     = 10 * time.Second
 )
 
-// Farewell removes the target Services when the operator's own namespace is deleted. With a list of
+// UninstallCleanup removes the target Services when the operator's own namespace is deleted. With a list of
 // namespaces nothing that goes with that namespace can own them: an owner reference to another
 // namespace's object makes the collector delete the dependent at once, and there is no ClusterRole.
 // It is a Runnable of the leader.
-type Farewell struct {
+type UninstallCleanup struct {
 	Installation installation.Installation
 	Informers    *Informers
 	// Client deletes.
@@ -43,22 +43,22 @@ type Farewell struct {
 	Config *rest.Config
 	Log    logr.Logger
 
-	ending atomic.Bool
+	terminating atomic.Bool
 }
 
-// Ending says that the namespace is being deleted, so that nothing may be projected any more.
-func (f *Farewell) Ending() bool { return f.ending.Load() }
+// NamespaceTerminating says that the namespace is being deleted, so that nothing may be projected any more.
+func (f *UninstallCleanup) NamespaceTerminating() bool { return f.terminating.Load() }
 
 // Start watches the namespace until the context ends.
-func (f *Farewell) Start(ctx context.Context) error {
-	c, err := f.core()
+func (f *UninstallCleanup) Start(ctx context.Context) error {
+	c, err := f.restClient()
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
 		ends, err := f.watch(ctx, c)
 		if ends {
-			f.leave(ctx)
+			f.deleteTargetServices(ctx)
 			return nil
 		}
 		if err != nil {
@@ -72,7 +72,7 @@ func (f *Farewell) Start(ctx context.Context) error {
 	return nil
 }
 
-func (f *Farewell) core() (rest.Interface, error) {
+func (f *UninstallCleanup) restClient() (rest.Interface, error) {
 	config := rest.CopyConfig(f.Config)
 	config.GroupVersion, config.APIPath = &corev1.SchemeGroupVersion, "/api"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
@@ -84,7 +84,7 @@ func (f *Farewell) core() (rest.Interface, error) {
 }
 
 // watch returns whether the namespace is being deleted, or that it can be watched no longer.
-func (f *Farewell) watch(ctx context.Context, c rest.Interface) (bool, error) {
+func (f *UninstallCleanup) watch(ctx context.Context, c rest.Interface) (bool, error) {
 	w, err := c.Get().AbsPath("/api/v1/watch/namespaces", f.Installation.Namespace).
 		VersionedParams(&metav1.ListOptions{Watch: true}, scheme.ParameterCodec).Watch(ctx)
 	if err != nil {
@@ -92,28 +92,28 @@ func (f *Farewell) watch(ctx context.Context, c rest.Interface) (bool, error) {
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
-		if ends(e.Object) {
+		if isTerminating(e.Object) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func ends(o runtime.Object) bool {
+func isTerminating(o runtime.Object) bool {
 	ns, ok := o.(*corev1.Namespace)
 	return ok && ns.DeletionTimestamp != nil
 }
 
-// leave deletes every target Service. It goes on while the manager is told to stop, which comes
+// deleteTargetServices deletes every target Service. It goes on while the manager is told to stop, which comes
 // with the namespace's end.
-func (f *Farewell) leave(ctx context.Context) {
-	f.ending.Store(true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTime)
+func (f *UninstallCleanup) deleteTargetServices(ctx context.Context) {
+	f.terminating.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	services := make(chan *corev1.Service)
 	var removed, failed atomic.Int32
 	var working sync.WaitGroup
-	for range farewellWorkers {
+	for range cleanupWorkers {
 		working.Go(func() {
 			for s := range services {
 				err := f.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID})

@@ -15,13 +15,13 @@ import (
 // digits are what the sentences of a network that is down differ in from try to try: ports, mostly.
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// observeEdge puts what the forwarders say of their way to the edge into the status.
-func (r *Registration) observeEdge(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
-	if r.Edge == nil {
+// setEdgeCondition puts what the forwarders say of their way to the edge into the status.
+func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if r.EdgeStatus == nil {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionEdgeReachable)
 		return
 	}
-	known, problem := r.Edge()
+	known, problem := r.EdgeStatus()
 	if !known {
 		return
 	}

@@ -36,10 +36,10 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=fairlead,resources=leases,verbs=get;create;update
 
 const (
-	heartbeat = time.Minute
-	// every is how often the counts are looked at, and how soon a heartbeat that failed is tried
+	heartbeatInterval = time.Minute
+	// pollInterval is how often the counts are looked at, and how soon a heartbeat that failed is tried
 	// again.
-	every = 10 * time.Second
+	pollInterval = 10 * time.Second
 	// accountTimeout is how long the account may take to answer a heartbeat. What follows has a
 	// deadline of its own, so that an account that never answers is reported.
 	accountTimeout = 10 * time.Second
@@ -56,8 +56,8 @@ type Registrar interface {
 	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
 }
 
-// Facts are what the rest of the manager knows of the account.
-type Facts struct {
+// AccountState are what the rest of the manager knows of the account.
+type AccountState struct {
 	// AccountID and StoreID are those that removals are taken from; empty before the first list.
 	AccountID, StoreID string
 	// Polling says that the server knows no watch.
@@ -100,49 +100,49 @@ type Registration struct {
 	Version      string
 	// ClusterName is what people call this cluster; the account shows it.
 	ClusterName string
-	// Facts returns what is known of the account now.
-	Facts func() Facts
-	// Moved is called when the account knows this installation by another id than before, as another
+	// AccountState returns what is known of the account now.
+	AccountState func() AccountState
+	// OnOperatorIDChange is called when the account knows this installation by another id than before, as another
 	// account does.
-	Moved func()
-	// Edge says whether all forwarders have a session with the service's edge, and if not, why; until
+	OnOperatorIDChange func()
+	// EdgeStatus says whether all forwarders have a session with the service's edge, and if not, why; until
 	// that is known, the last word holds. Nil: no forwarder is to run.
-	Edge     func() (known bool, problem string)
-	Recorder events.EventRecorder
-	Now      func() time.Time
-	Log      logr.Logger
+	EdgeStatus func() (known bool, problem string)
+	Recorder   events.EventRecorder
+	Now        func() time.Time
+	Log        logr.Logger
 	// AccountTimeout is how long the account may take to answer a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
 	clusterUID string
-	// asked reports whether the account has been asked by this process; failure is how the last
+	// attempted reports whether the account has been asked by this process; failure is how the last
 	// heartbeat failed.
-	asked   bool
-	failure error
+	attempted bool
+	lastError error
 }
 
 // Start beats until the context ends, and counts in between. It returns nil.
 func (r *Registration) Start(ctx context.Context) error {
 	said := ""
 	var changed <-chan struct{}
-	for due := r.Now(); ctx.Err() == nil; wait(ctx, changed, every*9/10+rand.N(every/5)) {
-		facts := r.Facts()
+	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
+		facts := r.AccountState()
 		changed = facts.Changed
 		if r.Now().Before(due) && facts.FeedErr == nil {
-			r.log(ctx, &said, r.Count(ctx))
+			r.logChanged(ctx, &said, r.Refresh(ctx))
 			continue
 		}
-		healthy, err := r.Beat(ctx)
-		r.log(ctx, &said, err)
+		healthy, err := r.Heartbeat(ctx)
+		r.logChanged(ctx, &said, err)
 		if healthy && err == nil {
-			due = r.Now().Add(heartbeat - every/2)
+			due = r.Now().Add(heartbeatInterval - pollInterval/2)
 		}
 	}
 	return nil
 }
 
-// log logs an error that says something new.
-func (r *Registration) log(ctx context.Context, said *string, err error) {
+// logChanged logs an error that says something new.
+func (r *Registration) logChanged(ctx context.Context, said *string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -156,21 +156,21 @@ func (r *Registration) log(ctx context.Context, said *string, err error) {
 	}
 }
 
-// Count brings the object up to date with what is known, without asking the account.
-func (r *Registration) Count(ctx context.Context) error {
+// Refresh brings the object up to date with what is known, without asking the account.
+func (r *Registration) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	object, err := r.object(ctx)
+	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return err
 	}
-	return r.report(ctx, object, object.DeepCopy())
+	return r.updateStatus(ctx, object, object.DeepCopy())
 }
 
-// Beat registers once and brings the object up to date; nothing is written where there is no
+// Heartbeat registers once and brings the object up to date; nothing is written where there is no
 // difference. healthy reports whether the account answered and knows the installation; the error is
 // about the object.
-func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
+func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) {
 	object, uid, err := r.prepare(ctx)
 	if err != nil {
 		return false, err
@@ -181,25 +181,25 @@ func (r *Registration) Beat(ctx context.Context) (healthy bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err() // the manager stops, which is no failure of the account
 	}
-	r.asked, r.failure = true, failure
+	r.attempted, r.lastError = true, failure
 	next := object.DeepCopy()
 	if failure == nil {
 		if known := next.Status.OperatorID; known != "" && known != operator.ID {
-			r.Moved()
+			r.OnOperatorIDChange()
 		}
 		next.Status.OperatorID = operator.ID
 	}
 	reporting, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	return failure == nil, r.report(reporting, object, next)
+	return failure == nil, r.updateStatus(reporting, object, next)
 }
 
-// Standby writes that this release does nothing, as another one works in its namespace. It is
+// ReportSecondRelease writes that this release does nothing, as another one works in its namespace. It is
 // called while this manager does not lead.
-func (r *Registration) Standby(ctx context.Context, other string) error {
+func (r *Registration) ReportSecondRelease(ctx context.Context, other string) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	object, err := r.object(ctx)
+	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return err
 	}
@@ -207,18 +207,18 @@ func (r *Registration) Standby(ctx context.Context, other string) error {
 	for _, unasked := range []string{v1alpha1.ConditionAPIReachable, v1alpha1.ConditionEdgeReachable} {
 		meta.RemoveStatusCondition(&next.Status.Conditions, unasked)
 	}
-	r.set(&next.Status, object.Generation, condition(
+	r.setCondition(&next.Status, object.Generation, newCondition(
 		v1alpha1.ConditionRegistered, metav1.ConditionFalse, v1alpha1.ReasonSecondRelease, fmt.Sprintf(
 			"release %s does nothing: release %s works in this namespace; install each in a namespace of its own",
 			object.Name, other)))
-	return r.write(ctx, object, next)
+	return r.writeStatus(ctx, object, next)
 }
 
 // prepare returns what a heartbeat needs of the cluster: the object and the cluster's uid.
 func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperator, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	object, err := r.object(ctx)
+	object, err := r.ensureObject(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -226,31 +226,31 @@ func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperato
 	return object, uid, err
 }
 
-// report completes the status of next and writes it where it differs from the object's.
-func (r *Registration) report(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
-	r.observe(&next.Status, object.Generation)
-	r.belong(&next.Status, object.Generation)
-	r.observeEdge(&next.Status, object.Generation)
-	if err := r.count(ctx, &next.Status); err != nil {
+// updateStatus completes the status of next and writes it where it differs from the object's.
+func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+	r.setHeartbeatConditions(&next.Status, object.Generation)
+	r.setSourceConditions(&next.Status, object.Generation)
+	r.setEdgeCondition(&next.Status, object.Generation)
+	if err := r.countEndpoints(ctx, &next.Status); err != nil {
 		return err
 	}
-	return r.write(ctx, object, next)
+	return r.writeStatus(ctx, object, next)
 }
 
-// write writes the status where it differs.
-func (r *Registration) write(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
+// writeStatus writes the status where it differs.
+func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
 	if equality.Semantic.DeepEqual(object.Status, next.Status) {
 		return nil
 	}
 	if err := r.Client.Status().Update(ctx, next); err != nil {
 		return fmt.Errorf("writing the status of KubernetesOperator %s: %w", object.Name, err)
 	}
-	r.tell(next, object.Status.Conditions)
+	r.emitEvents(next, object.Status.Conditions)
 	return nil
 }
 
-// object returns the KubernetesOperator, made or repaired where it has to be.
-func (r *Registration) object(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
+// ensureObject returns the KubernetesOperator, made or repaired where it has to be.
+func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
 	current := &v1alpha1.KubernetesOperator{}
 	err := r.Client.Get(ctx, key, current)
@@ -324,8 +324,8 @@ func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 	return r.clusterUID, nil
 }
 
-// wait waits for d, for the end of the context or until changed is closed.
-func wait(ctx context.Context, changed <-chan struct{}, d time.Duration) {
+// sleep waits for d, for the end of the context or until changed is closed.
+func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -28,65 +28,65 @@ func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string,
 	return o.Status.AccountID, o.Status.StoreID, nil
 }
 
-// belong puts into the status where the endpoints come from, and what is not removed. Nobody else
+// setSourceConditions puts into the status where the endpoints come from, and what is not removed. Nobody else
 // writes this. Before the first list, what an earlier manager said holds.
-func (r *Registration) belong(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+func (r *Registration) setSourceConditions(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if !r.Spec.BindingEnabled {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAccountChanged)
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionRemovalsHeld)
 		return
 	}
-	facts := r.Facts()
+	facts := r.AccountState()
 	if facts.AccountID != "" {
 		s.AccountID, s.StoreID = facts.AccountID, facts.StoreID
 	}
 	if facts.Removals.ListedAccountID != "" {
-		r.set(s, generation, r.accountChanged(facts))
+		r.setCondition(s, generation, r.accountChangedCondition(facts))
 	}
 	if facts.Removals.Held || facts.Removals.Known && meta.FindStatusCondition(s.Conditions,
 		v1alpha1.ConditionRemovalsHeld) != nil {
-		r.set(s, generation, removalsHeld(facts.Removals))
+		r.setCondition(s, generation, removalsHeldCondition(facts.Removals))
 	}
 }
 
-// accountChanged says what changed, what is frozen and how to confirm it.
-func (r *Registration) accountChanged(facts Facts) metav1.Condition {
+// accountChangedCondition says what changed, what is frozen and how to confirm it.
+func (r *Registration) accountChangedCondition(facts AccountState) metav1.Condition {
 	listed := facts.Removals
 	if !listed.Frozen {
-		return condition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded,
+		return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded,
 			"the lists come from the account that was recorded")
 	}
 	reason, what, accept := v1alpha1.ReasonAccountChanged,
-		fmt.Sprintf("account %s instead of account %s", safeID(listed.ListedAccountID), safeID(facts.AccountID)),
+		fmt.Sprintf("account %s instead of account %s", shellSafeID(listed.ListedAccountID), shellSafeID(facts.AccountID)),
 		listed.ListedAccountID
 	if listed.ListedAccountID == facts.AccountID || listed.ListedAccountID == "" {
 		reason, accept = v1alpha1.ReasonStoreChanged, listed.ListedStoreID
-		what = fmt.Sprintf("store %s instead of store %s of the same account", safeID(listed.ListedStoreID),
-			safeID(facts.StoreID))
+		what = fmt.Sprintf("store %s instead of store %s of the same account", shellSafeID(listed.ListedStoreID),
+			shellSafeID(facts.StoreID))
 	}
-	return condition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
+	return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
 		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is removed until "+
 			"this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
-		what, listed.Pending, listed.Projected, r.Installation.Release, r.Installation.Namespace, safeID(accept)))
+		what, listed.Pending, listed.Projected, r.Installation.Release, r.Installation.Namespace, shellSafeID(accept)))
 }
 
-// plainID is what ids look like that people may paste into a shell.
-var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+// shellSafePattern is what ids look like that people may paste into a shell.
+var shellSafePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
-func safeID(id string) string {
-	if plainID.MatchString(id) {
+func shellSafeID(id string) string {
+	if shellSafePattern.MatchString(id) {
 		return id
 	}
 	return "(an id that is none)"
 }
 
-func removalsHeld(r Removals) metav1.Condition {
+func removalsHeldCondition(r Removals) metav1.Condition {
 	if !r.Held {
-		return condition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld,
+		return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld,
 			"no removal waits for a second list")
 	}
-	return condition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
+	return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
 		"%d of %d hostnames had lost endpoints by %s or soon after; they are kept until the account has been listed once "+
 			"more, at %s or later",
 		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.LookAgain.UTC().Format(time.RFC3339)))

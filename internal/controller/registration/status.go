@@ -19,59 +19,59 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// observe puts into the status what the last heartbeat found, and whether the endpoints can be
+// setHeartbeatConditions puts into the status what the last heartbeat found, and whether the endpoints can be
 // read. Before the first heartbeat, what an earlier manager found holds.
-func (r *Registration) observe(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
-	if !r.asked {
+func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
+	if !r.attempted {
 		return
 	}
-	for _, c := range r.conditions(r.failure, r.Facts()) {
+	for _, c := range r.heartbeatConditions(r.lastError, r.AccountState()) {
 		last := meta.FindStatusCondition(s.Conditions, c.Type)
 		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
 		if last != nil && last.Reason == c.Reason && repeated {
 			c.Message = last.Message // the sentences of a network that is down differ from try to try, and say the same
 		}
-		r.set(s, generation, c)
+		r.setCondition(s, generation, c)
 	}
 }
 
-func (r *Registration) set(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
+func (r *Registration) setCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64, c metav1.Condition) {
 	c.ObservedGeneration = generation
 	c.LastTransitionTime = metav1.NewTime(r.Now())
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-func condition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+func newCondition(typ string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 }
 
-// conditions returns those that follow from the last heartbeat and from the feed: an API that is
+// heartbeatConditions returns those that follow from the last heartbeat and from the feed: an API that is
 // out of reach tells nothing about the registration.
-func (r *Registration) conditions(failure error, facts Facts) []metav1.Condition {
-	answered := r.answered(facts)
+func (r *Registration) heartbeatConditions(failure error, facts AccountState) []metav1.Condition {
+	answered := r.apiReachableCondition(facts)
 	if failure == nil {
-		return []metav1.Condition{answered, condition(v1alpha1.ConditionRegistered, metav1.ConditionTrue,
+		return []metav1.Condition{answered, newCondition(v1alpha1.ConditionRegistered, metav1.ConditionTrue,
 			v1alpha1.ReasonRegistered, "the account knows this installation")}
 	}
 	typ, reason := classify(failure)
 	if typ == v1alpha1.ConditionAPIReachable {
-		return []metav1.Condition{condition(typ, metav1.ConditionFalse, reason, failure.Error())}
+		return []metav1.Condition{newCondition(typ, metav1.ConditionFalse, reason, failure.Error())}
 	}
-	return []metav1.Condition{answered, condition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
+	return []metav1.Condition{answered, newCondition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
 }
 
-// answered returns APIReachable for an account that answers heartbeats: whether its endpoints can
+// apiReachableCondition returns APIReachable for an account that answers heartbeats: whether its endpoints can
 // be read, too.
-func (r *Registration) answered(facts Facts) metav1.Condition {
+func (r *Registration) apiReachableCondition(facts AccountState) metav1.Condition {
 	switch {
 	case facts.FeedErr != nil && r.Now().Sub(facts.FeedErrSince) >= watchGrace:
-		return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
+		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
 			"the account's API answers, but changes of endpoints do not arrive: "+facts.FeedErr.Error())
 	case facts.Polling:
-		return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
 			"the account's API answers, but knows no watch: changes take up to 10 s")
 	}
-	return condition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
+	return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
 		"the account's API answers")
 }
 
@@ -104,8 +104,8 @@ func safeMessage(failure error) string {
 	return failure.Error()
 }
 
-// count counts the hostnames projected, and those of them that are ready.
-func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
+// countEndpoints counts the hostnames projected, and those of them that are ready.
+func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
 	var list v1alpha1.BoundEndpointList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
@@ -125,9 +125,9 @@ func (r *Registration) count(ctx context.Context, s *v1alpha1.KubernetesOperator
 	return nil
 }
 
-// tell emits an event for each condition whose reason has changed. That a new object has nothing to
+// emitEvents emits an event for each condition whose reason has changed. That a new object has nothing to
 // complain of is no news.
-func (r *Registration) tell(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
+func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
 		old := meta.FindStatusCondition(before, c.Type)
 		complaint := c.Type == v1alpha1.ConditionAccountChanged || c.Type == v1alpha1.ConditionRemovalsHeld

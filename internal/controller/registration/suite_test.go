@@ -59,17 +59,17 @@ var _ = Describe("a heartbeat", func() {
 	var (
 		f     *fixture.Fixture
 		api   *fakeAccount
-		facts registration.Facts
+		facts registration.AccountState
 		r     *registration.Registration
 	)
 	BeforeEach(func(ctx SpecContext) {
-		f, api, facts = fixture.New(ctx, config), &fakeAccount{id: "op-1"}, registration.Facts{}
+		f, api, facts = fixture.New(ctx, config), &fakeAccount{id: "op-1"}, registration.AccountState{}
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners,
 			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
 			Spec: v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true,
 				EndpointSelector: "ep.port == 80"},
-			Version: "1.2.3", ClusterName: "eu-1", Facts: func() registration.Facts { return facts },
+			Version: "1.2.3", ClusterName: "eu-1", AccountState: func() registration.AccountState { return facts },
 		}
 	})
 	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
@@ -80,7 +80,7 @@ var _ = Describe("a heartbeat", func() {
 	}
 	beat := func(ctx context.Context, healthy bool) *v1alpha1.KubernetesOperator {
 		GinkgoHelper()
-		got, err := r.Beat(ctx)
+		got, err := r.Heartbeat(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(got).To(Equal(healthy))
 		return object(ctx)
@@ -94,7 +94,7 @@ var _ = Describe("a heartbeat", func() {
 	}
 
 	It("makes the object, registers, and then writes nothing more", func(ctx SpecContext) {
-		facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1"}
+		facts = registration.AccountState{AccountID: "ac-1", StoreID: "st-1"}
 		k := beat(ctx, true)
 		Expect(k.Spec).To(Equal(r.Spec))
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
@@ -126,14 +126,14 @@ var _ = Describe("a heartbeat", func() {
 
 	It("keeps what the account said while it is away, whose sentences need no write each", func(ctx SpecContext) {
 		beat(ctx, true)
-		f.Said()
+		f.EventNotes()
 		api.err = &account.Error{Code: account.CodeUnreachable, Msg: "the service at s does not answer",
 			Cause: errors.New("connection refused")}
 		k := beat(ctx, false)
 		expect(k, v1alpha1.ConditionAPIReachable, "False Unreachable", "connection refused")
 		expect(k, v1alpha1.ConditionRegistered, "True Registered", "")
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning Unreachable")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning Unreachable")))
 		api.err = errors.New("read tcp 10.0.0.1:49152->10.0.0.2:443: i/o timeout")
 		Expect(beat(ctx, false).ResourceVersion).To(Equal(k.ResourceVersion))
 		api.err = nil
@@ -143,7 +143,7 @@ var _ = Describe("a heartbeat", func() {
 	It("reports an account that accepts connections and never answers, and keeps on counting", func(ctx SpecContext) {
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
 		api.hangs, r.AccountTimeout = true, 100*time.Millisecond
-		r.Edge = func() (bool, string) { return true, "" }
+		r.EdgeStatus = func() (bool, string) { return true, "" }
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Start(running) }()
@@ -160,20 +160,20 @@ var _ = Describe("a heartbeat", func() {
 
 	It("reports endpoints that can be neither listed nor watched while heartbeats work", func(ctx SpecContext) {
 		beat(ctx, true)
-		f.Said()
+		f.EventNotes()
 		facts.FeedErr = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
 		facts.FeedErrSince = f.Clock.Now()
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "") // the next BOOKMARK may be on its way
 		f.Clock.Step(20 * time.Second)
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed",
 			"API answers, but changes of endpoints do not")
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "said nothing for 45s")
 		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
 		facts.FeedErr = nil
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
 
@@ -195,15 +195,15 @@ var _ = Describe("a heartbeat", func() {
 
 	It("reports that another release works in the namespace", func(ctx SpecContext) {
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "")
-		f.Said()
+		f.EventNotes()
 		for range 2 {
-			Expect(r.Standby(ctx, "x/first")).To(Succeed())
+			Expect(r.ReportSecondRelease(ctx, "x/first")).To(Succeed())
 		}
 		k := object(ctx)
 		expect(k, v1alpha1.ConditionRegistered, "False SecondRelease",
 			"release fairlead does nothing: release x/first works in this namespace")
 		Expect(meta.FindStatusCondition(k.Status.Conditions, v1alpha1.ConditionAPIReachable)).To(BeNil())
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning SecondRelease")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning SecondRelease")))
 		expect(beat(ctx, true), v1alpha1.ConditionRegistered, "True Registered", "")
 	})
 
@@ -216,13 +216,13 @@ var _ = Describe("a heartbeat", func() {
 
 	It("records the first account, never another one by itself, and says what is frozen and how to confirm it",
 		func(ctx SpecContext) {
-			facts = registration.Facts{AccountID: "ac-1", StoreID: "st-1",
+			facts = registration.AccountState{AccountID: "ac-1", StoreID: "st-1",
 				Removals: registration.Removals{Known: true, ListedAccountID: "ac-1", ListedStoreID: "st-1"}}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
-			f.Said()
+			f.EventNotes()
 			facts.Removals.Frozen, facts.Removals.ListedAccountID, facts.Removals.Pending, facts.Removals.Projected = true,
 				"ac-2", 12, 20
-			Expect(r.Count(ctx)).To(Succeed())
+			Expect(r.Refresh(ctx)).To(Succeed())
 			k := object(ctx)
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
 			expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged", "account ac-2 instead of account ac-1")
@@ -230,7 +230,7 @@ var _ = Describe("a heartbeat", func() {
 			expect(k, v1alpha1.ConditionAccountChanged, "True AccountChanged",
 				"helm upgrade fairlead CHART --namespace "+f.Installation.Namespace+
 					" --reuse-values --set binding.acceptAccount=ac-2")
-			Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
+			Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
 
 			facts.Removals.ListedAccountID, facts.Removals.ListedStoreID = "ac-1", "st-2"
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
@@ -245,16 +245,16 @@ var _ = Describe("a heartbeat", func() {
 			expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			accountID, storeID, err := r.Recorded(ctx)
 			Expect([]any{accountID, storeID, err}).To(Equal([]any{"ac-1", "st-1", nil}))
-			facts = registration.Facts{}
+			facts = registration.AccountState{}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			r.Spec.BindingEnabled = false
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
 		})
 
 	It("says which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
-		facts = registration.Facts{AccountID: "ac-1", Removals: registration.Removals{Known: true}}
+		facts = registration.AccountState{AccountID: "ac-1", Removals: registration.Removals{Known: true}}
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
-		f.Said()
+		f.EventNotes()
 		since := f.Clock.Now()
 		facts.Removals = registration.Removals{Known: true, Held: true, Since: since, LookAgain: since.Add(time.Minute),
 			Pending: 11, Projected: 20}
@@ -266,12 +266,12 @@ var _ = Describe("a heartbeat", func() {
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
 		facts.Removals = registration.Removals{Known: true}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "False NothingHeld", "")
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("Warning MassRemoval"), ContainSubstring("Normal NothingHeld")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning MassRemoval"), ContainSubstring("Normal NothingHeld")))
 	})
 
 	It("has the account listed again when it answers with another operator", func(ctx SpecContext) {
 		moved := 0
-		r.Moved = func() { moved++ }
+		r.OnOperatorIDChange = func() { moved++ }
 		beat(ctx, true)
 		beat(ctx, true)
 		Expect(moved).To(BeZero())
@@ -310,33 +310,33 @@ var _ = Describe("a heartbeat", func() {
 		api.last = account.Operator{}
 		gone := &v1alpha1.BoundEndpoint{ObjectMeta: metav1.ObjectMeta{Namespace: f.Installation.Namespace, Name: "b.demo"}}
 		Expect(f.Client.Delete(ctx, gone)).To(Succeed())
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		Expect(object(ctx).Status.BoundEndpoints).To(BeEquivalentTo(1))
 		Expect(api.last.ClusterUID).To(BeEmpty(), "counting does not ask the account")
 	})
 
 	It("says what the forwarders say of the edge, and keeps their last word", func(ctx SpecContext) {
 		known, problem := false, ""
-		r.Edge = func() (bool, string) { return known, problem }
+		r.EdgeStatus = func() (bool, string) { return known, problem }
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 		known = true
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "True Online", "all forwarders")
-		f.Said()
+		f.EventNotes()
 		problem = "1 of 2 forwarders have a session with the edge; forwarder a: read tcp 10.0.0.1:49152: i/o timeout"
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		k := object(ctx)
 		expect(k, v1alpha1.ConditionEdgeReachable, "False Unreachable", "49152: i/o timeout")
-		Expect(f.Said()).To(ConsistOf(ContainSubstring("EdgeReachable: 1 of 2")))
+		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("EdgeReachable: 1 of 2")))
 		problem = strings.ReplaceAll(problem, "49152", "51000") // the same sentence
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		Expect(object(ctx).ResourceVersion).To(Equal(k.ResourceVersion))
 		problem = "no forwarder runs"
-		Expect(r.Count(ctx)).To(Succeed())
+		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
 		known = false
 		expect(beat(ctx, true), v1alpha1.ConditionEdgeReachable, "False Unreachable", "no forwarder runs")
-		r.Edge = nil
+		r.EdgeStatus = nil
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionEdgeReachable)).To(BeNil())
 	})
 

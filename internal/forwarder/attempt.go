@@ -18,10 +18,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// errClientGone: the client broke off before its stream was open.
+// errClientGone reports that the client aborted its connection before the stream was open.
 var errClientGone = errors.New("client gone")
 
-// clientConn is a pod's connection, and what it has sent while it was not certain where to.
+// clientConn is an accepted connection and the input that was read before its stream was open.
 type clientConn struct {
 	connection
 	target          *portAssignment
@@ -31,29 +31,30 @@ type clientConn struct {
 	acceptedAt      time.Time
 	sessionDeadline time.Time         // until then it waits for a session
 	header          tunnel.OpenHeader // of its streams
-	failure         *failure          // why it did not get through
+	failure         *failure          // why its stream did not open; nil while it may
 }
 
-// release gives memory back; the connection has ended or is somebody else's.
+// release frees the buffers. The connection has ended or belongs to another owner.
 func (c *clientConn) release() {
 	c.source.Release()
 	c.buffered.free()
 }
 
-// attempt is the client's connection in the hands of relay.Join, together with a stream that the edge
-// has not opened yet. Until it has, what the client sends is kept, too, and an abort ends the
-// relaying only: the client's connection goes on, to another trial or to an answer of ours.
+// attempt relays a client's connection over one stream that the edge may yet refuse; relay.Join
+// runs it. Until the edge opens the stream, the client's input is also buffered, and an abort ends
+// only the attempt: the client's connection continues with another attempt or an error response.
 type attempt struct {
 	*clientConn
 	stream   *attemptStream
 	watchdog watchdog
-	replay   []byte // a copy of what is kept from an earlier trial: that memory goes back when the stream is open
-	decided  chan struct{}
+	replay   []byte // input that an earlier attempt read; a copy, as opening the stream frees the buffer
+	// closed when the stream is open or the attempt has ended
+	decided chan struct{}
 
 	open       atomic.Bool // set with mu
 	mu         sync.Mutex
-	ended      bool // before it was open
-	clientGone bool // the client broke off before it was open
+	ended      bool // the attempt ended before the stream was open
+	clientGone bool // the client aborted before the stream was open
 }
 
 func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {
@@ -62,14 +63,14 @@ func newAttempt(c *clientConn, st *tunnel.Stream) *attempt {
 	return t
 }
 
-// Next returns what the client has sent, and keeps it until the stream is open.
+// Next returns the client's input, and buffers it until the stream is open.
 func (t *attempt) Next() ([]byte, error) {
 	next := t.source.Next
 	if !t.open.Load() || t.replay != nil {
 		next = t.nextBuffered
 	}
 	p, err := next()
-	if len(p) > 0 && t.target.scheme == "http" && t.open.Load() { // the client waits for an answer
+	if len(p) > 0 && t.target.scheme == "http" && t.open.Load() { // the client expects a response
 		t.watchdog.arm()
 	}
 	return p, err
@@ -93,16 +94,17 @@ func (t *attempt) nextBuffered() ([]byte, error) {
 		t.buffered.add(p)
 	}
 	switch {
-	case err == nil || errors.Is(err, os.ErrDeadlineExceeded): // that of Abort
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded): // set by Abort
 	case errors.Is(err, io.EOF):
 		t.buffered.eof = true
 	default:
-		t.clientGone = true // reported once by the system: a later read would look like the client's regular end
+		t.clientGone = true // the kernel reports it once; a later read returns io.EOF
 	}
 	return p, err
 }
 
-// awaitBufferSpace waits until more may be read; io.EOF if the client has sent everything.
+// awaitBufferSpace waits until more input may be read. It returns io.EOF if the client has sent
+// everything.
 func (t *attempt) awaitBufferSpace() error {
 	t.mu.Lock()
 	eof, wait := t.buffered.eof, !t.open.Load() && t.buffered.full()
@@ -122,7 +124,8 @@ func (t *attempt) awaitBufferSpace() error {
 	return nil
 }
 
-// markOpened makes the trial the client's only one. It returns false if the trial is over.
+// markOpened commits the client's connection to this attempt. It returns false if the attempt has
+// ended.
 func (t *attempt) markOpened() bool {
 	t.mu.Lock()
 	if t.ended {
@@ -140,7 +143,8 @@ func (t *attempt) markOpened() bool {
 	return true
 }
 
-// setOpenDeadline bounds the wait for the edge to open the stream. It returns false if the edge has.
+// setOpenDeadline bounds the wait for the edge to open the stream. It returns false if the stream
+// is open.
 func (t *attempt) setOpenDeadline(at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +155,7 @@ func (t *attempt) setOpenDeadline(at time.Time) bool {
 	return true
 }
 
-// Abort ends the relaying, and once the stream is open the client's connection.
+// Abort ends the attempt or, once the stream is open, resets the client's connection.
 func (t *attempt) Abort() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,12 +170,12 @@ func (t *attempt) Abort() error {
 	return nil
 }
 
-// isOpen says whether the edge has opened the stream.
+// isOpen reports whether the edge has opened the stream.
 func (t *attempt) isOpen() bool { return t.open.Load() }
 
-// finish leaves the client's connection as it was before a trial that is over, and says why the stream
-// never opened. An abort may still be under way, that of a context when relay.Join has returned: it
-// is without effect from now on.
+// finish makes the client's connection usable again after an attempt that failed, and returns why
+// the stream never opened. A concurrent Abort, such as that of a context when relay.Join has
+// returned, has no effect afterwards.
 func (t *attempt) finish() error {
 	t.mu.Lock()
 	t.ended = true
@@ -183,7 +187,7 @@ func (t *attempt) finish() error {
 	return t.stream.err
 }
 
-// Close ends the client's connection if the stream has been open.
+// Close closes the client's connection if the stream was open.
 func (t *attempt) Close() error {
 	if !t.isOpen() {
 		return nil
@@ -191,7 +195,7 @@ func (t *attempt) Close() error {
 	return t.connection.Close()
 }
 
-// attemptStream is the other end.
+// attemptStream is the edge's end of an attempt.
 type attemptStream struct {
 	*tunnel.Stream
 	attempt *attempt
@@ -199,13 +203,13 @@ type attemptStream struct {
 	err     error // why it never opened
 }
 
-// Next returns what the edge has sent, after it has opened the stream.
+// Next waits until the edge has opened the stream, and then returns what the edge sends.
 func (s *attemptStream) Next() ([]byte, error) {
 	if !s.open {
 		if s.err = s.WaitOpened(context.Background()); s.err != nil {
 			return nil, s.err
 		}
-		at := s.attempt.acceptedAt // of http, so that it is before whatever the edge tells of its requests
+		at := s.attempt.acceptedAt // for http, so that it precedes what the edge reports about the requests
 		if s.attempt.target.scheme != "http" {
 			at = time.Now()
 		}
@@ -223,8 +227,8 @@ func (s *attemptStream) Next() ([]byte, error) {
 	return p, err
 }
 
-// CloseWrite says that the client sends no more. The edge's HTTP server does not wait for the end
-// of a client that it has finished with.
+// CloseWrite ends the client's direction. For http, an end that follows the edge's own end is sent
+// later: the edge's HTTP server does not wait for it.
 func (s *attemptStream) CloseWrite() error {
 	if s.attempt.target.scheme == "http" && s.SawEOF() {
 		return s.CloseWriteLater()

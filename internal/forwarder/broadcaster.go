@@ -5,13 +5,13 @@ package forwarder
 
 import "sync"
 
-// broadcaster tells any number of waiters that something has changed. The zero value is ready for use.
+// broadcaster wakes any number of waiters. The zero value is ready for use.
 type broadcaster struct {
 	mu sync.Mutex
 	c  chan struct{}
 }
 
-// next returns a channel that is closed by the next call of light.
+// next returns a channel that the next call of broadcast closes.
 func (b *broadcaster) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -21,6 +21,7 @@ func (b *broadcaster) next() <-chan struct{} {
 	return b.c
 }
 
+// broadcast closes the channels that next returned.
 func (b *broadcaster) broadcast() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

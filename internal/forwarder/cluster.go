@@ -25,7 +25,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// clusterSource is the Source that a real cluster is. It only reads.
+// clusterSource is the Source that reads a real cluster.
 type clusterSource struct {
 	bindings   rest.Interface
 	slices     discoveryclient.EndpointSlicesGetter
@@ -34,7 +34,8 @@ type clusterSource struct {
 	release    string
 	owns       func(metav1.Object) bool
 
-	// observed are the BoundEndpoints by UID as the manager last observed them. Watch alone uses it.
+	// observed are the BoundEndpoints, by UID, in the last version that the manager observed. Only
+	// Watch uses it.
 	observed map[types.UID]*v1alpha1.BoundEndpoint
 }
 
@@ -68,8 +69,8 @@ func newClusterSource(
 		release: release, owns: owns}, nil
 }
 
-// Watch implements Source. Lists and watches that fail, a CRD that is missing included, are retried
-// with a back-off.
+// Watch implements Source. It retries failing lists and watches, such as those of a missing CRD,
+// with back-off.
 func (s *clusterSource) Watch(ctx context.Context, update func(Objects)) error {
 	dirty := make(chan struct{}, 1)
 	mark := func() {
@@ -123,7 +124,8 @@ func (s *clusterSource) informer(
 	return informer, nil
 }
 
-// transformObject drops what is not read here: of the status it keeps that the manager observed the spec.
+// transformObject drops what the forwarder does not read. Of a BoundEndpoint's status it keeps
+// whether the manager observed the spec.
 func transformObject(object any) (any, error) {
 	if o, ok := object.(*v1alpha1.BoundEndpoint); ok {
 		status := v1alpha1.BoundEndpointStatus{}
@@ -137,8 +139,8 @@ func transformObject(object any) (any, error) {
 	return object, nil
 }
 
-// objects returns the BoundEndpoints as the manager observed them, so that what another wrote opens
-// no port. One whose spec has changed since is taken as it was.
+// objects returns the BoundEndpoints in the last version that the manager observed, so that a spec
+// written by another client opens no port.
 func (s *clusterSource) objects(endpoints, operators cache.Store) Objects {
 	var result Objects
 	observed := make(map[types.UID]*v1alpha1.BoundEndpoint, len(s.observed))
@@ -195,8 +197,8 @@ func (s *clusterSource) NamespaceDeleted(ctx context.Context) (bool, error) {
 	return !namespace.DeletionTimestamp.IsZero(), nil
 }
 
-// sendsTo says whether the slice sends connections to one of the addresses. An absent condition means
-// ready, as the API has it.
+// sendsTo reports whether the slice lists one of the addresses as ready. An absent condition means
+// ready, as the API defines it.
 func sendsTo(slice *discoveryv1.EndpointSlice, podIPs []netip.Addr) bool {
 	for _, endpoint := range slice.Endpoints {
 		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// awaitDeregistration goes on accepting until no EndpointSlice names this forwarder and kube-proxy knows it too.
-// Readiness stays: Kubernetes itself marks the pods that it stops, and a readiness that fails makes
-// it refuse the connections that are still on their way. When the installation is being removed,
-// leave returns as soon as it knows: nothing will come any more.
+// awaitDeregistration continues to accept until no EndpointSlice lists this pod and kube-proxy has
+// had time to follow. The pod stays ready: Kubernetes itself marks terminating pods, and failing
+// readiness would make it refuse connections that are under way. When the installation is being
+// uninstalled, it returns immediately.
 //
-// Kubernetes takes a pod out of 20 EndpointSlices a second, one for each hostname, so with
-// thousands of them leaving takes minutes. Leaving and draining have one time together; leave
-// returns what is left of it to drain.
+// Kubernetes removes a pod from about 20 EndpointSlices a second, one for each hostname, so with
+// thousands of them this takes minutes. Deregistration and draining share one timeout;
+// awaitDeregistration returns what remains for the drain.
 func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duration) {
 	begun, together := time.Now(), f.timing.deregistrationTimeout+f.options.DrainTimeout
 	f.draining.Store(true)
@@ -30,9 +30,9 @@ func (f *forwarder) awaitDeregistration(ctx context.Context) (drain time.Duratio
 	return min(f.options.DrainTimeout, together-time.Since(begun))
 }
 
-// awaitUnlisted waits until the EndpointSlices no longer name this pod, or cannot be read for long
-// enough, and kube-proxy has had the time to follow them; or until ctx is done or the installation
-// is being removed.
+// awaitUnlisted waits until the EndpointSlices no longer list this pod, or have been unreadable for
+// sliceReadGrace, and kube-proxy has had time to follow; or until ctx is done or the installation
+// is being uninstalled.
 func (f *forwarder) awaitUnlisted(ctx context.Context) {
 	lastRead := time.Now()
 	for {
@@ -58,7 +58,8 @@ func (f *forwarder) awaitUnlisted(ctx context.Context) {
 	}
 }
 
-// sleepUnlessUninstalled returns true after d, or false as soon as ctx is done or the installation is being removed.
+// sleepUnlessUninstalled returns true after d, or false as soon as ctx is done or the installation
+// is being uninstalled.
 func (f *forwarder) sleepUnlessUninstalled(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -78,9 +79,8 @@ func (f *forwarder) inEndpointSlices(ctx context.Context) (bool, error) {
 	return f.options.Source.InEndpointSlices(ctx, f.options.PodIPs)
 }
 
-// drainConnections closes the listeners and waits for the connections. Those that outlive the drain are
-// aborted, and so are those that are left soon after it is known that the installation is being
-// removed.
+// drainConnections closes the listeners and waits for the connections. It aborts those that outlive
+// the drain, and shortens the drain once the installation is being uninstalled.
 func (f *forwarder) drainConnections(drain time.Duration) {
 	f.listeners.close()
 	ctx, cancel := context.WithTimeout(context.Background(), drain)

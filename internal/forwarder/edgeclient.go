@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// edgeClient keeps the session with the service's edge: as which operator, with which token, for how
-// long. Its methods are safe for concurrent use.
+// edgeClient maintains the session with the service's edge. Its methods are safe for concurrent
+// use.
 type edgeClient struct {
 	config        tunnel.ClientConfig
 	log           *slog.Logger
@@ -30,21 +30,23 @@ type edgeClient struct {
 	statusChanged func()
 
 	mu                    sync.Mutex
-	client                *tunnel.Client // runs once; the next one takes its place
+	client                *tunnel.Client // runs once; replaceClient replaces it
 	clientReplaced        chan struct{}  // closed and replaced when client is
 	operatorID            string
 	operatorChanged       chan struct{} // closed and replaced when operatorID changes
-	token                 string        // the last good one
+	token                 string        // the last valid one
 	tokenErr              error
 	drainUntil            time.Time // when this forwarder stops; zero while it does not
 	lastErr               string
-	since                 time.Time     // when the session came up, or went, or its edge ceased to respond or began to again
+	since                 time.Time     // when the session was established or lost, or its responsiveness changed
 	unresponsive          bool          // the edge does not respond
-	responsivenessChanged chan struct{} // closed and replaced when mute changes
-	connectedOnce         chan struct{} // closed once a session has been up
+	responsivenessChanged chan struct{} // closed and replaced when unresponsive changes
+	connectedOnce         chan struct{} // closed by the first session
 }
 
-func newEdgeClient(o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine)) *edgeClient {
+func newEdgeClient(
+	o *Options, retry time.Duration, statusChanged func(), onRequestLine func(tunnel.RequestLine),
+) *edgeClient {
 	e := &edgeClient{
 		log: o.Logger, authtokenFile: o.AuthtokenFile, instanceID: o.InstanceID, retry: retry, statusChanged: statusChanged,
 		since:                 time.Now(),
@@ -60,7 +62,7 @@ func newEdgeClient(o *Options, retry time.Duration, statusChanged func(), onRequ
 	return e
 }
 
-// session returns a session that takes new streams and whose edge responds, as soon as there is one.
+// session waits for a session that accepts streams and whose edge responds.
 func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		e.mu.Lock()
@@ -83,7 +85,7 @@ func (e *edgeClient) session(ctx context.Context) (*tunnel.Session, error) {
 	}
 }
 
-// updateResponsiveness notes whether the edge responds.
+// updateResponsiveness records whether the edge responds.
 func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +100,7 @@ func (e *edgeClient) updateResponsiveness(s *tunnel.Session) {
 	e.statusChanged()
 }
 
-// connectedSession returns a session that takes new streams, as soon as there is one.
+// connectedSession waits for a session that accepts streams.
 func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, error) {
 	for {
 		client, renewed := e.currentClient()
@@ -106,7 +108,7 @@ func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, err
 		if err == nil || ctx.Err() != nil {
 			return session, err
 		}
-		select { // the edge refused this client for good
+		select { // the edge refused this client permanently
 		case <-renewed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -114,19 +116,20 @@ func (e *edgeClient) connectedSession(ctx context.Context) (*tunnel.Session, err
 	}
 }
 
-// liveSession returns the session that is up, or nil.
+// liveSession returns the established session, or nil.
 func (e *edgeClient) liveSession() *tunnel.Session {
 	client, _ := e.currentClient()
 	return client.Session()
 }
 
+// currentClient returns the client and a channel that is closed when it is replaced.
 func (e *edgeClient) currentClient() (*tunnel.Client, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.client, e.clientReplaced
 }
 
-// replaceClient puts a new client in the place of one that has ended.
+// replaceClient replaces a client that has ended.
 func (e *edgeClient) replaceClient() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,8 +138,8 @@ func (e *edgeClient) replaceClient() {
 	e.clientReplaced = make(chan struct{})
 }
 
-// run keeps a session for as long as ctx lives. What the edge refuses for good it is asked again:
-// the token may be repaired at any time.
+// run maintains a session until ctx is done. It retries permanent refusals too, as the token may be
+// replaced at any time.
 func (e *edgeClient) run(ctx context.Context) error {
 	for {
 		ready, changed := e.canConnect()
@@ -156,7 +159,7 @@ func (e *edgeClient) run(ctx context.Context) error {
 	}
 }
 
-// trackSessions notes when sessions come and go.
+// trackSessions records when sessions are established and lost.
 func (e *edgeClient) trackSessions(ctx context.Context) error {
 	for {
 		session, err := e.connectedSession(ctx)
@@ -170,7 +173,7 @@ func (e *edgeClient) trackSessions(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		for e.liveSession() == session { // the client takes note a moment later
+		for e.liveSession() == session { // the client notices it shortly afterwards
 			if !sleep(ctx, time.Millisecond) {
 				return nil
 			}
@@ -179,6 +182,7 @@ func (e *edgeClient) trackSessions(ctx context.Context) error {
 	}
 }
 
+// recordTransition records that a session was established or lost.
 func (e *edgeClient) recordTransition() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +190,8 @@ func (e *edgeClient) recordTransition() {
 	e.statusChanged()
 }
 
-// canConnect says whether there is an operator id and a token to come with.
+// canConnect reports whether there are an operator id and a token. The channel is closed when the
+// operator id changes.
 func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,7 +205,7 @@ func (e *edgeClient) canConnect() (bool, <-chan struct{}) {
 	return e.operatorID != "" && e.token != "", e.operatorChanged
 }
 
-// readToken reads the file anew. While it is being replaced, or gone, the last good token remains.
+// readToken reads the token file. If that fails, the last valid token remains. mu must be held.
 func (e *edgeClient) readToken() {
 	text, err := os.ReadFile(e.authtokenFile)
 	token := string(bytes.TrimSpace(text))
@@ -241,8 +246,8 @@ func (e *edgeClient) onUp(_ context.Context, s *tunnel.Session) error {
 	return s.Drain(time.Until(until))
 }
 
-// setOperatorID says as which operator to speak. A session under another id is ended; the client
-// comes back with the new one.
+// setOperatorID sets the operator id of the session. A session with another id is closed; the
+// client reconnects with the new one.
 func (e *edgeClient) setOperatorID(id string) {
 	e.mu.Lock()
 	if id == "" || id == e.operatorID {
@@ -261,8 +266,8 @@ func (e *edgeClient) setOperatorID(id string) {
 	}
 }
 
-// drain tells the edge, and every later session, that this forwarder stops within d: responses end
-// their connections, while new ones are still taken.
+// drain tells the edge, also in later sessions, that this forwarder stops within d: responses then
+// close their connections, while new connections are still accepted.
 func (e *edgeClient) drain(d time.Duration) {
 	e.mu.Lock()
 	e.drainUntil = time.Now().Add(d)
@@ -274,7 +279,7 @@ func (e *edgeClient) drain(d time.Duration) {
 	}
 }
 
-// recordError remembers why there is no session, and logs it when it is news.
+// recordError records why there is no session, and logs it if it changed.
 func (e *edgeClient) recordError(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -284,10 +289,11 @@ func (e *edgeClient) recordError(err error) {
 	e.setError(localAddress.ReplaceAllString(err.Error(), "$1 "))
 }
 
-// localAddress is the address of our end in the text of a connection's error: its port differs from
-// try to try, and equal causes shall give equal texts.
+// localAddress matches our end's address in the text of a connection's error: its port differs
+// between attempts, and equal causes must give equal texts.
 var localAddress = regexp.MustCompile(`\b((?:read|write) tcp\S*) \S+->`)
 
+// setError sets the text of the last error. mu must be held.
 func (e *edgeClient) setError(text string) {
 	if text != e.lastErr {
 		e.log.Warn("no session with the edge", "error", text)
@@ -296,10 +302,10 @@ func (e *edgeClient) setError(text string) {
 	e.lastErr = text
 }
 
-// SessionStatus is the way to the edge as /status shows it.
+// SessionStatus is the session with the edge as /status shows it.
 type SessionStatus struct {
 	Up         bool      `json:"up"`
-	Since      time.Time `json:"since"`   // when it came up, or went
+	Since      time.Time `json:"since"`   // when it was established or lost
 	Address    string    `json:"address"` // of the edge
 	ID         string    `json:"id,omitempty"`
 	OperatorID string    `json:"operator_id,omitempty"`

@@ -17,7 +17,8 @@ import (
 func TestACauseIsToldOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {}, func(tunnel.RequestLine) {})
+	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {},
+		func(tunnel.RequestLine) {})
 	for _, text := range []string{
 		"greeting edge:8443: the tunnel's connection broke: read tcp 10.244.0.5:40001->10.99.0.2:8443: read: connection " +
 			"reset by peer",

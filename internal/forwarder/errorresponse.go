@@ -22,19 +22,20 @@ import (
 
 const (
 	errorWriteTimeout = 5 * time.Second
-	http2PrefaceHead  = "PRI * HTTP/2.0\r\n\r\n" // of http2.ClientPreface: what looks like a complete head
+	http2PrefaceHead  = "PRI * HTTP/2.0\r\n\r\n" // the part of http2.ClientPreface that ends like a request's head
 )
 
-// endFailed ends a connection that did not get through: with a page or a GOAWAY where HTTP is spoken,
-// else with a reset, for an abort must not look like an end. It owns c.
+// endFailed ends a connection whose stream never opened: with an error response where the client
+// speaks HTTP, otherwise with a reset, so that the client cannot take it for a regular end. It owns
+// c.
 func (f *forwarder) endFailed(c connection, to portAssignment, kept *requestBuffer, why *failure) {
 	if to.scheme != "http" || why.code == "" {
 		reset(c)
 		return
 	}
-	_ = c.SetLinger(-1) // until now a close would have been a reset
+	_ = c.SetLinger(-1) // listeners set SO_LINGER to 0, which makes a close a reset
 	kept.readHead(c, f.timing.headTimeout)
-	if len(kept.buf) == 0 && kept.eof { // nothing was asked
+	if len(kept.buf) == 0 && kept.eof { // the client sent no request
 		_ = c.Close()
 		return
 	}
@@ -46,9 +47,9 @@ func (f *forwarder) endFailed(c connection, to portAssignment, kept *requestBuff
 	closeLingering(c, f.timing.linger)
 }
 
-// closeLingering closes c in the order that lets the client read what was written: closing a connection
-// with unread input makes the kernel send a reset, which takes the answer away from a client that
-// has not read it yet.
+// closeLingering closes c after reading and dropping input for at most the linger time. Closing a
+// connection with unread input makes the kernel send a reset, which discards a response that the
+// client has not read yet.
 func closeLingering(c connection, linger time.Duration) {
 	if c.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(linger))
@@ -57,13 +58,14 @@ func closeLingering(c connection, linger time.Duration) {
 	_ = c.Close()
 }
 
+// reset closes c with a TCP reset.
 func reset(c connection) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// readHead goes on reading until the head of a request is complete, the limit is reached or the
-// time is over.
+// readHead reads until the head of a request is complete, the buffer is full or the timeout has
+// passed.
 func (e *requestBuffer) readHead(c net.Conn, within time.Duration) {
 	_ = c.SetReadDeadline(time.Now().Add(within))
 	var p [1 << 10]byte
@@ -77,11 +79,13 @@ func (e *requestBuffer) readHead(c net.Conn, within time.Duration) {
 	}
 }
 
+// headComplete reports whether b contains the empty line that ends a request's head.
 func headComplete(b []byte) bool {
 	return bytes.Contains(b, []byte("\r\n\r\n")) || bytes.Contains(b, []byte("\n\n"))
 }
 
-// errorResponse returns what a client that began with these bytes is told.
+// errorResponse returns the response to a client that sent these bytes: a GOAWAY frame for HTTP/2,
+// an HTTP/1 response otherwise.
 func errorResponse(head []byte, why *failure) []byte {
 	if bytes.HasPrefix(head, []byte(http2PrefaceHead)) {
 		return goAway(why)
@@ -89,7 +93,7 @@ func errorResponse(head []byte, why *failure) []byte {
 	return http1Response(head, why)
 }
 
-// goAway tells an HTTP/2 client that none of its streams was looked at.
+// goAway returns the frames that tell an HTTP/2 client that none of its streams was processed.
 func goAway(why *failure) []byte {
 	var b bytes.Buffer
 	framer := http2.NewFramer(&b, nil)
@@ -98,8 +102,8 @@ func goAway(why *failure) []byte {
 	return b.Bytes()
 }
 
-// http1Response returns an HTTP/1 answer, HTML for those who ask for it and JSON in the API's shape for all
-// others.
+// http1Response returns an HTTP/1 response: HTML if the request accepts it, otherwise JSON in the
+// shape of the API's errors.
 func http1Response(head []byte, why *failure) []byte {
 	status := why.code.Status()
 	contentType := "application/json"

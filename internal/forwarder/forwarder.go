@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// forwarder is one running forwarder: the parts and what they share.
+// forwarder is a running forwarder: its parts and their shared state.
 type forwarder struct {
 	options   Options
 	timing    timing
@@ -22,24 +22,24 @@ type forwarder struct {
 	edge      *edgeClient
 	listeners *listeners
 
-	connCtx  context.Context // of the connections: outlives the order to stop by the drain
+	connCtx  context.Context // of the connections: ends after the drain
 	cutConns context.CancelFunc
 
-	operatorUID   atomic.Pointer[string] // of the KubernetesOperator, as it was last seen; nil: never
-	statusChanged broadcaster            // lit when the status is another
+	operatorUID   atomic.Pointer[string] // of the KubernetesOperator; nil: not known yet
+	statusChanged broadcaster            // woken when the status changes
 	watches       atomic.Int32
 
-	stopping  chan struct{} // closed by the order to stop
+	stopping  chan struct{} // closed when the shutdown begins
 	uninstall uninstall
-	synced    chan struct{} // closed once the BoundEndpoints are listed and their listeners tried
+	synced    chan struct{} // closed once the BoundEndpoints are listed and their listeners opened
 	ready     atomic.Bool
 	draining  atomic.Bool
 }
 
-// Run listens and relays until ctx is done; then it leaves: it goes on accepting until pods no
-// longer come, waits for its connections, at most DrainTimeout, and returns nil. When its namespace
-// is being deleted, it leaves at once. An error says that it could not start, or that one of its
-// own listen addresses failed.
+// Run listens and relays until ctx is done. It then continues to accept until no EndpointSlice
+// lists the pod, waits up to DrainTimeout for its connections, and returns nil. When its namespace
+// is being deleted, it stops immediately. An error means that it could not start, or that one of
+// its own listen addresses failed.
 func Run(ctx context.Context, o Options) error {
 	f, err := newForwarder(o, defaultTiming())
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *forwarder) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			drain = f.awaitDeregistration(parts)
-		case <-parts.Done(): // a part of this process failed: there is nothing to wait for
+		case <-parts.Done(): // a part of this process failed
 		}
 		f.drainConnections(drain)
 		stop()
@@ -108,7 +108,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// update is called with everything the cluster says.
+// update applies the cluster's objects.
 func (f *forwarder) update(o Objects) {
 	f.edge.setOperatorID(o.OperatorID)
 	if o.OperatorUID != "" {
@@ -123,8 +123,8 @@ func (f *forwarder) update(o Objects) {
 	}
 }
 
-// becomeReady decides when the forwarder is ready for the first time. It never takes that back:
-// without the edge, an answer of ours is better than a refused connection.
+// becomeReady decides when the forwarder becomes ready. It stays ready: without the edge, an error
+// response is better than a refused connection.
 func (f *forwarder) becomeReady(ctx context.Context) error {
 	select {
 	case <-f.synced:

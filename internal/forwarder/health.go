@@ -35,14 +35,13 @@ func (f *forwarder) notReadyReason() string {
 	}
 }
 
-// server is one of the forwarder's own HTTP listeners. A nil server is left out.
+// server is one of the forwarder's own HTTP servers. A nil server is disabled.
 type server struct {
 	ln   net.Listener
 	http *http.Server
 }
 
-// servers opens the listeners for health and metrics, so that a taken port is an error at the
-// start.
+// servers opens the listeners for health and metrics, so that a port in use is an error at startup.
 func (f *forwarder) servers(ctx context.Context) (health, metrics *server, err error) {
 	if health, err = newServer(ctx, f.options.HealthAddr, f.healthHandler()); err != nil {
 		return nil, nil, fmt.Errorf("listening for health checks: %w", err)

@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepAlive makes accepted connections ask whether their clients are still there. They inherit it
-// from the port (tcp(7) of Linux), which spares each of them four system calls. Only a plain TCP
-// socket hands it on, and pods speak no Multipath TCP. They also inherit that closing them is a
-// reset: if this process is killed while they wait for a session, their clients shall not read an
-// end.
+// keepAlive sets options on a listening socket that its connections inherit (Linux, tcp(7)), which
+// saves four system calls a connection: TCP keep-alive, and SO_LINGER 0, which makes closing them a
+// reset: if this process is killed while a connection waits for a session, its client must not read
+// an end. Multipath TCP is disabled, as its sockets do not pass the options on.
 func keepAlive(config *net.ListenConfig) {
 	config.SetMultipathTCP(false)
-	config.KeepAlive = -1 // Go sets none
+	config.KeepAlive = -1 // disables Go's own
 	config.Control = func(_, _ string, c syscall.RawConn) error {
 		var err error
 		set := func(fd, level, option, value int) { err = cmp.Or(err, unix.SetsockoptInt(fd, level, option, value)) }

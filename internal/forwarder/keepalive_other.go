@@ -7,7 +7,7 @@ package forwarder
 
 import "net"
 
-// keepAlive makes accepted connections ask whether their clients are still there.
+// keepAlive enables TCP keep-alive on accepted connections.
 func keepAlive(config *net.ListenConfig) {
 	config.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval,
 		Count: keepAliveProbes}

@@ -27,14 +27,14 @@ type connection interface {
 	SetLinger(sec int) error
 }
 
-// A client that is gone without a word is noticed after a minute and a half.
+// TCP keep-alive of clients: a lost one is detected after a minute and a half.
 const (
 	keepAliveIdle     = 30 * time.Second
 	keepAliveInterval = 15 * time.Second
 	keepAliveProbes   = 4
 )
 
-// listen opens a port on all addresses, IPv4 and IPv6, whichever the machine has.
+// listen opens a port on all IPv4 and IPv6 addresses.
 func listen(ctx context.Context, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	keepAlive(&config)
@@ -48,7 +48,7 @@ type listeners struct {
 	stats     *metrics
 	log       *slog.Logger
 	timing    timing
-	// changed is called when the status of a listener is another.
+	// changed is called when the status of a listener changes.
 	changed func()
 
 	byEndpoint atomic.Pointer[map[string]*listener] // replaced by apply
@@ -59,7 +59,7 @@ type listeners struct {
 	conns  sync.WaitGroup // connections being served, and listeners' goroutines that may add some
 }
 
-// listener is one port while it has one owner.
+// listener is one port while it serves one URL.
 type listener struct {
 	set        *listeners
 	owner      owner
@@ -74,9 +74,9 @@ type listener struct {
 	err error        // why it fails
 }
 
-// apply makes the listeners those of the claims. Every new one has been tried when it returns. A
-// listener whose port went to another owner is closed first, and whatever its queue still holds is
-// reset with it.
+// apply opens and closes listeners to match the assignments. It has tried to open every new one
+// when it returns. A listener whose port serves another URL now is closed first, which resets the
+// connections in its accept queue.
 func (s *listeners) apply(assignments map[int]portAssignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,8 @@ func (s *listeners) apply(assignments map[int]portAssignment) {
 	s.changed()
 }
 
-// recordRequestLine notes what the edge says about an http request of ours. It does not block.
+// recordRequestLine records what the edge reports about an http request of this forwarder. It does
+// not block.
 func (s *listeners) recordRequestLine(line tunnel.RequestLine) {
 	endpoints := s.byEndpoint.Load()
 	if endpoints == nil {
@@ -134,7 +135,7 @@ func (s *listeners) open(port int, c portAssignment) *listener {
 	return l
 }
 
-// close stops accepting for good. Connections that are being served go on.
+// close stops accepting. Connections that are being relayed continue.
 func (s *listeners) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +146,7 @@ func (s *listeners) close() {
 	clear(s.byPort)
 }
 
-// wait returns when everything that was accepted has ended, or when ctx is done. Call it after
-// close.
+// wait waits until every accepted connection has ended, or ctx is done. Call it after close.
 func (s *listeners) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { s.conns.Wait(); close(done) }()
@@ -158,7 +158,7 @@ func (s *listeners) wait(ctx context.Context) error {
 	}
 }
 
-// tryListen listens once and says whether it did.
+// tryListen tries to listen once and reports whether it succeeded.
 func (l *listener) tryListen() bool {
 	ln, err := l.set.listen(l.ctx, l.port)
 	l.mu.Lock()
@@ -180,7 +180,7 @@ func (l *listener) close() {
 	}
 }
 
-// run listens, again and again while that fails, and accepts until the listener is closed.
+// run listens, with retries, and accepts until the listener is closed.
 func (l *listener) run() {
 	for pause := l.set.timing.listenRetry; l.openListener() == nil; pause = min(2*pause, l.set.timing.listenRetryMax) {
 		if !sleep(l.ctx, pause) {
@@ -194,8 +194,8 @@ func (l *listener) run() {
 	l.accept(l.openListener())
 }
 
-// accept serves connections until the listener is closed. Errors such as a lack of descriptors
-// pass; they are waited out.
+// accept accepts connections until the listener is closed. It retries errors such as a lack of file
+// descriptors.
 func (l *listener) accept(ln net.Listener) {
 	const first, longest = 5 * time.Millisecond, time.Second
 	pause := first
@@ -220,7 +220,7 @@ func (l *listener) accept(ln net.Listener) {
 	}
 }
 
-// handle serves an accepted connection, unless the port changed hands in this very moment.
+// handle relays an accepted connection, unless the port was assigned anew meanwhile.
 func (l *listener) handle(accepted net.Conn) {
 	c, ok := accepted.(connection)
 	switch {
@@ -235,6 +235,7 @@ func (l *listener) handle(accepted net.Conn) {
 	l.set.conns.Go(func() { l.set.relayConn(c, to, &l.stats) })
 }
 
+// openListener returns the open listener, or nil.
 func (l *listener) openListener() net.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()

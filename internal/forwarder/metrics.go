@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// reason is why a connection failed, as the label of a metric.
+// reason is why a connection failed: the label of a metric.
 type reason string
 
 const (
@@ -24,20 +24,19 @@ const (
 	reasonOffline   reason = "offline"        // no agent has the endpoint
 	reasonUpstream  reason = "upstream"       // the agent cannot reach its upstream
 	reasonUnknown   reason = "unknown"        // the edge has no such endpoint
-	reasonForbidden reason = "forbidden"      // the authtoken may not
-	reasonClient    reason = "client_aborted" // the client broke off before the stream was open
-	reasonAborted   reason = "aborted"        // either side broke off an open connection
+	reasonForbidden reason = "forbidden"      // the authtoken has no permission
+	reasonClient    reason = "client_aborted" // the client aborted before the stream was open
+	reasonAborted   reason = "aborted"        // either side aborted an open connection
 )
 
-// What the edge tells of http requests, besides offline and upstream. The connection had been
-// opened, so no metric of this process counts it.
+// Reasons of http requests, besides offline and upstream, that the edge reports. The stream had
+// been opened, so no metric of this process counts them.
 const (
-	reasonUpstreamBroken reason = "upstream_broken" // the upstream broke off before it had answered
+	reasonUpstreamBroken reason = "upstream_broken" // the upstream aborted before it had answered
 	reasonAgentSilent    reason = "agent_silent"    // the agent did not answer in time
 )
 
-// metrics are what the forwarder counts, by hostname. A hostname's series go when the hostname
-// goes.
+// metrics are the forwarder's metrics by hostname. A hostname's series are deleted with it.
 type metrics struct {
 	registry    *prometheus.Registry
 	connections *prometheus.CounterVec
@@ -69,7 +68,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// gauge adds a value that is read when the metrics are.
+// gauge registers a gauge whose value is computed on every scrape.
 func (m *metrics) gauge(name, help string, value func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 }
@@ -89,7 +88,7 @@ type hostStats struct {
 	gone        atomic.Bool
 }
 
-// statsOf returns the counters of a hostname, the same until keep drops it.
+// statsOf returns the counters of a hostname; they are the same until retainHosts drops them.
 func (m *metrics) statsOf(name string) *hostStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +104,7 @@ func (m *metrics) statsOf(name string) *hostStats {
 	return h
 }
 
-// retainHosts drops the series of all hostnames but these.
+// retainHosts drops the series of all other hostnames.
 func (m *metrics) retainHosts(names map[string]struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +129,7 @@ func (h *hostStats) addBytes(fromClient, toClient int64) {
 	h.toClient.Add(float64(toClient))
 }
 
-// countFailure counts a failure, unless the hostname is gone: that would bring its series back.
+// countFailure counts a failure, unless the hostname is gone: that would recreate its series.
 func (h *hostStats) countFailure(why reason) {
 	if !h.gone.Load() {
 		h.metrics.errors.WithLabelValues(h.name, string(why)).Inc()

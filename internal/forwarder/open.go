@@ -17,16 +17,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// failure is why a connection did not get through: for the metric, and for the client if it speaks
-// HTTP.
+// failure is why a connection failed: for the metric, and for the client if it speaks HTTP.
 type failure struct {
 	reason reason
 	code   account.Code
 	msg    string // a sentence that is safe to show
 }
 
-// relayConn relays one accepted connection. It owns c. Little of it is on the stack while bytes are
-// moved: that of an idle connection stays small.
+// relayConn relays one accepted connection. It owns c. It keeps little on the stack while bytes are
+// copied, so that an idle connection needs little memory.
 func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats) {
 	stack.Grow8KiB()
 	stats.begin()
@@ -46,7 +45,7 @@ func (f *forwarder) relayConn(c connection, to *portAssignment, stats *portStats
 
 func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portStats) *clientConn {
 	cl := &clientConn{connection: c, target: to, source: relay.NewSource(c), stats: stats, acceptedAt: time.Now()}
-	if to.endpointID == "" { // nobody has to know who calls
+	if to.endpointID == "" { // no stream will name the pod
 		cl.failure = offlineFailure(*to)
 		return cl
 	}
@@ -58,8 +57,8 @@ func (f *forwarder) newClientConn(c connection, to *portAssignment, stats *portS
 	return cl
 }
 
-// openStream opens a stream on the session that there is, or comes within the hold, and on the next one
-// should that break just then. Without one it returns nil.
+// openStream opens a stream on the current session or one that is established before the session
+// deadline; if that session ends meanwhile, on the next one. It returns nil on failure.
 func (f *forwarder) openStream(c *clientConn) *attempt {
 	for {
 		st, session := f.tryOpenStream(c)
@@ -93,7 +92,7 @@ func (f *forwarder) tryOpenStream(c *clientConn) (*tunnel.Stream, *tunnel.Sessio
 	}
 	until := c.acceptedAt.Add(f.timing.openTimeout)
 	h := c.header
-	h.Deadline = time.Until(until) // what the hold has left of it
+	h.Deadline = time.Until(until) // what the wait for a session left
 	h.BytesFollow = len(c.buffered.buf) > 0 || hasUnreadInput(c.connection)
 	st, err := session.Open(ctx, h)
 	if err != nil {
@@ -103,8 +102,8 @@ func (f *forwarder) tryOpenStream(c *clientConn) (*tunnel.Stream, *tunnel.Sessio
 	return st, session
 }
 
-// awaitRetry waits until the session that took no stream ends, or says that it drains, or may take
-// streams again.
+// awaitRetry waits until the session that accepted no stream ends, drains, or may accept streams
+// again.
 func (f *forwarder) awaitRetry(c *clientConn, session *tunnel.Session) {
 	select {
 	case <-session.Done():
@@ -114,8 +113,8 @@ func (f *forwarder) awaitRetry(c *clientConn, session *tunnel.Session) {
 	}
 }
 
-// finishAttempt says whether another trial follows: what the edge did not act on, because it is about to
-// stop, goes to its successor.
+// finishAttempt reports whether another attempt follows: the edge refused the stream because it
+// drains, without acting on it.
 func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (again bool) {
 	t.watchdog.stop()
 	if t.isOpen() {
@@ -135,7 +134,7 @@ func (f *forwarder) finishAttempt(t *attempt, moved relay.Result, err error) (ag
 	return true
 }
 
-// reportFailure tells a client that did not get through.
+// reportFailure records the failure and ends the connection.
 func (f *forwarder) reportFailure(c *clientConn) {
 	if c.failure != nil {
 		c.stats.recordFailure(c.failure.reason, c.failure.msg)
@@ -143,7 +142,7 @@ func (f *forwarder) reportFailure(c *clientConn) {
 	}
 }
 
-// identifyPod returns the pod that the connection comes from, or nil.
+// identifyPod returns the pod that opened the connection, or nil.
 func (f *forwarder) identifyPod(c connection, until time.Time) *tunnel.PodIdentity {
 	from, ok := c.RemoteAddr().(*net.TCPAddr)
 	if f.options.Identify == nil || !ok {
@@ -159,7 +158,7 @@ func offlineFailure(to portAssignment) *failure {
 		fmt.Sprintf("The endpoint %s is offline: its agent is not connected.", to.url())}
 }
 
-// classifyOpenError words the edge's answer.
+// classifyOpenError returns the failure for the error that ended an attempt.
 func classifyOpenError(err error, to portAssignment) *failure {
 	var refused *tunnel.RefusedError
 	switch {

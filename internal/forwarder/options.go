@@ -20,114 +20,119 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Options are what a forwarder needs to run. All are required but those that say otherwise.
+// Options configure a forwarder. All are required unless stated otherwise.
 type Options struct {
 	// EdgeAddress is the host:port of the service's edge.
 	EdgeAddress string
 	// TLS verifies the edge; see internal/trust. The tunnel sets server name and protocol.
 	TLS *tls.Config
-	// Dial reaches EdgeAddress. Optional: without it, a net.Dialer does.
+	// Dial connects to EdgeAddress. Optional: the default is a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// AuthtokenFile holds the authtoken; it is read for every session, so a change needs no restart.
-	// While it is empty or unreadable, the last good token stays in use.
+	// While it is empty or unreadable, the last valid token stays in use.
 	AuthtokenFile string
-	// InstanceID tells this forwarder from the others of its operator: the pod's name. Optional:
-	// without it, /status refuses everyone.
+	// InstanceID is the pod's name; it distinguishes the forwarders of an operator. Optional: without
+	// it, /status refuses all requests.
 	InstanceID string
 
-	// Kubernetes reaches the cluster. Not needed when Source is set.
+	// Kubernetes configures the cluster's client. Not needed when Source is set.
 	Kubernetes *rest.Config
-	// Namespace and Release say which objects are ours: the BoundEndpoints in Namespace and the
+	// Namespace and Release select the objects: the BoundEndpoints in Namespace and the
 	// KubernetesOperator named Release.
 	Namespace, Release string
-	// Owns says whether a BoundEndpoint belongs to this installation; the others are ignored.
-	// Optional: without it, all belong.
+	// Owns reports whether a BoundEndpoint belongs to this installation; others are ignored. Optional:
+	// by default all belong.
 	Owns func(metav1.Object) bool
-	// PodIPs are the addresses, one for each family, under which EndpointSlices list this forwarder.
-	// Optional: without any, a stopping forwarder waits as if it could not read them.
+	// PodIPs are the pod's addresses, one for each family, as EndpointSlices list them. Optional:
+	// without any, a stopping forwarder waits as if it could not read EndpointSlices.
 	PodIPs []netip.Addr
-	// Identify says which pod an address belongs to; nil is unknown. It may wait for one that has just
-	// started, until ctx is done. Optional: without it, streams name no pod.
+	// Identify returns the pod with an address, or nil if it is unknown. It may wait, until ctx is
+	// done, for a pod that has just started. Optional: without it, streams name no pod.
 	Identify func(ctx context.Context, client netip.Addr) *tunnel.PodIdentity
 	// Source replaces the cluster. Optional.
 	Source Source
 
-	// HealthAddr and MetricsAddr are listen addresses: /healthz, /readyz and /status on the first,
-	// /metrics on the second. The empty string leaves that listener out.
+	// HealthAddr and MetricsAddr are listen addresses: of /healthz, /readyz and /status, and of
+	// /metrics. Empty disables that listener.
 	HealthAddr, MetricsAddr string
-	// DrainTimeout is how long a stopping forwarder waits for its connections once pods no longer
-	// come. Leaving takes up to DeregistrationTimeout before that; where it takes longer, it takes that from
-	// DrainTimeout. When the namespace is being deleted, it waits for at most 2 s in all.
+	// DrainTimeout is how long a stopping forwarder waits for its connections after pods have ceased
+	// to connect. Deregistration takes up to DeregistrationTimeout before that; if it takes longer,
+	// the time is subtracted from DrainTimeout. When the namespace is being deleted, the forwarder
+	// waits at most 2 s in all.
 	DrainTimeout time.Duration
-	// Logger is for the people who run the cluster. Optional.
+	// Logger is optional.
 	Logger *slog.Logger
 }
 
-// DeregistrationTimeout is what a stopping forwarder has, besides DrainTimeout, to go on accepting because
-// EndpointSlices still name it: enough for about 3,000 hostnames, whose slices are written twice in
-// a rollout. The pod's termination grace period must be longer than DeregistrationTimeout and DrainTimeout
-// together.
+// DeregistrationTimeout is how long, besides DrainTimeout, a stopping forwarder continues to accept
+// while EndpointSlices list it: enough for about 3,000 hostnames, whose slices are written twice in
+// a rollout. The pod's termination grace period must be longer than DeregistrationTimeout and
+// DrainTimeout together.
 const DeregistrationTimeout = 5 * time.Minute
 
-// Objects is what the cluster says at one moment.
+// Objects are the cluster's objects at one moment.
 type Objects struct {
-	// BoundEndpoints are all of the namespace. They are only read.
+	// BoundEndpoints are all of the namespace. They must not be modified.
 	BoundEndpoints []*v1alpha1.BoundEndpoint
 	// OperatorID is the installation's id in the account, or "" while it is not registered.
 	OperatorID string
-	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none.
-	// The token of /status is made from it.
+	// OperatorUID is the UID of the installation's KubernetesOperator, or "" while there is none. The
+	// token of /status is derived from it.
 	OperatorUID string
 }
 
-// Source is how a forwarder sees the cluster.
+// Source reads the cluster.
 type Source interface {
-	// Watch calls update with all objects as soon as the BoundEndpoints are listed, and again after
-	// changes, one call at a time. It returns when ctx is done; an error says that watching is not
-	// possible at all.
+	// Watch calls update with all objects once the BoundEndpoints are listed, and again after changes,
+	// one call at a time. It returns when ctx is done; an error means that watching is not possible at
+	// all.
 	Watch(ctx context.Context, update func(Objects)) error
-	// InEndpointSlices reports whether an EndpointSlice of the namespace names one of the addresses as ready.
+	// InEndpointSlices reports whether an EndpointSlice of the namespace lists one of the addresses as
+	// ready.
 	InEndpointSlices(ctx context.Context, podIPs []netip.Addr) (bool, error)
-	// NamespaceDeleted reports whether the namespace is being deleted, or gone: for certain. With an error,
-	// nobody knows; one that says Unauthorized again and again tells that the ServiceAccount of the
-	// forwarder is gone.
+	// NamespaceDeleted reports whether the namespace is being deleted or gone. An error means that
+	// this is unknown; repeated Unauthorized errors mean that the forwarder's ServiceAccount is gone.
 	NamespaceDeleted(ctx context.Context) (bool, error)
 }
 
-// timing are the durations that the design fixes. Tests shorten them.
+// timing holds the durations that the design fixes. Tests shorten them.
 type timing struct {
 	sessionWait time.Duration // how long a connection waits for a session with the edge
-	// how long it waits for the edge's answer to its stream, the wait for a session included; with
-	// head it is 5 s
-	openTimeout           time.Duration
-	headTimeout           time.Duration // how long a request's head may take before it is answered with a page
-	linger                time.Duration // how long input is read and dropped after that page
-	readyTimeout          time.Duration // how long the edge may stay away before the forwarder is ready without it
-	listenRetry           time.Duration // first pause after a failed listen; doubles up to listenMax
-	listenRetryMax        time.Duration
-	edgeRetry             time.Duration // pause after the edge has refused the session for good: somebody may repair the token
+	// how long a connection waits for the edge to open its stream, including the wait for a session;
+	// together with headTimeout 5 s
+	openTimeout    time.Duration
+	headTimeout    time.Duration // how long a request's head may take before an error response is sent
+	linger         time.Duration // how long input is read and dropped after that response
+	readyTimeout   time.Duration // how long the forwarder waits for the edge before it is ready without it
+	listenRetry    time.Duration // first pause after a failed listen; doubles up to listenMax
+	listenRetryMax time.Duration
+	// pause after the edge has refused the session permanently: the token may be replaced
+	edgeRetry             time.Duration
 	slicePoll             time.Duration // how often a stopping forwarder reads its EndpointSlices
-	sliceReadGrace        time.Duration // how long it goes on when it cannot read them
-	kubeProxyDelay        time.Duration // how long kube-proxy needs after the EndpointSlices are right
+	sliceReadGrace        time.Duration // how long it continues when it cannot read them
+	kubeProxyDelay        time.Duration // how long kube-proxy needs to follow the EndpointSlices
 	deregistrationTimeout time.Duration
-	// how often a forwarder that is not stopping asks whether the namespace is being deleted;
-	// Kubernetes marks it 5 s before it deletes pods
+	// how often a forwarder that is not stopping checks whether the namespace is being deleted;
+	// Kubernetes marks it about 5 s before it deletes pods
 	namespacePoll time.Duration
-	// how long a stopping forwarder's credential has to be refused before its ServiceAccount is taken
-	// for gone
+	// how long a stopping forwarder's credential must be refused before its ServiceAccount counts as
+	// deleted
 	unauthorizedGrace time.Duration
-	namespaceTimeout  time.Duration // how long the answer may take whether the namespace is being deleted
-	// how long connections may go on when it is: Kubernetes waits for minutes when pods are not gone
-	// within about 5 s
+	namespaceTimeout  time.Duration // how long reading the namespace may take
+	// how long connections may continue when the namespace is being deleted: Kubernetes delays the
+	// deletion by minutes if pods are not gone within about 5 s
 	uninstallDrain time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
-		sessionWait: 3 * time.Second, openTimeout: 4 * time.Second, headTimeout: time.Second, linger: time.Second, readyTimeout: 20 * time.Second,
-		listenRetry: 100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
-		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second, deregistrationTimeout: DeregistrationTimeout,
-		namespacePoll: 4 * time.Second, unauthorizedGrace: 10 * time.Second, namespaceTimeout: time.Second, uninstallDrain: 2 * time.Second,
+		sessionWait: 3 * time.Second, openTimeout: 4 * time.Second, headTimeout: time.Second, linger: time.Second,
+		readyTimeout: 20 * time.Second,
+		listenRetry:  100 * time.Millisecond, listenRetryMax: 10 * time.Second, edgeRetry: 10 * time.Second,
+		slicePoll: 2 * time.Second, sliceReadGrace: 30 * time.Second, kubeProxyDelay: 10 * time.Second,
+		deregistrationTimeout: DeregistrationTimeout,
+		namespacePoll:         4 * time.Second, unauthorizedGrace: 10 * time.Second, namespaceTimeout: time.Second,
+		uninstallDrain: 2 * time.Second,
 	}
 }
 

@@ -23,17 +23,17 @@ func (o owner) url() string {
 	return account.EndpointURL{Scheme: o.scheme, Host: o.host, Port: o.port}.String()
 }
 
-// portAssignment is one port's owner, and the endpoint that its streams name: the first of those with this
-// URL; the edge chooses among a pool. Without any, the port is served as an endpoint whose agent is
-// offline.
+// portAssignment is the URL that a target port serves and the endpoint that its streams name: the
+// first one with this URL; the edge chooses among a pool. Without an endpoint the port is served as
+// one whose agent is offline.
 type portAssignment struct {
 	owner
 	endpointID string
 }
 
-// assignPorts says which ports to listen on, and for whom. Should several objects hold one port, the
-// oldest has it, even when it is only at rest there: a pod may still have an old connection in
-// mind. A port at rest has no listener.
+// assignPorts returns the assignment of every port to listen on. If several objects have one port,
+// the oldest keeps it, even if the port is released there: a pod may still have an old connection.
+// A released port has no listener.
 func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 	held := make(map[int32]struct{}, len(objects))
 	result := make(map[int]portAssignment, len(objects))
@@ -53,15 +53,15 @@ func assignPorts(objects []*v1alpha1.BoundEndpoint) map[int]portAssignment {
 	return result
 }
 
-// compareAge orders by age; objects of the same second by name, so that all forwarders and the manager
-// agree.
+// compareAge orders by creation time in seconds, then by name, so that all forwarders and the
+// manager agree.
 func compareAge(a, b *v1alpha1.BoundEndpoint) int {
 	return cmp.Or(
 		a.CreationTimestamp.Truncate(time.Second).Compare(b.CreationTimestamp.Truncate(time.Second)),
 		cmp.Compare(a.Name, b.Name))
 }
 
-// firstEndpointID returns the id of the first endpoint with the owner's URL, or "".
+// firstEndpointID returns the id of the first endpoint with the URL, or "".
 func firstEndpointID(o owner, refs []v1alpha1.EndpointRef) string {
 	for _, ref := range refs {
 		u, err := account.ParseEndpointURL(ref.URL)

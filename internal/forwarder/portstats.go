@@ -11,22 +11,22 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Failure is why a connection last did not get through.
+// Failure is why a connection of a port last failed.
 type Failure struct {
 	At time.Time `json:"at"`
-	// as the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http
+	// the label of fairlead_forwarder_errors_total; upstream_broken and agent_silent are of http
 	// requests
 	Reason string `json:"reason"`
-	// Message is the sentence that the client was told, or would have been.
+	// Message is the sentence that an HTTP client was sent.
 	Message string `json:"message"`
 }
 
-// portStats are what the connections of one listener met: for the metrics of its hostname, and for
+// portStats counts the connections of one listener: for the metrics of its hostname and for
 // /status. All methods are safe for concurrent use.
 type portStats struct {
 	*hostStats
 	accepted, serving atomic.Int64
-	success           atomic.Int64 // in Unix nanoseconds; 0: none
+	success           atomic.Int64 // Unix nanoseconds; 0: none
 	failure           atomic.Pointer[Failure]
 }
 
@@ -41,11 +41,11 @@ func (p *portStats) end() {
 	p.hostStats.end()
 }
 
-// recordSuccess notes that the edge has opened a stream.
+// recordSuccess records that the edge opened a stream.
 func (p *portStats) recordSuccess(at time.Time) { p.success.Store(at.UnixNano()) }
 
-// recordFailure counts a connection that did not get through, and remembers why, unless the client itself
-// broke off.
+// recordFailure counts a connection that failed and records the cause, unless the client itself
+// aborted.
 func (p *portStats) recordFailure(why reason, message string) {
 	p.countFailure(why)
 	if why != reasonClient {
@@ -53,9 +53,9 @@ func (p *portStats) recordFailure(why reason, message string) {
 	}
 }
 
-// recordRequestResult notes what the edge says of an http request: the code of the page with which it answered
-// itself, or none when the upstream answers again. The connection had been opened, so no metric
-// counts it as failed.
+// recordRequestResult records what the edge reports about an http request: the code of the error
+// page that it sent, or "" when the upstream answered. The stream was opened, so no metric counts
+// the connection as failed.
 func (p *portStats) recordRequestResult(code account.Code, url string) {
 	var failed *failure
 	switch code {
@@ -78,7 +78,7 @@ func (p *portStats) recordRequestResult(code account.Code, url string) {
 	p.failure.Store(&Failure{At: time.Now().UTC(), Reason: string(failed.reason), Message: failed.msg})
 }
 
-// fill puts the counters into a listener's status.
+// fill sets the counters of a listener's status.
 func (p *portStats) fill(st *ListenerStatus) {
 	st.Connections, st.Active, st.LastFailure = p.accepted.Load(), p.serving.Load(), p.failure.Load()
 	if at := p.success.Load(); at != 0 {

@@ -6,24 +6,24 @@ package forwarder
 import "sync"
 
 const (
-	// bytes of a client that are kept until its stream is open; what is read last may be more by one
-	// buffer
+	// requestBufferLimit is how many bytes of a client are kept until its stream is open; the last
+	// read may exceed it by one buffer.
 	requestBufferLimit = 64 << 10
-	requestBufferSize  = 4 << 10 // what a request usually fits in
+	requestBufferSize  = 4 << 10 // the initial size, enough for most requests
 )
 
-// requestBuffer is what a client sent before its stream was open. It is kept so that it can be sent again
-// on another session, and so that a request can be answered here.
+// requestBuffer holds what a client sent before its stream was open, so that it can be sent again
+// on another session and a request can be answered by the forwarder.
 type requestBuffer struct {
 	buf    []byte
 	eof    bool                     // the client has sent everything
-	pooled *[requestBufferSize]byte // buf's memory until that grows; nil = none was taken
+	pooled *[requestBufferSize]byte // the initial memory of buf; nil: not taken from the pool
 }
 
-// requestBufferPool are what early begins with: most connections need no more.
+// requestBufferPool holds the initial memory of buffers; most connections need no more.
 var requestBufferPool = sync.Pool{New: func() any { return new([requestBufferSize]byte) }}
 
-// free gives the memory back. Nothing of buf is used after it.
+// free returns the memory. buf must not be used afterwards.
 func (e *requestBuffer) free() {
 	if e.pooled != nil {
 		requestBufferPool.Put(e.pooled)
@@ -31,7 +31,7 @@ func (e *requestBuffer) free() {
 	e.buf, e.pooled = nil, nil
 }
 
-// add keeps what the client has sent.
+// add appends client input.
 func (e *requestBuffer) add(p []byte) {
 	if e.buf == nil {
 		e.pooled = requestBufferPool.Get().(*[requestBufferSize]byte)
@@ -40,5 +40,5 @@ func (e *requestBuffer) add(p []byte) {
 	e.buf = append(e.buf, p...)
 }
 
-// full says that no more is read until it is certain where it goes.
+// full reports whether the limit is reached.
 func (e *requestBuffer) full() bool { return len(e.buf) >= requestBufferLimit }

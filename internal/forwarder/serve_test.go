@@ -154,7 +154,8 @@ func TestHalfCloseKeepsTheReply(t *testing.T) {
 		}
 	})
 	r := connected(t, e, quick())
-	for _, size := range []int{0, 1, 3000, requestBufferSize, requestBufferLimit - 1, requestBufferLimit, requestBufferLimit + 1, 1 << 20} {
+	for _, size := range []int{0, 1, 3000, requestBufferSize, requestBufferLimit - 1, requestBufferLimit,
+		requestBufferLimit + 1, 1 << 20} {
 		c := r.dial(15432)
 		sent := make([]byte, size)
 		_, _ = rand.Read(sent)
@@ -309,7 +310,8 @@ func TestEdgeThatDoesNotAnswer(t *testing.T) {
 func TestHoldingCountsIntoTheLimit(t *testing.T) {
 	t.Parallel()
 	timing := quick()
-	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout || whole > 5*time.Second {
+	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout ||
+		whole > 5*time.Second {
 		t.Errorf("a client may hold on to its head for %v and waits %v in all, promised 5s", timing.headTimeout, whole)
 	}
 	timing.sessionWait, timing.openTimeout = time.Hour, 50*time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
-// Status is what /status answers: the truth of this forwarder at one moment.
+// Status is the body of /status: the forwarder's state at one moment.
 type Status struct {
 	Pod       string           `json:"pod,omitempty"` // its name
 	Ready     bool             `json:"ready"`
@@ -20,8 +20,8 @@ type Status struct {
 	Listeners []ListenerStatus `json:"listeners"`
 }
 
-// Delta is a later line of /status?watch=true: what has changed since the line before. An empty one
-// says that nothing has.
+// Delta is a later line of /status?watch=true: the changes since the line before. It is empty if
+// there are none.
 type Delta struct {
 	Ready     *bool            `json:"ready,omitempty"`
 	Draining  *bool            `json:"draining,omitempty"`
@@ -43,15 +43,14 @@ type ListenerStatus struct {
 
 	Connections int64 `json:"connections"` // accepted so far
 	Active      int64 `json:"active"`      // being served
-	// LastSuccess is when the edge last opened a stream: for tcp through to the upstream, for http as
-	// far as the edge itself. What the edge then tells of http requests that did not get through is
-	// LastFailure.
+	// LastSuccess is when the edge last opened a stream: for tcp up to the upstream, for http up to
+	// the edge itself. What the edge then reports about failed http requests is LastFailure.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
-	// LastFailure is why a connection last did not get through.
+	// LastFailure is why a connection last failed.
 	LastFailure *Failure `json:"last_failure,omitempty"`
 }
 
-// withoutCounters are the status without what connections met.
+// withoutCounters returns the status without what changes with every connection.
 func (l ListenerStatus) withoutCounters() ListenerStatus {
 	l.Connections, l.Active, l.LastSuccess, l.LastFailure = 0, 0, nil, nil
 	return l
@@ -64,7 +63,7 @@ func (f *forwarder) status() Status {
 	}
 }
 
-// delta returns what is different from an earlier status; counters alone are no difference.
+// delta returns the difference from an earlier status; counters alone are none.
 func (s Status) delta(last Status) (d Delta, different bool) {
 	if s.Ready != last.Ready {
 		d.Ready, different = &s.Ready, true
@@ -94,15 +93,15 @@ func (s Status) delta(last Status) (d Delta, different bool) {
 }
 
 const (
-	statusInterval     = time.Second      // between two lines of a watch, at least
-	statusHeartbeat    = 10 * time.Second // at most; readers take 25 s of silence for a broken stream
-	statusWriteTimeout = 10 * time.Second // for one line
-	maxStatusWatches   = 16               // watches at a time: one of each manager, and people's
+	statusInterval     = time.Second      // minimum between two lines of a watch
+	statusHeartbeat    = 10 * time.Second // maximum between them; readers treat 25 s of silence as a broken stream
+	statusWriteTimeout = 10 * time.Second // of one line
+	maxStatusWatches   = 16               // concurrent watches: one of each manager, and those of people
 	watchRequested     = "true"           // of ?watch=
 )
 
-// serveStatus answers those who may read the installation's KubernetesOperator: they have the
-// token.
+// serveStatus serves /status to clients that present the token, which is derived from the
+// installation's KubernetesOperator.
 func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	switch uid := f.operatorUID.Load(); {
 	case uid == nil:
@@ -121,8 +120,8 @@ func (f *forwarder) serveStatus(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(f.status()) // the client may be gone
 }
 
-// serveWatch answers with the status, and then with a line for every change until the client or the
-// forwarder goes.
+// serveWatch sends the status, and then a line for every change until the client or the forwarder
+// ends.
 func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	defer f.watches.Add(-1)
 	if f.watches.Add(1) > maxStatusWatches {
@@ -131,7 +130,7 @@ func (f *forwarder) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	control, lines := http.NewResponseController(w), json.NewEncoder(w)
-	_ = control.SetReadDeadline(time.Time{}) // a server without deadlines needs no lifting
+	_ = control.SetReadDeadline(time.Time{}) // fails only on a server without deadlines
 	send := func(line any) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(statusWriteTimeout))
 		return lines.Encode(line) == nil && control.Flush() == nil

@@ -10,22 +10,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// uninstall is the knowledge that this installation is being removed. It comes once and is never
-// taken back: a namespace that is being deleted cannot be kept.
+// uninstall records that the installation is being uninstalled. It is set at most once: the
+// deletion of a namespace cannot be undone.
 type uninstall struct {
 	reason string
-	known  chan struct{} // closed once why is set
+	known  chan struct{} // closed once reason is set
 }
 
-// watchNamespace asks again and again whether the namespace is being deleted, sooner once the
-// forwarder stops: Kubernetes waits for minutes when pods are not gone within about 5 s after it
-// told them to. It marks a namespace some seconds before that, so that mostly the answer is there
-// before the order to stop.
+// watchNamespace polls whether the namespace is being deleted, more often once the forwarder is
+// stopping: Kubernetes delays the deletion by minutes if pods are not gone within about 5 s after
+// they were told to stop. It marks a namespace some seconds before that, so the result is usually
+// known when the shutdown begins.
 //
-// A credential that is refused may be refused in passing. It is taken for a ServiceAccount that is
-// gone only when a forwarder that stops has got no other answer for long enough.
+// A credential may be refused temporarily. It counts as a deleted ServiceAccount only if a stopping
+// forwarder has got no other answer for unauthorizedGrace.
 func (f *forwarder) watchNamespace(ctx context.Context) error {
-	var refused time.Time // since when; zero: the last answer was another
+	var refused time.Time // since when requests are refused; zero: they are not
 	stop := f.stopping
 	for every := f.timing.namespacePoll; ; {
 		select {
@@ -51,7 +51,8 @@ func (f *forwarder) watchNamespace(ctx context.Context) error {
 	}
 }
 
-// namespaceDeleted asks once. Without an answer in time nobody knows, and then leaving takes its time.
+// namespaceDeleted reads the namespace once. An error means that its state is unknown, and the
+// shutdown is not shortened.
 func (f *forwarder) namespaceDeleted(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timing.namespaceTimeout)
 	defer cancel()

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasUnreadInput says whether there are bytes of the client's to be read. It takes nothing, neither bytes
-// nor an error.
+// hasUnreadInput reports whether the socket has unread input, without consuming it or an error.
 func hasUnreadInput(c net.Conn) bool {
 	socket, ok := c.(syscall.Conn)
 	if !ok {

@@ -39,7 +39,8 @@ func TestHasSentTakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = near.SetReadDeadline(time.Now().Add(time.Minute))
-	if err := raw.Read(func(uintptr) bool { return hasUnreadInput(near) }); err != nil { // asked again when something can be read
+	// asked again when something can be read
+	if err := raw.Read(func(uintptr) bool { return hasUnreadInput(near) }); err != nil {
 		t.Fatal("what was sent is not seen:", err)
 	}
 	buf := make([]byte, 2)

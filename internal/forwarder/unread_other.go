@@ -7,5 +7,5 @@ package forwarder
 
 import "net"
 
-// hasUnreadInput does not know, and nothing depends on it but a system call.
+// hasUnreadInput returns false: on other systems it is unknown, which costs one system call.
 func hasUnreadInput(net.Conn) bool { return false }

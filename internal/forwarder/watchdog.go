@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// watchdog watches over a stream while the client waits for the edge: a connection that the edge
-// has not opened is given up at the end of its hold, and one that waits for an HTTP answer when the
-// edge has not responded for as long. Its methods are safe for concurrent use.
+// watchdog aborts an attempt whose client waits for an edge that does not respond: before the
+// stream is open at the session deadline, afterwards when an HTTP response is due and the edge has
+// not responded for the timeout. Its methods are safe for concurrent use.
 type watchdog struct {
 	attempt *attempt
 	timeout time.Duration // how long the edge may be unresponsive
 
 	mu      sync.Mutex
-	cancel  func() // of the watch on the stream; nil while the client does not wait
+	cancel  func() // ends the stream's notification; nil while disarmed
 	stopped bool
 }
 
-// start begins to watch a trial whose stream the edge has yet to open.
+// start arms the watchdog of an attempt whose stream the edge has yet to open.
 func (u *watchdog) start(t *attempt, hold time.Duration) {
 	u.attempt, u.timeout = t, hold
 	u.arm()
 }
 
-// arm begins to watch, unless that has begun: the client has sent something.
+// arm starts watching, unless it is armed: the client has sent something.
 func (u *watchdog) arm() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -35,7 +35,7 @@ func (u *watchdog) arm() {
 	}
 }
 
-// disarm ends the watch: the edge has sent something.
+// disarm stops watching: the edge has sent something.
 func (u *watchdog) disarm() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -45,7 +45,7 @@ func (u *watchdog) disarm() {
 	}
 }
 
-// stop ends the watch for good.
+// stop disarms the watchdog permanently.
 func (u *watchdog) stop() {
 	u.disarm()
 	u.mu.Lock()
@@ -53,7 +53,7 @@ func (u *watchdog) stop() {
 	u.mu.Unlock()
 }
 
-// onUnresponsive must not wait for mu: asked may be calling it.
+// onUnresponsive must not wait for mu: arm may be calling it.
 func (u *watchdog) onUnresponsive() {
 	if u.attempt.setOpenDeadline(u.attempt.clientConn.sessionDeadline) {
 		return
@@ -62,7 +62,8 @@ func (u *watchdog) onUnresponsive() {
 	time.AfterFunc(time.Until(since.Add(u.timeout)), u.abortIfUnresponsive)
 }
 
-// abortIfUnresponsive aborts the client's connection, unless the edge responds again: then it is watched again.
+// abortIfUnresponsive aborts the client's connection, unless the edge responds again; then it
+// watches again.
 func (u *watchdog) abortIfUnresponsive() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,17 +16,18 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// interner makes cached objects small. Of tens of thousands nearly all have the same labels,
-// owners, selectors and condition texts, and decoding leaves each with a copy of its own and with
-// room in its slices. What a cache holds is read only, so they share one. It is safe for concurrent
-// use.
+// interner reduces the memory of cached objects. In a large cluster nearly all of them have the
+// same labels, owners, selectors and condition messages, and decoding gives each its own copy and
+// oversized slices. Cached objects are read only, so they can share one copy. It is safe for
+// concurrent use.
 type interner struct {
 	mu               sync.Mutex
-	labels, selector map[string]string // those seen last
+	labels, selector map[string]string // the last ones
 	owners           []metav1.OwnerReference
 }
 
-// BoundEndpointTransform keeps BoundEndpoints whole but for managedFields.
+// BoundEndpointTransform returns a cache transform that removes managedFields and shares equal
+// strings.
 func BoundEndpointTransform() toolscache.TransformFunc {
 	c := &interner{}
 	return func(o any) (any, error) {
@@ -40,7 +41,7 @@ func BoundEndpointTransform() toolscache.TransformFunc {
 
 func (c *interner) boundEndpoint(b *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpoint {
 	b.ManagedFields = nil
-	b = b.DeepCopy() // with slices of the right size
+	b = b.DeepCopy() // with slices of exact size
 	c.metadata(&b.ObjectMeta)
 	intern(&b.APIVersion, &b.Kind, &b.Spec.Namespace, &b.Status.Forwarders)
 	for i := range b.Spec.Ports {
@@ -82,7 +83,7 @@ func (c *interner) metadata(m *metav1.ObjectMeta) {
 	}
 }
 
-// reuseMap returns last when m equals it, and else m.
+// reuseMap returns last if m equals it, otherwise m.
 func reuseMap(m, last map[string]string) map[string]string {
 	if maps.Equal(m, last) && (m == nil) == (last == nil) {
 		return last
@@ -104,7 +105,7 @@ func internKeys(m map[string]string) map[string]string {
 	return out
 }
 
-// intern replaces texts by the one copy that everybody has.
+// intern replaces strings by a shared copy.
 func intern(texts ...*string) {
 	for _, t := range texts {
 		*t = unique.Make(*t).Value()

@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// addressAttempts is how often an address that is still taken is asked for before another will do,
-// once every `again`. The API server gives an address back a moment after it has told of the end of
-// its Service.
+// addressAttempts is how often an address that is still allocated is requested, once every
+// conflictRetry, before any other address is accepted. The API server frees an address shortly
+// after the deletion event of its Service.
 const addressAttempts = 20
 
-// errAddressAllocated says that the address is to be asked for once more.
+// errAddressAllocated means that the request for the address has to be repeated.
 var errAddressAllocated = errors.New("the address that the Service had is still taken")
 
-// writeWithAddress writes a Service that asks for the addresses it had before, and lets the API server
-// choose others where those have been given away, or the cluster's ranges have changed: the second
-// family's alone, where that is enough.
+// writeWithAddress writes a Service that requests the addresses it had before. If they have been
+// given to another Service, or the cluster's ranges have changed, it lets the API server choose:
+// the second family's address only, where that suffices.
 func (r *Reconciler) writeWithAddress(s *corev1.Service, write func() error) error {
 	asked := s.DeepCopy()
 	err := write()
@@ -45,13 +45,14 @@ func (r *Reconciler) writeWithAddress(s *corev1.Service, write func() error) err
 	return write()
 }
 
-// addressRetries counts how often an address was asked for in vain. It is safe for concurrent use.
+// addressRetries counts the requests for an address that is still allocated. It is safe for
+// concurrent use.
 type addressRetries struct {
 	mu       sync.Mutex
 	attempts map[client.ObjectKey]int
 }
 
-// retry says whether to ask once more.
+// retry counts a request and reports whether to repeat it.
 func (a *addressRetries) retry(key client.ObjectKey) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

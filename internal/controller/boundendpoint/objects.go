@@ -22,7 +22,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// Layout is what Services are made of besides the BoundEndpoint.
+// Layout holds what Services contain besides the BoundEndpoint's data.
 type Layout struct {
 	Installation installation.Installation
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
@@ -34,7 +34,8 @@ type Layout struct {
 	Anchors []string
 }
 
-// upstreamName is the projection id, or a name made of its hash where it is no name of a Service.
+// upstreamName returns the name of the upstream Service: the projection id, or a name made of its
+// hash if the id is not a valid Service name.
 func upstreamName(projectionID string) string {
 	if len(validation.IsDNS1035Label(projectionID)) == 0 {
 		return projectionID
@@ -43,7 +44,7 @@ func upstreamName(projectionID string) string {
 	return "id-" + hex.EncodeToString(sum[:16])
 }
 
-// upstreamService returns the ClusterIP Service, which leads to the forwarders.
+// upstreamService returns the desired ClusterIP Service, which selects the forwarders.
 func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
 	s := l.newService(b, l.Installation.Namespace, upstreamName(b.Spec.ProjectionID), owner)
 	s.Annotations[installation.AnnotationProjectionID] = b.Spec.ProjectionID
@@ -61,7 +62,7 @@ func (l Layout) upstreamService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerRef
 	return s
 }
 
-// targetService returns the ExternalName Service, which pods call.
+// targetService returns the desired ExternalName Service, which pods call.
 func (l Layout) targetService(b *v1alpha1.BoundEndpoint, owner metav1.OwnerReference) *corev1.Service {
 	s := l.newService(b, b.Spec.Namespace, b.Spec.Service, owner)
 	s.Spec = corev1.ServiceSpec{
@@ -104,8 +105,8 @@ func servicePorts(b *v1alpha1.BoundEndpoint, targetPort func(v1alpha1.BoundPort)
 	return ports
 }
 
-// repaired returns live as it should be, and whether that is a difference. The spec is ours
-// entirely, but for the addresses that the cluster gave; labels and annotations of others stay.
+// repaired returns live with the desired content, and whether that is a change. The spec is
+// replaced except for the addresses that the cluster assigned; other labels and annotations stay.
 func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 	next := live.DeepCopy()
 	next.OwnerReferences = desired.OwnerReferences
@@ -116,7 +117,7 @@ func repaired(live, desired *corev1.Service) (*corev1.Service, bool) {
 		next.Spec.ClusterIP, next.Spec.ClusterIPs, next.Spec.IPFamilies = live.Spec.ClusterIP, live.Spec.ClusterIPs,
 			live.Spec.IPFamilies
 		if had := desired.Spec.ClusterIPs; len(had) > len(live.Spec.ClusterIPs) && had[0] == live.Spec.ClusterIP {
-			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, ipFamilies(had) // it lost the second family
+			next.Spec.ClusterIPs, next.Spec.IPFamilies = had, ipFamilies(had) // live lost the second family
 		}
 	}
 	return next, !equality.Semantic.DeepEqual(live, next)

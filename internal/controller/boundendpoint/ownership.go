@@ -20,8 +20,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// isOurs says whether the Service, which stands where one of the hostname's is to be, is this
-// installation's and the hostname's.
+// isOurs reports whether a Service at the name of one of the hostname's Services belongs to this
+// installation and to the hostname.
 func (r *Reconciler) isOurs(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 	own := r.Layout.Installation
 	if slices.Contains(b.Status.Services, serviceRef(s)) {
@@ -31,20 +31,20 @@ func (r *Reconciler) isOurs(s *corev1.Service, b *v1alpha1.BoundEndpoint) bool {
 	return own.Owns(s) && (hostname == b.Name || hostname == "") && !slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
 
-// provablyOurs reports whether the Service, of which no UID was recorded, may be deleted: beside the
-// marks it has an anchor of ours as its only owner.
+// provablyOurs reports whether a Service whose UID is not recorded may be deleted: besides the
+// marks, its only owners are our anchors.
 func (r *Reconciler) provablyOurs(s *corev1.Service) bool {
 	return r.Layout.Installation.Owns(s) && len(s.OwnerReferences) > 0 &&
 		!slices.ContainsFunc(s.OwnerReferences, r.notAnchor)
 }
 
-// notAnchor reports whether the owner is none of our anchors. Its UID may be an earlier one's: an
-// installation adopts what the one before it left.
+// notAnchor reports whether the owner is none of our anchors. It ignores the UID: an installation
+// adopts what an earlier one left.
 func (r *Reconciler) notAnchor(owner metav1.OwnerReference) bool {
 	return owner.APIVersion != rbacv1.SchemeGroupVersion.String() || !slices.Contains(r.Layout.Anchors, owner.Name)
 }
 
-// describeOwner says in words whose Service it is.
+// describeOwner describes the owner of a foreign Service for a message.
 func (r *Reconciler) describeOwner(s *corev1.Service) string {
 	i := slices.IndexFunc(s.OwnerReferences, r.notAnchor)
 	if i >= 0 && r.Layout.Installation.Owns(s) {
@@ -53,8 +53,8 @@ func (r *Reconciler) describeOwner(s *corev1.Service) string {
 	return describeOwner(r.Layout.Installation, s)
 }
 
-// serviceHostname returns the hostname that a Service of ours belongs to: a target's place says it, an
-// upstream's annotation.
+// serviceHostname returns the hostname that a Service of ours belongs to: the name and namespace of
+// a target Service, the annotation of an upstream Service.
 func serviceHostname(own installation.Installation, service client.Object) string {
 	if service.GetNamespace() == own.Namespace {
 		return service.GetAnnotations()[installation.AnnotationHostname]
@@ -62,9 +62,8 @@ func serviceHostname(own installation.Installation, service client.Object) strin
 	return service.GetName() + "." + service.GetNamespace()
 }
 
-// owned lists the Services that belong to the hostname and may be deleted, from the caches: those
-// proven to be ours, and those known from the status. It returns what it found even when it could
-// not look everywhere.
+// owned lists, from the caches, the Services that belong to the hostname and may be deleted: those
+// provably ours and those recorded in the status. With an error it returns what it found so far.
 func (r *Reconciler) owned(
 	ctx context.Context, hostname string, known []v1alpha1.ServiceRef,
 ) ([]corev1.Service, error) {
@@ -98,8 +97,8 @@ func (r *Reconciler) owned(
 	return all, errors.Join(errs...)
 }
 
-// upstreamOfOther says whether the Service is in the upstream's place of another hostname, whatever its
-// annotation says.
+// upstreamOfOther reports whether the Service has the name of another hostname's upstream Service,
+// regardless of its annotation.
 func (r *Reconciler) upstreamOfOther(ctx context.Context, s *corev1.Service, hostname string) bool {
 	if s.Namespace != r.Layout.Installation.Namespace {
 		return false
@@ -112,7 +111,7 @@ func (r *Reconciler) upstreamOfOther(ctx context.Context, s *corev1.Service, hos
 	return false
 }
 
-// serviceMissing says whether a Service that was made is gone.
+// serviceMissing reports whether a recorded Service is gone.
 func (r *Reconciler) serviceMissing(ctx context.Context, b *v1alpha1.BoundEndpoint) bool {
 	return slices.ContainsFunc(b.Status.Services, func(ref v1alpha1.ServiceRef) bool {
 		return apierrors.IsNotFound(r.getService(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
@@ -124,8 +123,8 @@ func serviceRef(s *corev1.Service) v1alpha1.ServiceRef {
 	return v1alpha1.ServiceRef{Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 }
 
-// serviceRefs returns the reference of the Service made, or where it could not be seen to, what was
-// known of its place.
+// serviceRefs returns the reference of the made Service or, if it could not be made or checked, the
+// recorded one.
 func serviceRefs(b *v1alpha1.BoundEndpoint, desired, made *corev1.Service) []v1alpha1.ServiceRef {
 	if made != nil {
 		return []v1alpha1.ServiceRef{serviceRef(made)}

@@ -19,21 +19,21 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
-// refusalRetry is when what the API server refuses is tried again, besides the events that may change its
-// mind.
+// refusalRetry is the delay before a request that the API server refused is repeated, unless an
+// event comes earlier.
 const refusalRetry = 30 * time.Second
 
-// problem is what is in the way of a Service.
+// problem is what prevents a Service from being written.
 type problem struct {
 	reason, message string
-	retryAfter      time.Duration // when to try again; 0: an event will come
-	err             error         // unexpected: tried again with back-off
-	stale           bool          // lost against another write: tried again at once, nothing to report
-	pending         bool          // nobody knows yet: an event will tell, nothing to report
+	retryAfter      time.Duration // when to try again; 0: at the next event
+	err             error         // an unexpected error: retried with back-off
+	stale           bool          // lost against a concurrent write: retried at once, not reported
+	pending         bool          // not known yet: an event will follow, not reported
 }
 
-// problemFromError says what the API server's answer means. It names quotas, admission and address
-// exhaustion only in the sentence, so the sentence decides.
+// problemFromError classifies an error of the API server. Quotas, admission and address exhaustion
+// have no status reason of their own: only the message identifies them.
 func problemFromError(err error) *problem {
 	if unread := (*namespaces.NotSyncedError)(nil); errors.As(err, &unread) && unread.Err == nil {
 		return &problem{pending: true}
@@ -75,8 +75,8 @@ func takeoverProblem(key client.ObjectKey, wait time.Duration) *problem {
 	}
 }
 
-// nameTakeover remembers Services that are or were others', so that a team's delete-and-recreate does
-// not lose its name. It is safe for concurrent use.
+// nameTakeover records names that foreign Services have or had, so that a team that deletes and
+// re-creates a Service does not lose its name. It is safe for concurrent use.
 type nameTakeover struct {
 	delay time.Duration
 
@@ -100,8 +100,8 @@ func (t *nameTakeover) forget(key client.ObjectKey) {
 	delete(t.freedAt, key)
 }
 
-// remaining returns how long a name that is free now has to stay free. A restarted manager learns
-// from the object's condition that it was not.
+// remaining returns how long a name that is free now has to stay free. After a restart, the
+// object's status records the conflict.
 func (t *nameTakeover) remaining(key client.ObjectKey, b *v1alpha1.BoundEndpoint, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +121,7 @@ func conflictReported(key client.ObjectKey, b *v1alpha1.BoundEndpoint) bool {
 	return c != nil && c.Reason == v1alpha1.ReasonConflict && strings.HasPrefix(c.Message, conflictPrefix(key))
 }
 
-// namespaceProblem is used where the namespace itself is in the way.
+// namespaceProblem returns a problem of the namespace itself.
 func namespaceProblem(reason, format string, args ...any) *problem {
 	return &problem{reason: reason, message: fmt.Sprintf(format, args...)}
 }

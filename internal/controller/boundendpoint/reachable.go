@@ -14,18 +14,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// Forwarders answers what the forwarders say about a hostname, from memory; *forwarderstatus.Reader
-// does.
+// Forwarders reports the state of the forwarders for a hostname, from memory;
+// *forwarderstatus.Reader implements it.
 type Forwarders interface {
-	// Report returns the truth of a hostname that is to be served on the given target ports.
+	// Report returns the forwarders' state for a hostname with the given target ports.
 	Report(hostname string, targetPorts []int) forwarderstatus.Report
-	// NotifyOnChange asks for the hostname to be reconciled as soon as its truth is another, once; Forget takes
-	// that back.
+	// NotifyOnChange requests one reconciliation of the hostname as soon as its Report changes;
+	// CancelNotify cancels that.
 	NotifyOnChange(hostname string)
 	CancelNotify(hostname string)
 }
 
-// forwarderReport returns what the forwarders say. That of an object whose spec is news is awaited.
+// forwarderReport returns the forwarders' state. For a new spec it requests a notification.
 func (r *Reconciler) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.Report {
 	if isNewSpec(b) {
 		r.Forwarders.NotifyOnChange(b.Name)
@@ -39,15 +39,15 @@ func (r *Reconciler) forwarderReport(b *v1alpha1.BoundEndpoint) forwarderstatus.
 	return r.Forwarders.Report(b.Name, ports)
 }
 
-// isNewSpec says that no status tells of this spec yet, so that forwarders may not have seen it
-// either.
+// isNewSpec reports whether the status does not reflect this spec yet, so that forwarders may not
+// have seen it either.
 func isNewSpec(b *v1alpha1.BoundEndpoint) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	return b.Spec.State != v1alpha1.StateReleased && (c == nil || c.ObservedGeneration != b.Generation)
 }
 
-// reachableCondition says what the forwarders say, and then what the account's watch says. Until both have
-// said anything, the last word holds.
+// reachableCondition combines the state of the forwarders and of the account's endpoints. Until
+// both are known, the last condition stays.
 func (r *Reconciler) reachableCondition(
 	b *v1alpha1.BoundEndpoint, removing []string, report forwarderstatus.Report,
 ) metav1.Condition {
@@ -87,7 +87,7 @@ func (r *Reconciler) reachableCondition(
 	return c
 }
 
-// listenerFailures names the first ports that forwarders do not listen on.
+// listenerFailures describes the first ports that forwarders do not listen on.
 func listenerFailures(failures []forwarderstatus.Failure) string {
 	const most = 3
 	var parts []string
@@ -105,8 +105,8 @@ func listenerFailures(failures []forwarderstatus.Failure) string {
 	return strings.Join(parts, "; ")
 }
 
-// forwarderCount is how many forwarders listen, of how many. A roll-out, in which they come and go and
-// all of them listen, is no news.
+// forwarderCount returns how many forwarders listen, of how many, such as 2/3. It does not change
+// during a rollout in which all running forwarders listen.
 func forwarderCount(b *v1alpha1.BoundEndpoint, report forwarderstatus.Report) string {
 	last := b.Status.Forwarders
 	switch {

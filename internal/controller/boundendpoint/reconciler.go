@@ -28,20 +28,20 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,namespace=fairlead,resources=events,verbs=create;patch
 
-// conflictRetry is when a write that lost against another is tried once more.
+// conflictRetry is the delay before a write that lost against a concurrent one is repeated.
 const conflictRetry = 50 * time.Millisecond
 
-// Account answers what the account says about a hostname, from memory.
+// Account reports the availability of a hostname in the account, from memory.
 type Account interface {
-	// Availability returns whether the account has been read at all, how many endpoints the hostname is to
-	// have, and which of its URLs have none online.
+	// Availability returns whether the account has been read, how many endpoints the hostname has, and
+	// which of its URLs have none online.
 	Availability(hostname string) (known bool, endpoints int, offline []string)
 }
 
-// Options of a Reconciler.
+// Options configure a Reconciler.
 type Options struct {
-	// Client reads from the cache, which holds the Services of all namespaces as Trim leaves them, or
-	// those of the operator's alone.
+	// Client reads from the cache, which holds the Services of all namespaces, reduced by
+	// ServiceTransform, or those of the operator's namespace only.
 	Client client.Client
 	// Live reads from the API server.
 	Live   client.Reader
@@ -49,38 +49,37 @@ type Options struct {
 	// Owners returns the owner references of the chart's anchors.
 	Owners  func(context.Context) (installation.Owners, error)
 	Account Account
-	// Approved reports whether the spec is one that endpointsync wrote; when it becomes one is an
-	// event.
+	// Approved reports whether endpointsync wrote the spec. An event follows when it becomes so.
 	Approved func(*v1alpha1.BoundEndpoint) bool
-	// Forwarders says how many forwarders listen for a hostname, and what is in their way.
+	// Forwarders reports which forwarders listen for a hostname.
 	Forwarders Forwarders
 	Recorder   events.EventRecorder
 	Now        func() time.Time
-	// Namespaces says which namespaces get Services.
+	// Namespaces decides which namespaces get Services.
 	Namespaces namespaces.Policy
-	// Targets reads the Services of listed namespaces, of which Client then knows nothing. Nil where
+	// Targets reads the Services of listed namespaces, which Client then does not cover. Nil if
 	// Namespaces lists none.
 	Targets *namespaces.Informers
-	// TargetOwner returns the owner reference for the target Services of a namespace; an error of the
-	// API server's is the namespace's refusal.
+	// TargetOwner returns the owner reference for the target Services of a namespace. An error of the
+	// API server counts as the namespace's refusal.
 	TargetOwner func(ctx context.Context, namespace string) (metav1.OwnerReference, error)
-	// InvalidateOwner has the anchors of a namespace's Services read anew; a Service that is gone may have
-	// gone with them.
+	// InvalidateOwner drops the cached anchors of a namespace's Services: a Service that is gone may
+	// have been deleted with its anchor.
 	InvalidateOwner func(namespace string)
-	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have, for
-	// messages.
+	// TargetRole is the name of the Role and the RoleBinding that a listed namespace must have;
+	// messages name it.
 	TargetRole string
-	// NamespaceTerminating says that the operator's own namespace is being deleted, so that no target Service may
-	// stay. Nil: never.
+	// NamespaceTerminating reports whether the operator's own namespace is being deleted, so that no
+	// target Service may stay. Nil: never.
 	NamespaceTerminating func() bool
-	// TakeoverDelay is how long the name of a foreign Service has to be free before it is taken.
+	// TakeoverDelay is how long the name of a foreign Service must be free before it is used.
 	TakeoverDelay time.Duration
 	// OrphanDelay is how long Services stay whose BoundEndpoint is gone: one that was deleted by hand
-	// comes back.
+	// is re-created.
 	OrphanDelay time.Duration
 }
 
-// Reconciler makes Services of BoundEndpoints.
+// Reconciler writes the Services of BoundEndpoints.
 type Reconciler struct {
 	Options
 	takeover       *nameTakeover
@@ -93,7 +92,7 @@ type Reconciler struct {
 	orphaned map[string]time.Time // hostname -> since when its Services have no object
 }
 
-// New makes a Reconciler.
+// New returns a Reconciler.
 func New(o Options) *Reconciler {
 	return &Reconciler{
 		Options: o, takeover: newNameTakeover(o.TakeoverDelay), addressRetries: &addressRetries{attempts: map[client.ObjectKey]int{}},
@@ -102,8 +101,7 @@ func New(o Options) *Reconciler {
 	}
 }
 
-// Reconcile brings the Services of one hostname to what its BoundEndpoint says, and the status to
-// what was found.
+// Reconcile writes the Services of one hostname as its BoundEndpoint specifies, and the status.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	b := &v1alpha1.BoundEndpoint{}
 	err := r.Client.Get(ctx, req.NamespacedName, b)
@@ -129,9 +127,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.reportStatus(ctx, b, now, found)
 }
 
-// serviceState is what act made, and which Services there are now.
+// serviceState is the result of ensureServices.
 type serviceState struct {
-	upstream *corev1.Service // nil where there is none, or none that is known to be good
+	upstream *corev1.Service // nil if there is none, or its state is not known
 	services []v1alpha1.ServiceRef
 }
 
@@ -162,7 +160,8 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 	}
 	services := append(serviceRefs(b, upstream, madeUpstream), serviceRefs(b, target, madeTarget)...)
 	if found != nil && (madeUpstream == nil || found.stale || found.err != nil) {
-		return serviceState{madeUpstream, services}, found // what an earlier projection id has stays until its successor stands
+		// Services of an earlier projection id stay until their successors exist
+		return serviceState{madeUpstream, services}, found
 	}
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services, client.ObjectKeyFromObject(upstream),
 		client.ObjectKeyFromObject(target))
@@ -172,7 +171,7 @@ func (r *Reconciler) ensureServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 	return serviceState{madeUpstream, append(services, left...)}, found
 }
 
-// removeServices removes the Services of a BoundEndpoint that is to have none.
+// removeServices removes the Services of a BoundEndpoint that must not have any.
 func (r *Reconciler) removeServices(ctx context.Context, b *v1alpha1.BoundEndpoint, reason *problem) (serviceState, *problem) {
 	left, err := r.removeAll(ctx, b.Name, b.Status.Services)
 	if err != nil {
@@ -186,7 +185,7 @@ func (r *Reconciler) removeServices(ctx context.Context, b *v1alpha1.BoundEndpoi
 func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.Result, error) {
 	services, err := r.owned(ctx, hostname, nil)
 	var unread *namespaces.NotSyncedError
-	if err != nil && !errors.As(err, &unread) { // that it is read is an event
+	if err != nil && !errors.As(err, &unread) { // an event follows when it is read
 		return ctrl.Result{}, err
 	}
 	if len(services) == 0 {
@@ -198,7 +197,7 @@ func (r *Reconciler) removeOrphans(ctx context.Context, hostname string) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	if known, endpoints, _ := r.Account.Availability(hostname); !known || endpoints > 0 {
-		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // its object is about to be rebuilt
+		return ctrl.Result{RequeueAfter: r.OrphanDelay}, nil // endpointsync is about to re-create its object
 	}
 	if wait := r.OrphanDelay - r.Now().Sub(r.orphanedSince(hostname)); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil

@@ -9,8 +9,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// replacedVersions remembers the versions of objects that the last write of each status replaced. A write
-// of what the cache still has then would only be refused. It is safe for concurrent use.
+// replacedVersions records, for each hostname, the resourceVersion that the last status write
+// replaced. A write based on a cached object of that version would be a conflict. It is safe for
+// concurrent use.
 type replacedVersions struct {
 	mu       sync.Mutex
 	versions map[string]string // hostname -> resourceVersion
@@ -18,17 +19,17 @@ type replacedVersions struct {
 
 func newReplacedVersions() *replacedVersions { return &replacedVersions{versions: map[string]string{}} }
 
-// record remembers that a write made after of before.
+// record records that a write replaced before by after.
 func (r *replacedVersions) record(before, after *v1alpha1.BoundEndpoint) {
 	if before.ResourceVersion == after.ResourceVersion {
-		return // it was no difference to the API server
+		return // the API server saw no difference
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.versions[before.Name] = before.ResourceVersion
 }
 
-// contains reports whether the object is as it was before the last write of its status.
+// contains reports whether the object has the version that the last write replaced.
 func (r *replacedVersions) contains(b *v1alpha1.BoundEndpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

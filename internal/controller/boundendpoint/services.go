@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// ensure makes the Service what is desired, or says what is in the way.
+// ensure makes the Service what is desired, or returns what prevents it.
 func (r *Reconciler) ensure(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
 ) (*corev1.Service, *problem) {
@@ -64,8 +64,8 @@ func (r *Reconciler) create(ctx context.Context, desired *corev1.Service) (*core
 	return made, err
 }
 
-// repair updates our Service where it differs. One without a way back (it was made headless) is
-// deleted; its deletion is an event that creates it anew.
+// repair updates a Service of ours if it differs. One that cannot be updated, because it was made
+// headless, is deleted; the deletion event re-creates it.
 func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) (*corev1.Service, *problem) {
 	next, different := repaired(live, desired)
 	if !different {
@@ -93,8 +93,8 @@ func (r *Reconciler) repair(ctx context.Context, live, desired *corev1.Service) 
 
 func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// removeAll deletes every Service of ours that the hostname has, besides those kept: both, even
-// when one of them is gone or cannot be deleted. It returns those that are left.
+// removeAll deletes every Service of ours that the hostname has, except those in keep. It tries all
+// of them even after a failure, and returns those that are left.
 func (r *Reconciler) removeAll(
 	ctx context.Context, hostname string, known []v1alpha1.ServiceRef, keep ...client.ObjectKey,
 ) ([]v1alpha1.ServiceRef, error) {
@@ -102,7 +102,7 @@ func (r *Reconciler) removeAll(
 	errs := []error{err}
 	var left []v1alpha1.ServiceRef
 	if err != nil {
-		left = known // whether they go is not known
+		left = known // they may not be among services
 	}
 	for i := range services {
 		if slices.Contains(keep, client.ObjectKeyFromObject(&services[i])) {
@@ -118,7 +118,7 @@ func (r *Reconciler) removeAll(
 	return left, errors.Join(errs...)
 }
 
-// remove deletes exactly this Service of ours, in exactly this version.
+// remove deletes this Service in this version.
 func (r *Reconciler) remove(ctx context.Context, s *corev1.Service) error {
 	if s.DeletionTimestamp != nil {
 		return nil

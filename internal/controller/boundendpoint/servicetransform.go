@@ -20,8 +20,9 @@ const (
 	managedBy     = "app.kubernetes.io/managed-by"
 )
 
-// ServiceTransform keeps of the Services of others only what a conflict message names, so that the cache of a
-// large cluster stays small. Those with a mark of ours keep all but managedFields.
+// ServiceTransform returns a cache transform for Services. Of Services without a mark of this
+// installation it keeps only what a conflict message names, so that the cache of a large cluster
+// stays small; of others it removes only managedFields.
 func ServiceTransform(own installation.Installation) toolscache.TransformFunc {
 	c := &interner{}
 	return func(o any) (any, error) {
@@ -64,7 +65,7 @@ func firstFieldManager(fields []metav1.ManagedFieldsEntry) []metav1.ManagedField
 	return []metav1.ManagedFieldsEntry{{Manager: fields[0].Manager}}
 }
 
-// describeOwner says in words whose Service it is, as far as the Service tells.
+// describeOwner describes a Service's owner for a message, as far as the Service reveals it.
 func describeOwner(own installation.Installation, s *corev1.Service) string {
 	switch {
 	case own.Copied(s):

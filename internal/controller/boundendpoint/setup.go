@@ -28,12 +28,12 @@ import (
 
 const (
 	workers = 8
-	// createdDelay is when a Service that we have just created is looked at once more; its event usually
-	// says nothing new.
+	// createdDelay is the delay before a Service that this manager has just created is reconciled; its
+	// event usually has no news.
 	createdDelay = time.Second
 
-	// indexHostname finds the Services of ours by hostname, indexUpstream and indexNamespace
-	// BoundEndpoints by upstream Service and target namespace.
+	// indexHostname indexes our Services by hostname, indexUpstream and indexNamespace BoundEndpoints
+	// by upstream Service and target namespace.
 	indexHostname  = "fairlead.hostname"
 	indexUpstream  = "fairlead.upstream"
 	indexNamespace = "fairlead.namespace"
@@ -63,8 +63,8 @@ func Index(ctx context.Context, indexer client.FieldIndexer, own installation.In
 	return nil
 }
 
-// SetupWithManager adds the controller. Sources name hostnames of which the account or the
-// forwarders have news.
+// SetupWithManager adds the controller. The sources name hostnames whose state in the account or in
+// the forwarders changed.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source) error {
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		predicate.AnnotationChangedPredicate{})
@@ -90,7 +90,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, sources ...source.Source
 		Complete(r)
 }
 
-// namespaceChanged passes what matters about a Namespace: that it comes, that it goes, and that it consents.
+// namespaceChanged passes the creation and deletion of a Namespace and changes of its consent.
 func (r *Reconciler) namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, now := r.Namespaces.MissingConsent(e.ObjectOld.GetName(), e.ObjectOld.GetLabels()),
@@ -103,6 +103,7 @@ func (r *Reconciler) inNamespace(ctx context.Context, ns client.Object) []reconc
 	return r.requestsByIndex(ctx, indexNamespace, ns.GetName())
 }
 
+// requestsByIndex returns requests for the BoundEndpoints with the index value.
 func (r *Reconciler) requestsByIndex(ctx context.Context, index, value string) []reconcile.Request {
 	var list v1alpha1.BoundEndpointList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Layout.Installation.Namespace),
@@ -116,8 +117,8 @@ func (r *Reconciler) requestsByIndex(ctx context.Context, index, value string) [
 	return requests
 }
 
-// serviceHandler maps Services to BoundEndpoints: ours by the hostname they name, others by the
-// name or the id that they stand in the way of.
+// serviceHandler maps Services to BoundEndpoints: ours by the hostname they belong to, others by
+// the name or projection id that they conflict with.
 func (r *Reconciler) serviceHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
@@ -142,6 +143,7 @@ func (r *Reconciler) serviceHandler() handler.EventHandler {
 	}
 }
 
+// requestsForService returns the BoundEndpoints that a Service concerns.
 func (r *Reconciler) requestsForService(ctx context.Context, service client.Object) []reconcile.Request {
 	own := r.Layout.Installation
 	named := func(hostname string) reconcile.Request {
@@ -159,7 +161,7 @@ func (r *Reconciler) requestsForService(ctx context.Context, service client.Obje
 		return []reconcile.Request{request}
 	}
 	if err := r.Client.Get(ctx, request.NamespacedName, &v1alpha1.BoundEndpoint{}); err != nil {
-		return nil // nobody's hostname
+		return nil // no BoundEndpoint has this hostname
 	}
 	return []reconcile.Request{request}
 }

@@ -22,10 +22,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/forwarderstatus"
 )
 
-// reportStatus writes the status, where it differs, and tells of a new reason by an event. A spec that is
-// in order and has a new port takes two writes: at once that it is observed, for which forwarders
-// wait, and the rest when all of them listen. Later ones that only tell of forwarders or agents are
-// written when it is their turn.
+// reportStatus writes the status if it changed, and emits an event for a new reason. A new spec
+// takes two writes: at once that it is observed, for which forwarders wait, and the rest when all
+// of them listen. Later writes that only concern forwarders or agents are throttled.
 func (r *Reconciler) reportStatus(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, now serviceState, found *problem,
 ) (ctrl.Result, error) {
@@ -38,7 +37,7 @@ func (r *Reconciler) reportStatus(
 	}
 	switch {
 	case first > 0 && b.Observed():
-		return ctrl.Result{RequeueAfter: first}, nil // that some of them listen is not worth a write
+		return ctrl.Result{RequeueAfter: first}, nil // not all of them listen yet
 	case first > 0:
 		next.Status.Conditions = observedConditions(b, next)
 	}
@@ -67,7 +66,7 @@ func (r *Reconciler) reportStatus(
 	return ctrl.Result{RequeueAfter: found.retryAfter}, found.err
 }
 
-// observedConditions returns the object's conditions with ServicesReady as next has it.
+// observedConditions returns the conditions of b with next's ServicesReady.
 func observedConditions(b, next *v1alpha1.BoundEndpoint) []metav1.Condition {
 	conditions := slices.Clone(b.Status.Conditions)
 	meta.SetStatusCondition(&conditions,
@@ -87,8 +86,8 @@ func (r *Reconciler) firstStatusDelay(b *v1alpha1.BoundEndpoint, heard forwarder
 	return limit - r.firstStatus.elapsed(b.Name, r.Now())
 }
 
-// throttleDelay returns how long a status has to wait that differs in nothing but what forwarders and agents
-// say.
+// throttleDelay returns how long a status has to wait that differs only in what forwarders and
+// agents report.
 func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duration {
 	prompt := func(s *v1alpha1.BoundEndpointStatus) v1alpha1.BoundEndpointStatus {
 		p := *s
@@ -104,15 +103,15 @@ func (r *Reconciler) throttleDelay(b, next *v1alpha1.BoundEndpoint) time.Duratio
 	return r.throttle.delay(b.Name, r.Now())
 }
 
-// forget drops what is kept of a hostname whose status is as it should be, or that is gone.
+// forget drops the state of a hostname whose status is up to date, or whose object is gone.
 func (r *Reconciler) forget(hostname string) {
 	r.firstStatus.forget(hostname)
 	r.throttle.cancel(hostname, r.Now())
 	r.Forwarders.CancelNotify(hostname)
 }
 
-// emitEvent emits an event when the reason of Ready, or of ServicesReady beneath it, has changed. That a
-// new object is ready at once is no news.
+// emitEvent emits an event if the reason of Ready, or of ServicesReady, changed. A new object that
+// is ready at once gets none.
 func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condition) {
 	for _, typ := range []string{v1alpha1.ConditionServicesReady, v1alpha1.ConditionReady} {
 		old, now := meta.FindStatusCondition(before, typ), meta.FindStatusCondition(b.Status.Conditions, typ)
@@ -129,14 +128,15 @@ func (r *Reconciler) emitEvent(b *v1alpha1.BoundEndpoint, before []metav1.Condit
 	}
 }
 
-// installationWide says of a change that it is every hostname's: forwarders lost the service or are
-// back. The KubernetesOperator tells of it once, and thousands of events would say no more.
+// installationWide reports whether the change concerns every hostname: forwarders lost the service
+// or reached it again. The KubernetesOperator reports that once; thousands of equal events would
+// add nothing.
 func installationWide(old, now *metav1.Condition) bool {
 	return now.Reason == v1alpha1.ReasonServiceUnreachable || old != nil &&
 		old.Reason == v1alpha1.ReasonServiceUnreachable && now.Status == metav1.ConditionTrue
 }
 
-// desiredStatus computes the whole status from what was found.
+// desiredStatus computes the whole status.
 func (r *Reconciler) desiredStatus(
 	b *v1alpha1.BoundEndpoint, now serviceState, found *problem, heard forwarderstatus.Report,
 ) v1alpha1.BoundEndpointStatus {
@@ -160,7 +160,7 @@ func (r *Reconciler) desiredStatus(
 	return s
 }
 
-// boundURLs returns the URLs that the Services have, and those of them that no endpoint has any longer.
+// boundURLs returns the URLs that the Services have, and those of them without an endpoint.
 func boundURLs(b *v1alpha1.BoundEndpoint) (bound, leaving []string) {
 	for _, p := range b.Spec.Ports {
 		if p.State == v1alpha1.StateReleased {
@@ -190,7 +190,7 @@ func servicesReadyCondition(b *v1alpha1.BoundEndpoint, found *problem) metav1.Co
 	return c
 }
 
-// readyCondition is the first hop that is broken.
+// readyCondition returns the first condition that is not True, as Ready.
 func readyCondition(urls string, hops ...metav1.Condition) metav1.Condition {
 	for _, hop := range hops {
 		if hop.Status != metav1.ConditionTrue {

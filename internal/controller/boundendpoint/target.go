@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// ensureTarget makes the target Service, or says what about it or its namespace is in the way.
+// ensureTarget makes the target Service, or returns what prevents it.
 func (r *Reconciler) ensureTarget(
 	ctx context.Context, b *v1alpha1.BoundEndpoint, desired *corev1.Service,
 ) (*corev1.Service, *problem) {
@@ -31,7 +31,7 @@ func (r *Reconciler) ensureTarget(
 	return made, r.explainForbidden(b.Spec.Namespace, found)
 }
 
-// namespaceRefused says whether the target namespace gets no Services, or none any longer.
+// namespaceRefused returns a problem if the target namespace must not have Services.
 func (r *Reconciler) namespaceRefused(ctx context.Context, name string) *problem {
 	if r.terminating() {
 		return namespaceProblem(v1alpha1.ReasonNamespaceTerminating, "the operator's own namespace %s is being deleted",
@@ -49,8 +49,8 @@ func (r *Reconciler) namespaceRefused(ctx context.Context, name string) *problem
 	return nil
 }
 
-// namespaceMissing says what about the target namespace is in the way. Of listed namespaces only what is
-// written there will tell.
+// namespaceMissing returns a problem if the target namespace does not exist or is being deleted.
+// Listed namespaces cannot be read; writing there reveals it.
 func (r *Reconciler) namespaceMissing(ctx context.Context, name string) *problem {
 	if r.Namespaces.Listed() {
 		return nil
@@ -75,8 +75,8 @@ func (r *Reconciler) getNamespace(ctx context.Context, name string) (*metav1.Par
 	return ns, r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
 }
 
-// explainForbidden adds to a listed namespace's refusal what it lacks. That such a namespace does not
-// exist is a refusal too: nobody may ask.
+// explainForbidden adds to a listed namespace's refusal what the namespace lacks. A missing
+// namespace is reported as a refusal too, as the manager may not read it.
 func (r *Reconciler) explainForbidden(namespace string, found *problem) *problem {
 	if found == nil || !r.Namespaces.Listed() {
 		return found
@@ -96,7 +96,7 @@ func (r *Reconciler) terminating() bool {
 	return r.NamespaceTerminating != nil && r.NamespaceTerminating()
 }
 
-// getService reads a Service from the cache that has it.
+// getService reads a Service from the cache that holds it.
 func (r *Reconciler) getService(ctx context.Context, key client.ObjectKey, into *corev1.Service) error {
 	if r.Targets == nil || key.Namespace == r.Layout.Installation.Namespace {
 		return r.Client.Get(ctx, key, into)
@@ -104,8 +104,8 @@ func (r *Reconciler) getService(ctx context.Context, key client.ObjectKey, into 
 	if r.Targets.Contains(key.Namespace) {
 		return r.Targets.Get(key, into)
 	}
-	// It was listed once. Where the rights went with the list, the Service goes with its owner, and is
-	// nothing of ours to know.
+	// The namespace was listed once. Without the rights to read it, the Service counts as gone: it is
+	// deleted with its owner.
 	err := r.Live.Get(ctx, key, into)
 	if apierrors.IsForbidden(err) {
 		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)

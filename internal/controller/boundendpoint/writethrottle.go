@@ -9,25 +9,28 @@ import (
 )
 
 const (
-	// throttleInterval keeps writes that may be late at 50 a second.
+	// throttleInterval limits deferrable writes to 50 a second.
 	throttleInterval = 20 * time.Millisecond
-	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen, so that it
-	// has to be written only once.
+	// firstStatusTimeout is how long the first status of a spec waits for the forwarders to listen, so
+	// that one write suffices.
 	firstStatusTimeout = 3 * time.Second
-	// firstStatusStartTimeout is how long it waits while the first forwarder of the installation starts.
+	// firstStatusStartTimeout is how long it waits while the first forwarder of the installation
+	// starts.
 	firstStatusStartTimeout = 10 * time.Second
 )
 
-// writeThrottle spreads the writes that a swarm of changes wants. It is safe for concurrent use.
+// writeThrottle spreads status writes that many objects need at once. It is safe for concurrent
+// use.
 type writeThrottle struct {
 	mu    sync.Mutex
 	next  time.Time            // the first free slot
-	slots map[string]time.Time // who writes when
+	slots map[string]time.Time // hostname -> when it may write
 }
 
 func newWriteThrottle() *writeThrottle { return &writeThrottle{slots: map[string]time.Time{}} }
 
-// delay returns how long the hostname has to wait for its turn: 0 is now, and ends it.
+// delay returns how long the hostname has to wait for its slot. 0 means that it may write now, and
+// frees the slot.
 func (p *writeThrottle) delay(hostname string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +50,7 @@ func (p *writeThrottle) delay(hostname string, now time.Time) time.Duration {
 	return 0
 }
 
-// cancel takes the hostname out: it has nothing to write any more.
+// cancel frees the slot of a hostname that has nothing to write.
 func (p *writeThrottle) cancel(hostname string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,13 +58,13 @@ func (p *writeThrottle) cancel(hostname string, now time.Time) {
 		return
 	}
 	delete(p.slots, hostname)
-	if len(p.slots) == 0 { // nobody is left of the swarm
+	if len(p.slots) == 0 {
 		p.next = now.Add(throttleInterval)
 	}
 }
 
-// firstStatusWait remembers since when objects wait for the first status of their spec. It is safe for
-// concurrent use.
+// firstStatusWait records since when objects wait for the first status of their spec. It is safe
+// for concurrent use.
 type firstStatusWait struct {
 	mu    sync.Mutex
 	since map[string]time.Time
@@ -69,7 +72,7 @@ type firstStatusWait struct {
 
 func newFirstStatusWait() *firstStatusWait { return &firstStatusWait{since: map[string]time.Time{}} }
 
-// elapsed returns for how long the hostname has waited.
+// elapsed returns how long the hostname has waited. The first call starts the wait.
 func (n *firstStatusWait) elapsed(hostname string, now time.Time) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()

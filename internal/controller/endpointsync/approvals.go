@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Approvals are the specs that this manager wrote, or found to be as it would write them, until
-// boundendpoint has noted that in the status: no Service is made, and no port opened, for what
-// somebody else wrote. The zero value is empty. It is safe for concurrent use.
+// Approvals records the specs that this manager wrote, or found to be what it would write, until
+// boundendpoint has recorded them in the status: no Service is made and no port opened for a spec
+// that another client wrote. The zero value is empty. It is safe for concurrent use.
 type Approvals struct {
 	// Notify is called with the hostname of each approval.
 	Notify func(hostname string)
@@ -39,7 +39,7 @@ func (a *Approvals) Approved(b *v1alpha1.BoundEndpoint) bool {
 	return a.all[b.Name] == approval{b.UID, b.Generation}
 }
 
-// approve approves the object's spec as it is; nil: the hostname has no object.
+// approve approves the object's current spec. nil means that the hostname has no object.
 func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	if b == nil || b.Observed() {
 		a.mu.Lock()
@@ -60,8 +60,8 @@ func (a *Approvals) approve(hostname string, b *v1alpha1.BoundEndpoint) {
 	}
 }
 
-// trustedSpec returns the object's spec without the ports that only an unobserved spec names: neither
-// the manager, nor an earlier one, nor a Service has them.
+// trustedSpec returns the object's spec without ports that only an unobserved spec names: neither a
+// manager nor a Service has them.
 func (r *Reconciler) trustedSpec(o *v1alpha1.BoundEndpoint) *v1alpha1.BoundEndpointSpec {
 	if o.Observed() {
 		return &o.Spec

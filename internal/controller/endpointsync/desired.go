@@ -11,35 +11,35 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// What one object can hold; the CRD has the same numbers.
+// Limits of one object; the CRD has the same.
 const (
 	maxPorts     = 100
 	maxEndpoints = 1000
 )
 
-// Desired is what a hostname should be.
+// Desired is the desired state of a hostname.
 type Desired struct {
-	// Endpoints that are to be projected, by id.
+	// Endpoints to project, by id.
 	Endpoints []v1alpha1.EndpointRef
 	// Ports and their schemes.
 	Ports map[int32]string
-	// ProjectionID as the API names it, or "".
+	// ProjectionID from the API, or "".
 	ProjectionID string
 	// OldestID is the id of the oldest endpoint.
 	OldestID string
-	// Immediate says of a port without endpoints that there is nothing to wait for: it was deselected,
-	// or deleted at the API.
+	// Immediate reports whether a port without endpoints is released without delay: it was deselected,
+	// or deleted through the API.
 	Immediate func(port int32) bool
-	// MayRelease says of a port without endpoints that it need not wait for a second list, nor for the
-	// account to be accepted.
+	// MayRelease reports whether a port without endpoints may be released before a second list, or
+	// before the account is accepted.
 	MayRelease func(port int32) bool
-	// Frozen says that another account's endpoints are listed, and that it has not been accepted.
+	// Frozen reports whether the endpoints are listed by another account that has not been accepted.
 	Frozen bool
-	// Refused are admitted endpoints that do not fit beside the others.
+	// Refused are admitted endpoints that conflict with older ones.
 	Refused []Problem
 }
 
-// Desired returns what the hostname should be.
+// Desired returns the desired state of the hostname.
 func (s *Set) Desired(hostname string) Desired {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -88,16 +88,17 @@ func (d *Desired) add(e *entry) {
 	}
 }
 
-// ForgetDeleted drops what is remembered of how the hostname's ports went; the object no longer has them.
+// ForgetDeleted drops the hostname's ports that were deleted through the API; its object no longer
+// has them.
 func (s *Set) ForgetDeleted(hostname string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.deletedPorts, hostname)
 }
 
-// Availability says whether the account has been read at all, how many endpoints the hostname is to
-// have, and which of its URLs, sorted, have none online. While removals wait, nothing is known of a
-// hostname without an object: its Services are no orphans yet.
+// Availability returns whether the account has been read, how many endpoints the hostname has, and
+// which of its URLs, sorted, have none online. While removals are held, a hostname without an
+// object is unknown: its Services are no orphans yet.
 func (s *Set) Availability(hostname string) (known bool, endpoints int, offline []string) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -121,7 +122,7 @@ func (s *Set) Availability(hostname string) (known bool, endpoints int, offline 
 	return s.synced && !waits, endpoints, offline
 }
 
-// sorted returns the hostname's entries, oldest first. The caller holds the lock.
+// sorted returns the hostname's entries, oldest first. mu must be held.
 func (s *Set) sorted(hostname string) []*entry {
 	if s.disabled {
 		return nil

@@ -18,20 +18,21 @@ import (
 )
 
 const (
-	pollEvery    = 10 * time.Second // where the server knows no watch
-	rewatchEvery = time.Minute      // how often such a server is asked for a watch again
+	pollEvery    = 10 * time.Second // if the server does not support watches
+	rewatchEvery = time.Minute      // how often a watch is tried again on such a server
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 2 * time.Second
 )
 
-// Feed keeps a Set up to date: a complete list, then the watch from the list's version, resumed for
-// ever. Whatever fails changes nothing.
+// Feed keeps a Set up to date: it reads a complete list and watches from the list's version,
+// resuming after failures. A failure changes nothing in the Set.
 type Feed struct {
 	Source Source
 	Set    *Set
-	// OnChange is told what changed. It does not block.
+	// OnChange is called with every change. It must not block.
 	OnChange func(Change)
-	// RecordedSource returns which account an earlier manager recorded; it is asked before the first list.
+	// RecordedSource returns the account that an earlier manager recorded; it is called before the
+	// first list.
 	RecordedSource func(context.Context) (SourceIdentity, error)
 	Log            logr.Logger
 
@@ -40,13 +41,13 @@ type Feed struct {
 	status         FeedStatus
 }
 
-// FeedStatus is what the Feed knows about the account.
+// FeedStatus is the state of the Feed.
 type FeedStatus struct {
-	// Polling says that the server knows no watch.
+	// Polling reports that the server does not support watches.
 	Polling bool
-	// Err is why the account cannot be read at the moment, or nil.
+	// Err is why the account cannot be read, or nil.
 	Err error
-	// Since is when Err was first seen; zero where Err is nil.
+	// Since is when Err first occurred; zero if Err is nil.
 	Since time.Time
 }
 
@@ -106,8 +107,8 @@ func (f *Feed) loadRecordedSource(ctx context.Context) error {
 	return nil
 }
 
-// watchFrom watches from the version on, resuming where the watch broke off, until the version is gone
-// or the context ends. Where there is no watch it polls.
+// watchFrom watches from the version on, resuming a watch that broke, until the version is gone or
+// the context ends. It polls if the server does not support watches.
 func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) error {
 	var tries backoff
 	for {
@@ -123,7 +124,7 @@ func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) e
 			if version, err = f.poll(ctx); err != nil {
 				return err
 			}
-		case errors.Is(err, io.EOF): // the service ended it, as it does when it restarts
+		case errors.Is(err, io.EOF): // the service ended it, for example for a restart
 			sleep(ctx, tries.next())
 		default:
 			f.recordError(ctx, err)
@@ -132,8 +133,8 @@ func (f *Feed) watchFrom(ctx context.Context, version account.ResourceVersion) e
 	}
 }
 
-// needsList says of a watch's error that another watch from the same version would end the same
-// way, or would hide something: a key that was refused may be followed by another account's.
+// needsList reports whether, after this error, another watch from the same version would fail
+// equally or miss changes: a key that was refused may be replaced by another account's.
 func needsList(err error) bool {
 	if errors.Is(err, errListDue) {
 		return true
@@ -179,7 +180,8 @@ func (f *Feed) watch(ctx context.Context, version account.ResourceVersion) (acco
 // errListDue ends a watch when a complete list is due.
 var errListDue = errors.New("a complete list is due")
 
-// endWatchWhenListDue ends the watch when the Set wants a complete list, or with ctx.
+// endWatchWhenListDue ends the watch when the Set needs a complete list. It returns when ctx is
+// done.
 func (f *Feed) endWatchWhenListDue(ctx context.Context, end context.CancelCauseFunc) {
 	for ctx.Err() == nil {
 		at, changed := f.Set.nextList()
@@ -190,14 +192,13 @@ func (f *Feed) endWatchWhenListDue(ctx context.Context, end context.CancelCauseF
 		select {
 		case <-changed:
 		case <-wait.Done():
-			end(errListDue) // nothing, where ctx has ended
+			end(errListDue) // has no effect if ctx is done
 		}
 		stop()
 	}
 }
 
-// poll lists with jitter until it is time to ask for a watch again, and returns the last list's
-// version.
+// poll lists with jitter until a watch is to be tried again, and returns the last list's version.
 func (f *Feed) poll(ctx context.Context) (account.ResourceVersion, error) {
 	f.setPolling(true)
 	var version account.ResourceVersion
@@ -237,7 +238,7 @@ func (f *Feed) recordSuccess() {
 	}
 }
 
-// recordError notes the error and logs it when it says something new.
+// recordError records the error and logs it if it changed.
 func (f *Feed) recordError(ctx context.Context, err error) {
 	if ctx.Err() != nil || err == nil {
 		return

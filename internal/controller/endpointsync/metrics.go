@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RegisterMetrics registers gauges that read the Set and the Feed when they are asked.
+// RegisterMetrics registers gauges that read the Set and the Feed on every scrape.
 func RegisterMetrics(registry prometheus.Registerer, set *Set, feed *Feed) error {
 	gauge := func(name, help string, value func() float64) error {
 		return registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead_operator", Name: name,

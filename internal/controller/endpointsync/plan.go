@@ -14,15 +14,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Delays of removal.
+// Delays of removals.
 type Delays struct {
-	// Removal is how long the Services of an agent endpoint stay after its agent said goodbye.
+	// Removal is how long the Services of an agent endpoint stay after its agent has disconnected.
 	Removal time.Duration
-	// Rest is how long a released port is not used again.
+	// Rest is how long a released target port is not used again.
 	Rest time.Duration
 }
 
-// planner plans one hostname's object.
+// planner plans the object of one hostname.
 type planner struct {
 	now      time.Time
 	delays   Delays
@@ -31,8 +31,8 @@ type planner struct {
 	desired  Desired
 }
 
-// plan returns the spec that follows current (nil: there is no object); nil means that there is to
-// be none. exhausted are wanted ports for which no target port is free.
+// plan returns the spec that follows current (nil: there is no object). nil means that there must
+// be no object. exhausted are the ports for which no target port is free.
 func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.BoundEndpointSpec, exhausted []int32) {
 	if current == nil {
 		current = &v1alpha1.BoundEndpointSpec{}
@@ -66,8 +66,8 @@ func (p planner) plan(current *v1alpha1.BoundEndpointSpec) (next *v1alpha1.Bound
 	return next, exhausted
 }
 
-// withHeldEndpoints returns the endpoints to be projected, and those that the object has for ports whose
-// removal is held: should the list be wrong, calls go on reaching them.
+// withHeldEndpoints returns the desired endpoints, and those of the object whose removal is held:
+// if the list is wrong, calls continue to reach them.
 func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.EndpointRef {
 	all := slices.Clone(p.desired.Endpoints)
 	for _, ref := range current {
@@ -84,9 +84,9 @@ func (p planner) withHeldEndpoints(current []v1alpha1.EndpointRef) []v1alpha1.En
 	return all
 }
 
-// projectionID is the API's word for the hostname, or else what the object has, or else the oldest
-// endpoint's id. Another account's word renames nothing before it is accepted: the upstream Service
-// would lose its address.
+// projectionID returns the API's id, else the object's, else the oldest endpoint's id. Another
+// account's id is ignored until the account is accepted: the upstream Service would lose its
+// address.
 func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 	if p.desired.Frozen && current.ProjectionID != "" {
 		return current.ProjectionID
@@ -94,11 +94,11 @@ func (p planner) projectionID(current *v1alpha1.BoundEndpointSpec) string {
 	return cmp.Or(p.desired.ProjectionID, current.ProjectionID, p.desired.OldestID)
 }
 
-// advancePort moves a port of the object through its life: Bound, Bound with a deadline, Released with
-// a deadline, gone (false).
+// advancePort advances a port of the object through its states: Bound, Bound with a deadline,
+// Released with a deadline, gone (false).
 func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool) {
 	if !p.ports.reserve(portKey{p.hostname, port.Port}, port.TargetPort) {
-		// an older object has the target port, or the range was changed
+		// an older object has the target port, or the range changed
 		target, ok := p.ports.allocate(portKey{p.hostname, port.Port})
 		if !ok {
 			return port, false
@@ -125,14 +125,14 @@ func (p planner) advancePort(port v1alpha1.BoundPort) (v1alpha1.BoundPort, bool)
 	return port, true
 }
 
-// deadline returns a deadline. Times in objects have whole seconds; this one is never early.
+// deadline returns now plus d, rounded up to the whole seconds that objects store.
 func (p planner) deadline(d time.Duration) *metav1.Time {
 	t := metav1.NewTime(p.now.Add(d + time.Second - 1).Truncate(time.Second))
 	return &t
 }
 
-// summarize says what the ports make of the object: Released when all are, and to be removed when the
-// last of them is.
+// summarize returns the state and the deadline of the object: Released if all its ports are, and
+// the latest deadline of its ports.
 func summarize(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1.Time) {
 	state, latest := v1alpha1.StateReleased, ports[0].RemoveAfter
 	for _, port := range ports {
@@ -150,8 +150,8 @@ func summarize(ports []v1alpha1.BoundPort) (v1alpha1.BoundEndpointState, *metav1
 	return state, latest
 }
 
-// nextDeadline returns how long to sleep until the next deadline of the spec; 0 means that there is none.
-// When a held port may be released the Set says.
+// nextDeadline returns the time until the next deadline of the spec; 0 means none. Held ports are
+// ignored, as the Set notifies when they may be released.
 func nextDeadline(spec *v1alpha1.BoundEndpointSpec, mayRelease func(port int32) bool, now time.Time) time.Duration {
 	var first time.Duration
 	for _, port := range spec.Ports {

@@ -14,12 +14,12 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// PortRange is where target ports come from, both ends included.
+// PortRange is the range of target ports, both ends included.
 type PortRange struct {
 	First, Last int32
 }
 
-// ParsePortRange reads "10000-32767".
+// ParsePortRange parses a range such as "10000-32767". field names the value in errors.
 func ParsePortRange(field, s string) (PortRange, error) {
 	first, last, ok := strings.Cut(s, "-")
 	f, err1 := strconv.ParseUint(first, 10, 16)
@@ -42,28 +42,29 @@ type portKey struct {
 	port     int32
 }
 
-// Ports hands out target ports. There is one in the cluster for each namespace: the leader's. It is
-// safe for concurrent use.
+// Ports allocates target ports. Each namespace has one allocator: the leader's. It is safe for
+// concurrent use.
 type Ports struct {
 	portRange PortRange
 	restTime  time.Duration
 	now       func() time.Time
 
 	mu           sync.Mutex
+	// target port -> its key
 	holder       map[int32]portKey
 	byHostname   map[string]map[int32]int32 // hostname -> port -> target port
-	restingUntil map[int32]time.Time        // until when a port that lost its holder is not handed out
+	restingUntil map[int32]time.Time        // when a released target port may be used again
 }
 
-// NewPorts makes an allocator. A port that is released rests for the given time.
+// NewPorts returns an allocator. A released port is not used again for the rest time.
 func NewPorts(within PortRange, rest time.Duration, now func() time.Time) *Ports {
 	return &Ports{portRange: within, restTime: rest, now: now, holder: map[int32]portKey{}, byHostname: map[string]map[int32]int32{},
 		restingUntil: map[int32]time.Time{}}
 }
 
-// reserve records that an object or a Service already uses target for the key; false means that
-// another has it, or that nobody may: it is outside of the range, which the forwarders' network
-// policy may open alone.
+// reserve records that an object or a Service already uses target for the key. It returns false if
+// another key has it, or if it is outside the range, which may be all that the forwarders' network
+// policy allows.
 func (p *Ports) reserve(key portKey, target int32) bool {
 	if target < p.portRange.First || target > p.portRange.Last {
 		return false
@@ -87,8 +88,8 @@ func (p *Ports) isHeldBy(key portKey, target int32) bool {
 	return p.holder[target] == key
 }
 
-// allocate returns the key's target port, a random free one the first time; false means that there is
-// none.
+// allocate returns the key's target port, a random free one the first time. false means that none
+// is free.
 func (p *Ports) allocate(key portKey) (int32, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +108,7 @@ func (p *Ports) allocate(key portKey) (int32, bool) {
 	return 0, false
 }
 
-// releaseExcept lets go of the hostname's ports other than those kept.
+// releaseExcept releases the hostname's ports other than those kept.
 func (p *Ports) releaseExcept(hostname string, keep func(port int32) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +119,7 @@ func (p *Ports) releaseExcept(hostname string, keep func(port int32) bool) {
 	}
 }
 
-// assign is called with the lock held.
+// assign gives target to the key. mu must be held.
 func (p *Ports) assign(key portKey, target int32) {
 	if p.byHostname[key.hostname] == nil {
 		p.byHostname[key.hostname] = map[int32]int32{}
@@ -127,7 +128,7 @@ func (p *Ports) assign(key portKey, target int32) {
 	delete(p.restingUntil, target)
 }
 
-// free is called with the lock held.
+// free releases target. mu must be held.
 func (p *Ports) free(key portKey, target int32) {
 	delete(p.byHostname[key.hostname], key.port)
 	if len(p.byHostname[key.hostname]) == 0 {

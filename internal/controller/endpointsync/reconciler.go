@@ -31,14 +31,15 @@ import (
 
 const (
 	workers = 4
-	// conflictRetry is when a write that lost against another, or against a cache that lagged behind, is tried
-	// once more.
+	// conflictRetry is the delay before a write that lost against a concurrent one, or was based on a
+	// stale cache, is repeated.
 	conflictRetry = 50 * time.Millisecond
-	// refusalRetry is when what the API server refused, or what has no port, is tried once more.
+	// refusalRetry is the delay before a write that the API server refused, or a port allocation, is
+	// repeated.
 	refusalRetry = 30 * time.Second
 )
 
-// Reconciler writes the specs of BoundEndpoints. There is one writer: the leader.
+// Reconciler writes the specs of BoundEndpoints. Only the leader runs it.
 type Reconciler struct {
 	// Client reads from the cache.
 	Client       client.Client
@@ -49,16 +50,16 @@ type Reconciler struct {
 	Ports  *Ports
 	Delays Delays
 	Now    func() time.Time
-	// Approvals learns which specs are this manager's.
+	// Approvals records the specs that this manager wrote.
 	Approvals *Approvals
-	// Report tells people about endpoints that are not projected.
+	// Report emits events about endpoints that are not projected.
 	Report *Reporter
 
 	seedMu sync.Mutex
 	seeded bool
 }
 
-// SetupWithManager adds the controller. changes names hostnames whose desired state changed.
+// SetupWithManager adds the controller. changes names the hostnames whose desired state changed.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) error {
 	specOrMarks := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		predicate.AnnotationChangedPredicate{})
@@ -70,7 +71,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, changes source.Source) e
 		Complete(r)
 }
 
-// Reconcile brings the object of one hostname to what the hostname should be.
+// Reconcile writes the object of one hostname as desired.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if !r.Set.SyncedOrAwait(req.Name) {
 		return ctrl.Result{}, nil
@@ -91,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if len(desired.Endpoints) > 0 {
 			r.Report.ReportForeignObject(current)
 		}
-		return ctrl.Result{}, nil // its deletion or its adoption by a label is an event
+		return ctrl.Result{}, nil // an event follows when it is deleted or labelled as ours
 	}
 	var spec *v1alpha1.BoundEndpointSpec
 	if current != nil {
@@ -108,8 +109,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.finish(req.Name, next, desired, now, len(exhausted) > 0), nil
 }
 
-// isOurs says whether the installation has made the object. One whose labels or annotations somebody
-// took away still belongs to our anchor, and gets them back.
+// isOurs reports whether this installation made the object. One that lost its labels or annotations
+// still has our anchor as its owner, and gets them back.
 func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool {
 	if r.Installation.Owns(o) {
 		return true
@@ -118,7 +119,7 @@ func (r *Reconciler) isOurs(ctx context.Context, o *v1alpha1.BoundEndpoint) bool
 	return err == nil && slices.Contains(o.OwnerReferences, owners.Local)
 }
 
-// finish lets go of what the written object no longer needs, and says when to look again.
+// finish releases what the written object no longer needs, and returns when to reconcile it again.
 func (r *Reconciler) finish(
 	hostname string, spec *v1alpha1.BoundEndpointSpec, desired Desired, now time.Time, exhausted bool,
 ) ctrl.Result {
@@ -140,8 +141,8 @@ func (r *Reconciler) finish(
 	return result
 }
 
-// write creates, updates or deletes the object; nothing where there is no difference. It returns
-// the object that there is then, or nil.
+// write creates, updates or deletes the object if it differs. It returns the resulting object, or
+// nil.
 func (r *Reconciler) write(
 	ctx context.Context, hostname string, current *v1alpha1.BoundEndpoint, spec *v1alpha1.BoundEndpointSpec,
 ) (*v1alpha1.BoundEndpoint, error) {
@@ -206,8 +207,8 @@ func (r *Reconciler) handleWriteError(ctx context.Context, hostname string, err 
 	return ctrl.Result{}, err
 }
 
-// seed learns, once, which target ports are in use: from the objects that a manager observed,
-// oldest first, then from upstream Services whose object is lost or was not observed.
+// seed learns, once, which target ports are in use: first those of observed objects, oldest first,
+// then those of upstream Services whose object is missing or was not observed.
 func (r *Reconciler) seed(ctx context.Context) error {
 	r.seedMu.Lock()
 	defer r.seedMu.Unlock()

@@ -5,33 +5,33 @@ package endpointsync
 
 import "time"
 
-// A mass is more than half of more than massAbove hostnames. It waits at least leastMassDelay.
+// A mass removal concerns more than half of more than massAbove hostnames. It is held for at least
+// leastMassDelay.
 const (
 	massAbove      = 10
 	leastMassDelay = time.Minute
 )
 
-// removals decides whether ports without an endpoint may be released. What is counted are hostnames
-// that have an object: one waits for its removal from the moment that one of its ports has no
-// endpoint until the object no longer has that port, which includes the minute for which a released
-// port rests, so that a removal that comes in pieces is one mass. The selector's exclusions, and
-// removals that a second list has confirmed, do not count at all. A mass is held, with all that
-// follows, until a complete list has been asked for at hold.due or later: what was gone when the
-// mass was noticed and is on that list neither, may go; what went later is judged anew. The holder
-// of Set.mu calls it.
+// removals decides whether ports without an endpoint may be released. It counts hostnames that have
+// an object. A hostname is pending from the moment that one of its ports has no endpoint until the
+// object no longer has that port, including the minute for which a released port rests, so that a
+// removal in several steps counts as one mass. Endpoints that the selector excludes, and removals
+// that a second list has confirmed, do not count. A mass removal is held, with all that follow,
+// until a complete list that was requested at hold.due or later: ports that were missing when the
+// hold began and are still missing may go; later ones are counted anew. Set.mu must be held.
 type removals struct {
 	delay         time.Duration
-	seeded        bool // the objects that exist are known
+	seeded        bool // the existing objects are known
 	hosts         map[string]*trackedHostname
 	projected     int // hostnames that count
-	pending       int // those of them that wait for their removal
+	pending       int // those of them with a pending removal
 	hold          *massRemovalHold
 	listRequested bool
 	source        sourceGuard
 	changed       chan struct{} // closed and replaced when a hold or a freeze begins or ends
 }
 
-// massRemovalHold is a mass of removals that waits.
+// massRemovalHold is a mass removal that waits for a list.
 type massRemovalHold struct{ since, due time.Time }
 
 // trackedHostname is a hostname that has an object.
@@ -53,26 +53,25 @@ func newRemovals(removalDelay time.Duration, accept string) removals {
 	}
 }
 
-// Removals says which removals wait, and for what.
+// Removals is the state of pending removals.
 type Removals struct {
-	// Known says that the account has been listed and that the objects that exist are known.
+	// Known reports whether the account has been listed and the existing objects are known.
 	Known bool
-	// Recorded is the account that removals are taken from, Listed the one that the latest list came
-	// from; empty before the first.
+	// Recorded is the account whose lists may remove, Listed the one that the latest list came from;
+	// empty before the first list.
 	Recorded, Listed SourceIdentity
-	// Frozen says that nothing is removed until somebody accepts Listed.
+	// Frozen reports that nothing is removed until Listed is accepted.
 	Frozen bool
-	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or
-	// later.
+	// Held reports that a mass removal was noticed at Since and waits for a list at ListDue or later.
 	Held           bool
 	Since, ListDue time.Time
-	// Pending is how many hostnames, of all that are Projected, wait for their removal.
+	// Pending is how many of the Projected hostnames wait for their removal.
 	Pending, Projected int
-	// Changed is closed when Frozen, Held, LookAgain or Recorded become others.
+	// Changed is closed when Frozen, Held, ListDue or Recorded change.
 	Changed <-chan struct{}
 }
 
-// Removals returns which removals wait. It is safe for concurrent use.
+// Removals returns the state of pending removals. It is safe for concurrent use.
 func (s *Set) Removals() Removals {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -87,7 +86,7 @@ func (s *Set) Removals() Removals {
 	return now
 }
 
-// RequestList asks for a complete list, as soon as one can be had.
+// RequestList requests a complete list as soon as possible.
 func (s *Set) RequestList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +94,8 @@ func (s *Set) RequestList() {
 	s.removals.notifyChanged()
 }
 
-// nextList returns when a complete list is to be asked for, besides those that are asked for
-// anyway: zero for never. changed is closed when that may be another time.
+// nextList returns when a complete list is needed besides the regular ones; zero means never.
+// changed is closed when the result may have changed.
 func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -110,7 +109,7 @@ func (s *Set) nextList() (at time.Time, changed <-chan struct{}) {
 	}
 }
 
-// Seed tells which objects exist, with their ports, before any of them is reconciled.
+// Seed sets the existing objects and their ports. Call it before any of them is reconciled.
 func (s *Set) Seed(objects map[string][]int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func (s *Set) Seed(objects map[string][]int32) {
 	s.removals.holdMassRemoval(now)
 }
 
-// SetPorts tells which ports the hostname's object has; none: there is no object.
+// SetPorts sets the ports of the hostname's object; none means that there is no object.
 func (s *Set) SetPorts(hostname string, ports []int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +132,7 @@ func (s *Set) SetPorts(hostname string, ports []int32) {
 	s.removals.holdMassRemoval(now)
 }
 
-// updatePending brings what is known of the hostname's removal up to date. The caller holds the lock.
+// updatePending updates the hostname's removal state. mu must be held.
 func (s *Set) updatePending(hostname string, now time.Time) {
 	h := s.removals.hosts[hostname]
 	if h == nil {
@@ -156,7 +155,8 @@ func (s *Set) updatePending(hostname string, now time.Time) {
 	s.removals.updateCounts(h)
 }
 
-// mayRelease says, port by port, what of the hostname may be released. The caller holds the lock.
+// mayRelease returns a function that reports whether a port of the hostname may be released. mu
+// must be held.
 func (s *Set) mayRelease(hostname string) func(port int32) bool {
 	r := &s.removals
 	if s.disabled || r.hold == nil && !r.source.frozen {
@@ -171,7 +171,7 @@ func (s *Set) mayRelease(hostname string) func(port int32) bool {
 	return func(port int32) bool { return exempt[port] }
 }
 
-// track takes the ports of the hostname's object.
+// track sets the ports of the hostname's object.
 func (r *removals) track(hostname string, ports []int32) {
 	h := r.hosts[hostname]
 	if h == nil {
@@ -196,7 +196,7 @@ func (r *removals) track(hostname string, ports []int32) {
 	}
 }
 
-// updateCounts brings the numbers up to date with one hostname.
+// updateCounts updates the totals after a change of one hostname.
 func (r *removals) updateCounts(h *trackedHostname) {
 	counts, pending := false, false
 	for _, p := range h.ports {
@@ -215,7 +215,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-// holdMassRemoval begins a hold where removals have become a mass.
+// holdMassRemoval begins a hold if the pending removals are a mass.
 func (r *removals) holdMassRemoval(now time.Time) {
 	if r.hold == nil && r.seeded && !r.source.frozen && r.projected > massAbove && 2*r.pending > r.projected {
 		r.hold = &massRemovalHold{since: now, due: now.Add(r.delay)}
@@ -223,8 +223,8 @@ func (r *removals) holdMassRemoval(now time.Time) {
 	}
 }
 
-// listApplied takes that a complete list, asked for at begun, has been applied. It returns the hostnames
-// whose removals need wait no longer.
+// listApplied records that a complete list requested at begun has been applied. It returns the
+// hostnames whose removals are no longer held.
 func (r *removals) listApplied(begun, now time.Time) (free []string) {
 	if r.listRequested {
 		r.listRequested = false
@@ -232,7 +232,7 @@ func (r *removals) listApplied(begun, now time.Time) (free []string) {
 	}
 	switch {
 	case r.source.frozen:
-		r.hold = nil // the freeze holds all that it did
+		r.hold = nil // the freeze covers it
 		return nil
 	case r.hold != nil && !begun.Before(r.hold.due):
 		since := r.hold.since
@@ -244,8 +244,8 @@ func (r *removals) listApplied(begun, now time.Time) (free []string) {
 	return free
 }
 
-// confirmMissing lets go what has been gone since the given time or longer, and returns the names of all
-// that waited.
+// confirmMissing exempts ports that have been missing since the given time or longer, and returns
+// the names of all pending hostnames.
 func (r *removals) confirmMissing(since time.Time) (waited []string) {
 	for hostname, h := range r.hosts {
 		if !h.pending {
@@ -260,7 +260,7 @@ func (r *removals) confirmMissing(since time.Time) (waited []string) {
 	return waited
 }
 
-// pendingHostnames returns the names of all that wait.
+// pendingHostnames returns the names of all pending hostnames.
 func (r *removals) pendingHostnames() (names []string) {
 	for hostname, h := range r.hosts {
 		if h.pending {

@@ -17,24 +17,24 @@ import (
 
 const maxNote = 900 // an event's note has at most 1024 bytes
 
-// Reporter tells people, by events on the KubernetesOperator object, about endpoints that are not
-// projected: once for each thing there is to say. It is safe for concurrent use.
+// Reporter emits events on the KubernetesOperator object about endpoints that are not projected:
+// one for each change of the message. It is safe for concurrent use.
 type Reporter struct {
 	recorder  events.EventRecorder
 	regarding func() runtime.Object
 
 	mu       sync.Mutex
-	lastNote map[string]string              // subject -> what was said last
-	refused  map[string]map[string]struct{} // hostname -> endpoints refused
+	lastNote map[string]string              // subject -> last note
+	refused  map[string]map[string]struct{} // hostname -> ids of refused endpoints
 }
 
-// NewReporter makes a Reporter. Events regard the object that about returns.
+// NewReporter returns a Reporter. Its events regard the object that regarding returns.
 func NewReporter(recorder events.EventRecorder, about func() runtime.Object) *Reporter {
 	return &Reporter{recorder: recorder, regarding: about, lastNote: map[string]string{},
 		refused: map[string]map[string]struct{}{}}
 }
 
-// ReportProblems takes the problems of a Change.
+// ReportProblems emits events for the problems of a Change.
 func (r *Reporter) ReportProblems(problems []Problem) {
 	for _, p := range problems {
 		r.reportProblem(p)
@@ -51,8 +51,8 @@ func (r *Reporter) reportProblem(p Problem) {
 		fmt.Sprintf("Endpoint %q with URL %q is not projected: %s", p.EndpointID, p.URL, p.Text))
 }
 
-// ReportRefused takes the endpoints that do not fit beside the hostname's others; those of an earlier
-// call that are not among them do fit now.
+// ReportRefused emits events for endpoints that conflict with the hostname's others. Endpoints of
+// an earlier call that are missing now no longer conflict.
 func (r *Reporter) ReportRefused(hostname string, refused []Problem) {
 	now := make(map[string]struct{}, len(refused))
 	for _, p := range refused {
@@ -72,7 +72,7 @@ func (r *Reporter) ReportRefused(hostname string, refused []Problem) {
 	}
 }
 
-// ReportForeignObject says that somebody else's BoundEndpoint has a hostname's name.
+// ReportForeignObject reports that a foreign BoundEndpoint has the hostname's name.
 func (r *Reporter) ReportForeignObject(o *v1alpha1.BoundEndpoint) {
 	r.emit("object "+string(o.UID), boundEndpointRef(o.Name), v1alpha1.ReasonConflict,
 		fmt.Sprintf(
@@ -80,8 +80,8 @@ func (r *Reporter) ReportForeignObject(o *v1alpha1.BoundEndpoint) {
 			o.Name))
 }
 
-// ReportTopLevelDomain says of a new object that its namespace is named like a top-level domain: once for
-// each namespace, which may have thousands. It returns whether that was news.
+// ReportTopLevelDomain reports, once for each namespace, that a new object's namespace is named
+// like a top-level domain. It returns whether it emitted an event.
 func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 	subject := "domain " + o.Spec.Namespace
 	r.mu.Lock()
@@ -97,7 +97,7 @@ func (r *Reporter) ReportTopLevelDomain(o *v1alpha1.BoundEndpoint) bool {
 	return true
 }
 
-// ReportPortsExhausted says for which ports of the hostname no target port is free.
+// ReportPortsExhausted reports the ports of the hostname for which no target port is free.
 func (r *Reporter) ReportPortsExhausted(hostname string, ports []int32, within PortRange) {
 	if len(ports) == 0 {
 		r.clear("ports " + hostname)
@@ -107,7 +107,7 @@ func (r *Reporter) ReportPortsExhausted(hostname string, ports []int32, within P
 		fmt.Sprintf("No target port from %s is free for %s, ports %v; widen the range", within, hostname, ports))
 }
 
-// ReportRejected says that the API server does not take the object; nil says that it does.
+// ReportRejected reports that the API server rejects the object; nil means that it accepts it.
 func (r *Reporter) ReportRejected(hostname string, err error) {
 	if err == nil {
 		r.clear("refused " + hostname)
@@ -117,8 +117,8 @@ func (r *Reporter) ReportRejected(hostname string, err error) {
 		fmt.Sprintf("%s is not projected: %v", hostname, err))
 }
 
-// emit emits an event that is related to the given thing: events with one reason about one object
-// would be counted together if nothing told them apart.
+// emit emits an event if the note changed. The related object distinguishes events: those with one
+// reason about one object would be aggregated.
 func (r *Reporter) emit(subject string, related runtime.Object, reason, note string) {
 	note = truncate(note, maxNote)
 	r.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// seed claims the target ports of our objects and Services. Of two objects with one target port the
-// older keeps it. Services come last: they only count where the object is lost, so that its rebuilt
-// successor listens where the Service points.
+// seed reserves the target ports of our objects and Services. Of two objects with one target port
+// the older keeps it. A Service counts only if its object is missing, so that the re-created object
+// listens where the Service points.
 func (p *Ports) seed(own installation.Installation, objects []v1alpha1.BoundEndpoint, services []corev1.Service) {
 	slices.SortFunc(objects, func(a, b v1alpha1.BoundEndpoint) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -16,13 +16,13 @@ type entry struct {
 	endpoint account.Endpoint
 	url      account.EndpointURL
 	admitted bool
-	problem  string // why it is not projected, though it asks for it
+	problem  string // why it is not projected although it is bound to Kubernetes
 }
 
 func (e *entry) online() bool { return e.endpoint.Status == account.StatusOnline }
 
-// Set is the account's kubernetes-bound endpoints in memory and what each hostname should be. It is
-// safe for concurrent use.
+// Set holds the account's kubernetes-bound endpoints in memory and computes the desired state of
+// each hostname. It is safe for concurrent use.
 type Set struct {
 	selector Admitter
 	now      func() time.Time
@@ -32,26 +32,26 @@ type Set struct {
 	disabled bool
 	byID     map[string]*entry
 	byHost   map[string]map[string]*entry // hostname -> id -> valid entry
-	// deletedPorts remembers the ports of a hostname that lost their last endpoint by the API, not by an
-	// agent: nothing is worth waiting for.
+	// deletedPorts are the ports of a hostname that lost their last endpoint through the API, not
+	// because an agent disconnected: they are released without delay.
 	deletedPorts map[string]map[int]bool
-	// awaiting are hostnames that were asked about before the first complete list.
+	// awaiting are hostnames that were reconciled before the first complete list.
 	awaiting map[string]struct{}
 	removals removals
 }
 
-// SetOptions of a Set.
+// SetOptions configure a Set.
 type SetOptions struct {
 	Selector Admitter
-	// RemovalDelay as in Delays. A mass of removals waits that long, and a minute at least.
+	// RemovalDelay is that of Delays. A mass removal is held that long, and at least a minute.
 	RemovalDelay time.Duration
-	// AcceptAccount is the id of the account, or of the store where only that is another, whose lists
-	// may remove what an earlier one's made.
+	// AcceptAccount is the id of the account, or of the store if only that differs, whose lists may
+	// remove what an earlier account's lists made.
 	AcceptAccount string
 	Now           func() time.Time
 }
 
-// NewSet makes an empty Set, which is not synced.
+// NewSet returns an empty Set that is not synced.
 func NewSet(o SetOptions) *Set {
 	return &Set{
 		selector: o.Selector, now: o.Now, removals: newRemovals(o.RemovalDelay, o.AcceptAccount),
@@ -60,30 +60,29 @@ func NewSet(o SetOptions) *Set {
 	}
 }
 
-// Change is what a list or an event changed: hostnames whose objects may have to change, hostnames
-// whose availability changed, and endpoints with a new problem (or, with an empty text, none any
-// longer).
+// Change is the effect of a list or an event: hostnames whose objects may have to change, hostnames
+// whose availability changed, and endpoints with a new problem (an empty text: none any longer).
 type Change struct {
 	Hostnames    []string
 	Availability []string
 	Problems     []Problem
 }
 
-// Problem says why an endpoint is not projected.
+// Problem is why an endpoint is not projected.
 type Problem struct {
 	EndpointID, URL, Text string
 }
 
-// Disable makes the Set complete and empty for good: binding.enabled=false. What was projected goes
-// at once.
+// Disable makes the Set permanently complete and empty, for binding.enabled=false. Everything
+// projected is removed without delay.
 func (s *Set) Disable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced, s.disabled = true, true
 }
 
-// SyncedOrAwait says whether a complete list has come. If not, the change of the first one will name the
-// hostname.
+// SyncedOrAwait reports whether a complete list has been applied. If not, the change of the first
+// one will include the hostname.
 func (s *Set) SyncedOrAwait(hostname string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *Set) Counts() (admitted, excluded, problems int) {
 	return admitted, excluded, problems
 }
 
-// Replace takes a complete list that was asked for at begun.
+// Replace applies a complete list that was requested at begun.
 func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	endpoints := list.Endpoints
 	entries := make([]*entry, len(endpoints))
@@ -150,8 +149,8 @@ func (s *Set) Replace(list Snapshot, begun time.Time) Change {
 	return c
 }
 
-// Apply takes one event of the watch. An event that is not newer than what is known of its endpoint
-// is dropped.
+// Apply applies one event of the watch. It drops an event that is not newer than the known
+// endpoint.
 func (s *Set) Apply(ev account.EndpointEvent) Change {
 	if ev.Endpoint == nil {
 		return Change{}
@@ -183,12 +182,12 @@ func notNewer(v, than account.ResourceVersion) bool {
 	return v.Epoch == than.Epoch && v.Seq <= than.Seq
 }
 
-// put stores an endpoint's new state. The caller holds the lock.
+// put stores an endpoint's new state. mu must be held.
 func (s *Set) put(e *entry, c *Change) {
 	id := e.endpoint.ID
 	old := s.byID[id]
 	if old != nil && old.url != e.url {
-		s.remove(old, account.TypeCloud, c) // URLs do not change; an API that changes one has deleted the old
+		s.remove(old, account.TypeCloud, c) // URLs do not change; a changed one counts as a deletion
 		old = nil
 	}
 	if old == nil && e.problem != "" || old != nil && old.problem != e.problem {
@@ -214,7 +213,7 @@ func (s *Set) put(e *entry, c *Change) {
 	}
 }
 
-// remove forgets an endpoint of the given type. The caller holds the lock.
+// remove removes an endpoint of the given type. mu must be held.
 func (s *Set) remove(e *entry, typ string, c *Change) {
 	id, host := e.endpoint.ID, e.url.Host
 	delete(s.byID, id)
@@ -238,7 +237,7 @@ func (s *Set) remove(e *entry, typ string, c *Change) {
 	c.Availability = append(c.Availability, host)
 }
 
-// hasPort says whether an admitted endpoint has the port. The caller holds the lock.
+// hasPort reports whether an admitted endpoint has the port. mu must be held.
 func (s *Set) hasPort(host string, port int) bool {
 	for _, e := range s.byHost[host] {
 		if e.admitted && e.url.Port == port {
@@ -248,7 +247,7 @@ func (s *Set) hasPort(host string, port int) bool {
 	return false
 }
 
-// classify parses and selects an endpoint as the API gave it.
+// classify parses an endpoint and applies the selector.
 func (s *Set) classify(endpoint account.Endpoint) *entry {
 	e := &entry{endpoint: endpoint}
 	if problem := unsupportedReason(&endpoint); problem != "" {
@@ -270,8 +269,8 @@ func (s *Set) classify(endpoint account.Endpoint) *entry {
 	return e
 }
 
-// unsupportedReason says what else than the URL makes an endpoint impossible to project. An API that keeps its
-// promises never sends such a thing.
+// unsupportedReason returns why an endpoint cannot be projected, apart from its URL, or "". A
+// correct API never sends such an endpoint.
 func unsupportedReason(e *account.Endpoint) string {
 	switch {
 	case !printable(e.ID):

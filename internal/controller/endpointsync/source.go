@@ -10,15 +10,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// ErrWatchUnsupported is what Source.Watch returns when the server knows no watch.
+// ErrWatchUnsupported is returned by Source.Watch if the server does not support watches.
 var ErrWatchUnsupported = errors.New("this server knows no watch")
 
 // Source reads the account's kubernetes-bound endpoints.
 type Source interface {
-	// List returns all of them, or an error: a snapshot is complete.
+	// List returns all of them, or an error: a Snapshot is complete.
 	List(ctx context.Context) (Snapshot, error)
-	// Watch streams what happened after the version. The error has account.CodeGone when that is no
-	// longer known.
+	// Watch streams the events after the version. The error has account.CodeGone if the version is no
+	// longer available.
 	Watch(ctx context.Context, after account.ResourceVersion) (Watcher, error)
 }
 
@@ -29,8 +29,8 @@ type Snapshot struct {
 	AccountID, StoreID string
 }
 
-// Watcher is a running watch. Next blocks until there is an event, the watch breaks, was silent for
-// too long, or its context ends; the error is io.EOF where the service ended the watch.
+// Watcher is a running watch. Next blocks until there is an event, the watch breaks or times out,
+// or its context ends; the error is io.EOF if the service ended the watch.
 type Watcher interface {
 	Next() (account.EndpointEvent, error)
 	Close()

@@ -5,20 +5,20 @@ package endpointsync
 
 import "cmp"
 
-// SourceIdentity says which account, in which store, a list came from. An empty part is not known.
+// SourceIdentity identifies the account and the store that a list came from. An empty part is
+// unknown.
 type SourceIdentity struct{ AccountID, StoreID string }
 
-// sourceGuard freezes removals from the moment that lists come from another account, or another
-// store, than the one recorded, until that one is accepted by its id. A list that does not say
-// where it comes from changes nothing here.
+// sourceGuard freezes removals while lists come from another account or store than the recorded
+// one, until the new one is accepted by its id. A list without an identity changes nothing.
 type sourceGuard struct {
 	accept           string
 	recorded, listed SourceIdentity
 	frozen           bool
 }
 
-// update compares a list's belonging with what was recorded first, and says whether a freeze has
-// ended and whether anything is other than before.
+// update compares a list's identity with the recorded one. It reports whether a freeze has ended
+// and whether the guard changed.
 func (b *sourceGuard) update(listed SourceIdentity) (thawed, changed bool) {
 	before := *b
 	b.listed = listed
@@ -41,7 +41,8 @@ func differs(recorded, listed string) bool {
 	return recorded != "" && listed != "" && recorded != listed
 }
 
-// SetRecordedSource tells what was recorded by an earlier manager. It comes before the first list.
+// SetRecordedSource sets the identity that an earlier manager recorded. Call it before the first
+// list.
 func (s *Set) SetRecordedSource(recorded SourceIdentity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// kubernetesFlags name the cluster for commands that people run outside of it.
+// kubernetesFlags select the cluster for commands that run outside of it.
 type kubernetesFlags struct{ file, context string }
 
 func (k *kubernetesFlags) add(f *pflag.FlagSet) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fairlead-operator runs in a Kubernetes cluster: its manager projects the account's
-// endpoints as Services, its forwarder carries pods' connections to the service's edge. Flags and
-// environment come in; they go out as Options to internal/operator.
+// endpoints as Services, its forwarder carries pods' connections to the service's edge. It turns
+// flags and environment into the Options of internal/operator.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	os.Exit(code)
 }
 
-// errUsage marks errors of the command line.
+// errUsage marks command line errors.
 var errUsage = errors.New("usage")
 
 func usageMessage(msg string) error { return fmt.Errorf("%w: %s", errUsage, msg) }

@@ -21,8 +21,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/operator"
 )
 
-// gcPercent keeps the memory of a manager small, which caches tens of thousands of objects and
-// rarely allocates; GOGC overrides it.
+// gcPercent reduces the memory of a manager, which caches tens of thousands of objects and rarely
+// allocates; GOGC overrides it.
 const gcPercent = 40
 
 func newManager(getenv func(string) string, errOut io.Writer) *cobra.Command {
@@ -106,7 +106,7 @@ func managerFlags(f *pflag.FlagSet, o *operator.ManagerOptions) {
 		"work only while holding the namespace's Lease; needed with more than one replica")
 }
 
-// orEnv returns the flag's value where the flag was given, else that of the environment.
+// orEnv returns the flag's value if the flag was given, else that of the environment.
 func orEnv(f *pflag.FlagSet, name, value, env string) string {
 	if f.Changed(name) {
 		return value

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/version"
 )
 
-// newAccountClients returns the account's API as the controllers see it.
+// newAccountClients returns the clients of the account's API that the controllers use.
 func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Registrar, error) {
 	if o.Account != nil {
 		return o.Account, o.Registrar, nil
@@ -36,7 +36,8 @@ func newAccountClients(o ManagerOptions) (endpointsync.Source, registration.Regi
 	return accountSource{api}, registrar{api}, nil
 }
 
-// readKey reads the key for every request, so that a rotated one needs no restart.
+// readKey returns a function that reads the key for every request, so that a rotated one needs no
+// restart.
 func readKey(file string) func() (string, error) {
 	return func() (string, error) {
 		b, err := os.ReadFile(file)
@@ -44,7 +45,7 @@ func readKey(file string) func() (string, error) {
 	}
 }
 
-// accountSource is the account's kubernetes-bound endpoints.
+// accountSource reads the account's kubernetes-bound endpoints.
 type accountSource struct{ api *apiclient.Client }
 
 func kubernetesEndpoints() account.EndpointFilter {

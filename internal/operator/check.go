@@ -19,21 +19,21 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// checkEvery is how often Check looks at the KubernetesOperator.
+// checkEvery is how often Check reads the KubernetesOperator.
 const checkEvery = time.Second
 
-// CheckOptions say which installation to check. Flags are named as in `fairlead-operator check
+// CheckOptions select the installation to check. Flags are named as in `fairlead-operator check
 // --help`.
 type CheckOptions struct {
 	Namespace, Release string
-	Timeout            time.Duration // how long the installation may take until it works
+	Timeout            time.Duration // how long to wait until the installation works
 
 	Kubernetes *rest.Config
 	Out        io.Writer
 }
 
-// Check reports whether an installation works: the account knows it, answers and, where endpoints
-// are bound, every forwarder has a session with the service's edge. It waits for that until the
+// Check reports whether an installation works: the account knows it, answers and, if endpoints are
+// bound, every forwarder has a session with the service's edge. It waits for that until the
 // timeout, and changes nothing.
 func Check(ctx context.Context, o CheckOptions) error {
 	var c optionChecker
@@ -65,7 +65,7 @@ func Check(ctx context.Context, o CheckOptions) error {
 			return nil
 		}
 		if ctx.Err() == nil {
-			problem = err // one of the end of time says less
+			problem = err // an error of the timeout is less precise
 		}
 		select {
 		case <-ctx.Done():
@@ -75,8 +75,7 @@ func Check(ctx context.Context, o CheckOptions) error {
 	}
 }
 
-// works writes the conditions of an installation that works, or returns the first that is in its
-// way.
+// works writes the conditions of a working installation, or returns the first problem.
 func (o CheckOptions) works(k *v1alpha1.KubernetesOperator) error {
 	needed := []string{v1alpha1.ConditionRegistered, v1alpha1.ConditionAPIReachable}
 	if k.Spec.BindingEnabled {

@@ -29,30 +29,30 @@ import (
 )
 
 const (
-	cleanupPage    = 500             // objects a list request returns
+	cleanupPage    = 500             // objects of a list request
 	cleanupWorkers = 16              // deletions at a time
-	progressEvery  = 2 * time.Second // lines while there is much to delete
+	progressEvery  = 2 * time.Second // interval of progress messages
 )
 
-// CleanupOptions say whose objects are to be deleted. Flags are named as in `fairlead-operator
-// cleanup --help`.
+// CleanupOptions select the installation whose objects are deleted. Flags are named as in
+// `fairlead-operator cleanup --help`.
 type CleanupOptions struct {
 	Namespace, Release string
-	// DryRun lists what would be deleted.
+	// DryRun only lists what would be deleted.
 	DryRun bool
-	// Force deletes also while a manager holds the Lease.
+	// Force deletes even while a manager holds the Lease.
 	Force bool
 
-	// Kubernetes reaches the cluster, with the rights of whoever cleans up.
+	// Kubernetes configures the client, with the rights of the caller.
 	Kubernetes *rest.Config
-	Out        io.Writer // progress and result, for people
+	Out        io.Writer // progress and result
 }
 
 // Cleanup deletes what the manager of an installation made, anywhere in the cluster, whether the
-// release still exists or not: the Services first, as they are what others see. Only objects that
-// are ours by label and by place are deleted, each as it was seen: one that has changed meanwhile
-// is looked at again. It ends with an error when something could not be deleted; a further run goes
-// on.
+// release still exists or not: the Services first, as other users see them. It deletes only objects
+// that are ours by label and by place, each in the version that was read: one that has changed
+// meanwhile is checked again. It returns an error if something could not be deleted; another run
+// continues.
 func Cleanup(ctx context.Context, o CleanupOptions) error {
 	var c optionChecker
 	c.name("--namespace", o.Namespace, validation.IsDNS1123Label)
@@ -90,7 +90,7 @@ func Cleanup(ctx context.Context, o CleanupOptions) error {
 	return w.delete(ctx, all)
 }
 
-// cleanupKind is a kind of which the manager makes objects, in the order of deletion.
+// cleanupKind is a kind of objects that the manager makes.
 type cleanupKind struct {
 	schema.GroupVersionResource
 	name      string
@@ -113,7 +113,7 @@ type ownedObject struct {
 	metav1.PartialObjectMetadata
 }
 
-// String returns "Service demo/web".
+// String returns the kind and the name, such as "Service demo/web".
 func (r ownedObject) String() string { return r.kind.name + " " + r.Namespace + "/" + r.Name }
 
 type cleaner struct {
@@ -124,8 +124,8 @@ type cleaner struct {
 
 func (w *cleaner) printf(format string, args ...any) { _, _ = fmt.Fprintf(w.Out, format+"\n", args...) }
 
-// checkNoManager returns an error while a manager of this installation works: it would make again what
-// is deleted.
+// checkNoManager returns an error while a manager of this installation works: it would re-create
+// what is deleted.
 func (w *cleaner) checkNoManager(ctx context.Context) error {
 	client, err := coordination.NewForConfig(clientConfig(w.Kubernetes))
 	if err != nil {
@@ -154,8 +154,8 @@ func (w *cleaner) checkNoManager(ctx context.Context) error {
 		w.Namespace)
 }
 
-// leaseHolder returns the holder of a Lease that has not run out. Clocks may differ, so a Lease lasts
-// maxLeaseDuration here.
+// leaseHolder returns the holder of a Lease that has not expired. Clocks may differ, so a Lease
+// lasts maxLeaseDuration here.
 func leaseHolder(lease *coordinationv1.Lease, now time.Time) string {
 	s := lease.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || now.After(s.RenewTime.Add(maxLeaseDuration)) {
@@ -164,7 +164,8 @@ func leaseHolder(lease *coordinationv1.Lease, now time.Time) string {
 	return *s.HolderIdentity
 }
 
-// list finds the objects of one kind that are ours. A kind that the cluster does not know has none.
+// list returns the objects of one kind that are ours. A kind that the cluster does not know has
+// none.
 func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, error) {
 	var found []ownedObject
 	opts := metav1.ListOptions{LabelSelector: installation.Label + "=" + w.own.ID(), Limit: cleanupPage}
@@ -191,7 +192,8 @@ func (w *cleaner) list(ctx context.Context, kind cleanupKind) ([]ownedObject, er
 	}
 }
 
-// reportNothingFound says so, and whose objects there are instead: a wrong name finds nothing.
+// reportNothingFound reports that there is nothing to delete, and which other installations have
+// Services: the names may be wrong.
 func (w *cleaner) reportNothingFound(ctx context.Context) error {
 	w.printf("nothing of %s is left in the cluster", w.own)
 	page, err := w.objects.Resource(cleanupKinds("")[0].GroupVersionResource).
@@ -213,7 +215,7 @@ func (w *cleaner) reportNothingFound(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes the objects in their order, several at a time, and tells about its progress.
+// delete deletes the objects in their order, several at a time, and reports its progress.
 func (w *cleaner) delete(ctx context.Context, all []ownedObject) error {
 	var next, done atomic.Int64
 	var mu sync.Mutex
@@ -253,15 +255,15 @@ func (w *cleaner) delete(ctx context.Context, all []ownedObject) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("interrupted, run it again to go on: %w", err)
 	}
-	const most = 10 // of one cause there may be thousands
+	const most = 10 // one cause may give thousands
 	if len(failures) > most {
 		failures = append(failures[:most], fmt.Errorf("and %d more", len(failures)-most))
 	}
 	return errors.Join(failures...)
 }
 
-// deleteOne deletes the very object that was seen. One that changed is read again, and left alone
-// if it is no longer ours.
+// deleteOne deletes the object that was read. One that changed is read again, and left alone if it
+// is no longer ours.
 func (w *cleaner) deleteOne(ctx context.Context, r ownedObject) error {
 	objects := w.objects.Resource(r.kind.GroupVersionResource).Namespace(r.Namespace)
 	for {

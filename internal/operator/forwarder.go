@@ -30,8 +30,8 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,namespace=fairlead,resources=endpointslices,verbs=list
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=namespaces,resourceNames=fairlead,verbs=get
 
-// ForwarderOptions say what a forwarder is to do. Flags are named as in `fairlead-operator
-// forwarder --help`.
+// ForwarderOptions configure a forwarder. Flags are named as in `fairlead-operator forwarder
+// --help`.
 type ForwarderOptions struct {
 	EdgeAddress   string // host:port
 	AuthtokenFile string
@@ -43,17 +43,17 @@ type ForwarderOptions struct {
 	MetricsAddr   string // empty: none
 	HealthAddr    string // empty: none
 	DrainTimeout  time.Duration
-	PodIdentity   bool // name the calling pod to the edge, where it is known for certain
-	// PodAnnotations are the annotations that go with its name, for policies: names, and beginnings of
-	// names that end in "*".
+	PodIdentity   bool // name the calling pod to the edge if it is known for certain
+	// PodAnnotations are the annotations that are sent with the pod's name, for policies: names, and
+	// prefixes that end in "*".
 	PodAnnotations []string
 
-	// Kubernetes reaches the cluster.
+	// Kubernetes configures the cluster's client.
 	Kubernetes *rest.Config
 	Logger     *slog.Logger
 }
 
-// Validate checks every option and returns all that is wrong as one *account.Error.
+// Validate checks every option and returns all errors as one *account.Error.
 func (o *ForwarderOptions) Validate() error {
 	var c optionChecker
 	host, port, err := net.SplitHostPort(o.EdgeAddress)
@@ -114,8 +114,8 @@ func RunForwarder(ctx context.Context, o ForwarderOptions) error {
 	})
 }
 
-// podIdentity watches the cluster's pods, if that is wanted, until stop is called: it goes on while
-// the forwarder drains.
+// podIdentity watches the cluster's pods, if enabled, until stop is called: it continues while the
+// forwarder drains.
 func podIdentity(
 	ctx context.Context, o ForwarderOptions,
 ) (identify func(context.Context, netip.Addr) *tunnel.PodIdentity, stop func(), err error) {
@@ -132,7 +132,7 @@ func podIdentity(
 	return pods.Lookup, func() { cancel(); running.Wait() }, nil
 }
 
-// parseIPs reads a comma-separated list of addresses; empty is none.
+// parseIPs parses a comma-separated list of addresses; empty is none.
 func parseIPs(text string) ([]netip.Addr, error) {
 	if text == "" {
 		return nil, nil

@@ -17,16 +17,17 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/notify"
 )
 
-// Forwarders is what the manager knows of its forwarders; *forwarderstatus.Reader is one.
+// Forwarders is the state of the forwarders; *forwarderstatus.Reader implements it.
 type Forwarders interface {
 	manager.Runnable
 	boundendpoint.Forwarders
-	// EdgeStatus says whether all forwarders have a session with the service's edge, and if not, why.
+	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
+	// problem if not.
 	EdgeStatus() (known bool, problem string)
 }
 
-// newForwarderStatus returns what reads the forwarders' status, and the source that it tells promptly;
-// what has time it tells later.
+// newForwarderStatus returns the reader of the forwarders' status, and the source that it notifies
+// at once; it notifies the given one of what may be late.
 func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source) (Forwarders, *notify.Source, error) {
 	prompt := notify.New(o.Namespace, 0)
 	if o.Forwarders != nil {
@@ -39,13 +40,14 @@ func newForwarderStatus(mgr ctrl.Manager, o ManagerOptions, later *notify.Source
 		return nil, nil, err
 	}
 	return forwarderstatus.New(forwarderstatus.Options{
-		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: prompt.NotifyAll, NotifyLater: later.NotifyAll,
+		Pods: pods, Hostnames: hostnames(mgr.GetClient(), o.Namespace), NotifyNow: prompt.NotifyAll,
+		NotifyLater: later.NotifyAll,
 		OperatorUID: operatorUID(mgr.GetClient(), client.ObjectKey{Namespace: o.Namespace, Name: o.Release}),
 		Dial:        o.DialForwarder, Log: mgr.GetLogger().WithName("forwarders"),
 	}), prompt, nil
 }
 
-// hostnames lists the BoundEndpoints there are.
+// hostnames returns a function that lists the BoundEndpoints.
 func hostnames(cached client.Client, namespace string) func(context.Context) []string {
 	return func(ctx context.Context) []string {
 		var list v1alpha1.BoundEndpointList
@@ -60,12 +62,12 @@ func hostnames(cached client.Client, namespace string) func(context.Context) []s
 	}
 }
 
-// operatorUID returns the UID of the installation's KubernetesOperator; it is empty while there is
-// none.
+// operatorUID returns a function that reads the UID of the installation's KubernetesOperator; it is
+// empty while there is none.
 func operatorUID(cached client.Client, key client.ObjectKey) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var o v1alpha1.KubernetesOperator
-		_ = cached.Get(ctx, key, &o) // without it the forwarders refuse, and are asked again
+		_ = cached.Get(ctx, key, &o) // without it the forwarders refuse, and the reader retries
 		return string(o.UID)
 	}
 }

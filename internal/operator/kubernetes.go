@@ -24,10 +24,10 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/namespaces"
 )
 
-// namespaceRetry is when a listed namespace that refuses is asked again.
+// namespaceRetry is the delay before a listed namespace that refused is read again.
 const namespaceRetry = 30 * time.Second
 
-// newScheme knows the kinds that the manager reads and writes.
+// newScheme returns a scheme of the kinds that the manager reads and writes.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
@@ -36,8 +36,8 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// newMapper knows where those kinds are, so that nothing has to be discovered: the manager starts
-// while the API server is away.
+// newMapper returns a static mapper of those kinds, so that nothing has to be discovered: the
+// manager can start while the API server is unreachable.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
 		v1alpha1.GroupVersion})
@@ -56,9 +56,9 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// cacheOptions: our kinds in our namespace, and one informer of all Services that keeps little of
-// those of others. With listed namespaces it has our own's Services only, as there are no rights to
-// read them all.
+// cacheOptions configures the cache: our kinds in our namespace, and one informer of all Services
+// that keeps little of those of others. With listed namespaces it holds only the Services of our
+// namespace, as there are no rights to read the others.
 func cacheOptions(own installation.Installation, policy namespaces.Policy) cache.Options {
 	here := map[string]cache.Config{own.Namespace: {}}
 	services := cache.ByObject{Transform: boundendpoint.ServiceTransform(own)}
@@ -75,8 +75,8 @@ func cacheOptions(own installation.Installation, policy namespaces.Policy) cache
 	}
 }
 
-// newTargetInformers returns what reads the Services of listed namespaces, nil where none are listed, and what
-// removes them when our own namespace is deleted.
+// newTargetInformers returns the informers of listed namespaces, nil if none are listed, and what
+// deletes the Services there when our own namespace is deleted.
 func newTargetInformers(
 	mgr ctrl.Manager, c client.WithWatch, own installation.Installation, policy namespaces.Policy, retry time.Duration,
 ) (*namespaces.Informers, *namespaces.UninstallCleanup) {
@@ -89,9 +89,8 @@ func newTargetInformers(
 		Log: log}
 }
 
-// clientConfig leaves fairness to the API server, which has priority levels for it and answers 429
-// with the time to come back: a limit here would only make the first thousands of endpoints slower
-// than the server is.
+// clientConfig disables client-side rate limits: the API server has priority levels and answers 429
+// with a retry delay; a limit here would only delay the first thousands of endpoints.
 func clientConfig(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.QPS, c.Burst = -1, 0

@@ -21,42 +21,44 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// leaseName is the same for every release of a namespace, so that a second one there does nothing.
+// leaseName is the same for every release of a namespace, so that a second release there stays
+// inactive.
 const leaseName = "fairlead-operator"
 
-// Times of the leader election.
+// Durations of the leader election.
 //
-// A manager that was killed is succeeded when its Lease has not been renewed for leaseDuration:
-// with the time until its successor notices, in 3 to 5.2 s. A leader that cannot renew goes on for
-// renewDeadline, longer than its Lease lasts, because ending it then would only add a restart to an
-// API server's outage: while no manager reaches the API server, none can take the Lease. What a
-// leader does in the seconds after another has taken it is safe: every write names the version that
-// it replaces, and a target port that two objects got is given to the older (internal/forwarder).
-// It stops as soon as it reads another holder.
+// A killed manager is succeeded when its Lease has not been renewed for leaseDuration: 3 to 5.2 s
+// later, including the successor's retry interval. A leader that cannot renew continues for
+// renewDeadline, longer than its Lease lasts: stopping would only add a restart to an outage of the
+// API server, during which no other manager can acquire the Lease either. Its writes are safe in
+// the seconds after another manager has acquired the Lease: every write names the version that it
+// replaces, and of two objects with one target port the older keeps it (internal/forwarder). It
+// stops as soon as it reads another holder.
 //
-// The API server may be slow. Then the leader announces a longer duration, by twice the time of its
-// last request, so that neither its renewals nor the reads of the others come too late for it.
+// If the API server is slow, the leader sets a longer duration, by twice the time of its last
+// request, so that neither its renewals nor the reads of the others are too late.
 const (
 	leaseDuration    = 3 * time.Second
 	maxLeaseDuration = 15 * time.Second
 	renewDeadline    = 10 * time.Second
 	leaseRetry       = 500 * time.Millisecond
-	// leaseTimeout of one request for the Lease, so that a hung one does not cost the lead.
+	// leaseTimeout bounds one request for the Lease, so that a hanging request does not cost the
+	// leadership.
 	leaseTimeout = 5 * time.Second
 )
 
-// errLeaseTaken ends a manager that led.
+// errLeaseTaken ends a manager that lost the leadership.
 var errLeaseTaken = errors.New("another manager took the Lease, as this one did not renew it in time")
 
-// leaseObserver is told what the leader election reads.
+// leaseObserver receives what the leader election reads.
 type leaseObserver struct {
 	onRead func(*coordinationv1.Lease) // each Lease that was read
-	onLost func()                      // another manager took the Lease from this one
+	onLost func()                      // another manager acquired the Lease of this one
 }
 
-// newLock returns the leader election's Lease. Every write names its owner, without a write for
-// that alone, so that the Lease goes with the installation. owners returns what is known of the
-// anchors; it does not block.
+// newLock returns the leader election's Lease. Every write sets its owner, without a write of its
+// own, so that the Lease is deleted with the installation. owners returns the cached anchors; it
+// does not block.
 func newLock(
 	config *rest.Config, own installation.Installation, owners func() (installation.Owners, bool),
 	observer leaseObserver,
@@ -72,7 +74,7 @@ func newLock(
 		return nil, fmt.Errorf("preparing the client for the Lease: %w", err)
 	}
 	mark := func(lease *coordinationv1.Lease) {
-		if owners, known := owners(); known { // else a later renewal names the owner
+		if owners, known := owners(); known { // otherwise a later renewal sets the owner
 			lease.OwnerReferences = []metav1.OwnerReference{owners.Local}
 		}
 		own.Mark(lease)
@@ -87,7 +89,8 @@ func newLock(
 	}, nil
 }
 
-// leaseClient reads and writes the Lease for the leader election, which calls it from one goroutine.
+// leaseClient reads and writes the Lease for the leader election, which calls it from one
+// goroutine.
 type leaseClient struct {
 	coordination.LeaseInterface
 	leaseObserver
@@ -95,10 +98,10 @@ type leaseClient struct {
 	mark     func(*coordinationv1.Lease)
 
 	isHolder     bool          // this manager wrote the Lease last
-	lastDuration time.Duration // time of the last request
+	lastDuration time.Duration // of the last request
 }
 
-// Leases implements coordination.LeasesGetter for the one namespace there is.
+// Leases implements coordination.LeasesGetter for the only namespace.
 func (l *leaseClient) Leases(string) coordination.LeaseInterface { return l }
 
 // Get implements coordination.LeaseInterface.
@@ -137,7 +140,7 @@ func (l *leaseClient) Update(
 	return updated, err
 }
 
-// prepare completes a Lease that is about to be written. One that is given back keeps its duration.
+// prepare completes a Lease before it is written. A released one keeps its duration.
 func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 	if ptr.Deref(lease.Spec.HolderIdentity, "") == l.identity {
 		lease.Spec.LeaseDurationSeconds = ptr.To(leaseSeconds(l.lastDuration))
@@ -145,8 +148,8 @@ func (l *leaseClient) prepare(lease *coordinationv1.Lease) {
 	l.mark(lease)
 }
 
-// leaseSeconds returns the duration of a Lease, in seconds, when a request takes as long as the last
-// one did.
+// leaseSeconds returns the duration of a Lease, in seconds, if a request takes as long as the last
+// one.
 func leaseSeconds(took time.Duration) int32 {
 	return int32(min(leaseDuration+2*took, maxLeaseDuration).Round(time.Second) / time.Second)
 }

@@ -36,13 +36,13 @@ import (
 const (
 	orphanDelay = 30 * time.Second
 	portRest    = time.Minute
-	// statusDebounce is how long the status of a hostname waits after its agent, or what its
-	// forwarders say, has changed.
+	// statusDebounce is how long the status of a hostname waits after its agent or its forwarders'
+	// status has changed.
 	statusDebounce = 10 * time.Second
 )
 
-// RunManager runs the manager until the context ends. Options that are wrong, and a cluster that
-// refuses us for good, are errors; a cluster or an account that is away is not.
+// RunManager runs the manager until the context ends. Invalid options, and a cluster that refuses
+// the manager permanently, are errors; an unreachable cluster or account is not.
 func RunManager(ctx context.Context, o ManagerOptions) error {
 	parsed, err := o.parse()
 	if err != nil {
@@ -72,7 +72,7 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		if !ready.filled.Load() {
-			return nil // nothing runs yet, and mgr.Start would first wait for an API server that is away
+			return nil // nothing runs yet, and mgr.Start waits for an unreachable API server
 		}
 		err = <-ended
 	}
@@ -85,7 +85,7 @@ func RunManager(ctx context.Context, o ManagerOptions) error {
 	return nil
 }
 
-// directClients is what reads the API server itself: the anchors, and listed namespaces.
+// directClients read from the API server without a cache: the anchors, and listed namespaces.
 type directClients struct {
 	client  client.WithWatch
 	anchors *installation.Anchors
@@ -137,7 +137,7 @@ func newManager(
 	return mgr, nil
 }
 
-// orNone is how controller-runtime spells that there is no listener.
+// orNone returns the address, or controller-runtime's value for no listener.
 func orNone(addr string) string {
 	if addr == "" {
 		return "0"
@@ -145,7 +145,7 @@ func orNone(addr string) string {
 	return addr
 }
 
-// addRunnables is the one list of what the manager runs.
+// addRunnables constructs and connects all parts of the manager.
 func addRunnables(
 	ctx context.Context, mgr ctrl.Manager, direct directClients, o ManagerOptions, s settings, ready *readiness,
 	second *secondReleaseDetector,
@@ -156,7 +156,8 @@ func addRunnables(
 		return err
 	}
 	anchors := direct.anchors
-	targets, farewell := newTargetInformers(mgr, direct.client, own, s.namespaces, cmp.Or(o.NamespaceRetry, namespaceRetry))
+	targets, farewell := newTargetInformers(mgr, direct.client, own, s.namespaces,
+		cmp.Or(o.NamespaceRetry, namespaceRetry))
 	recorder := mgr.GetEventRecorder("fairlead-operator")
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
 		AcceptAccount: o.AcceptAccount, Now: time.Now})
@@ -207,7 +208,8 @@ func addRunnables(
 	)
 }
 
-// newRegistration returns the registration of this installation, without what it asks the feed.
+// newRegistration returns the registration of this installation, without its connections to the
+// feed.
 func newRegistration(
 	mgr ctrl.Manager, o ManagerOptions, own installation.Installation, anchors *installation.Anchors,
 	recorder events.EventRecorder, registrar registration.Registrar,
@@ -221,7 +223,7 @@ func newRegistration(
 	}
 }
 
-// notifyOf returns what tells people and controllers about changes of the account.
+// notifyOf returns a function that reports changes of the account as events and to the controllers.
 func notifyOf(report *endpointsync.Reporter, changes, availability *notify.Source) func(endpointsync.Change) {
 	return func(c endpointsync.Change) {
 		report.ReportProblems(c.Problems)
@@ -240,7 +242,7 @@ func addReplicaRunnables(mgr ctrl.Manager, ready *readiness) error {
 	)
 }
 
-// layout is what Services are made of besides the BoundEndpoint.
+// layout returns what Services contain besides the BoundEndpoint's data.
 func (o *ManagerOptions) layout(own installation.Installation, domain string) boundendpoint.Layout {
 	return boundendpoint.Layout{
 		Installation: own, ClusterDomain: domain, Anchors: []string{o.AnchorClusterRole, o.AnchorRole},
@@ -284,7 +286,7 @@ func accountState(feed *endpointsync.Feed, set *endpointsync.Set) func() registr
 	}
 }
 
-// operatorObject returns the installation's KubernetesOperator as far as it is known, for events to
+// operatorObject returns a function that reads the installation's KubernetesOperator, for events to
 // regard.
 func operatorObject(ctx context.Context, cached client.Client, own installation.Installation) func() runtime.Object {
 	return func() runtime.Object {
@@ -295,7 +297,7 @@ func operatorObject(ctx context.Context, cached client.Client, own installation.
 	}
 }
 
-// readiness turns true when the caches are filled. A manager that does not lead is ready too.
+// readiness becomes true when the caches are filled. A manager that does not lead is ready too.
 type readiness struct{ filled atomic.Bool }
 
 // Start is called once the caches are filled.
@@ -305,7 +307,7 @@ func (r *readiness) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection says that it runs on every replica.
+// NeedLeaderElection returns false: it runs on every replica.
 func (r *readiness) NeedLeaderElection() bool { return false }
 
 func (r *readiness) check(*http.Request) error {

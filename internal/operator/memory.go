@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// memoryCheck is how often a manager looks whether it has become quiet.
+	// memoryCheck is how often the allocations are measured.
 	memoryCheck = 20 * time.Second
-	// quietBytes is what a quiet manager allocates between two looks at most: Leases, heartbeats, a
-	// change now and then. With many endpoints it is a quarter of what lives.
+	// quietBytes is how much a quiet manager allocates at most between two measurements: Leases,
+	// heartbeats, occasional changes. With many endpoints the limit is a quarter of the live heap.
 	quietBytes = 8 << 20
-	// worthBytes is what has to have been allocated since memory was given back for it to be worth
-	// doing again, or as much as lives.
+	// worthBytes is how much must have been allocated since memory was last returned, or as much as
+	// the live heap.
 	worthBytes = 32 << 20
 )
 
-// memoryReleaser gives the system back, once each time the manager becomes quiet, what a burst of
-// work took: ten thousand endpoints leave a third of the heap free, which the runtime keeps for a
-// next burst that a manager hardly sees. It is a manager.Runnable.
+// memoryReleaser returns unused memory to the system once after each burst of work: ten thousand
+// endpoints leave a third of the heap free, which the runtime would otherwise keep. It is a
+// manager.Runnable.
 type memoryReleaser struct {
-	heap func() (allocated, live uint64) // bytes, ever; and those that the last collection found in use
+	heap func() (allocated, live uint64) // bytes allocated so far; bytes that the last collection found live
 	free func()
 }
 
@@ -57,5 +57,5 @@ func (r memoryReleaser) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that every manager does it.
+// NeedLeaderElection returns false: it runs on every replica.
 func (memoryReleaser) NeedLeaderElection() bool { return false }

@@ -16,15 +16,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trust"
 )
 
-// optionChecker collects what is wrong with options, each with the flag, its value and what to give
-// instead.
+// optionChecker collects errors of options, each with the flag, its value and what to give instead.
 type optionChecker struct{ fields []account.FieldError }
 
 func (c *optionChecker) reject(flag, value, rule string) {
 	c.fields = append(c.fields, account.FieldError{Field: flag, Value: value, Rule: rule})
 }
 
-// addError takes the fields of an *account.Error; nil is nothing.
+// addError adds the fields of an *account.Error; nil adds nothing.
 func (c *optionChecker) addError(err error) {
 	var e *account.Error
 	if errors.As(err, &e) {
@@ -51,7 +50,7 @@ func (c *optionChecker) label(flag, value string) {
 	}
 }
 
-// file says whether a credential's file can be read and is not empty.
+// file checks that a credential's file can be read and is not empty.
 func (c *optionChecker) file(flag, path string) {
 	b, err := os.ReadFile(path)
 	switch {
@@ -62,7 +61,7 @@ func (c *optionChecker) file(flag, path string) {
 	}
 }
 
-// ca says whether the authorities to trust can be read; empty means the system's.
+// ca checks that the certificates of the authorities can be read; empty means the system's.
 func (c *optionChecker) ca(flag, path string) {
 	if _, err := (trust.Options{CAFile: path}).ClientConfig(); err != nil {
 		c.reject(flag, path, "name a PEM file with the certificates of authorities: "+err.Error())

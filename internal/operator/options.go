@@ -26,8 +26,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/selector"
 )
 
-// ManagerOptions say what the manager is to do. Flags are named as in `fairlead-operator manager
-// --help`.
+// ManagerOptions configure the manager. Flags are named as in `fairlead-operator manager --help`.
 type ManagerOptions struct {
 	APIURL        string // of the account's API: https://HOST[:PORT]
 	APIKeyFile    string // read at each request, so that a rotated key needs no restart
@@ -37,11 +36,11 @@ type ManagerOptions struct {
 	Namespace        string
 	Release          string
 	Description      string
-	ClusterName      string // what people call the cluster
+	ClusterName      string // display name of the cluster
 	BindingEnabled   bool
 	EndpointSelector string
 	RemovalDelay     time.Duration
-	AcceptAccount    string // the id of the account or store that may take over from the recorded one
+	AcceptAccount    string // the id of the account or store that may replace the recorded one
 	PortRange        string
 	ClusterDomain    string // empty: as /etc/resolv.conf says
 
@@ -52,11 +51,11 @@ type ManagerOptions struct {
 
 	AnchorClusterRole string // with AllowNamespaces: the name of a Role in each of them
 	AnchorRole        string
-	// ForwarderClusterRole and the ClusterRoleBinding of that name are what forwarders may in the
-	// cluster; empty: nothing. They are made to go with the namespace.
+	// ForwarderClusterRole is the name of the forwarders' ClusterRole and ClusterRoleBinding; empty:
+	// none. They are deleted with the namespace.
 	ForwarderClusterRole string
-	// and ClusterRoleBinding, by which the manager works in the cluster; with AllowNamespaces: Role
-	// and RoleBinding in each of them
+	// name of the manager's ClusterRole and ClusterRoleBinding; with AllowNamespaces, of Role and
+	// RoleBinding in each of them
 	ClusterRole       string
 	ForwarderName     string // app.kubernetes.io/name of the forwarders' pods
 	ForwarderInstance string // app.kubernetes.io/instance of them
@@ -65,24 +64,24 @@ type ManagerOptions struct {
 	HealthAddr  string // empty: none
 	LeaderElect bool
 
-	// Kubernetes reaches the cluster.
+	// Kubernetes configures the cluster's client.
 	Kubernetes *rest.Config
 	Logger     *slog.Logger
 
-	// Account replaces the account's API in tests, with Registrar beside it.
+	// Account replaces the account's API in tests, together with Registrar.
 	Account   endpointsync.Source
 	Registrar registration.Registrar
 	// Forwarders replaces the reader of the forwarders' status in tests; DialForwarder is how that
-	// reader reaches them.
+	// reader connects to them.
 	Forwarders    Forwarders
 	DialForwarder func(ctx context.Context, network, address string) (net.Conn, error)
-	// NamespaceRetry is when a listed namespace that refuses is asked again; 0: after 30 s.
+	// NamespaceRetry is the delay before a listed namespace that refused is read again; 0: 30 s.
 	NamespaceRetry time.Duration
 	// Metrics replaces the process's metrics registry in tests.
 	Metrics prometheus.Registerer
 }
 
-// settings are options that were parsed.
+// settings are parsed options.
 type settings struct {
 	selector   *selector.Selector
 	ports      endpointsync.PortRange
@@ -90,7 +89,7 @@ type settings struct {
 	namespaces namespaces.Policy
 }
 
-// Validate checks every option and returns all that is wrong as one *account.Error.
+// Validate checks every option and returns all errors as one *account.Error.
 func (o *ManagerOptions) Validate() error {
 	_, err := o.parse()
 	return err
@@ -152,7 +151,7 @@ func (o *ManagerOptions) parse() (settings, error) {
 	return s, c.err()
 }
 
-// acceptAccountPattern are ids of accounts and stores, and nothing at all.
+// acceptAccountPattern matches ids of accounts and stores, and the empty string.
 var acceptAccountPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,127})?$`)
 
 const resolvConf = "/etc/resolv.conf"
@@ -166,7 +165,7 @@ func clusterDomain(domain, resolvConf string) (string, error) {
 		}
 		return domain, nil
 	}
-	b, _ := os.ReadFile(resolvConf) // without it the usual domain holds
+	b, _ := os.ReadFile(resolvConf) // without it the default applies
 	for line := range strings.Lines(string(b)) {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || fields[0] != "search" {

@@ -15,23 +15,23 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-// secondReleaseRetry is how often a second release writes that it is one, where that failed or was
-// overwritten.
+// secondReleaseRetry is how often a second release reports that it is inactive, as the report may
+// fail or be overwritten.
 const secondReleaseRetry = 10 * time.Second
 
 // secondReleaseDetector reports that another release works in this namespace: it renews the Lease,
-// and this one waits. It is told of every read of the Lease, and judges by whether the Lease
-// changes, as clocks may differ.
+// and this one waits. It observes every read of the Lease and compares versions, as clocks may
+// differ.
 type secondReleaseDetector struct {
 	own     installation.Installation
 	log     logr.Logger
-	report  func(ctx context.Context, other string) error // tells people; nothing to write is no error
+	report  func(ctx context.Context, other string) error // writes the report; writes nothing if it is unchanged
 	elected <-chan struct{}                               // closed when this manager leads
-	found   chan struct{}                                 // has one element when other was set
+	found   chan struct{}                                 // receives when other was set
 
 	mu      sync.Mutex
 	version string // of the Lease that was read last
-	other   string // the release that works here; empty: none is known
+	other   string // the release that works here; empty: none known
 }
 
 func newSecondReleaseDetector(own installation.Installation, log logr.Logger) *secondReleaseDetector {

@@ -70,6 +70,8 @@ const (
 	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed
 	// ones only.
 	clusterWide        = "minimal"
+	// newTargetInformers returns the informers of listed namespaces, nil if none are listed, and what
+	// deletes the Services there when our own namespace is deleted.
 	newTargetInformers = "namespaces"
 	anchor             = "fairlead-operator-anchor"
 )

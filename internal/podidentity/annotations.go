@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Annotations say which annotations of pods are kept: names, and beginnings of names that end in
-// "*". None: no annotation is.
+// Annotations select the annotations of pods to keep: names, and prefixes that end in "*". Empty
+// selects none.
 type Annotations []string
 
-// Invalid returns the ones that are neither the name of an annotation nor the beginning of one.
+// Invalid returns the elements that are neither the name of an annotation nor a prefix of one.
 func (a Annotations) Invalid() (wrong []string) {
 	for _, name := range a {
 		beginning, isBeginning := strings.CutSuffix(name, "*")
-		if isBeginning && beginning != "" { // what may follow: "example.com/" and "team-" are no names yet
+		if isBeginning && beginning != "" { // complete prefixes such as "example.com/" and "team-"
 			beginning += "x"
 		}
 		if len(validation.IsQualifiedName(beginning)) > 0 {
@@ -28,8 +28,7 @@ func (a Annotations) Invalid() (wrong []string) {
 	return wrong
 }
 
-// selectFrom returns the pod's annotations that are wanted: nil when none are, and not nil when the pod has
-// none of them.
+// selectFrom returns the pod's selected annotations: nil if none are selected, otherwise not nil.
 func (a Annotations) selectFrom(p *corev1.Pod) map[string]string {
 	if len(a) == 0 {
 		return nil

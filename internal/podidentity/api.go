@@ -20,24 +20,24 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// api is what is needed of the API server. Pods are valid until the function that gets them
+// api is the part of the API server that is used. Pods are valid until the function that gets them
 // returns.
 type api interface {
-	// List calls each with the pods of one page, and returns what the page says of itself.
+	// List calls each with the pods of one page, and returns the page's metadata.
 	List(ctx context.Context, o metav1.ListOptions, each func(*corev1.Pod)) (metav1.ListMeta, error)
-	// Watch begins a watch, which ends with ctx.
+	// Watch starts a watch, which ends with ctx.
 	Watch(ctx context.Context, o metav1.ListOptions) (events, error)
 }
 
-// events are those of one watch.
+// events are the events of one watch.
 type events interface {
-	// Next waits for the next event; the pod is valid until the next call. io.EOF: the watch has
-	// ended.
+	// Next waits for the next event; the pod is valid until the next call. The error is io.EOF when
+	// the watch has ended.
 	Next() (watch.EventType, *corev1.Pod, error)
 	Close() error
 }
 
-// server is a real API server.
+// server is the API server of a real cluster.
 type server struct {
 	rest   rest.Interface
 	wanted Annotations
@@ -78,7 +78,7 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (events, error
 	return &stream{Closer: answer, in: bufio.NewReader(answer), decoder: decoder{wanted: s.wanted}}, nil
 }
 
-// stream is the answer to a watch.
+// stream is the response to a watch.
 type stream struct {
 	io.Closer
 	in      *bufio.Reader

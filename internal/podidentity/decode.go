@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// What is read of Kubernetes's messages, by the numbers of generated.proto in k8s.io/api/core/v1
-// and k8s.io/apimachinery, which never change. Everything else is skipped without a copy: pods of
-// 10 KB each would otherwise be garbage of 40 MB for a list of 4,000.
+// Numbers of the fields that are read, from generated.proto in k8s.io/api/core/v1 and
+// k8s.io/apimachinery; they never change. Other fields are skipped without a copy: pods of 10 KB
+// each would otherwise be 40 MB of garbage for a list of 4,000.
 const (
 	unknownRaw = 2 // runtime.Unknown
 
@@ -30,23 +30,23 @@ const (
 	podSpec     = 2
 	podStatus   = 3
 
-	maxMessage = 16 << 20 // bytes of one pod or event; etcd takes less than 2 MiB
+	maxMessage = 16 << 20 // bytes of one pod or event; etcd accepts less than 2 MiB
 )
 
-// magic begins every object that the API server encodes.
+// magic is the prefix of every object that the API server encodes.
 var magic = []byte("k8s\x00")
 
 var errFormat = errors.New("the API server's answer is not in its own format")
 
-// decoder reads pods from the API server's answers. It keeps one buffer and one pod, so what it
-// returns is valid until the next call.
+// decoder reads pods from the API server's responses. It reuses one buffer and one pod, so results
+// are valid until the next call.
 type decoder struct {
 	wanted Annotations
 	buffer []byte
 	pod    corev1.Pod
 }
 
-// list reads a PodList, calls each with its pods, and returns what the list says of itself.
+// list reads a PodList, calls each with its pods, and returns the list's metadata.
 func (d *decoder) list(answer io.Reader, each func(*corev1.Pod)) (metav1.ListMeta, error) {
 	var meta metav1.ListMeta
 	in := bufio.NewReader(answer)
@@ -93,8 +93,8 @@ func (d *decoder) pods(list io.Reader, meta *metav1.ListMeta, each func(*corev1.
 	})
 }
 
-// messages calls visit for every message that is a field of the one that in holds, up to its end.
-// visit reads size bytes.
+// messages calls visit for every message field of the message that in holds, up to its end. visit
+// must read size bytes.
 func (d *decoder) messages(in *bufio.Reader, visit func(number protowire.Number, size uint64) error) error {
 	for {
 		tag, err := binary.ReadUvarint(in)
@@ -115,7 +115,7 @@ func (d *decoder) messages(in *bufio.Reader, visit func(number protowire.Number,
 	}
 }
 
-// read returns the next bytes, in a buffer that the next call takes again.
+// read returns the next bytes, in a buffer that the next call reuses.
 func (d *decoder) read(in io.Reader, size uint64) ([]byte, error) {
 	if size > maxMessage {
 		return nil, fmt.Errorf("%w: a message of %d bytes", errFormat, size)
@@ -130,7 +130,7 @@ func (d *decoder) read(in io.Reader, size uint64) ([]byte, error) {
 	return message, nil
 }
 
-// event reads one frame of a watch. Of an error event the Status is returned.
+// event reads one frame of a watch. For an error event it returns the Status.
 func (d *decoder) event(in io.Reader) (watch.EventType, *corev1.Pod, *metav1.Status, error) {
 	head, err := d.read(in, 4)
 	if err != nil {
@@ -138,7 +138,7 @@ func (d *decoder) event(in io.Reader) (watch.EventType, *corev1.Pod, *metav1.Sta
 	}
 	frame, err := d.read(in, uint64(binary.BigEndian.Uint32(head)))
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // between the size and the frame is no end of a watch
+		err = io.ErrUnexpectedEOF // a watch cannot end between the size and the frame
 	}
 	if err != nil {
 		return "", nil, nil, err
@@ -154,7 +154,7 @@ func (d *decoder) event(in io.Reader) (watch.EventType, *corev1.Pod, *metav1.Sta
 	return kind, &d.pod, nil, d.readPod(content)
 }
 
-// openEvent returns the kind of a metav1.WatchEvent and the message of its object.
+// openEvent returns the type of a metav1.WatchEvent and the message of its object.
 func openEvent(frame []byte) (kind watch.EventType, content []byte, err error) {
 	text, err := field(frame, 1)
 	object, objectErr := field(frame, 2) // runtime.RawExtension
@@ -168,7 +168,7 @@ func openEvent(frame []byte) (kind watch.EventType, content []byte, err error) {
 	return watch.EventType(text), content, err
 }
 
-// field returns the last value of a field of a message; nil: it has none.
+// field returns the last value of a field of a message; nil if it has none.
 func field(message []byte, which protowire.Number) (found []byte, err error) {
 	err = fields(message, func(number protowire.Number, value []byte) error {
 		if number == which {

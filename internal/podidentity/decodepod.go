@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// readPod reads into d.pod what the table reads of a pod, and its version.
+// readPod reads the pod's fields that the table needs, and its version, into d.pod.
 func (d *decoder) readPod(message []byte) error {
 	d.pod = corev1.Pod{}
 	return fields(message, func(number protowire.Number, value []byte) error {
@@ -45,7 +45,7 @@ func (d *decoder) readMetadata(message []byte) error {
 	})
 }
 
-// readAnnotation keeps an annotation that is wanted.
+// readAnnotation keeps a selected annotation.
 func (d *decoder) readAnnotation(message []byte) error {
 	if len(d.wanted) == 0 {
 		return nil

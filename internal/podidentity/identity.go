@@ -16,7 +16,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
-// lookupWait is how long a missing address is waited for.
+// lookupWait is how long Lookup waits for a missing address.
 const lookupWait = 2 * time.Second
 
 // Pods knows the pods of a cluster. Its methods are safe for concurrent use.
@@ -26,8 +26,8 @@ type Pods struct {
 	log   *slog.Logger
 }
 
-// New returns the pods of the cluster that config reaches, with the annotations that are wanted;
-// Run watches them. It needs the right to list and watch all pods.
+// New returns the pods of the cluster of config, with the selected annotations; Run watches them.
+// It needs the right to list and watch all pods.
 func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, error) {
 	api, err := newServer(config, wanted)
 	if err != nil {
@@ -37,7 +37,7 @@ func New(config *rest.Config, wanted Annotations, log *slog.Logger) (*Pods, erro
 }
 
 // Lookup returns the pod that has the address, or nil. It waits at most 2 s, and only for an
-// address that nobody has yet, while the cluster is heard.
+// address that no pod has, while the cluster is alive.
 func (p *Pods) Lookup(ctx context.Context, ip netip.Addr) *tunnel.PodIdentity {
 	ip = canonical(ip)
 	var deadline <-chan time.Time

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// aliveFor is how old the last sign of life may be.
+	// aliveFor is how long the last sign of life is valid.
 	aliveFor = 5 * time.Second
-	// missingFor is how long an address that nobody had after waiting is not waited for again.
+	// missingFor is how long Lookup does not wait again for an address that it waited for in vain.
 	missingFor = time.Minute
-	// maxMissing is how many such addresses are remembered.
+	// maxMissing is how many such addresses are kept.
 	maxMissing = 10_000
 )
 
@@ -28,15 +28,15 @@ type key struct {
 	name      string
 }
 
-// nodeAddresses are those of a pod's node, one for each family.
+// nodeAddresses are the addresses of a pod's node, one for each family.
 type nodeAddresses [2]netip.Addr
 
-// pod is what is kept of one.
+// pod is the kept part of a pod.
 type pod struct {
 	account     unique.Handle[string] // ServiceAccount
-	annotations map[string]string     // the wanted annotations; nil: none are wanted
-	ips         []netip.Addr          // none: its addresses are its node's
-	terminating bool                  // it gives its addresses away without a word
+	annotations map[string]string     // the selected ones; nil: none are selected
+	ips         []netip.Addr          // empty: its addresses are its node's
+	terminating bool                  // its addresses may be reused without an event
 	node        unique.Handle[nodeAddresses]
 }
 
@@ -47,10 +47,10 @@ type table struct {
 	mu      sync.Mutex
 	pods    map[key]pod
 	byIP    map[netip.Addr][]key
-	nodeIPs map[netip.Addr]int // nodes' addresses, and how many pods say so
+	nodeIPs map[netip.Addr]int // addresses of nodes, and how many pods name them
 	alive   time.Time          // the last sign of life
 	missing map[netip.Addr]time.Time
-	changed chan struct{} // closed and replaced when an address appears, if somebody waits
+	changed chan struct{} // closed and replaced when an address appears; nil: no lookup waits
 }
 
 func newTable(wanted Annotations) *table {
@@ -63,14 +63,15 @@ func (t *table) clear() {
 	t.pods, t.byIP, t.nodeIPs = map[key]pod{}, map[netip.Addr][]key{}, map[netip.Addr]int{}
 }
 
-// newEntry reads a pod of the API. Finished pods are none.
+// newEntry converts a pod of the API. It returns nil for a finished pod.
 func (t *table) newEntry(p *corev1.Pod) (key, *pod) {
 	k := key{unique.Make(p.Namespace), p.Name}
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return k, nil
 	}
-	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.wanted.selectFrom(p), terminating: p.DeletionTimestamp != nil,
-		node: unique.Make(node(p))}
+	e := &pod{account: unique.Make(p.Spec.ServiceAccountName), annotations: t.wanted.selectFrom(p),
+		terminating: p.DeletionTimestamp != nil,
+		node:        unique.Make(node(p))}
 	if !p.Spec.HostNetwork {
 		e.ips = addresses(p)
 	}
@@ -97,7 +98,7 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return slices.Clip(ips)
 }
 
-// parse returns the address, or none.
+// parse parses an address; the result is invalid if text is.
 func parse(text string) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -106,10 +107,10 @@ func parse(text string) netip.Addr {
 	return canonical(a)
 }
 
-// canonical is the one spelling of an address.
+// canonical returns the canonical form of an address.
 func canonical(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// replace puts a complete list into the place of everything.
+// replace replaces the table by a complete list.
 func (t *table) replace(list map[key]pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +121,7 @@ func (t *table) replace(list map[key]pod) {
 	t.notifyWaiters()
 }
 
-// set takes what is said of a pod now.
+// set adds or replaces a pod.
 func (t *table) set(p *corev1.Pod) {
 	k, e := t.newEntry(p)
 	t.mu.Lock()
@@ -132,14 +133,14 @@ func (t *table) set(p *corev1.Pod) {
 	}
 }
 
-// remove forgets a pod.
+// remove removes a pod.
 func (t *table) remove(p *corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(key{unique.Make(p.Namespace), p.Name})
 }
 
-// put, drop and tell are called with the lock held.
+// put adds a pod; mu must be held.
 func (t *table) put(k key, p pod) {
 	t.pods[k] = p
 	for _, ip := range p.ips {
@@ -151,6 +152,7 @@ func (t *table) put(k key, p pod) {
 	}
 }
 
+// drop removes a pod; mu must be held.
 func (t *table) drop(k key) {
 	p, ok := t.pods[k]
 	if !ok {
@@ -171,6 +173,7 @@ func (t *table) drop(k key) {
 	}
 }
 
+// notifyWaiters wakes waiting lookups; mu must be held.
 func (t *table) notifyWaiters() {
 	if t.changed != nil {
 		close(t.changed)
@@ -178,15 +181,15 @@ func (t *table) notifyWaiters() {
 	}
 }
 
-// markAlive notes that the cluster is heard.
+// markAlive records a sign of life of the cluster.
 func (t *table) markAlive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.alive = time.Now()
 }
 
-// lookup returns the pod of an address. Without one, news is closed when it is worth asking again;
-// nil: it is not.
+// lookup returns the pod of an address. Without one, changed is closed when it is worth looking
+// again; nil: it is not.
 func (t *table) lookup(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +213,7 @@ func (t *table) lookup(ip netip.Addr) (k key, p pod, news <-chan struct{}) {
 	return key{}, pod{}, t.changed
 }
 
-// recordMissing notes that nobody had the address after waiting.
+// recordMissing records that no pod had the address after waiting.
 func (t *table) recordMissing(ip netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

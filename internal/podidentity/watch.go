@@ -25,7 +25,7 @@ const (
 	retryAfter   = time.Second
 )
 
-// Run keeps the pods until ctx is done. Whatever fails is tried again; meanwhile, everything is
+// Run watches the pods until ctx is done. It retries after failures; meanwhile all addresses are
 // unknown.
 func (p *Pods) Run(ctx context.Context) {
 	said := ""
@@ -46,7 +46,7 @@ func (p *Pods) Run(ctx context.Context) {
 	}
 }
 
-// listAndWatch lists all pods and then watches them for as long as that goes well.
+// listAndWatch lists all pods and then watches them until a failure.
 func (p *Pods) listAndWatch(ctx context.Context) error {
 	version, err := p.list(ctx)
 	if err != nil {
@@ -77,14 +77,14 @@ func (p *Pods) list(ctx context.Context) (version string, err error) {
 		}
 		if page.Continue == "" {
 			p.table.replace(pods)
-			runtime.GC() // the table before and the list's garbage: a ballast would have them gather
+			runtime.GC() // frees the previous table and the list's garbage, which a ballast would let accumulate
 			return page.ResourceVersion, nil
 		}
 		options.Continue = page.Continue
 	}
 }
 
-// probe asks for something that the API server cannot know without etcd.
+// probe requests what the API server cannot answer without etcd.
 func (p *Pods) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -94,9 +94,9 @@ func (p *Pods) probe(ctx context.Context) error {
 	return nil
 }
 
-// watch watches for some seconds and returns the version that it got to.
+// watch watches for watchSeconds and returns the last version.
 func (p *Pods) watch(ctx context.Context, version string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, aliveFor+time.Second) // one that hangs
+	ctx, cancel := context.WithTimeout(ctx, aliveFor+time.Second) // bounds a hanging watch
 	defer cancel()
 	w, err := p.api.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true,
 		TimeoutSeconds: ptr.To[int64](watchSeconds)})

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// forwarder is what is known of one pod. The Reader's lock guards it.
+// forwarder is the state of one pod. Reader.mu guards it.
 type forwarder struct {
 	pod  Pod
 	stop func() // ends the stream
 
-	reporting bool      // it has told its whole status, and that is still good
+	reporting bool      // its whole status was received and is still valid
 	lostAt    time.Time // since when there is no stream; zero while there is one
-	err       string    // why
+	err       string    // why there is no stream
 	session   bool
 	edgeError string // why it has no session
 	ports     map[int]port
@@ -38,9 +38,9 @@ func (f *forwarder) streamBroke(err error) {
 	f.err = err.Error()
 }
 
-// applyLine puts a line of the stream into what is known, and returns the hostnames that it concerns.
-// The first line replaces everything; that of a forwarder that was not known before concerns nobody
-// by name.
+// applyLine applies a line of the stream, and returns the hostnames that it concerns. The first
+// line replaces everything. It returns nil if every hostname is concerned, as for a forwarder that
+// was not reporting.
 func (f *forwarder) applyLine(l *line, first bool) []string {
 	before, fresh := f.ports, !f.reporting
 	if first {
@@ -68,14 +68,14 @@ func (f *forwarder) applyLine(l *line, first bool) []string {
 	if l.Session != nil {
 		f.session, f.edgeError = l.Session.Up, truncate(l.Session.Error)
 	}
-	if fresh || !f.pod.Ready { // that it counts from now on, or will, concerns everybody
+	if fresh || !f.pod.Ready { // detectChanges notifies all hostnames
 		return nil
 	}
 	delete(concerned, "")
 	return slices.Collect(maps.Keys(concerned))
 }
 
-// truncate keeps a sentence of another process at a length that people read.
+// truncate limits another process's message to a readable length.
 func truncate(s string) string {
 	const most = 300
 	if len(s) > most {
@@ -84,17 +84,17 @@ func truncate(s string) string {
 	return strings.Clone(s)
 }
 
-// counts is what counts of all forwarders at one moment.
+// counts summarizes all forwarders at one moment.
 type counts struct {
-	members      string // who runs, and who is not heard
-	running      int    // forwarders that are ready, and heard or overdue
-	notReporting int    // overdue ones among them
-	pending      int    // ready, and may still be heard in time
+	members      string // names of those that run, with a mark if not reporting
+	running      int    // ready, and reporting or overdue
+	notReporting int    // the overdue ones among them
+	pending      int    // ready, and not overdue yet
 	starting     int    // not ready yet
 	sessions     int
 }
 
-// countForwarders looks at all forwarders, in the order of their names. The caller holds the lock.
+// countForwarders summarizes the forwarders in the order of their names. mu must be held.
 func (r *Reader) countForwarders(now time.Time) counts {
 	var c counts
 	var members strings.Builder

@@ -19,10 +19,12 @@ import (
 
 // +kubebuilder:rbac:groups="",namespace=fairlead,resources=pods,verbs=get;list;watch
 
-// WatchPods returns the pods of a namespace with the given labels, for Options.Pods. They have an
-// informer of their own: what nothing but a status depends on must not keep the controllers
-// waiting.
-func WatchPods(config *rest.Config, namespace string, which labels.Set) (func(context.Context, func([]Pod)) error, error) {
+// WatchPods returns a function for Options.Pods that watches the pods of a namespace with the given
+// labels. They have an informer of their own: the controllers must not wait for it, as only
+// statuses depend on it.
+func WatchPods(
+	config *rest.Config, namespace string, which labels.Set,
+) (func(context.Context, func([]Pod)) error, error) {
 	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making client for pods: %w", err)
@@ -79,7 +81,7 @@ func livePods(objects []any) []Pod {
 	return pods
 }
 
-// transformPod keeps what is read here of a pod.
+// transformPod keeps what is read of a pod.
 func transformPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {

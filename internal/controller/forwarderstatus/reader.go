@@ -18,11 +18,11 @@ const (
 	// Port is where a forwarder serves /status.
 	Port = 8081
 
-	// streamTimeout is how long a stream may say nothing, and how long what it said last counts after it
+	// streamTimeout is how long a stream may be silent, and how long its last state is valid after it
 	// broke.
 	streamTimeout = 25 * time.Second
-	// settleTime is how long the set of forwarders has to stay the same before it is news: a roll-out
-	// comes and goes.
+	// settleTime is how long the set of forwarders must be stable before all hostnames are notified: a
+	// rollout changes it repeatedly.
 	settleTime = 10 * time.Second
 
 	firstPause = 200 * time.Millisecond
@@ -42,15 +42,15 @@ type Options struct {
 	// Pods calls update with all pods at first and after each change, one call at a time, until ctx is
 	// done.
 	Pods func(ctx context.Context, update func([]Pod)) error
-	// Hostnames returns all that there are.
+	// Hostnames returns all hostnames.
 	Hostnames func(ctx context.Context) []string
-	// NotifyNow takes hostnames that somebody waits for, Later those that may be looked at when there is
-	// time. They must not block.
+	// NotifyNow is called with hostnames whose first status waits, NotifyLater with others. They must
+	// not block.
 	NotifyNow, NotifyLater func(hostnames []string)
-	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token of
-	// the forwarders' status is made; empty while it is not known.
+	// OperatorUID returns the UID of the installation's KubernetesOperator, from which the token for
+	// the forwarders' status is derived; empty while it is not known.
 	OperatorUID func(ctx context.Context) string
-	// Dial reaches the pods. Optional.
+	// Dial connects to the pods. Optional.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	Log  logr.Logger
 }
@@ -62,16 +62,16 @@ type Reader struct {
 
 	mu               sync.Mutex
 	listed           bool                  // the pods are known
-	synced           bool                  // and each that was ready has been heard, or would not be
+	synced           bool                  // each pod that was ready has reported, or is overdue
 	byUID            map[string]*forwarder // every pod
-	awaited          map[string]struct{}   // hostnames whose first word somebody waits for
-	counts           counts                // as it was looked at last
+	awaited          map[string]struct{}   // hostnames of NotifyOnChange
+	counts           counts                // the last ones
 	membersChangedAt time.Time             // when the set of forwarders last changed
-	membersNotified  bool                  // of the set as it is now
+	membersNotified  bool                  // whether all hostnames were notified of the current set
 	edgeDownSince    time.Time             // since when not all forwarders have a session; zero: they have
 }
 
-// New makes a Reader; Start runs it.
+// New returns a Reader; Start runs it.
 func New(o Options) *Reader {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
@@ -83,7 +83,7 @@ func New(o Options) *Reader {
 	}
 }
 
-// Start reads until the context ends. It returns an error when the pods cannot be watched at all.
+// Start reads until the context ends. An error means that the pods cannot be watched at all.
 func (r *Reader) Start(ctx context.Context) error {
 	var streams sync.WaitGroup
 	defer streams.Wait()
@@ -106,7 +106,7 @@ func (r *Reader) Start(ctx context.Context) error {
 	})
 }
 
-// setPods begins and ends streams. The caller holds the lock.
+// setPods starts and stops streams. mu must be held.
 func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Pod) {
 	r.listed = true
 	there := make(map[string]struct{}, len(pods))
@@ -127,7 +127,7 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 			}
 		}
 		if pod.Ready && !f.pod.Ready && !f.reporting {
-			f.lostAt = time.Now() // it has the same time to be heard as at its start
+			f.lostAt = time.Now() // it has streamTimeout again to report
 		}
 		f.pod = pod
 	}
@@ -139,7 +139,7 @@ func (r *Reader) setPods(ctx context.Context, streams *sync.WaitGroup, pods []Po
 	}
 }
 
-// keepStream keeps a stream of one forwarder's status.
+// keepStream reads one forwarder's status, and reconnects when the stream breaks.
 func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
@@ -162,7 +162,7 @@ func (r *Reader) keepStream(ctx context.Context, f *forwarder, pod Pod) {
 	}
 }
 
-// update does what changes something, and then tells whom it concerns.
+// update calls do with mu held, and then notifies the hostnames that it concerns.
 func (r *Reader) update(ctx context.Context, do func()) {
 	r.mu.Lock()
 	do()
@@ -176,8 +176,8 @@ func (r *Reader) update(ctx context.Context, do func()) {
 	}
 }
 
-// detectChanges compares the fleet with what it was. It returns whether every hostname is concerned, and
-// those that somebody waits for and may now be told of. The caller holds the lock.
+// detectChanges compares the forwarders with the last counts. It returns whether every hostname is
+// concerned, and the hostnames to notify now. mu must be held.
 func (r *Reader) detectChanges(now time.Time) (everyone bool, prompt []string) {
 	last, next := r.counts, r.countForwarders(now)
 	r.counts = next

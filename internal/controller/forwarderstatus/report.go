@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Report is what the forwarders say of one hostname.
+// Report is the forwarders' state for one hostname.
 type Report struct {
-	// Known is false until every forwarder has been heard once: then nothing is to be said yet.
+	// Known is false until every forwarder has reported once.
 	Known bool
-	// Forwarders run (their pods are ready and are not being deleted). Listening of them have every
-	// port of the hostname. Unheard of them do not tell.
+	// Forwarders is how many run: their pods are ready and not being deleted. Listening of them have
+	// every port of the hostname, NotReporting of them do not report their status.
 	Forwarders, Listening, NotReporting int
 	// Sessions is how many of them have a session with the service's edge.
 	Sessions int
-	// Starting says that no forwarder runs yet and that some are about to.
+	// Starting reports that no forwarder runs yet and that some are starting.
 	Starting bool
-	// Settled is false shortly after a forwarder came or went.
+	// Settled is false shortly after a forwarder was added or removed.
 	Settled bool
 	// Failures are ports that forwarders do not listen on, by pod and port.
 	Failures []Failure
@@ -31,30 +31,30 @@ type Report struct {
 type Failure struct {
 	Pod  string
 	Port int
-	// Error is why; empty when the forwarder does not say, because its cluster has not told it of the
-	// port yet.
+	// Error is why; empty if the forwarder has no listener for the port, because it has not received
+	// the object yet.
 	Error string
 }
 
-// Complete says that every forwarder listens for the hostname.
+// Complete reports whether every forwarder listens for the hostname.
 func (r Report) Complete() bool { return r.Known && r.Forwarders > 0 && r.Listening == r.Forwarders }
 
-// NotifyOnChange asks for the hostname to be told of promptly, once, when its truth is another. Call it
-// before Hostname.
+// NotifyOnChange requests one notification by NotifyNow when the hostname's report changes. Call it
+// before Report.
 func (r *Reader) NotifyOnChange(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.awaited[hostname] = struct{}{}
 }
 
-// CancelNotify takes an Await back.
+// CancelNotify cancels NotifyOnChange.
 func (r *Reader) CancelNotify(hostname string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.awaited, hostname)
 }
 
-// Report returns the truth of a hostname that is to be served on the given target ports.
+// Report returns the forwarders' state for a hostname with the given target ports.
 func (r *Reader) Report(hostname string, ports []int) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +93,8 @@ func (f *forwarder) listenFailures(hostname string, ports []int) []Failure {
 	return failures
 }
 
-// EdgeStatus says whether all forwarders have a session with the service's edge; if not, problem says
-// why. Until that has been so for some seconds nothing is known: then the last word holds.
+// EdgeStatus returns whether all forwarders have a session with the service's edge, and the problem
+// if not. A problem that has lasted only some seconds is not known yet.
 func (r *Reader) EdgeStatus() (known bool, problem string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

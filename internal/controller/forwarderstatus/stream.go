@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/statustoken"
 )
 
-// maxLine holds more listeners than a forwarder can have.
+// maxLine is the maximum length of a line, more than any forwarder's listeners need.
 const maxLine = 32 << 20
 
 var (
@@ -27,7 +27,7 @@ var (
 	errEnded  = errors.New("its status stream ended")
 )
 
-// line is what is read here of a line of a forwarder's /status?watch=true.
+// line is the part of a line of /status?watch=true that is read here.
 type line struct {
 	Session *struct {
 		Up    bool   `json:"up"`
@@ -42,7 +42,7 @@ type line struct {
 	Gone []int `json:"gone"`
 }
 
-// readStream reads the status of one forwarder until that ends, and returns why it did.
+// readStream reads the status of one forwarder until the stream ends, and returns the cause.
 func (r *Reader) readStream(ctx context.Context, f *forwarder, pod Pod) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -91,7 +91,7 @@ func (r *Reader) readLines(ctx context.Context, f *forwarder, pod Pod, alive fun
 func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first bool) {
 	var prompt, later []string
 	r.update(ctx, func() {
-		if ctx.Err() != nil { // its pod is gone
+		if ctx.Err() != nil { // the pod is gone
 			return
 		}
 		for _, hostname := range f.applyLine(l, first) {
@@ -107,7 +107,7 @@ func (r *Reader) applyLine(ctx context.Context, f *forwarder, l *line, first boo
 	r.NotifyLater(later)
 }
 
-// readLine returns the next line. Its memory is not kept: the first line may be long, the later
+// readLine returns the next line. It does not keep the memory: the first line may be long, later
 // ones are short.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var text bytes.Buffer

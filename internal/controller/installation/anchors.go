@@ -22,32 +22,32 @@ import (
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles;clusterrolebindings,resourceNames=fairlead-operator-manager,verbs=get;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// Owners are the owner references of what the operator makes. The anchors are rule-less objects of
-// the chart's: when the chart goes, the garbage collector removes all that they own, whatever state
-// the manager is in, so no finalizer and no hook is needed.
+// Owners are the owner references of the operator's objects. The anchors are rule-less objects of
+// the chart: when the release is uninstalled, the garbage collector deletes all that they own, even
+// if the manager does not run, so that no finalizer or hook is needed.
 type Owners struct {
-	// the ClusterRole: owns target Services, in any namespace; empty where namespaces are listed
+	// the ClusterRole that owns target Services in any namespace; empty if namespaces are listed
 	Cluster metav1.OwnerReference
-	// the Role in the operator's namespace: owns upstream Services, BoundEndpoints and the
+	// the Role in the operator's namespace that owns upstream Services, BoundEndpoints and the
 	// KubernetesOperator
 	Local metav1.OwnerReference
 }
 
-// Anchors finds the chart's anchors. It is safe for concurrent use.
+// Anchors reads the chart's anchors. It is safe for concurrent use.
 type Anchors struct {
 	Installation Installation
 	// ClusterRole and Role are the names of the anchors.
 	ClusterRole, Role string
-	// Rights is the name of the ClusterRole, and of the ClusterRoleBinding, that the manager works
-	// with; empty where it has neither. They go with the namespace as the anchor does: a binding that
-	// outlived its ServiceAccount would be the right of whoever takes its name.
+	// Rights is the name of the manager's ClusterRole and ClusterRoleBinding; empty if it has neither.
+	// They are deleted with the namespace, as the anchor is: a binding that outlives its
+	// ServiceAccount would give its rights to a new ServiceAccount of that name.
 	Rights string
-	// ForwarderRights is the same of the forwarders; empty where they have none in the cluster.
+	// ForwarderRights is the same for the forwarders; empty if they have no rights in the cluster.
 	ForwarderRights string
 	// Client reads without a cache: the rights are for single names.
 	Client client.Client
-	// Listed says that there is no ClusterRole: a Role of that name, in each namespace that is listed,
-	// owns the target Services there.
+	// Listed reports that there is no ClusterRole: a Role of that name in each listed namespace owns
+	// the target Services there.
 	Listed bool
 
 	mu     sync.Mutex // guards reading, and readAt
@@ -63,14 +63,14 @@ type targetOwner struct {
 	readAt time.Time
 }
 
-// refreshAfter is how long the anchors' UIDs are trusted. An anchor that somebody re-creates has a
-// new one, and what refers to the old is collected.
+// refreshAfter is how long the anchors' UIDs are cached. A re-created anchor has a new UID, and
+// objects that refer to the old one are garbage collected.
 const refreshAfter = time.Minute
 
-// Owners returns the owner references. Reading the anchors also makes the ClusterRole owned by the
-// operator's Namespace, so that deleting the namespace cleans up too. What was read is remembered,
-// and goes on to hold while the anchors cannot be read; not when one of them is gone, as the
-// collector takes at once what refers to it.
+// Owners returns the owner references. Reading the anchors also sets the operator's Namespace as
+// the ClusterRole's owner, so that deleting the namespace cleans up too. The result is cached, also
+// while the anchors cannot be read, but not if one of them is gone: objects that refer to it would
+// be garbage collected at once.
 func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,7 +93,7 @@ func (a *Anchors) Owners(ctx context.Context) (Owners, error) {
 	return *found, nil
 }
 
-// Known returns what Owners returned last, without reading: it does not block.
+// Known returns the cached result of Owners. It does not block.
 func (a *Anchors) Known() (owners Owners, known bool) {
 	if found := a.found.Load(); found != nil {
 		return *found, true
@@ -101,7 +101,8 @@ func (a *Anchors) Known() (owners Owners, known bool) {
 	return Owners{}, false
 }
 
-// Invalidate has the anchors read anew, as something that they owned is gone, and they may be too.
+// Invalidate drops what is cached for the namespace, because an owned object is gone and its anchor
+// may be too.
 func (a *Anchors) Invalidate(namespace string) {
 	a.mu.Lock()
 	a.readAt = time.Time{}
@@ -124,7 +125,7 @@ func (a *Anchors) TargetOwner(ctx context.Context, namespace string) (metav1.Own
 	if ok && time.Since(known.readAt) < refreshAfter {
 		return known.OwnerReference, nil
 	}
-	var role rbacv1.Role // read without the lock, so that no namespace waits for another
+	var role rbacv1.Role // read without the lock, so that namespaces do not block each other
 	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: a.ClusterRole}, &role); err != nil {
 		return metav1.OwnerReference{}, fmt.Errorf("reading anchor Role %s/%s: %w", namespace, a.ClusterRole, err)
 	}
@@ -165,7 +166,8 @@ func (a *Anchors) read(ctx context.Context) (Owners, error) {
 	}, nil
 }
 
-// setNamespaceOwner makes the anchor and all cluster-wide rights owned by the operator's Namespace.
+// setNamespaceOwner sets the operator's Namespace as the owner of the anchor and of all
+// cluster-wide rights.
 func (a *Anchors) setNamespaceOwner(ctx context.Context, anchor *rbacv1.ClusterRole) error {
 	var ns corev1.Namespace
 	if err := a.Client.Get(ctx, client.ObjectKey{Name: a.Installation.Namespace}, &ns); err != nil {

@@ -1,17 +1,16 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package installation owns the answer to two questions of every controller: which objects are
-// ours, and what do they belong to. Namespace and release come in; labels, the annotation that
-// proves the place of an object, and owner references to the chart's anchors go out to
-// endpointsync, boundendpoint and registration.
+// Package installation identifies the objects of an installation: labels, annotations and owner
+// references to the chart's anchors, from namespace and release. endpointsync, boundendpoint and
+// registration use it.
 //
 // An object is ours if it carries the installation's label, a hash of namespace and release so that
-// a re-installation adopts what an earlier one left, and an annotation that equals its own place,
-// so that a copy of it is not ours. A copy whose place was edited, as sed does, still has the
-// original's checksum. One that has lost label or place is known again only by its UID, which
-// internal/controller/boundendpoint records: nothing else tells it from a copy. One that has lost
-// both was given away.
+// a re-installation adopts what an earlier one left, and an annotation that equals its own
+// namespace and name, so that a copy is not ours. A copy whose annotation was edited, as with sed,
+// still has the original's checksum. An object that has lost label or annotation is identified only
+// by its UID, which internal/controller/boundendpoint records: nothing else distinguishes it from a
+// copy. One that has lost both is foreign.
 package installation
 
 import (
@@ -30,13 +29,13 @@ const (
 	// AnnotationChecksum holds a hash of Label and AnnotationPlace. Objects of earlier versions lack
 	// it.
 	AnnotationChecksum = "bindings.fairlead.dev/checksum"
-	// AnnotationInstallation holds "<namespace>/<release>", for people and for other installations'
-	// conflict messages.
+	// AnnotationInstallation holds "<namespace>/<release>", for people and for conflict messages of
+	// other installations.
 	AnnotationInstallation = "bindings.fairlead.dev/installed-by"
 	// AnnotationHostname holds, on a Service, the hostname it belongs to.
 	AnnotationHostname = "bindings.fairlead.dev/hostname"
-	// AnnotationProjectionID holds, on an upstream Service, the projection id, which is not its name
-	// when it cannot be one.
+	// AnnotationProjectionID holds, on an upstream Service, the projection id, which may differ from
+	// its name.
 	AnnotationProjectionID = "bindings.fairlead.dev/projection-id"
 
 	managedByLabel = "app.kubernetes.io/managed-by"
@@ -63,21 +62,21 @@ func (i Installation) Owns(o metav1.Object) bool {
 	return o.GetLabels()[Label] == i.ID() && o.GetAnnotations()[AnnotationPlace] == namespacedName(o) && !i.Copied(o)
 }
 
-// Copied reports whether the object's marks were made for another object: its checksum is
-// another's.
+// Copied reports whether the object's marks were made for another object, according to its
+// checksum.
 func (i Installation) Copied(o metav1.Object) bool {
 	sum := o.GetAnnotations()[AnnotationChecksum]
 	return sum != "" && sum != i.checksum(o)
 }
 
-// Marked says whether the object carries a mark of ours at all: the label, or its place together
-// with our name. It is no proof, as a copy may.
+// Marked reports whether the object carries at least one mark of ours: the label, or its place
+// together with our name. It is no proof, as a copy may carry one.
 func (i Installation) Marked(o metav1.Object) bool {
 	return o.GetLabels()[Label] == i.ID() || o.GetAnnotations()[AnnotationPlace] == namespacedName(o) &&
 		o.GetAnnotations()[AnnotationInstallation] == i.String()
 }
 
-// Mark makes the object ours. Other labels and annotations stay.
+// Mark marks the object as ours. Other labels and annotations stay.
 func (i Installation) Mark(o metav1.Object) {
 	labels, annotations := o.GetLabels(), o.GetAnnotations()
 	if labels == nil {

@@ -28,11 +28,11 @@ type informer struct {
 	notify    func(namespace string, tell func(context.Context, handler.EventHandler, queue))
 
 	mu      sync.Mutex
-	store   toolscache.Store // nil: not read
+	store   toolscache.Store // nil: not synced
 	refusal error
 }
 
-// state returns what is known, or a *NotRead.
+// state returns the Services, or a *NotSyncedError.
 func (n *informer) state() (toolscache.Store, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -42,7 +42,7 @@ func (n *informer) state() (toolscache.Store, error) {
 	return n.store, nil
 }
 
-// setState sets what is known, and tells of it.
+// setState sets the state and notifies.
 func (n *informer) setState(store toolscache.Store, refusal error) {
 	n.mu.Lock()
 	n.store, n.refusal = store, refusal
@@ -50,7 +50,7 @@ func (n *informer) setState(store toolscache.Store, refusal error) {
 	n.notify(n.namespace, nil)
 }
 
-// run follows the namespace until the context ends. What was known goes with the rights to know it.
+// run reads the namespace until the context ends. A refusal drops what was read.
 func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger) {
 	refused := false
 	for {
@@ -76,8 +76,8 @@ func (n *informer) run(ctx context.Context, retry time.Duration, log logr.Logger
 	}
 }
 
-// runUntilRefused keeps a store up to date until the API server refuses, and returns the refusal. Other
-// failures pass: what is known holds meanwhile.
+// runUntilRefused keeps a store up to date until the API server refuses, and returns the refusal.
+// After other failures it retries and keeps the store.
 func (n *informer) runUntilRefused(ctx context.Context, read func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -117,7 +117,7 @@ func (n *informer) lister() toolscache.ListerWatcher {
 	}
 }
 
-// handler passes events on; those before the store is known are told of when it is.
+// handler passes events on. Those before the store is synced are covered by setState.
 func (n *informer) handler() toolscache.ResourceEventHandler {
 	tell := func(f func(context.Context, handler.EventHandler, queue)) {
 		if _, err := n.state(); err == nil {

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NotSyncedError says that nobody knows which Services the namespace has.
+// NotSyncedError means that the Services of a namespace are not known.
 type NotSyncedError struct {
 	Namespace string
-	// Err is the API server's refusal; nil while the first answer is awaited. An event follows when
-	// that changes.
+	// Err is the API server's refusal; nil while the first list is awaited. An event follows when that
+	// changes.
 	Err error
 }
 
@@ -43,7 +43,7 @@ func (e *NotSyncedError) Unwrap() error { return e.Err }
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Informers reads the Services of listed namespaces. It is a manager's Runnable, on every replica,
-// and a Source of one controller. Reads may run concurrently with everything; they never block.
+// and a Source of one controller. Its methods are safe for concurrent use and never block.
 type Informers struct {
 	retry time.Duration
 	log   logr.Logger
@@ -56,8 +56,8 @@ type Informers struct {
 	changed func(ctx context.Context, namespace string) []reconcile.Request
 }
 
-// NewInformers prepares an informer for each namespace. Transform is applied to what they keep. A
-// namespace that refuses is asked again after retry.
+// NewInformers returns an informer for each namespace. transform is applied to cached objects. A
+// namespace that refuses is read again after retry.
 func NewInformers(
 	c client.WithWatch, names []string, transform toolscache.TransformFunc, retry time.Duration, log logr.Logger,
 ) *Informers {
@@ -68,12 +68,13 @@ func NewInformers(
 	return i
 }
 
-// Get copies the Service, or returns a NotFound error or a *NotRead.
+// Get copies the Service, or returns a NotFound error or a *NotSyncedError.
 func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 	n := i.all[key.Namespace]
 	if n == nil {
-		return &NotSyncedError{Namespace: key.Namespace, Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
-			key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
+		return &NotSyncedError{Namespace: key.Namespace,
+			Err: apierrors.NewForbidden(schema.GroupResource{Resource: "services"},
+				key.Name, fmt.Errorf("namespace %s is not listed", key.Namespace))}
 	}
 	store, err := n.state()
 	if err != nil {
@@ -87,10 +88,10 @@ func (i *Informers) Get(key client.ObjectKey, into *corev1.Service) error {
 	return nil
 }
 
-// Contains says whether the namespace is one of those read.
+// Contains reports whether the namespace is listed.
 func (i *Informers) Contains(namespace string) bool { return i.all[namespace] != nil }
 
-// List returns the Services that are known now, of all namespaces. They must not be changed.
+// List returns the known Services of all namespaces. They must not be modified.
 func (i *Informers) List() []*corev1.Service {
 	var all []*corev1.Service
 	for _, n := range i.all {
@@ -113,12 +114,12 @@ func (i *Informers) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection says that they run on every replica, so that a new leader knows at once.
+// NeedLeaderElection returns false: every replica reads, so that a new leader is in sync.
 func (i *Informers) NeedLeaderElection() bool { return false }
 
-// Source returns the events of all namespaces for one controller. The handler gets them as those of
-// any informer; changed names what concerns a namespace as a whole: that it can be read now, or no
-// longer. A controller's start waits for none of the informers.
+// Source returns the events of all namespaces for one controller. changed returns the requests for
+// a change of a whole namespace: it became readable or unreadable. The controller's start does not
+// wait for informers.
 func (i *Informers) Source(h handler.EventHandler, changed func(context.Context, string) []reconcile.Request) *Source {
 	i.handler, i.changed = h, changed
 	return &Source{i}
@@ -127,7 +128,8 @@ func (i *Informers) Source(h handler.EventHandler, changed func(context.Context,
 // Source is a source.Source.
 type Source struct{ informers *Informers }
 
-// Start hands over the queue and all that is known already. Only the controller calls it.
+// Start sets the controller's queue and enqueues what is already known. Only the controller calls
+// it.
 func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	s.informers.mu.Lock()
 	s.informers.ctx, s.informers.queue = ctx, q
@@ -138,13 +140,13 @@ func (s *Source) Start(ctx context.Context, q workqueue.TypedRateLimitingInterfa
 	return nil
 }
 
-// notify passes one event on; without one, all that the namespace has.
+// notify passes one event on, or everything the namespace has if tell is nil.
 func (i *Informers) notify(namespace string, tell func(ctx context.Context, h handler.EventHandler, q queue)) {
 	i.mu.Lock()
 	ctx, q := i.ctx, i.queue
 	i.mu.Unlock()
 	if q == nil {
-		return // Start tells of everything
+		return // Start will notify
 	}
 	if tell != nil {
 		tell(ctx, i.handler, q)

@@ -14,30 +14,30 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// DenyDefault are the namespaces that get no Services unless the values say otherwise: those of
-// Kubernetes itself.
+// DenyDefault matches the namespaces that get no Services by default: those of Kubernetes itself.
 const DenyDefault = "kube-*"
 
-// Policy says which namespaces get Services. The zero value allows every one.
+// Policy decides which namespaces get Services. The zero value allows all.
 type Policy struct {
-	// Own is the operator's namespace, which never gets any.
+	// Own is the operator's namespace, which never gets Services.
 	Own string
-	// Allow are the only namespaces that get any; empty: all.
+	// Allow are the only namespaces that get Services; empty: all.
 	Allow []string
 	// Deny are names, and patterns such as kube-*.
 	Deny []string
-	// Consent selects the namespaces that get any by their labels; nil: all. Not together with Allow.
+	// Consent selects by their labels the namespaces that get Services; nil: all. Not together with
+	// Allow.
 	Consent labels.Selector
 }
 
-// Flags are the names of the options in messages.
+// Names of the flags in messages.
 const (
 	flagAllow    = "--allow-namespaces"
 	flagDeny     = "--deny-namespaces"
 	flagSelector = "--namespace-selector"
 )
 
-// Parse makes a Policy of the flags' values. What is wrong comes back as one *account.Error.
+// Parse parses the flags' values. It returns all errors as one *account.Error.
 func Parse(own string, allow, deny []string, selector string) (Policy, error) {
 	p := Policy{Own: own, Allow: allow, Deny: deny}
 	var wrong []account.FieldError
@@ -78,11 +78,12 @@ func invalid(wrong []account.FieldError) error {
 	return account.InvalidAll(wrong)
 }
 
-// Listed says whether only listed namespaces get Services, and the manager has rights in no other.
+// Listed reports whether only listed namespaces get Services, and the manager has rights in no
+// other.
 func (p Policy) Listed() bool { return len(p.Allow) > 0 }
 
-// RefusalReason says in a sentence why the namespace gets no Services, whatever its labels are; empty
-// where it may.
+// RefusalReason returns why the namespace gets no Services, regardless of its labels; empty if it
+// may.
 func (p Policy) RefusalReason(namespace string) string {
 	if why := p.denialReason(namespace); why != "" {
 		return why
@@ -107,8 +108,7 @@ func (p Policy) denialReason(namespace string) string {
 	return ""
 }
 
-// MissingConsent says in a sentence that the namespace's labels do not consent; empty where they do, or
-// need not.
+// MissingConsent returns why the namespace's labels do not consent; empty if they do or need not.
 func (p Policy) MissingConsent(namespace string, has map[string]string) string {
 	if p.Consent == nil || p.Consent.Matches(labels.Set(has)) {
 		return ""

@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// cleanupTimeout bounds the removal: the manager's pod and account go as well, and its token with
-	// them.
+	// cleanupTimeout bounds the deletion: the manager's pod, ServiceAccount and token are deleted as
+	// well.
 	cleanupTimeout = 15 * time.Second
 	cleanupWorkers = 16
 	watchRetry     = 10 * time.Second
 )
 
-// UninstallCleanup removes the target Services when the operator's own namespace is deleted. With a list of
-// namespaces nothing that goes with that namespace can own them: an owner reference to another
-// namespace's object makes the collector delete the dependent at once, and there is no ClusterRole.
-// It is a Runnable of the leader.
+// UninstallCleanup deletes the target Services when the operator's own namespace is deleted. With a
+// list of namespaces no object of that namespace can own them: the garbage collector deletes an
+// object at once if its owner reference names an object of another namespace, and there is no
+// ClusterRole. It is a Runnable of the leader.
 type UninstallCleanup struct {
 	Installation installation.Installation
 	Informers    *Informers
-	// Client deletes.
+	// Client deletes Services.
 	Client client.Client
-	// Config reaches the API server. The namespace is watched by its own path, for which a Role in it
+	// Config configures the client that watches the namespace by its own path, for which a Role in it
 	// suffices.
 	Config *rest.Config
 	Log    logr.Logger
@@ -46,7 +46,8 @@ type UninstallCleanup struct {
 	terminating atomic.Bool
 }
 
-// NamespaceTerminating says that the namespace is being deleted, so that nothing may be projected any more.
+// NamespaceTerminating reports whether the namespace is being deleted, so that nothing may be
+// projected.
 func (f *UninstallCleanup) NamespaceTerminating() bool { return f.terminating.Load() }
 
 // Start watches the namespace until the context ends.
@@ -83,7 +84,7 @@ func (f *UninstallCleanup) restClient() (rest.Interface, error) {
 	return client, nil
 }
 
-// watch returns whether the namespace is being deleted, or that it can be watched no longer.
+// watch returns true if the namespace is being deleted, and false if the watch ended.
 func (f *UninstallCleanup) watch(ctx context.Context, c rest.Interface) (bool, error) {
 	w, err := c.Get().AbsPath("/api/v1/watch/namespaces", f.Installation.Namespace).
 		VersionedParams(&metav1.ListOptions{Watch: true}, scheme.ParameterCodec).Watch(ctx)
@@ -104,8 +105,8 @@ func isTerminating(o runtime.Object) bool {
 	return ok && ns.DeletionTimestamp != nil
 }
 
-// deleteTargetServices deletes every target Service. It goes on while the manager is told to stop, which comes
-// with the namespace's end.
+// deleteTargetServices deletes every target Service. It continues while the manager is told to
+// stop, which happens when the namespace is deleted.
 func (f *UninstallCleanup) deleteTargetServices(ctx context.Context) {
 	f.terminating.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)

@@ -1,9 +1,9 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify owns the way from the account's watch to a controller's work queue: names of
-// objects come in from endpointsync, as requests they go out to the queue of the controller that
-// the source was given to. Nothing blocks and nothing is lost before the controller starts.
+// Package notify passes names of objects to a controller's work queue: endpointsync and
+// forwarderstatus name objects, and a Source turns the names into requests for the controller that
+// it was given to. Notify never blocks, and names from before the controller's start are kept.
 package notify
 
 import (
@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Source is a source.Source of one controller. The zero value is not usable; call New. It is safe
-// for concurrent use.
+// Source is a source.Source of one controller; New makes one. It is safe for concurrent use.
 type Source struct {
 	namespace string
+	// delay of each request
 	after     time.Duration
 	priority  int
 
@@ -30,8 +30,8 @@ type Source struct {
 	pending map[string]struct{}
 }
 
-// New makes a source of requests for objects of one namespace. With a delay, requests are held that
-// long and then served after all others: for what may be late and comes in swarms.
+// New returns a source of requests for objects of one namespace. With a delay, requests are
+// enqueued after it and processed after all others, for updates that may be late.
 func New(namespace string, delay time.Duration) *Source {
 	s := &Source{namespace: namespace, after: delay, pending: map[string]struct{}{}}
 	if delay > 0 {
@@ -40,7 +40,7 @@ func New(namespace string, delay time.Duration) *Source {
 	return s
 }
 
-// Start takes the controller's queue and hands it what was named before. Only the controller calls
+// Start sets the controller's queue and enqueues the names from before. Only the controller calls
 // it.
 func (s *Source) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	s.mu.Lock()
@@ -53,7 +53,7 @@ func (s *Source) Start(_ context.Context, queue workqueue.TypedRateLimitingInter
 	return nil
 }
 
-// Notify asks for the named object to be reconciled.
+// Notify requests a reconciliation of the named object.
 func (s *Source) Notify(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Source) Notify(name string) {
 	s.add(name)
 }
 
-// NotifyAll asks for each of the named objects to be reconciled.
+// NotifyAll requests a reconciliation of each named object.
 func (s *Source) NotifyAll(names []string) {
 	for _, name := range names {
 		s.Notify(name)

@@ -12,10 +12,10 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// digits are what the sentences of a network that is down differ in from try to try: ports, mostly.
+// digits differ between attempts in the messages of a failing network: mostly ports.
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// setEdgeCondition puts what the forwarders say of their way to the edge into the status.
+// setEdgeCondition writes whether the forwarders have a session with the edge.
 func (r *Registration) setEdgeCondition(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if r.EdgeStatus == nil {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionEdgeReachable)

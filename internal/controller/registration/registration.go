@@ -1,13 +1,13 @@
 // Copyright The Fairlead Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration owns the installation's place in the account and the KubernetesOperator
-// object that shows it.
+// Package registration registers the installation with the account and maintains the
+// KubernetesOperator object.
 //
-// What comes in: the release's values, and the state of the account's feed from
-// internal/controller/endpointsync. What goes out: an upsert at the account's API every minute,
-// which is the heartbeat too, and the object's spec and status. The forwarders read the operator's
-// id from that status. An API that is away is a condition, never a reason to stop.
+// Inputs: the release's values, and the state of the account's feed from
+// internal/controller/endpointsync. It upserts the installation at the account's API every minute,
+// which is also the heartbeat, and writes the object's spec and status. The forwarders read the
+// operator's id from that status. An unreachable API is a condition, never a reason to stop.
 package registration
 
 import (
@@ -37,33 +37,32 @@ import (
 
 const (
 	heartbeatInterval = time.Minute
-	// pollInterval is how often the counts are looked at, and how soon a heartbeat that failed is tried
-	// again.
+	// pollInterval is how often the counts are updated, and how soon a failed heartbeat is repeated.
 	pollInterval = 10 * time.Second
-	// accountTimeout is how long the account may take to answer a heartbeat. What follows has a
-	// deadline of its own, so that an account that never answers is reported.
+	// accountTimeout bounds the account's answer to a heartbeat. Reporting has a deadline of its own,
+	// so that an account that never answers is reported.
 	accountTimeout = 10 * time.Second
-	// clusterTimeout is how long reading and writing the object may take.
+	// clusterTimeout bounds reading and writing the object.
 	clusterTimeout = 10 * time.Second
-	// watchGrace is how long the endpoints may be unreadable before that is reported: a watch that was
-	// opened again shows that it works by its next BOOKMARK, up to 15 s later.
+	// watchGrace is how long the endpoints may be unreadable before that is reported: a reopened watch
+	// proves that it works with its next BOOKMARK, up to 15 s later.
 	watchGrace = 20 * time.Second
 )
 
-// Registrar registers operators with the account; apiclient's client is one.
+// Registrar registers operators with the account.
 type Registrar interface {
 	// UpsertOperator registers by (cluster uid, namespace, name) and returns the operator with its id.
 	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
 }
 
-// AccountState are what the rest of the manager knows of the account.
+// AccountState is the state of the account as the rest of the manager knows it.
 type AccountState struct {
 	// AccountID and StoreID are those that removals are taken from; empty before the first list.
 	AccountID, StoreID string
-	// Polling says that the server knows no watch.
+	// Polling reports that the server does not support watches.
 	Polling bool
-	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil where
-	// they can.
+	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil if they
+	// can.
 	FeedErr      error
 	FeedErrSince time.Time
 	Removals     Removals
@@ -87,7 +86,7 @@ type Removals struct {
 	Pending, Projected int
 }
 
-// Registration keeps the installation registered.
+// Registration registers the installation and maintains its KubernetesOperator.
 type Registration struct {
 	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
 	Client client.Client
@@ -98,30 +97,31 @@ type Registration struct {
 	Owners       func(context.Context) (installation.Owners, error)
 	Spec         v1alpha1.KubernetesOperatorSpec
 	Version      string
-	// ClusterName is what people call this cluster; the account shows it.
+	// ClusterName is the cluster's display name in the account.
 	ClusterName string
-	// AccountState returns what is known of the account now.
+	// AccountState returns the current state of the account.
 	AccountState func() AccountState
-	// OnOperatorIDChange is called when the account knows this installation by another id than before, as another
-	// account does.
+	// OnOperatorIDChange is called when the account returns another id for this installation than
+	// before, as another account does.
 	OnOperatorIDChange func()
-	// EdgeStatus says whether all forwarders have a session with the service's edge, and if not, why; until
-	// that is known, the last word holds. Nil: no forwarder is to run.
+	// EdgeStatus returns whether all forwarders have a session with the service's edge, and the
+	// problem if not. While it is unknown, the last condition stays. Nil: no forwarders run.
 	EdgeStatus func() (known bool, problem string)
 	Recorder   events.EventRecorder
 	Now        func() time.Time
 	Log        logr.Logger
-	// AccountTimeout is how long the account may take to answer a heartbeat; 0: 10 s.
+	// AccountTimeout bounds the account's answer to a heartbeat; 0: 10 s.
 	AccountTimeout time.Duration
 
 	clusterUID string
-	// attempted reports whether the account has been asked by this process; failure is how the last
-	// heartbeat failed.
+	// attempted reports whether this process has sent a heartbeat; lastError is the error of the last
+	// one.
 	attempted bool
 	lastError error
 }
 
-// Start beats until the context ends, and counts in between. It returns nil.
+// Start sends heartbeats until the context ends, and refreshes the object in between. It returns
+// nil.
 func (r *Registration) Start(ctx context.Context) error {
 	said := ""
 	var changed <-chan struct{}
@@ -141,7 +141,7 @@ func (r *Registration) Start(ctx context.Context) error {
 	return nil
 }
 
-// logChanged logs an error that says something new.
+// logChanged logs an error that differs from the last one.
 func (r *Registration) logChanged(ctx context.Context, said *string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -156,7 +156,7 @@ func (r *Registration) logChanged(ctx context.Context, said *string, err error) 
 	}
 }
 
-// Refresh brings the object up to date with what is known, without asking the account.
+// Refresh updates the object without a heartbeat.
 func (r *Registration) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -167,9 +167,8 @@ func (r *Registration) Refresh(ctx context.Context) error {
 	return r.updateStatus(ctx, object, object.DeepCopy())
 }
 
-// Heartbeat registers once and brings the object up to date; nothing is written where there is no
-// difference. healthy reports whether the account answered and knows the installation; the error is
-// about the object.
+// Heartbeat registers once and updates the object if it changed. healthy reports whether the
+// account answered and knows the installation; the error is about the object.
 func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) {
 	object, uid, err := r.prepare(ctx)
 	if err != nil {
@@ -179,7 +178,7 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 	operator, failure := r.Account.UpsertOperator(asking, r.operator(uid))
 	cancel()
 	if ctx.Err() != nil {
-		return false, ctx.Err() // the manager stops, which is no failure of the account
+		return false, ctx.Err() // the manager stops, so the account did not fail
 	}
 	r.attempted, r.lastError = true, failure
 	next := object.DeepCopy()
@@ -194,8 +193,8 @@ func (r *Registration) Heartbeat(ctx context.Context) (healthy bool, err error) 
 	return failure == nil, r.updateStatus(reporting, object, next)
 }
 
-// ReportSecondRelease writes that this release does nothing, as another one works in its namespace. It is
-// called while this manager does not lead.
+// ReportSecondRelease writes that this release is inactive because release other works in its
+// namespace. It is called while this manager does not lead.
 func (r *Registration) ReportSecondRelease(ctx context.Context, other string) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -214,7 +213,7 @@ func (r *Registration) ReportSecondRelease(ctx context.Context, other string) er
 	return r.writeStatus(ctx, object, next)
 }
 
-// prepare returns what a heartbeat needs of the cluster: the object and the cluster's uid.
+// prepare returns the object and the cluster's uid for a heartbeat.
 func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperator, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -226,7 +225,7 @@ func (r *Registration) prepare(ctx context.Context) (*v1alpha1.KubernetesOperato
 	return object, uid, err
 }
 
-// updateStatus completes the status of next and writes it where it differs from the object's.
+// updateStatus completes the status of next and writes it if it differs from the object's.
 func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
 	r.setHeartbeatConditions(&next.Status, object.Generation)
 	r.setSourceConditions(&next.Status, object.Generation)
@@ -237,7 +236,7 @@ func (r *Registration) updateStatus(ctx context.Context, object, next *v1alpha1.
 	return r.writeStatus(ctx, object, next)
 }
 
-// writeStatus writes the status where it differs.
+// writeStatus writes the status if it differs.
 func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.KubernetesOperator) error {
 	if equality.Semantic.DeepEqual(object.Status, next.Status) {
 		return nil
@@ -249,7 +248,7 @@ func (r *Registration) writeStatus(ctx context.Context, object, next *v1alpha1.K
 	return nil
 }
 
-// ensureObject returns the KubernetesOperator, made or repaired where it has to be.
+// ensureObject returns the KubernetesOperator, created or repaired if necessary.
 func (r *Registration) ensureObject(ctx context.Context) (*v1alpha1.KubernetesOperator, error) {
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
 	current := &v1alpha1.KubernetesOperator{}
@@ -310,8 +309,8 @@ func (r *Registration) binding() *account.OperatorBinding {
 	return b
 }
 
-// namespaceUID is the UID of the operator's own Namespace, which tells this installation from one
-// with the same names in another cluster.
+// namespaceUID returns the UID of the operator's own Namespace, which distinguishes this
+// installation from one with the same names in another cluster.
 func (r *Registration) namespaceUID(ctx context.Context) (string, error) {
 	if r.clusterUID != "" {
 		return r.clusterUID, nil

@@ -16,9 +16,9 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-// Recorded returns which account, in which store, the object's status names: empty where there is
-// no object, or no list has come yet. It asks the API server, as what another manager wrote a
-// moment ago counts.
+// Recorded returns the account and the store that the object's status records; empty if there is no
+// object or no list has been read. It reads from the API server, as another manager may have
+// written recently.
 func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string, err error) {
 	var o v1alpha1.KubernetesOperator
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
@@ -28,8 +28,8 @@ func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string,
 	return o.Status.AccountID, o.Status.StoreID, nil
 }
 
-// setSourceConditions puts into the status where the endpoints come from, and what is not removed. Nobody else
-// writes this. Before the first list, what an earlier manager said holds.
+// setSourceConditions writes where the endpoints come from and which removals are held. Before the
+// first list, what an earlier manager wrote stays.
 func (r *Registration) setSourceConditions(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if !r.Spec.BindingEnabled {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAccountChanged)
@@ -49,7 +49,7 @@ func (r *Registration) setSourceConditions(s *v1alpha1.KubernetesOperatorStatus,
 	}
 }
 
-// accountChangedCondition says what changed, what is frozen and how to confirm it.
+// accountChangedCondition describes what changed, what is frozen and how to accept it.
 func (r *Registration) accountChangedCondition(facts AccountState) metav1.Condition {
 	listed := facts.Removals
 	if !listed.Frozen {
@@ -71,7 +71,7 @@ func (r *Registration) accountChangedCondition(facts AccountState) metav1.Condit
 		what, listed.Pending, listed.Projected, r.Installation.Release, r.Installation.Namespace, shellSafeID(accept)))
 }
 
-// shellSafePattern is what ids look like that people may paste into a shell.
+// shellSafePattern matches ids that may be pasted into a shell.
 var shellSafePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
 
 func shellSafeID(id string) string {

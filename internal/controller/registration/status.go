@@ -19,8 +19,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// setHeartbeatConditions puts into the status what the last heartbeat found, and whether the endpoints can be
-// read. Before the first heartbeat, what an earlier manager found holds.
+// setHeartbeatConditions writes the result of the last heartbeat and whether the endpoints can be
+// read. Before the first heartbeat, what an earlier manager wrote stays.
 func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStatus, generation int64) {
 	if !r.attempted {
 		return
@@ -29,7 +29,7 @@ func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStat
 		last := meta.FindStatusCondition(s.Conditions, c.Type)
 		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
 		if last != nil && last.Reason == c.Reason && repeated {
-			c.Message = last.Message // the sentences of a network that is down differ from try to try, and say the same
+			c.Message = last.Message // messages of a failing network differ between attempts
 		}
 		r.setCondition(s, generation, c)
 	}
@@ -45,8 +45,8 @@ func newCondition(typ string, status metav1.ConditionStatus, reason, message str
 	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 }
 
-// heartbeatConditions returns those that follow from the last heartbeat and from the feed: an API that is
-// out of reach tells nothing about the registration.
+// heartbeatConditions returns the conditions that follow from the last heartbeat and from the feed.
+// An unreachable API leaves Registered as it is.
 func (r *Registration) heartbeatConditions(failure error, facts AccountState) []metav1.Condition {
 	answered := r.apiReachableCondition(facts)
 	if failure == nil {
@@ -60,8 +60,8 @@ func (r *Registration) heartbeatConditions(failure error, facts AccountState) []
 	return []metav1.Condition{answered, newCondition(typ, metav1.ConditionFalse, reason, safeMessage(failure))}
 }
 
-// apiReachableCondition returns APIReachable for an account that answers heartbeats: whether its endpoints can
-// be read, too.
+// apiReachableCondition returns APIReachable for an account that answers heartbeats. It is False if
+// the endpoints cannot be read.
 func (r *Registration) apiReachableCondition(facts AccountState) metav1.Condition {
 	switch {
 	case facts.FeedErr != nil && r.Now().Sub(facts.FeedErrSince) >= watchGrace:
@@ -75,8 +75,8 @@ func (r *Registration) apiReachableCondition(facts AccountState) metav1.Conditio
 		"the account's API answers")
 }
 
-// classify returns the condition that a failed heartbeat makes False, and the reason. The status
-// decides, so that the answers of another implementation of the API are understood as well.
+// classify returns the condition that a failed heartbeat makes False, and the reason. It is based
+// on the HTTP status, so that other implementations of the API are understood as well.
 func classify(failure error) (typ, reason string) {
 	var e *account.Error
 	if !errors.As(failure, &e) || e.Code == account.CodeUnreachable {
@@ -95,7 +95,7 @@ func classify(failure error) (typ, reason string) {
 	return v1alpha1.ConditionRegistered, v1alpha1.ReasonRejected
 }
 
-// safeMessage is the account's own sentence where there is one.
+// safeMessage returns the account's own message if there is one.
 func safeMessage(failure error) string {
 	var e *account.Error
 	if errors.As(failure, &e) {
@@ -104,7 +104,7 @@ func safeMessage(failure error) string {
 	return failure.Error()
 }
 
-// countEndpoints counts the hostnames projected, and those of them that are ready.
+// countEndpoints counts the projected hostnames, and those that are ready.
 func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.KubernetesOperatorStatus) error {
 	var list v1alpha1.BoundEndpointList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Installation.Namespace),
@@ -125,8 +125,8 @@ func (r *Registration) countEndpoints(ctx context.Context, s *v1alpha1.Kubernete
 	return nil
 }
 
-// emitEvents emits an event for each condition whose reason has changed. That a new object has nothing to
-// complain of is no news.
+// emitEvents emits an event for each condition whose reason changed. A new object without problems
+// gets none.
 func (r *Registration) emitEvents(o *v1alpha1.KubernetesOperator, before []metav1.Condition) {
 	for _, c := range o.Status.Conditions {
 		old := meta.FindStatusCondition(before, c.Type)

@@ -50,7 +50,7 @@ var _ = Describe("what is left of a manager", func() {
 		func(ctx SpecContext, rendered string, anchorOf func(r *release) client.Object) {
 			r := newReleaseOf(ctx, rendered)
 			o := r.options()
-			if rendered == newTargetInformers {
+			if rendered == listedNamespaces {
 				o = r.listedOptions()
 			}
 			run(o)
@@ -70,7 +70,7 @@ var _ = Describe("what is left of a manager", func() {
 		Entry("of the cluster", clusterWide, func(r *release) client.Object {
 			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.anchor()}}
 		}),
-		Entry("of a listed namespace", newTargetInformers, func(r *release) client.Object {
+		Entry("of a listed namespace", listedNamespaces, func(r *release) client.Object {
 			return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}}
 		}),
 	)

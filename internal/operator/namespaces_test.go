@@ -67,7 +67,7 @@ func (q *requests) all() []string {
 
 var _ = Describe("the manager with listed namespaces", func() {
 	It("does its whole job with Roles only, and asks for nothing outside of them", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, newTargetInformers)
+		r := newReleaseOf(ctx, listedNamespaces)
 		var asked requests
 		o := r.listedOptions()
 		o.Kubernetes.Wrap(asked.wrap)
@@ -115,7 +115,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 	})
 
 	It("is neither blocked nor delayed by a namespace without rights, which says so and recovers", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, newTargetInformers)
+		r := newReleaseOf(ctx, listedNamespaces)
 		give := r.takeRights(ctx, r.second)
 		o := r.listedOptions()
 		run(o)
@@ -130,7 +130,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 	})
 
 	It("says that the Role is missing which owns the Services of a namespace", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, newTargetInformers)
+		r := newReleaseOf(ctx, listedNamespaces)
 		Expect(kube.Delete(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: r.target, Name: r.anchor()}})).
 			To(Succeed())
 		run(r.listedOptions())
@@ -142,7 +142,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 	})
 
 	It("loses what it has in a namespace when the Role there goes, and keeps the rest", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, newTargetInformers)
+		r := newReleaseOf(ctx, listedNamespaces)
 		stop := run(r.listedOptions())
 		r.account.put(endpoint("ep-1", "http://api."+r.target), endpoint("ep-2", "http://web."+r.second))
 		r.services(ctx, "ep-1", "api")
@@ -169,7 +169,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 	})
 
 	It("removes what it has in a namespace that is off the list while the rights are still there", func(ctx SpecContext) {
-		r := newReleaseOf(ctx, newTargetInformers)
+		r := newReleaseOf(ctx, listedNamespaces)
 		stop := run(r.listedOptions())
 		r.account.put(endpoint("ep-1", "http://api."+r.target))
 		Eventually(r.ready(ctx, "api."+r.target)).Should(Equal("True Ready"))
@@ -183,7 +183,7 @@ var _ = Describe("the manager with listed namespaces", func() {
 
 	It("leaves nothing when its own namespace is deleted, though nothing there can own the Services",
 		func(ctx SpecContext) {
-			r := newReleaseOf(ctx, newTargetInformers)
+			r := newReleaseOf(ctx, listedNamespaces)
 			run(r.listedOptions())
 			for _, name := range []string{"a", "b", "c"} {
 				r.account.put(endpoint("ep-"+name, "http://"+name+"."+r.target), endpoint("ep-2"+name, "http://"+name+"."+r.second))

@@ -69,11 +69,10 @@ type release struct {
 const (
 	// clusterWide and listed are what the chart renders: with rights in all namespaces, and in listed
 	// ones only.
-	clusterWide        = "minimal"
-	// newTargetInformers returns the informers of listed namespaces, nil if none are listed, and what
-	// deletes the Services there when our own namespace is deleted.
-	newTargetInformers = "namespaces"
-	anchor             = "fairlead-operator-anchor"
+	clusterWide = "minimal"
+	// listedNamespaces is the case in which the release lists its target namespaces.
+	listedNamespaces = "namespaces"
+	anchor           = "fairlead-operator-anchor"
 )
 
 func newRelease(ctx context.Context) *release { return newReleaseOf(ctx, clusterWide) }

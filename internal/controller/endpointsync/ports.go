@@ -49,7 +49,7 @@ type Ports struct {
 	restTime  time.Duration
 	now       func() time.Time
 
-	mu           sync.Mutex
+	mu sync.Mutex
 	// target port -> its key
 	holder       map[int32]portKey
 	byHostname   map[string]map[int32]int32 // hostname -> port -> target port

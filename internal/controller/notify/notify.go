@@ -22,8 +22,8 @@ import (
 type Source struct {
 	namespace string
 	// delay of each request
-	after     time.Duration
-	priority  int
+	after    time.Duration
+	priority int
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]

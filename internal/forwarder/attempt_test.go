@@ -24,7 +24,7 @@ import (
 )
 
 // The edge gives up before the forwarder does, so that it can say why.
-func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
+func TestAttempt_HeaderStatesRemainingTime(t *testing.T) {
 	t.Parallel()
 	const held = 200 * time.Millisecond
 	e := startEdge(t, respond)
@@ -50,7 +50,7 @@ func TestHeldStreamStatesWhatIsLeftOfItsTime(t *testing.T) {
 	}
 }
 
-func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
+func TestAttempt_SendsEveryByteOnce(t *testing.T) {
 	t.Parallel()
 	const trials = 4
 	got, reads := make(chan []byte, 1), make(chan int, trials)
@@ -93,7 +93,7 @@ func TestEveryTrialSendsEveryByteOnce(t *testing.T) {
 }
 
 // Whatever the two ends do in the same moment, nobody reads an end where there was none.
-func TestNoEndWhereThereWasAnAbort(t *testing.T) {
+func TestAttempt_AbortIsNoEOF(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, asTold(t)), quick())
 	call := func(kind string, size int) {
@@ -167,7 +167,7 @@ func asTold(t *testing.T) func(context.Context, *tunnel.Stream) {
 	}
 }
 
-func TestCutBeforeAStreamIsOpen(t *testing.T) {
+func TestAttempt_CutBeforeOpen(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, silent)
 	timing := quick()
@@ -186,7 +186,7 @@ func TestCutBeforeAStreamIsOpen(t *testing.T) {
 }
 
 // The context of a relay that has ended may still be at ending it.
-func TestAbortThatComesLateDoesNothing(t *testing.T) {
+func TestAttempt_LateAbortHasNoEffect(t *testing.T) {
 	t.Parallel()
 	near, far := tcpPair(t)
 	late := newAttempt(&clientConn{connection: near, source: relay.NewSource(near)}, nil)
@@ -201,7 +201,7 @@ func TestAbortThatComesLateDoesNothing(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
+func TestAttempt_BuffersNothingOnceOpen(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		defer st.Close()
@@ -237,7 +237,7 @@ func TestNothingIsKeptOfAnOpenStream(t *testing.T) {
 }
 
 // The time for the edge's answer is over once that is there.
-func TestOpenConnectionOutlivesItsOpening(t *testing.T) {
+func TestAttempt_OpenConnectionOutlivesDeadline(t *testing.T) {
 	t.Parallel()
 	late := make(chan struct{})
 	e := startEdge(t, func(ctx context.Context, st *tunnel.Stream) {
@@ -272,7 +272,7 @@ func TestOpenConnectionOutlivesItsOpening(t *testing.T) {
 
 // What the edge tells of an http request comes after the success of its connection, and may be a
 // failure.
-func TestSuccessIsWhenHTTPCameAndTCPWasOpened(t *testing.T) {
+func TestPortStats_SuccessTime(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan time.Time, 1), make(chan struct{})
 	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
@@ -295,7 +295,7 @@ func TestSuccessIsWhenHTTPCameAndTCPWasOpened(t *testing.T) {
 	}
 }
 
-func TestAbortsOfOpenStreamsAreCounted(t *testing.T) {
+func TestMetrics_CountsAbortsOfOpenStreams(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		_ = st.Accept()

@@ -20,7 +20,7 @@ import (
 
 // Between the first byte and OPENED a client may do all that it may do later.
 
-func TestClientThatBreaksOffBeforeItsStreamIsOpen(t *testing.T) {
+func TestClientConn_AbortBeforeOpen(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) { // which never answers
@@ -47,7 +47,7 @@ func TestClientThatBreaksOffBeforeItsStreamIsOpen(t *testing.T) {
 	}
 }
 
-func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
+func TestClientConn_HalfClosedClientGetsErrorPage(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		_, _ = io.ReadAll(st) // the end of the client's input comes before the answer
@@ -63,7 +63,7 @@ func TestClientThatHasSentEverythingGetsItsPage(t *testing.T) {
 }
 
 // It waits once enough is kept, and its bytes are all there in the end.
-func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
+func TestClientConn_LargeInputBeforeOpen(t *testing.T) {
 	t.Parallel()
 	const size, kept = 16 << 20, 2 * requestBufferLimit // at most
 	var arrived int64
@@ -100,7 +100,7 @@ func TestClientThatSendsMuchBeforeItsStreamIsOpen(t *testing.T) {
 	}
 }
 
-func TestEarlyBytesAreKeptUpToALimit(t *testing.T) {
+func TestRequestBuffer_Limit(t *testing.T) {
 	t.Parallel()
 	var kept requestBuffer
 	for len(kept.buf) < requestBufferLimit {

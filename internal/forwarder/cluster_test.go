@@ -102,7 +102,7 @@ func servicesReady(generation int64) metav1.Condition {
 		Reason:             v1alpha1.ReasonProjected, LastTransitionTime: metav1.Now()}
 }
 
-func TestRealWatch(t *testing.T) {
+func TestClusterSource_WatchesRealCluster(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)
 	k := newCluster(t, config, "fairlead")
@@ -241,7 +241,7 @@ func (k *cluster) removed(config *rest.Config) {
 
 // A cluster without our CRDs, or one that is away, is waited for; the forwarder starts all the
 // same.
-func TestWatchWaitsForTheCluster(t *testing.T) {
+func TestClusterSource_RetriesMissingCluster(t *testing.T) {
 	t.Parallel()
 	source, err := newClusterSource(&rest.Config{Host: "http://127.0.0.1:1", Timeout: time.Second}, "fairlead",
 		"release-1", nil)

@@ -18,7 +18,7 @@ import (
 
 // A thousand connections that are refused leave no descriptor behind, whatever they spoke. No other
 // test of the package runs meanwhile: all share the process's descriptors.
-func TestRefusedOpensLeaveNoDescriptors(t *testing.T) {
+func TestDescriptors_RefusedOpensLeaveNone(t *testing.T) {
 	descriptors := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -82,7 +82,7 @@ func leavings() map[string]leaving {
 
 // A namespace that is being deleted waits for its pods, and for minutes when they are not gone
 // within about 5 s.
-func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
+func TestUninstall_ShortensShutdown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range leavings() {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestRemovedNamespaceIsLeftAtOnce(t *testing.T) {
 // Kubernetes marks a namespace 5 s before it deletes the pods: a forwarder knows before it is told
 // to stop, whatever its credential is worth then. One that is refused while nobody stops it says
 // nothing.
-func TestRemovedNamespaceIsKnownBeforeTheOrderToStop(t *testing.T) {
+func TestUninstall_DetectedBeforeShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
@@ -157,7 +157,7 @@ func TestRemovedNamespaceIsKnownBeforeTheOrderToStop(t *testing.T) {
 }
 
 // Without connections there is nothing to drain.
-func TestRemovedNamespaceDoesNotWaitForAnIdleForwarder(t *testing.T) {
+func TestUninstall_EndsIdleForwarderAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)

@@ -14,7 +14,7 @@ import (
 )
 
 // An outage has one cause and many tries: it is told once.
-func TestACauseIsToldOnce(t *testing.T) {
+func TestEdgeClient_LogsCauseOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	e := newEdgeClient(&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, 0, func() {},

@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestPage(t *testing.T) {
+func TestHTTP1Response(t *testing.T) {
 	t.Parallel()
 	why := &failure{reasonNoEdge, account.CodeNoEdge, "No <edge> for http://api.demo."}
 	for name, tt := range map[string]struct {
@@ -74,7 +74,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-func TestHTTP2ClientsGetAGoAway(t *testing.T) {
+func TestErrorResponse_HTTP2GoAway(t *testing.T) {
 	t.Parallel()
 	why := &failure{reasonOffline, account.CodeEndpointOffline, "Offline."}
 	for name, head := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04",

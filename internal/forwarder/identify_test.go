@@ -13,7 +13,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestStreamsNameThePodThatCalls(t *testing.T) {
+func TestIdentifyPod_HeaderNamesPod(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := start(t, e, quick())
@@ -45,7 +45,7 @@ func TestStreamsNameThePodThatCalls(t *testing.T) {
 }
 
 // To identify a pod may take a while, and who calls what is offline waits for nothing.
-func TestNobodyIsIdentifiedForAnEndpointThatIsOffline(t *testing.T) {
+func TestIdentifyPod_NotForOfflineEndpoint(t *testing.T) {
 	t.Parallel()
 	r := start(t, startEdge(t, respond), quick())
 	r.options.Identify = func(context.Context, netip.Addr) *tunnel.PodIdentity {

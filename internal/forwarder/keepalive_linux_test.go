@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
+func TestKeepAlive_AcceptedConnectionsInheritOptions(t *testing.T) {
 	t.Parallel()
 	ln, err := listen(t.Context(), 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAcceptedConnectionsAskForTheirClients(t *testing.T) {
 }
 
 // A client that waits for its next trial reads no end when this process is killed.
-func TestConnectionStaysTornBetweenTrials(t *testing.T) {
+func TestKeepAlive_CloseIsResetBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	const trials = 4
 	came := make(chan struct{}, trials)
@@ -94,7 +94,7 @@ func TestConnectionStaysTornBetweenTrials(t *testing.T) {
 }
 
 // A page may still be on its way when its connection is closed here.
-func TestPageIsNotCutOff(t *testing.T) {
+func TestErrorResponse_IsNotTruncated(t *testing.T) {
 	t.Parallel()
 	timing := quick()
 	timing.linger = patience

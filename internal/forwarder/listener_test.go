@@ -65,7 +65,7 @@ func newTestListeners(
 	}
 }
 
-func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
+func TestListener_RetriesListenAndAccept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ln, tries := newPipeListener(), 0
@@ -104,7 +104,7 @@ func TestFailuresToListenAndToAcceptAreWaitedOut(t *testing.T) {
 	})
 }
 
-func TestClosingEndsRetries(t *testing.T) {
+func TestListener_CloseEndsRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := newTestListeners(func(context.Context, int) (net.Listener, error) { return nil, syscall.EADDRINUSE }, nil)
@@ -118,7 +118,7 @@ func TestClosingEndsRetries(t *testing.T) {
 	})
 }
 
-func TestListenerStaysWithItsOwner(t *testing.T) {
+func TestListeners_KeepsListenerOfSameURL(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -135,7 +135,7 @@ func TestListenerStaysWithItsOwner(t *testing.T) {
 	}
 }
 
-func TestListenerGoesWithItsOwner(t *testing.T) {
+func TestListeners_ClosesListenerOfRemovedURL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var opened []*pipeListener
@@ -161,7 +161,7 @@ func TestListenerGoesWithItsOwner(t *testing.T) {
 	})
 }
 
-func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
+func TestListeners_ReassignedPortReachesNewEndpointOnly(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -200,7 +200,7 @@ func TestPortThatChangesHandsNeverReachesTheOldEndpoint(t *testing.T) {
 }
 
 // A connection that was accepted while its port changed hands is reset, not served.
-func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
+func TestListener_ResetsConnectionAcceptedAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipeListener()
@@ -218,7 +218,7 @@ func TestConnectionAcceptedDuringTheChangeIsReset(t *testing.T) {
 	})
 }
 
-func TestIPv4AndIPv6(t *testing.T) {
+func TestListen_IPv4AndIPv6(t *testing.T) {
 	t.Parallel()
 	probe, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
@@ -242,7 +242,7 @@ func TestIPv4AndIPv6(t *testing.T) {
 	}
 }
 
-func TestOddPortStopsNothingElse(t *testing.T) {
+func TestListeners_InvalidPortAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -270,7 +270,7 @@ func TestOddPortStopsNothingElse(t *testing.T) {
 	}
 }
 
-func TestEstablishedConnectionsOutliveTheirListener(t *testing.T) {
+func TestListeners_ConnectionsOutliveListener(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
 		defer st.Close()

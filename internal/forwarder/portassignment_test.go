@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-func TestClaims(t *testing.T) {
+func TestAssignPorts(t *testing.T) {
 	t.Parallel()
 	aged := func(b *v1alpha1.BoundEndpoint, seconds int64) *v1alpha1.BoundEndpoint {
 		b.CreationTimestamp = metav1.Unix(seconds, 0)

@@ -90,7 +90,7 @@ func tcpWorld() Objects {
 	return o
 }
 
-func TestReadyWithoutTheEdgeAfterTryingAndForEver(t *testing.T) {
+func TestReady_WithoutEdgeAfterTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
@@ -118,7 +118,7 @@ func TestReadyWithoutTheEdgeAfterTryingAndForEver(t *testing.T) {
 	})
 }
 
-func TestLeavingOrder(t *testing.T) {
+func TestShutdown_Order(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 15*time.Minute)
@@ -175,7 +175,7 @@ func after(d time.Duration) func() (bool, error) {
 	}
 }
 
-func TestLeavingHasLimits(t *testing.T) {
+func TestShutdown_Timeouts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		listed func() (bool, error)
@@ -220,7 +220,7 @@ func TestLeavingHasLimits(t *testing.T) {
 	}
 }
 
-func TestStoppingTellsTheEdgeAndGoesOnServing(t *testing.T) {
+func TestShutdown_DrainsSessionAndContinuesToServe(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -241,7 +241,7 @@ func TestStoppingTellsTheEdgeAndGoesOnServing(t *testing.T) {
 	}
 }
 
-func TestTokenIsReadForEverySession(t *testing.T) {
+func TestEdgeClient_ReadsTokenForEverySession(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -267,7 +267,7 @@ func TestTokenIsReadForEverySession(t *testing.T) {
 	next("flt_second")
 }
 
-func TestRefusedTokenIsTriedAgain(t *testing.T) {
+func TestEdgeClient_RetriesRefusedToken(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	e.setRefuse(&tunnel.Error{Code: tunnel.CodeBadToken, Msg: "unknown authtoken", Detail: "ERR_FL_1002"})
@@ -288,7 +288,7 @@ func TestRefusedTokenIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestNewOperatorIDMakesANewSession(t *testing.T) {
+func TestEdgeClient_ReconnectsForNewOperatorID(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -308,7 +308,7 @@ func TestNewOperatorIDMakesANewSession(t *testing.T) {
 	}
 }
 
-func TestHealthStatusAndMetrics(t *testing.T) {
+func TestServers_HealthStatusMetrics(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, respond), quick())
 	server := httptest.NewServer(r.healthHandler())
@@ -344,7 +344,7 @@ func TestHealthStatusAndMetrics(t *testing.T) {
 	}
 }
 
-func TestTakenHealthPortIsAnError(t *testing.T) {
+func TestServers_PortInUseIsAnError(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -363,7 +363,7 @@ func TestTakenHealthPortIsAnError(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWork(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	t.Parallel()
 	good := Options{EdgeAddress: "edge:443", TLS: &tls.Config{}, AuthtokenFile: "f", Source: newFakeSource()}
 	for name, tt := range map[string]struct {

@@ -98,7 +98,7 @@ func wantReset(t *testing.T, c net.Conn) {
 	}
 }
 
-func TestHTTPIsRelayedUnderTheEndpointsName(t *testing.T) {
+func TestRelay_HTTPNamesEndpoint(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -127,7 +127,7 @@ func TestHTTPIsRelayedUnderTheEndpointsName(t *testing.T) {
 	}
 }
 
-func TestStreamIsOpenedBeforeTheClientSpeaks(t *testing.T) {
+func TestRelay_OpensStreamBeforeClientSends(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) { // server speaks first, e.g. SMTP
 		_ = st.Accept()
@@ -142,7 +142,7 @@ func TestStreamIsOpenedBeforeTheClientSpeaks(t *testing.T) {
 	}
 }
 
-func TestHalfCloseKeepsTheReply(t *testing.T) {
+func TestRelay_HalfCloseKeepsReply(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) { // answers only after the client's last byte
 		defer st.Close()
@@ -169,7 +169,7 @@ func TestHalfCloseKeepsTheReply(t *testing.T) {
 	}
 }
 
-func TestAbortsStayAborts(t *testing.T) {
+func TestRelay_ForwardsAborts(t *testing.T) {
 	t.Parallel()
 	read := make(chan error, 1)
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
@@ -199,7 +199,7 @@ func TestAbortsStayAborts(t *testing.T) {
 	}
 }
 
-func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
+func TestOpenStream_WaitsForSession(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	timing := quick()
@@ -221,7 +221,7 @@ func TestConnectionIsHeldUntilASessionComes(t *testing.T) {
 	}
 }
 
-func TestNoSessionAfterTheHold(t *testing.T) {
+func TestOpenStream_FailsWithoutSession(t *testing.T) {
 	t.Parallel()
 	timing := quick()
 	timing.sessionWait = 30 * time.Millisecond
@@ -238,7 +238,7 @@ func TestNoSessionAfterTheHold(t *testing.T) {
 	}
 }
 
-func TestRefusalsHaveAReason(t *testing.T) {
+func TestClassifyOpenError_Refusals(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, nil)
 	r := connected(t, e, quick())
@@ -263,7 +263,7 @@ func TestRefusalsHaveAReason(t *testing.T) {
 	}
 }
 
-func TestEndpointThatIsGoneAnswersAsOffline(t *testing.T) {
+func TestRelay_RemovedEndpointIsOffline(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -281,7 +281,7 @@ func TestEndpointThatIsGoneAnswersAsOffline(t *testing.T) {
 
 // A client that first sends all it has and then reads would find the page taken away by a reset,
 // were its input not read to the end.
-func TestPageSurvivesUnreadInput(t *testing.T) {
+func TestErrorResponse_SurvivesUnreadInput(t *testing.T) {
 	t.Parallel()
 	r := connected(t, startEdge(t, refuseWith(tunnel.RefusedOffline)), quick())
 	c := r.dial(10080)
@@ -297,7 +297,7 @@ func TestPageSurvivesUnreadInput(t *testing.T) {
 	}
 }
 
-func TestEdgeThatDoesNotAnswer(t *testing.T) {
+func TestOpenStream_EdgeTimeout(t *testing.T) {
 	t.Parallel()
 	timing := quick()
 	timing.openTimeout = 50 * time.Millisecond
@@ -307,7 +307,7 @@ func TestEdgeThatDoesNotAnswer(t *testing.T) {
 }
 
 // The wait for a session and the wait for an answer share one limit.
-func TestHoldingCountsIntoTheLimit(t *testing.T) {
+func TestOpenStream_TimeoutIncludesSessionWait(t *testing.T) {
 	t.Parallel()
 	timing := quick()
 	if whole := timing.openTimeout + timing.headTimeout; timing.sessionWait >= timing.openTimeout ||
@@ -319,7 +319,7 @@ func TestHoldingCountsIntoTheLimit(t *testing.T) {
 	wantPage(t, connected(t, e, timing).dial(10080), 503, "ERR_FL_3004")
 }
 
-func TestDrainingEdgeIsTriedAgainWithAllBytes(t *testing.T) {
+func TestRelay_RetriesDrainingEdgeWithAllBytes(t *testing.T) {
 	t.Parallel()
 	const size = 20_000
 	got := make(chan []byte, 1)
@@ -346,7 +346,7 @@ func TestDrainingEdgeIsTriedAgainWithAllBytes(t *testing.T) {
 
 // A session that breaks before its OPENED came may have delivered the bytes: sending them again
 // could do something twice.
-func TestBrokenSessionIsNotTriedAgain(t *testing.T) {
+func TestRelay_DoesNotRetryBrokenSession(t *testing.T) {
 	t.Parallel()
 	var streams atomic.Int32
 	e := startEdge(t, func(_ context.Context, st *tunnel.Stream) {
@@ -361,7 +361,7 @@ func TestBrokenSessionIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-func TestRefusedConnectsLeaveNoDescriptor(t *testing.T) {
+func TestDescriptors_RefusedConnectsLeaveNone(t *testing.T) {
 	if _, err := os.ReadDir("/proc/self/fd"); err != nil {
 		t.Skip("needs /proc/self/fd to count descriptors")
 	}

@@ -69,7 +69,7 @@ func (w *watcher) next() (Delta, time.Duration) {
 	return d, time.Since(begun)
 }
 
-func TestWatchedStatusIsFullOnceAndThenSaysOnlyWhatChanged(t *testing.T) {
+func TestStatusWatch_SendsFullStatusThenDeltas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
@@ -120,7 +120,7 @@ func TestWatchedStatusIsFullOnceAndThenSaysOnlyWhatChanged(t *testing.T) {
 	})
 }
 
-func TestWatchesAreFewAndEndWithTheirClients(t *testing.T) {
+func TestStatusWatch_LimitAndEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
@@ -149,7 +149,7 @@ func TestWatchesAreFewAndEndWithTheirClients(t *testing.T) {
 	})
 }
 
-func TestWatchedStatusTellsWhyAListenerFails(t *testing.T) {
+func TestStatusWatch_ReportsListenerError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := inBubble(t, 0)
@@ -184,7 +184,7 @@ func TestWatchedStatusTellsWhyAListenerFails(t *testing.T) {
 	})
 }
 
-func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
+func TestStatus_SessionAndConnections(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())
@@ -217,7 +217,7 @@ func TestStatusTellsOfTheSessionAndOfWhatConnectionsMet(t *testing.T) {
 }
 
 // An http connection that was opened says nothing of its requests; the edge does.
-func TestStatusTellsWhatTheEdgeSaysOfRequests(t *testing.T) {
+func TestStatus_RequestResultsOfEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	r := connected(t, e, quick())

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestHasSentTakesNothing(t *testing.T) {
+func TestHasUnreadInput_ConsumesNothing(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,7 +16,7 @@ const request = "GET / HTTP/1.1\r\nHost: api.demo\r\n\r\n"
 
 // Clients of an edge that is frozen get their 503 within the hold, those that wait on a connection
 // that was kept are cut, idle ones are left, and all goes on when the edge does.
-func TestForwarder_EdgeThatDoesNotRespond(t *testing.T) {
+func TestWatchdog_UnresponsiveEdge(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, respond)
 	var process frozen.Process

@@ -12,7 +12,7 @@ import (
 )
 
 // Memory is given back when work has ended, once, and not while it goes on.
-func TestMemoryIsReturnedWhenQuiet(t *testing.T) {
+func TestMemoryReleaser_ReleasesWhenQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var allocated, live, freed atomic.Uint64

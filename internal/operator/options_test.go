@@ -23,7 +23,7 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
+func TestManagerOptions_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 	t.Parallel()
 	key := file(t, "flk_x\n")
 	good := func() ManagerOptions {
@@ -89,7 +89,7 @@ func TestEveryWrongManagerFlagIsNamedWithItsValueAndARemedy(t *testing.T) {
 	}
 }
 
-func TestEveryWrongForwarderFlagIsNamed(t *testing.T) {
+func TestForwarderOptions_ErrorsNameFlag(t *testing.T) {
 	t.Parallel()
 	o := ForwarderOptions{EdgeAddress: "s:8443", AuthtokenFile: file(t, "flt_x"), Namespace: "fairlead",
 		Release: "fairlead", PodIPs: "fd00::1,10.0.0.7"}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestOnlyWantedAnnotationsAreKept(t *testing.T) {
+func TestAnnotations_KeepsSelectedOnly(t *testing.T) {
 	t.Parallel()
 	p := newPod("a", "10.0.0.1")
 	p.Annotations = map[string]string{"team": "red", "team-lead": "ann", "example.com/a": "1", "example.com/b": "2",
@@ -32,7 +32,7 @@ func TestOnlyWantedAnnotationsAreKept(t *testing.T) {
 	}
 }
 
-func TestWrongAnnotations(t *testing.T) {
+func TestAnnotations_Invalid(t *testing.T) {
 	t.Parallel()
 	good := Annotations{"team", "team-*", "example.com/*", "example.com/te*", "kubectl.kubernetes.io/restartedAt"}
 	bad := Annotations{"*", "", "a b", "a*b", "/x", "*/x", "a/b/c"}
@@ -42,7 +42,7 @@ func TestWrongAnnotations(t *testing.T) {
 }
 
 // What is said of a pod later takes the place of what was said before.
-func TestAnnotationsChange(t *testing.T) {
+func TestLookup_AnnotationsChange(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		p.table.wanted = Annotations{"team"}

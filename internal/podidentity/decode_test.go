@@ -67,7 +67,7 @@ func read(p *corev1.Pod, wanted Annotations) *corev1.Pod {
 
 // Pods with any content are read as Kubernetes's own decoder reads them, from lists and from
 // watches.
-func TestDecoder_ReadsWhatKubernetesWrites(t *testing.T) {
+func TestDecoder_ReadsKubernetesEncoding(t *testing.T) {
 	t.Parallel()
 	filler := randfill.NewWithSeed(1).NilChance(.3).NumElements(0, 4).MaxDepth(20).Funcs(
 		func(v *metav1.FieldsV1, _ randfill.Continue) { v.SetRawString("{}") },
@@ -112,7 +112,7 @@ func TestDecoder_ReadsErrorEvents(t *testing.T) {
 
 // What was cut off is an error and not a shorter list, and nothing that is not of Kubernetes is
 // taken for a list.
-func TestDecoder_RefusesWhatIsNotWhole(t *testing.T) {
+func TestDecoder_RejectsTruncatedInput(t *testing.T) {
 	t.Parallel()
 	whole := encode(t, &corev1.PodList{Items: []corev1.Pod{*newPod("a", "10.0.0.1"), *newPod("b", "10.0.0.2")}})
 	size := bytes.LastIndex(whole, []byte("sa-b")) // what follows is what the envelope says of the content

@@ -118,7 +118,7 @@ func play(t *testing.T, steps []byte) {
 	}
 }
 
-func TestAddressesAreRightOrUnknown(t *testing.T) {
+func TestTable_AddressesAreCorrectOrUnknown(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -135,7 +135,7 @@ func FuzzAddressesAreRightOrUnknown(f *testing.F) {
 	f.Fuzz(play)
 }
 
-func TestAddressesHaveOneSpelling(t *testing.T) {
+func TestTable_CanonicalAddresses(t *testing.T) {
 	t.Parallel()
 	table := newTable(nil)
 	table.markAlive()
@@ -147,7 +147,7 @@ func TestAddressesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-func BenchmarkMemoryOf10000Pods(b *testing.B) {
+func BenchmarkTable_Memory10000Pods(b *testing.B) {
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()

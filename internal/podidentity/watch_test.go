@@ -134,7 +134,7 @@ func expect(t *testing.T, p *Pods, ip, want string, within time.Duration) {
 	}
 }
 
-func TestQuietClusterStaysKnown(t *testing.T) {
+func TestWatch_QuietClusterStaysKnown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		for range 600 {
@@ -150,7 +150,7 @@ func TestQuietClusterStaysKnown(t *testing.T) {
 	})
 }
 
-func TestSilentClusterIsUnknownAndNobodyWaits(t *testing.T) {
+func TestWatch_SilentClusterIsUnknown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.hangs = true })
@@ -163,7 +163,7 @@ func TestSilentClusterIsUnknownAndNobodyWaits(t *testing.T) {
 	})
 }
 
-func TestAPIServerWithoutEtcdIsNoSignOfLife(t *testing.T) {
+func TestWatch_APIServerWithoutEtcdIsSilent(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.err = errors.New("etcdserver: request timed out") })
@@ -175,7 +175,7 @@ func TestAPIServerWithoutEtcdIsNoSignOfLife(t *testing.T) {
 	})
 }
 
-func TestVersionThatIsTooOldIsListedAnew(t *testing.T) {
+func TestWatch_RelistsExpiredVersion(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		a.do(func() { a.gone, a.pods = true, []corev1.Pod{*newPod("b", "10.0.0.2")} })
@@ -186,7 +186,7 @@ func TestVersionThatIsTooOldIsListedAnew(t *testing.T) {
 	})
 }
 
-func TestMissingAddressIsWaitedForOnce(t *testing.T) {
+func TestLookup_WaitsForMissingAddressOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, a *fakeAPI, p *Pods) {
 		go func() {
@@ -209,7 +209,7 @@ func TestMissingAddressIsWaitedForOnce(t *testing.T) {
 
 // On a real API server: a watch that nothing happens in is renewed and stays alive, and an address
 // that changes hands is never the old pod's.
-func TestRealPods(t *testing.T) {
+func TestPods_RealCluster(t *testing.T) {
 	t.Parallel()
 	config := testenv.Start(t)
 	client, err := kubernetes.NewForConfig(config)

@@ -73,7 +73,7 @@ func arguments(c corev1.Container) []string {
 	return args
 }
 
-func TestTextsReachTheManagerExactly(t *testing.T) {
+func TestManagerArgs_PassTextsUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		`ep.hostname.endsWith('.prod')`,
@@ -104,7 +104,7 @@ func TestTextsReachTheManagerExactly(t *testing.T) {
 
 // client-go honours HTTPS_PROXY as well, and a proxy that knows the way to the Kubernetes API is
 // rare.
-func TestTheProxyIsForTheServiceOnly(t *testing.T) {
+func TestProxy_OnlyForService(t *testing.T) {
 	t.Parallel()
 	all := render(t, good().set("proxy", map[string]any{"httpsProxy": "http://user:password@proxy.example:3128",
 		"noProxy": ".corp.example,192.0.2.0/24,a$(POD_NAME)"}))
@@ -129,7 +129,7 @@ func TestTheProxyIsForTheServiceOnly(t *testing.T) {
 	}
 }
 
-func TestEdgeAddressFollowsTheAPI(t *testing.T) {
+func TestForwarderArgs_EdgeAddressFollowsAPI(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"https://fairlead.example.com":       "fairlead.example.com:443",
@@ -147,7 +147,7 @@ func TestEdgeAddressFollowsTheAPI(t *testing.T) {
 }
 
 // The pod must live long enough for what the forwarder does when it is told to stop.
-func TestGracePeriodCoversTheDrain(t *testing.T) {
+func TestForwarderPods_GracePeriodCoversDrain(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"0s": 315, "90s": 405, "15m": 1215, "2h": 7515} {
 		got := forwarder(t,
@@ -159,7 +159,7 @@ func TestGracePeriodCoversTheDrain(t *testing.T) {
 }
 
 // Arguments can be read by everybody on the node, and Secrets only by those who mount them.
-func TestSecretsAreOnlyInTheSecret(t *testing.T) {
+func TestSecrets_OnlyInSecret(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, good()) {
 		b, err := json.Marshal(o.Object)

@@ -108,7 +108,7 @@ func podEffects() []effect {
 
 // Every value changes what is installed, in the way that testdata/effects.out.txt shows, and the
 // program accepts the result. A value without a case fails.
-func TestEveryValueHasAnEffect(t *testing.T) {
+func TestValues_EveryOneHasAnEffect(t *testing.T) {
 	t.Parallel()
 	program := &checker{mounts: mountedFiles(t)}
 	everyValue(t, chartDir, "testdata/effects.out.txt", good(), effects(), render, program.check)

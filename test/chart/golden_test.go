@@ -61,7 +61,7 @@ func TestLint(t *testing.T) {
 }
 
 // The chart's CRDs are those that controller-gen wrote.
-func TestCRDsAreCopies(t *testing.T) {
+func TestCRDs_AreCopies(t *testing.T) {
 	t.Parallel()
 	sources, err := filepath.Glob("../../config/crd/bases/*.yaml")
 	if err != nil || len(sources) == 0 {
@@ -83,7 +83,7 @@ func TestCRDsAreCopies(t *testing.T) {
 	}
 }
 
-func TestCRDsAreKeptUnlessAskedOtherwise(t *testing.T) {
+func TestCRDs_KeptByDefault(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		values values
@@ -113,7 +113,7 @@ func TestCRDsAreKeptUnlessAskedOtherwise(t *testing.T) {
 	}
 }
 
-func TestDisabledBindingRunsNoForwarder(t *testing.T) {
+func TestBinding_DisabledRunsNoForwarder(t *testing.T) {
 	t.Parallel()
 	v := good().set("binding.enabled", false).set("credentials.authtoken", "")
 	for _, o := range render(t, v) {
@@ -123,7 +123,7 @@ func TestDisabledBindingRunsNoForwarder(t *testing.T) {
 	}
 }
 
-func TestChangedCredentialsRollThePodsThatHaveThem(t *testing.T) {
+func TestPods_RollOnCredentialChange(t *testing.T) {
 	t.Parallel()
 	pod := func(v values) (manager, forwarder string) {
 		all := render(t, v)

@@ -58,7 +58,7 @@ func TestHelmTest_PodIsRestricted(t *testing.T) {
 }
 
 // Nothing of the chart runs as a hook but the test.
-func TestHooksAreTestsOnly(t *testing.T) {
+func TestHooks_AreTestsOnly(t *testing.T) {
 	t.Parallel()
 	for _, o := range render(t, good()) {
 		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" && hook != "test" {

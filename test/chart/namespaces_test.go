@@ -26,7 +26,7 @@ func targetRights() []string {
 
 // With listed namespaces there is nothing of the cluster's: the rights of the ClusterRole, but for
 // reading Namespaces, move into Roles.
-func TestListedNamespacesGetRolesOnly(t *testing.T) {
+func TestNamespaces_ListedGetRolesOnly(t *testing.T) {
 	t.Parallel()
 	all := render(t, good().set("binding.namespaces.allow", []string{"team-a", "007"}))
 	perNamespace := map[string][]string{}
@@ -87,7 +87,7 @@ func TestListedNamespacesGetRolesOnly(t *testing.T) {
 
 // Where the owners of the namespaces make the Roles, the notes print exactly what the chart would
 // have made.
-func TestNotesPrintTheRolesThatTheChartDoesNotMake(t *testing.T) {
+func TestNotes_PrintMissingRoles(t *testing.T) {
 	t.Parallel()
 	listed := good().set("binding.namespaces.allow", []string{"team-a"})
 	var made rendered

@@ -36,7 +36,7 @@ func deployments(t *testing.T) []appsv1.Deployment {
 
 // What the restricted Pod Security Standard asks for, and a read-only root besides. TestInstall
 // asks the API server the same.
-func TestPodsAreRestricted(t *testing.T) {
+func TestPods_AreRestricted(t *testing.T) {
 	t.Parallel()
 	for _, d := range deployments(t) {
 		pod := d.Spec.Template.Spec
@@ -62,7 +62,7 @@ func TestPodsAreRestricted(t *testing.T) {
 }
 
 // Each component sees its own credential and nothing of the other's.
-func TestOneCredentialEach(t *testing.T) {
+func TestPods_OneCredentialEach(t *testing.T) {
 	t.Parallel()
 	for i, key := range []string{"api-key", "authtoken"} {
 		d := deployments(t)[i]
@@ -96,7 +96,7 @@ func TestOneCredentialEach(t *testing.T) {
 
 // A rollout never has fewer pods than it began with, a drain of a node takes one pod at a time, and
 // two pods go to two nodes if there are any.
-func TestNothingTakesAllPodsAtOnce(t *testing.T) {
+func TestPods_AlwaysOneAvailable(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
 	for _, d := range []appsv1.Deployment{manager(t, all), forwarder(t, all)} {
@@ -130,7 +130,7 @@ func TestNothingTakesAllPodsAtOnce(t *testing.T) {
 
 // The manager is told the labels by which upstream Services select forwarders; they must select
 // forwarders and nobody else.
-func TestUpstreamServicesSelectForwarders(t *testing.T) {
+func TestForwarderPods_MatchUpstreamSelector(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
 	flags := map[string]string{}

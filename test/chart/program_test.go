@@ -95,7 +95,7 @@ func (c *checker) check(t *testing.T, all rendered) {
 // The program itself reads every argument and variable that the chart writes, finds nothing to
 // object to and goes on to look for a cluster, which is not there. TestEveryValueHasAnEffect does
 // the same for every single value.
-func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
+func TestProgram_AcceptsChartArguments(t *testing.T) {
 	t.Parallel()
 	c := &checker{mounts: mountedFiles(t)}
 	inputs, _ := filepath.Glob("testdata/*.in.yaml")
@@ -115,7 +115,7 @@ func TestProgramAcceptsWhatTheChartWrites(t *testing.T) {
 
 // The arguments of the chart as it was first installed: whoever keeps that chart and takes today's
 // image.
-func TestProgramAcceptsWhatTheFirstChartWrote(t *testing.T) {
+func TestProgram_AcceptsFirstChartArguments(t *testing.T) {
 	t.Parallel()
 	const first = "../e2e/testdata/fairlead-operator-95e5f3f.tgz"
 	c := &checker{mounts: mountedFiles(t)}

@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfCredentialsAndBinding(t *testing.T) {
+func TestRefusals_CredentialsAndBinding(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return good().set(path, value) }
 	for name, tt := range map[string]struct {
@@ -113,7 +113,7 @@ func TestRefusalsOfCredentialsAndBinding(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfPods(t *testing.T) {
+func TestRefusals_Pods(t *testing.T) {
 	t.Parallel()
 	set := func(path string, value any) values { return good().set(path, value) }
 	text := func(name, value string) map[string]any { return map[string]any{name: value} }
@@ -198,7 +198,7 @@ func refused(t *testing.T, name string, v values, want string) {
 	})
 }
 
-func TestRefusedSurroundings(t *testing.T) {
+func TestRefusals_Cluster(t *testing.T) {
 	t.Parallel()
 	const versions = "chart requires kubeVersion: >=1.30.0-0 <2.0.0-0 which is incompatible with Kubernetes "
 	for want, args := range map[string][]string{
@@ -214,7 +214,7 @@ func TestRefusedSurroundings(t *testing.T) {
 }
 
 // Both ends of the range of Kubernetes versions, and versions as managed clusters have them.
-func TestKubernetesVersions(t *testing.T) {
+func TestChart_KubernetesVersions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.30.0", "1.30.0-gke.1", "1.31.4-eks-a5df82a", kubeVersion, "1.99.0"} {
 		if _, err := helm(t, os.DevNull, good(), "template", release, chartDir, "--namespace", namespace, "--kube-version",
@@ -225,7 +225,7 @@ func TestKubernetesVersions(t *testing.T) {
 }
 
 // What is allowed: the edges of the rules above.
-func TestAccepted(t *testing.T) {
+func TestValues_Accepted(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]values{
 		"port":           good().set("api.url", "https://10.99.0.2:8443"),
@@ -255,7 +255,7 @@ func TestAccepted(t *testing.T) {
 
 // The schema is closed: an object that allows any key must say what the keys' values are, and only
 // these few may.
-func TestSchemaIsClosed(t *testing.T) {
+func TestSchema_IsClosed(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {
@@ -284,7 +284,7 @@ func TestSchemaIsClosed(t *testing.T) {
 }
 
 // Every value says what it is, where it stands or where it refers to.
-func TestEveryValueIsDescribed(t *testing.T) {
+func TestSchema_DescribesEveryValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{chartDir, serverDir} {
 		everyValueIsDescribed(t, dir)

@@ -109,7 +109,7 @@ func ofMarker(who, text string) []string {
 }
 
 // The chart grants what the code asks for, and no more.
-func TestRightsAreThoseTheCodeAsksFor(t *testing.T) {
+func TestRights_MatchMarkers(t *testing.T) {
 	t.Parallel()
 	markers := asked(t)
 	if len(markers["manager"]) == 0 || len(markers["forwarder"]) == 0 {
@@ -122,7 +122,7 @@ func TestRightsAreThoseTheCodeAsksFor(t *testing.T) {
 	}
 }
 
-func TestRightsThatNobodyHas(t *testing.T) {
+func TestRights_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, v := range []values{good(), good().set("binding.enabled", false), good().set("crds.install", false)} {
 		for _, o := range render(t, v) {
@@ -154,7 +154,7 @@ func TestRightsThatNobodyHas(t *testing.T) {
 }
 
 // Reading all pods is a right that nobody has who did not ask for it.
-func TestPodIdentityNeedsItsOwnRights(t *testing.T) {
+func TestRights_PodIdentity(t *testing.T) {
 	t.Parallel()
 	src, err := os.ReadFile("../../internal/podidentity/identity.go")
 	if err != nil {
@@ -184,7 +184,7 @@ func TestPodIdentityNeedsItsOwnRights(t *testing.T) {
 }
 
 // What everything is owned by grants nothing.
-func TestAnchorsHaveNoRules(t *testing.T) {
+func TestAnchors_HaveNoRules(t *testing.T) {
 	t.Parallel()
 	all := render(t, good())
 	if r := get[rbacv1.ClusterRole](t, all, "ClusterRole", namespace+"."+release+"-anchor"); len(r.Rules) != 0 ||

@@ -83,7 +83,7 @@ func serverRefusals() map[string]serverRefusal {
 }
 
 // Every value that cannot work is refused before anything is installed, with a sentence.
-func TestServerRefusals(t *testing.T) {
+func TestServerChart_Refusals(t *testing.T) {
 	t.Parallel()
 	for name, tt := range serverRefusals() {
 		t.Run(name, func(t *testing.T) {

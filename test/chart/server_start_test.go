@@ -111,7 +111,7 @@ func untilUp(cmd *exec.Cmd, log io.Reader) error {
 	return nil
 }
 
-func TestServerStartsAsRendered(t *testing.T) {
+func TestServerChart_StartsAsRendered(t *testing.T) {
 	t.Parallel()
 	starts := &serverStarts{t: t}
 	for _, input := range []string{"minimal", "own-claim"} {
@@ -129,7 +129,7 @@ func TestServerStartsAsRendered(t *testing.T) {
 }
 
 // The pod of `helm test` runs a command line that the program takes; nothing answers here.
-func TestServerTestIsACommandOfTheProgram(t *testing.T) {
+func TestServerChart_TestCommandExists(t *testing.T) {
 	t.Parallel()
 	mounts := serverFiles(t)
 	for name, v := range map[string]values{"own authority": {},

@@ -40,14 +40,14 @@ func server(t *testing.T, all rendered) appsv1.Deployment {
 	return get[appsv1.Deployment](t, all, "Deployment", serverRelease)
 }
 
-func TestServerGolden(t *testing.T) {
+func TestServerChart_Golden(t *testing.T) {
 	t.Parallel()
 	golden(t, serverData, func(t *testing.T, input string) (string, error) {
 		return templateServer(t, nil, "--values", input)
 	})
 }
 
-func TestServerLint(t *testing.T) {
+func TestServerChart_Lint(t *testing.T) {
 	t.Parallel()
 	if out, err := helm(t, os.DevNull, nil, "lint", "--strict", "--kube-version", kubeVersion, "--values",
 		serverData+"/everything.in.yaml", serverDir); err != nil {
@@ -151,14 +151,14 @@ func serverPodEffects() []effect {
 
 // Every value changes what is installed, in the way that testdata/server/effects.out.txt shows, and
 // the program starts with the result.
-func TestEveryServerValueHasAnEffect(t *testing.T) {
+func TestServerChart_EveryValueHasAnEffect(t *testing.T) {
 	t.Parallel()
 	starts := &serverStarts{t: t}
 	everyValue(t, serverDir, serverData+"/effects.out.txt", values{}, serverEffects(), renderServer, starts.check)
 }
 
 // What a pod of this chart may do on its node and in its cluster: nothing.
-func TestServerPodsHaveNoRights(t *testing.T) {
+func TestServerChart_PodsHaveNoRights(t *testing.T) {
 	t.Parallel()
 	for _, o := range renderServer(t, values{}) {
 		if b, _ := json.Marshal(o.Object); strings.Contains(string(b), "rbac.authorization") ||
@@ -184,7 +184,7 @@ func TestServerPodsHaveNoRights(t *testing.T) {
 }
 
 // The pod has to outlive its drain, and nobody's key is in a test's pod.
-func TestServerPodsEndInTimeAndTestsHoldNoKey(t *testing.T) {
+func TestServerChart_GracePeriodAndTestPods(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[string]int64{"10s": 30, "2m": 140, "1h": 3620} {
 		if got := *server(t,

@@ -101,7 +101,7 @@ func serverNames(name string) values {
 
 // Names that YAML could read as something else stay texts wherever a chart writes them: release,
 // namespace and values.
-func TestNames_StayTexts(t *testing.T) {
+func TestNames_RenderAsText(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		dir  string

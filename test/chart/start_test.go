@@ -25,7 +25,7 @@ import (
 // The programs run as the chart installs them, on a real API server, with the rights of their
 // ServiceAccounts and no more, and come up; told to stop, they do. There is no account: nothing
 // answers at api.url.
-func TestProgramsStartAsInstalled(t *testing.T) {
+func TestInstall_ProgramsStart(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	inputs, err := filepath.Glob("testdata/*.in.yaml")

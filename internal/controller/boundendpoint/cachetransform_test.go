@@ -35,7 +35,7 @@ func decoded(t *testing.T, name, label string) *v1alpha1.BoundEndpoint {
 
 // What a cache keeps says the same as what came, whatever came before it, and equal parts are kept
 // once.
-func TestCompactChangesNothing(t *testing.T) {
+func TestTransforms_PreserveContent(t *testing.T) {
 	t.Parallel()
 	compact := BoundEndpointTransform()
 	kept := map[string]*v1alpha1.BoundEndpoint{}
@@ -66,7 +66,7 @@ func TestCompactChangesNothing(t *testing.T) {
 	}
 }
 
-func TestCompactTellsOwnersApart(t *testing.T) {
+func TestTransforms_DistinguishOwners(t *testing.T) {
 	t.Parallel()
 	base := metav1.OwnerReference{APIVersion: "v1", Kind: "Role", Name: "r", UID: "1", Controller: ptr.To(true)}
 	if !equalOwner(base, *base.DeepCopy()) {
@@ -90,7 +90,7 @@ func TestCompactTellsOwnersApart(t *testing.T) {
 	}
 }
 
-func TestCompactFromManyGoroutines(t *testing.T) {
+func TestTransforms_Concurrent(t *testing.T) {
 	t.Parallel()
 	compact := BoundEndpointTransform()
 	var wg sync.WaitGroup

@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// TestServices compares the Services of testdata/*.in.yaml with testdata/*.out.yaml.
-func TestServices(t *testing.T) {
+// TestLayout_Services compares the Services of testdata/*.in.yaml with testdata/*.out.yaml.
+func TestLayout_Services(t *testing.T) {
 	t.Parallel()
 	l := Layout{Installation: installation.Installation{Namespace: "fairlead", Release: "fairlead"},
 		ClusterDomain: "cluster.local",
@@ -74,7 +74,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-func TestUpstreamNameIsAlwaysAServiceNameAndNeverTwoIdsShareOne(t *testing.T) {
+func TestUpstreamName_ValidAndUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, id := range []string{
@@ -95,7 +95,7 @@ func TestUpstreamNameIsAlwaysAServiceNameAndNeverTwoIdsShareOne(t *testing.T) {
 	}
 }
 
-func TestProblemOf(t *testing.T) {
+func TestProblemFromError(t *testing.T) {
 	t.Parallel()
 	services := schema.GroupResource{Resource: "services"}
 	forbidden := func(text string) error { return apierrors.NewForbidden(services, "api", errors.New(text)) }
@@ -138,7 +138,7 @@ func TestProblemOf(t *testing.T) {
 	}
 }
 
-func TestTrimKeepsOursAndOnlyTheOwnerOfOthers(t *testing.T) {
+func TestServiceTransform_KeepsOursAndOwnersOfOthers(t *testing.T) {
 	t.Parallel()
 	own := installation.Installation{Namespace: "fairlead", Release: "fairlead"}
 	made := []metav1.ManagedFieldsEntry{{Manager: "kubectl-create", FieldsV1: &metav1.FieldsV1{}}, {Manager: "second"}}

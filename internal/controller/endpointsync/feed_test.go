@@ -102,7 +102,7 @@ func listOf(seq int64, endpoints ...account.Endpoint) func() (Snapshot, error) {
 	}
 }
 
-func TestFeedResumesWhereTheWatchBrokeOff(t *testing.T) {
+func TestFeed_ResumesBrokenWatch(t *testing.T) {
 	watches := 0
 	s := &script{list: listOf(5)}
 	s.watch = func(account.ResourceVersion) (Watcher, error) {
@@ -124,7 +124,7 @@ func TestFeedResumesWhereTheWatchBrokeOff(t *testing.T) {
 	})
 }
 
-func TestFeedListsAgainWhenItsVersionIsGone(t *testing.T) {
+func TestFeed_RelistsWhenVersionIsGone(t *testing.T) {
 	s := &script{list: listOf(5, agentEndpoint("ep-1", "http://a.b"))}
 	s.watch = func(v account.ResourceVersion) (Watcher, error) {
 		if v.Seq == 5 {
@@ -143,7 +143,7 @@ func TestFeedListsAgainWhenItsVersionIsGone(t *testing.T) {
 	})
 }
 
-func TestFeedPollsAServerWithoutAWatchAndAsksForOneEachMinute(t *testing.T) {
+func TestFeed_PollsWithoutWatch(t *testing.T) {
 	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) {
 		return nil, ErrWatchUnsupported
 	}}
@@ -165,7 +165,7 @@ func TestFeedPollsAServerWithoutAWatchAndAsksForOneEachMinute(t *testing.T) {
 	})
 }
 
-func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
+func TestFeed_RetriesFailuresWithinTwoSeconds(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errors.New("connection refused"), "unavailable": account.Errorf(account.CodeUnavailable, "stopping"),
 		"unknown key": account.Errorf(account.CodeUnknownCredential, "unknown API key"),
@@ -204,7 +204,7 @@ func TestWhatFailsChangesNothingAndIsTriedAgainWithinTwoSeconds(t *testing.T) {
 	}
 }
 
-func TestBeforeTheFirstCompleteListNothingIsKnown(t *testing.T) {
+func TestSet_UnknownBeforeFirstList(t *testing.T) {
 	s := &script{list: func() (Snapshot, error) { return Snapshot{}, errors.New("page 2: unexpected EOF") }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		if set.SyncedOrAwait("a.b") {

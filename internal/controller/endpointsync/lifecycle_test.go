@@ -171,7 +171,7 @@ func (l *life) unique() {
 	}
 }
 
-func TestPortsOfOneHostnameComeAndGoInAnyOrderWithoutAGapForTheOthers(t *testing.T) {
+func TestPlanner_PortsComeAndGoInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
 		l := newLife(t, seed, PortRange{20000, 20099})
@@ -208,7 +208,7 @@ func TestPortsOfOneHostnameComeAndGoInAnyOrderWithoutAGapForTheOthers(t *testing
 	}
 }
 
-func TestTargetPortsOfTenThousandHostnamesAreUniqueStableAndRest(t *testing.T) {
+func TestPlanner_TargetPortsOf10000Hostnames(t *testing.T) {
 	t.Parallel()
 	const hostnames = 10_000
 	l := newLife(t, 7, PortRange{10000, 32767})

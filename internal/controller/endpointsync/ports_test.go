@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func TestPortsAreUniqueStableAndRest(t *testing.T) {
+func TestPorts_UniqueStableAndRest(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	p := NewPorts(PortRange{20000, 20002}, time.Minute, func() time.Time { return now })
@@ -41,7 +41,7 @@ func TestPortsAreUniqueStableAndRest(t *testing.T) {
 	}
 }
 
-func TestNoTwoHoldersEverShareATargetPort(t *testing.T) {
+func TestPorts_NoTargetPortIsShared(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(0, 0)
@@ -90,7 +90,7 @@ func TestParsePortRange(t *testing.T) {
 	}
 }
 
-func TestATargetPortOutsideOfTheRangeIsReplaced(t *testing.T) {
+func TestPorts_ReplacesPortOutsideRange(t *testing.T) {
 	t.Parallel()
 	l := newLife(t, 1, PortRange{20000, 20009})
 	l.event(account.Added, agentEndpoint("ep-1", "http://a.b"))

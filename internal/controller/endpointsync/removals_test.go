@@ -71,7 +71,7 @@ func (m *masses) want(what string, free int, held bool) {
 	}
 }
 
-func TestAMassIsMoreThanHalfOfMoreThanTen(t *testing.T) {
+func TestRemovals_MassThreshold(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		hostnames, lost int
@@ -88,7 +88,7 @@ func TestAMassIsMoreThanHalfOfMoreThanTen(t *testing.T) {
 	}
 }
 
-func TestAMassWaitsForAListThatWasAskedForLateEnough(t *testing.T) {
+func TestRemovals_HoldMassDeletion(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		removalDelay, wait time.Duration
@@ -111,7 +111,7 @@ func TestAMassWaitsForAListThatWasAskedForLateEnough(t *testing.T) {
 	}
 }
 
-func TestAMassThatComesInPiecesIsNoticed(t *testing.T) {
+func TestRemovals_NoticeGradualMassDeletion(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{account.TypeAgent, account.TypeCloud} {
 		m := newMasses(t, 20, 30*time.Second)
@@ -130,7 +130,7 @@ func TestAMassThatComesInPiecesIsNoticed(t *testing.T) {
 	}
 }
 
-func TestWhatFollowsAMassWaitsToo(t *testing.T) {
+func TestRemovals_HoldLaterRemovals(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 20, 0)
 	m.list(m.endpoints[11:]...)
@@ -155,7 +155,7 @@ func TestWhatFollowsAMassWaitsToo(t *testing.T) {
 	m.want("the third list", 35, false)
 }
 
-func TestTheSelectorIsExactWhateverTheNumber(t *testing.T) {
+func TestRemovals_SelectorIsNotHeld(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 20, 0)
 	for _, e := range m.endpoints[:19] {
@@ -172,7 +172,7 @@ func TestTheSelectorIsExactWhateverTheNumber(t *testing.T) {
 	m.want("a mass beside one that is excluded", 1, true)
 }
 
-func TestTheFirstListAfterAStartIsASourceLikeAnyOther(t *testing.T) {
+func TestRemovals_FirstListAfterStart(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 0, 0)
 	objects := map[string][]int32{}
@@ -202,7 +202,7 @@ func TestTheFirstListAfterAStartIsASourceLikeAnyOther(t *testing.T) {
 	}
 }
 
-func TestAnotherAccountFreezesRemovalsUntilItIsAccepted(t *testing.T) {
+func TestRemovals_OtherAccountFreezesUntilAccepted(t *testing.T) {
 	t.Parallel()
 	first := SourceIdentity{"ac-1", "st-1"}
 	for _, tc := range []struct {
@@ -236,7 +236,7 @@ func TestAnotherAccountFreezesRemovalsUntilItIsAccepted(t *testing.T) {
 	}
 }
 
-func TestAFreezeHoldsEverythingButTheSelectorAndEndsWithTheAccountsReturn(t *testing.T) {
+func TestRemovals_FreezeEndsWithRecordedAccount(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 3, 0)
 	m.refuse["ep-00"] = true
@@ -256,7 +256,7 @@ func TestAFreezeHoldsEverythingButTheSelectorAndEndsWithTheAccountsReturn(t *tes
 	m.want("the account is back, without the third", 2, false)
 }
 
-func TestServicesWhoseObjectIsLostAreNoOrphansWhileRemovalsWait(t *testing.T) {
+func TestRemovals_LostObjectsAreNoOrphansWhileHeld(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 20, 0)
 	m.list(m.endpoints[15:]...)
@@ -278,7 +278,7 @@ func TestServicesWhoseObjectIsLostAreNoOrphansWhileRemovalsWait(t *testing.T) {
 	}
 }
 
-func TestTheFeedListsAgainWhenAMassIsDueAndNotBefore(t *testing.T) {
+func TestFeed_ListsWhenHeldMassIsDue(t *testing.T) {
 	var endpoints []account.Endpoint
 	var deletions []account.EndpointEvent
 	objects := map[string][]int32{}
@@ -314,7 +314,7 @@ func TestTheFeedListsAgainWhenAMassIsDueAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestTheFeedListsWhenItIsAskedTo(t *testing.T) {
+func TestFeed_ListsOnRequest(t *testing.T) {
 	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
 	play(t, s, time.Minute, func(_ *Feed, set *Set) {
 		set.RequestList()
@@ -326,7 +326,7 @@ func TestTheFeedListsWhenItIsAskedTo(t *testing.T) {
 	})
 }
 
-func TestNothingIsListedBeforeItIsKnownWhatWasRecorded(t *testing.T) {
+func TestFeed_LoadsRecordedSourceBeforeList(t *testing.T) {
 	tries := 0
 	s := &script{list: listOf(5), watch: func(account.ResourceVersion) (Watcher, error) { return &tape{}, nil }}
 	playFrom(t, s, func(f *Feed) {

@@ -40,7 +40,7 @@ func event(typ account.EventType, seq int64, e account.Endpoint) account.Endpoin
 	return account.EndpointEvent{Type: typ, ResourceVersion: version(seq), Endpoint: &e}
 }
 
-func TestAnAPIThatLiesAboutOneEndpointStopsNoOther(t *testing.T) {
+func TestSet_InvalidEndpointAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 64)
 	urls := []string{
@@ -80,7 +80,7 @@ func TestAnAPIThatLiesAboutOneEndpointStopsNoOther(t *testing.T) {
 	}
 }
 
-func TestApply(t *testing.T) {
+func TestSet_Apply(t *testing.T) {
 	t.Parallel()
 	web := agentEndpoint("ep-1", "http://a.b")
 	offline := web
@@ -116,7 +116,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestTheFirstListNamesWhatWasAskedAboutBefore(t *testing.T) {
+func TestSet_FirstListNamesAwaitedHostnames(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
 	if s.SyncedOrAwait("gone.demo") {
@@ -130,7 +130,7 @@ func TestTheFirstListNamesWhatWasAskedAboutBefore(t *testing.T) {
 	}
 }
 
-func TestASelectorThatCannotBeEvaluatedExcludesThatEndpointAndSaysSo(t *testing.T) {
+func TestSet_SelectorErrorExcludesEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(func(e *account.Endpoint) (bool, error) {
 		if e.ID == "ep-2" {
@@ -147,7 +147,7 @@ func TestASelectorThatCannotBeEvaluatedExcludesThatEndpointAndSaysSo(t *testing.
 	}
 }
 
-func TestDesiredRefusesWhatDoesNotFitBesideOlderEndpoints(t *testing.T) {
+func TestSet_DesiredRefusesConflictingEndpoints(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
 	endpoints := []account.Endpoint{agentEndpoint("ep-1", "http://a.b"), agentEndpoint("ep-2", "tcp://a.b:80")}
@@ -161,7 +161,7 @@ func TestDesiredRefusesWhatDoesNotFitBesideOlderEndpoints(t *testing.T) {
 	}
 }
 
-func TestHostnameNamesTheURLsWithoutAnEndpointOnline(t *testing.T) {
+func TestSet_AvailabilityNamesOfflineURLs(t *testing.T) {
 	t.Parallel()
 	s := newSet(admitFunc(all))
 	if known, _, _ := s.Availability("db.prod"); known {

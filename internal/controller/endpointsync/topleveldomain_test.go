@@ -5,7 +5,7 @@ package endpointsync
 
 import "testing"
 
-func TestTopLevelDomains(t *testing.T) {
+func TestIsTopLevelDomain(t *testing.T) {
 	t.Parallel()
 	for namespace, want := range map[string]bool{
 		"com": true, "dev": true, "io": true, "de": true, "uk": true, "app": true, "xn--p1ai": true,

@@ -48,7 +48,7 @@ func (w *world) expect(hostname string, want Report) {
 	}
 }
 
-func TestNothingIsKnownUntilEveryForwarderWasHeard(t *testing.T) {
+func TestReader_UnknownUntilEveryForwarderReports(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := w.pod("a"), w.pod("b")
@@ -72,7 +72,7 @@ func TestNothingIsKnownUntilEveryForwarderWasHeard(t *testing.T) {
 	})
 }
 
-func TestNoForwarderAtAllIsKnownAtOnce(t *testing.T) {
+func TestReader_NoForwarderIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		w.set <- nil
@@ -86,7 +86,7 @@ func TestNoForwarderAtAllIsKnownAtOnce(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldToWhomTheyConcern(t *testing.T) {
+func TestReader_NotifiesConcernedHostnames(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
@@ -112,7 +112,7 @@ func TestChangesAreToldToWhomTheyConcern(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsIsToldPromptlyAndOnce(t *testing.T) {
+func TestReader_NotifiesAwaitedHostnameOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
@@ -131,7 +131,7 @@ func TestWhoWaitsIsToldPromptlyAndOnce(t *testing.T) {
 	})
 }
 
-func TestFirstForwarderWakesThoseWhoWait(t *testing.T) {
+func TestReader_FirstForwarderNotifiesAwaited(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a := w.pod("a")
@@ -151,7 +151,7 @@ func TestFirstForwarderWakesThoseWhoWait(t *testing.T) {
 
 // Two forwarders are replaced one by one, each new one before an old one: nobody is told until that
 // is over, and then all is as it was.
-func TestRollOutIsToldOnceItIsOver(t *testing.T) {
+func TestReader_NotifiesAfterRollout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
@@ -182,7 +182,7 @@ func TestRollOutIsToldOnceItIsOver(t *testing.T) {
 	})
 }
 
-func TestLastSessionLostAndLastForwarderGoneConcernEveryone(t *testing.T) {
+func TestReader_LastSessionOrForwarderNotifiesAll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
@@ -211,7 +211,7 @@ func TestLastSessionLostAndLastForwarderGoneConcernEveryone(t *testing.T) {
 	})
 }
 
-func TestStreamThatBreaksCountsForAWhileAndComesBack(t *testing.T) {
+func TestReader_BrokenStreamStaysValidAndReconnects(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a, b := two(w)
@@ -232,7 +232,7 @@ func TestStreamThatBreaksCountsForAWhileAndComesBack(t *testing.T) {
 	})
 }
 
-func TestSilentStreamIsBroken(t *testing.T) {
+func TestReader_SilentStreamIsBroken(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		_, b := two(w)
@@ -242,7 +242,7 @@ func TestSilentStreamIsBroken(t *testing.T) {
 	})
 }
 
-func TestOddAnswersBreakTheStreamOnly(t *testing.T) {
+func TestReader_InvalidResponses(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"HTML": "<html>", "half a document": `{"listeners":[`, "a type": `{"listeners":"none"}`, "an array": "[]",
@@ -263,7 +263,7 @@ func TestOddAnswersBreakTheStreamOnly(t *testing.T) {
 	}
 }
 
-func TestWhichPodsCount(t *testing.T) {
+func TestLivePods(t *testing.T) {
 	t.Parallel()
 	make := func(name string, change func(*corev1.Pod)) any {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-func TestOnlyAnObjectWithLabelAndItsOwnPlaceIsOurs(t *testing.T) {
+func TestInstallation_OwnsByLabelAndPlace(t *testing.T) {
 	t.Parallel()
 	own := Installation{Namespace: "fairlead", Release: "blue"}
 	service := func() *corev1.Service {
@@ -47,7 +47,7 @@ func TestOnlyAnObjectWithLabelAndItsOwnPlaceIsOurs(t *testing.T) {
 	}
 }
 
-func TestIDIsALabelValueAndDiffersBetweenInstallations(t *testing.T) {
+func TestInstallation_ID(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, i := range []Installation{{"a", "b"}, {"a", "c"}, {"c", "b"}, {"ab", ""}} {

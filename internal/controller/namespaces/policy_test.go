@@ -61,7 +61,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func TestPolicyRefusesWhatCannotBe(t *testing.T) {
+func TestPolicy_ParseErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		allow, deny []string

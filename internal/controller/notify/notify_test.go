@@ -14,7 +14,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/notify"
 )
 
-func TestNothingIsLostBeforeTheStartAndDelaysHold(t *testing.T) {
+func TestSource_KeepsNamesBeforeStartAndDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()

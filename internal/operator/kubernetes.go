@@ -4,6 +4,7 @@
 package operator
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -84,7 +85,8 @@ func newTargetInformers(
 		return nil, &namespaces.UninstallCleanup{}
 	}
 	log := mgr.GetLogger().WithName("namespaces")
-	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own), retry, log)
+	targets := namespaces.NewInformers(c, policy.Allow, boundendpoint.ServiceTransform(own),
+		cmp.Or(retry, namespaceRetry), log)
 	return targets, &namespaces.UninstallCleanup{Installation: own, Informers: targets, Client: c, Config: mgr.GetConfig(),
 		Log: log}
 }

@@ -4,7 +4,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,18 +155,17 @@ func addRunnables(
 		return err
 	}
 	anchors := direct.anchors
-	targets, farewell := newTargetInformers(mgr, direct.client, own, s.namespaces,
-		cmp.Or(o.NamespaceRetry, namespaceRetry))
+	targets, uninstall := newTargetInformers(mgr, direct.client, own, s.namespaces, o.NamespaceRetry)
 	recorder := mgr.GetEventRecorder("fairlead-operator")
 	set := endpointsync.NewSet(endpointsync.SetOptions{Selector: s.selector, RemovalDelay: o.RemovalDelay,
 		AcceptAccount: o.AcceptAccount, Now: time.Now})
 	report := endpointsync.NewReporter(recorder, operatorObject(ctx, mgr.GetClient(), own))
 	changes, availability := notify.New(own.Namespace, 0), notify.New(own.Namespace, statusDebounce)
-	forwarders, heard, err := newForwarderStatus(mgr, o, availability)
+	forwarders, forwarderChanges, err := newForwarderStatus(mgr, o, availability)
 	if err != nil {
 		return err
 	}
-	approvals := &endpointsync.Approvals{Notify: heard.Notify}
+	approvals := &endpointsync.Approvals{Notify: forwarderChanges.Notify}
 	feed := &endpointsync.Feed{
 		Source: source, Set: set, Log: mgr.GetLogger().WithName("feed"), OnChange: notifyOf(report, changes, availability),
 	}
@@ -181,12 +179,12 @@ func addRunnables(
 		Recorder: recorder, Now: time.Now,
 		Approved: approvals.Approved, Layout: o.layout(own, s.domain),
 		Namespaces: s.namespaces, Targets: targets, TargetOwner: anchors.TargetOwner, InvalidateOwner: anchors.Invalidate,
-		TargetRole: o.ClusterRole, NamespaceTerminating: farewell.NamespaceTerminating,
+		TargetRole: o.ClusterRole, NamespaceTerminating: uninstall.NamespaceTerminating,
 		TakeoverDelay: o.TakeoverDelay, OrphanDelay: orphanDelay,
 	})
 	register := newRegistration(mgr, o, own, anchors, recorder, registrar)
-	register.AccountState, register.OnOperatorIDChange = accountState(feed, set), set.RequestList
-	feed.RecordedSource = recordedSource(register)
+	register.FeedStatus, register.Removals, register.OnOperatorIDChange = feed.Status, set.Removals, set.RequestList
+	feed.RecordedSource = register.Recorded
 	second.report, second.elected = register.ReportSecondRelease, mgr.Elected()
 	runnables := []manager.Runnable{register, second}
 	if o.BindingEnabled {
@@ -196,14 +194,14 @@ func addRunnables(
 		set.Disable()
 	}
 	if targets != nil {
-		runnables = append(runnables, targets, farewell)
+		runnables = append(runnables, targets, uninstall)
 	}
 	return errors.Join(
 		addReplicaRunnables(mgr, ready),
 		boundendpoint.Index(ctx, mgr.GetFieldIndexer(), own),
 		endpointsync.RegisterMetrics(registry(o), set, feed),
 		sync.SetupWithManager(mgr, changes),
-		services.SetupWithManager(mgr, availability, heard),
+		services.SetupWithManager(mgr, availability, forwarderChanges),
 		addAll(mgr, runnables...),
 	)
 }
@@ -263,27 +261,6 @@ func registry(o ManagerOptions) prometheus.Registerer {
 		return metrics.Registry
 	}
 	return o.Metrics
-}
-
-func recordedSource(r *registration.Registration) func(context.Context) (endpointsync.SourceIdentity, error) {
-	return func(ctx context.Context) (endpointsync.SourceIdentity, error) {
-		accountID, storeID, err := r.Recorded(ctx)
-		return endpointsync.SourceIdentity{AccountID: accountID, StoreID: storeID}, err
-	}
-}
-
-func accountState(feed *endpointsync.Feed, set *endpointsync.Set) func() registration.AccountState {
-	return func() registration.AccountState {
-		r, status := set.Removals(), feed.Status()
-		return registration.AccountState{
-			AccountID: r.Recorded.AccountID, StoreID: r.Recorded.StoreID, Changed: r.Changed,
-			Polling: status.Polling, FeedErr: status.Err, FeedErrSince: status.Since,
-			Removals: registration.Removals{
-				Known: r.Known, Frozen: r.Frozen, ListedAccountID: r.Listed.AccountID, ListedStoreID: r.Listed.StoreID,
-				Held: r.Held, Since: r.Since, LookAgain: r.ListDue, Pending: r.Pending, Projected: r.Projected,
-			},
-		}
-	}
 }
 
 // operatorObject returns a function that reads the installation's KubernetesOperator, for events to

@@ -93,7 +93,7 @@ func (c *checker) check(t *testing.T, all rendered) {
 }
 
 // The program itself reads every argument and variable that the chart writes, finds nothing to
-// object to and goes on to look for a cluster, which is not there. TestEveryValueHasAnEffect does
+// object to and goes on to look for a cluster, which is not there. TestValues_EveryOneHasAnEffect does
 // the same for every single value.
 func TestProgram_AcceptsChartArguments(t *testing.T) {
 	t.Parallel()

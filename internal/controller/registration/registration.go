@@ -28,6 +28,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
@@ -55,37 +56,6 @@ type Registrar interface {
 	UpsertOperator(ctx context.Context, o account.Operator) (*account.Operator, error)
 }
 
-// AccountState is the state of the account as the rest of the manager knows it.
-type AccountState struct {
-	// AccountID and StoreID are those that removals are taken from; empty before the first list.
-	AccountID, StoreID string
-	// Polling reports that the server does not support watches.
-	Polling bool
-	// FeedErr is why the endpoints can be neither listed nor watched, since FeedErrSince; nil if they
-	// can.
-	FeedErr      error
-	FeedErrSince time.Time
-	Removals     Removals
-	// Changed is closed when facts have changed that are worth to be told at once.
-	Changed <-chan struct{}
-}
-
-// Removals are the facts about what is not removed.
-type Removals struct {
-	// Known says that the account has been listed and that the objects that exist are known.
-	Known bool
-	// Frozen says that the latest list came from account ListedAccountID in ListedStoreID, which
-	// nobody has accepted; both are empty before the first list.
-	Frozen                         bool
-	ListedAccountID, ListedStoreID string
-	// Held says that a mass of removals was noticed at Since and waits for a list at LookAgain or
-	// later.
-	Held             bool
-	Since, LookAgain time.Time
-	// Pending hostnames of all that are Projected wait for their removal.
-	Pending, Projected int
-}
-
 // Registration registers the installation and maintains its KubernetesOperator.
 type Registration struct {
 	// Client reads BoundEndpoints and the KubernetesOperator from the cache.
@@ -99,8 +69,10 @@ type Registration struct {
 	Version      string
 	// ClusterName is the cluster's display name in the account.
 	ClusterName string
-	// AccountState returns the current state of the account.
-	AccountState func() AccountState
+	// FeedStatus returns whether the account's endpoints can be read, and Removals which of them are
+	// held.
+	FeedStatus func() endpointsync.FeedStatus
+	Removals   func() endpointsync.Removals
 	// OnOperatorIDChange is called when the account returns another id for this installation than
 	// before, as another account does.
 	OnOperatorIDChange func()
@@ -126,9 +98,8 @@ func (r *Registration) Start(ctx context.Context) error {
 	said := ""
 	var changed <-chan struct{}
 	for due := r.Now(); ctx.Err() == nil; sleep(ctx, changed, pollInterval*9/10+rand.N(pollInterval/5)) {
-		facts := r.AccountState()
-		changed = facts.Changed
-		if r.Now().Before(due) && facts.FeedErr == nil {
+		changed = r.Removals().Changed
+		if r.Now().Before(due) && r.FeedStatus().Err == nil {
 			r.logChanged(ctx, &said, r.Refresh(ctx))
 			continue
 		}

@@ -14,18 +14,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
 )
 
 // Recorded returns the account and the store that the object's status records; empty if there is no
 // object or no list has been read. It reads from the API server, as another manager may have
 // written recently.
-func (r *Registration) Recorded(ctx context.Context) (accountID, storeID string, err error) {
+func (r *Registration) Recorded(ctx context.Context) (endpointsync.SourceIdentity, error) {
 	var o v1alpha1.KubernetesOperator
 	key := client.ObjectKey{Namespace: r.Installation.Namespace, Name: r.Installation.Release}
 	if err := r.Live.Get(ctx, key, &o); client.IgnoreNotFound(err) != nil {
-		return "", "", fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
+		return endpointsync.SourceIdentity{}, fmt.Errorf("reading KubernetesOperator %s: %w", key, err)
 	}
-	return o.Status.AccountID, o.Status.StoreID, nil
+	return endpointsync.SourceIdentity{AccountID: o.Status.AccountID, StoreID: o.Status.StoreID}, nil
 }
 
 // setSourceConditions writes where the endpoints come from and which removals are held. Before the
@@ -36,39 +37,39 @@ func (r *Registration) setSourceConditions(s *v1alpha1.KubernetesOperatorStatus,
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionRemovalsHeld)
 		return
 	}
-	facts := r.AccountState()
-	if facts.AccountID != "" {
-		s.AccountID, s.StoreID = facts.AccountID, facts.StoreID
+	removals := r.Removals()
+	if removals.Recorded.AccountID != "" {
+		s.AccountID, s.StoreID = removals.Recorded.AccountID, removals.Recorded.StoreID
 	}
-	if facts.Removals.ListedAccountID != "" {
-		r.setCondition(s, generation, r.accountChangedCondition(facts))
+	if removals.Listed.AccountID != "" {
+		r.setCondition(s, generation, r.accountChangedCondition(removals))
 	}
-	if facts.Removals.Held || facts.Removals.Known && meta.FindStatusCondition(s.Conditions,
-		v1alpha1.ConditionRemovalsHeld) != nil {
-		r.setCondition(s, generation, removalsHeldCondition(facts.Removals))
+	if removals.Held ||
+		removals.Known && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionRemovalsHeld) != nil {
+		r.setCondition(s, generation, removalsHeldCondition(removals))
 	}
 }
 
 // accountChangedCondition describes what changed, what is frozen and how to accept it.
-func (r *Registration) accountChangedCondition(facts AccountState) metav1.Condition {
-	listed := facts.Removals
-	if !listed.Frozen {
+func (r *Registration) accountChangedCondition(removals endpointsync.Removals) metav1.Condition {
+	recorded, listed := removals.Recorded, removals.Listed
+	if !removals.Frozen {
 		return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionFalse, v1alpha1.ReasonAccountRecorded,
 			"the lists come from the account that was recorded")
 	}
 	reason, what, accept := v1alpha1.ReasonAccountChanged,
-		fmt.Sprintf("account %s instead of account %s", shellSafeID(listed.ListedAccountID), shellSafeID(facts.AccountID)),
-		listed.ListedAccountID
-	if listed.ListedAccountID == facts.AccountID || listed.ListedAccountID == "" {
-		reason, accept = v1alpha1.ReasonStoreChanged, listed.ListedStoreID
-		what = fmt.Sprintf("store %s instead of store %s of the same account", shellSafeID(listed.ListedStoreID),
-			shellSafeID(facts.StoreID))
+		fmt.Sprintf("account %s instead of account %s", shellSafeID(listed.AccountID), shellSafeID(recorded.AccountID)),
+		listed.AccountID
+	if listed.AccountID == recorded.AccountID || listed.AccountID == "" {
+		reason, accept = v1alpha1.ReasonStoreChanged, listed.StoreID
+		what = fmt.Sprintf("store %s instead of store %s of the same account", shellSafeID(listed.StoreID),
+			shellSafeID(recorded.StoreID))
 	}
 	return newCondition(v1alpha1.ConditionAccountChanged, metav1.ConditionTrue, reason, fmt.Sprintf(
 		"the endpoints are now listed by %s, so %d of %d hostnames that it lacks are kept and nothing is removed until "+
 			"this is confirmed: "+
 			"helm upgrade %s CHART --namespace %s --reuse-values --set binding.acceptAccount=%s",
-		what, listed.Pending, listed.Projected, r.Installation.Release, r.Installation.Namespace, shellSafeID(accept)))
+		what, removals.Pending, removals.Projected, r.Installation.Release, r.Installation.Namespace, shellSafeID(accept)))
 }
 
 // shellSafePattern matches ids that may be pasted into a shell.
@@ -81,7 +82,7 @@ func shellSafeID(id string) string {
 	return "(an id that is none)"
 }
 
-func removalsHeldCondition(r Removals) metav1.Condition {
+func removalsHeldCondition(r endpointsync.Removals) metav1.Condition {
 	if !r.Held {
 		return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionFalse, v1alpha1.ReasonNothingHeld,
 			"no removal waits for a second list")
@@ -89,5 +90,5 @@ func removalsHeldCondition(r Removals) metav1.Condition {
 	return newCondition(v1alpha1.ConditionRemovalsHeld, metav1.ConditionTrue, v1alpha1.ReasonMassRemoval, fmt.Sprintf(
 		"%d of %d hostnames had lost endpoints by %s or soon after; they are kept until the account has been listed once "+
 			"more, at %s or later",
-		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.LookAgain.UTC().Format(time.RFC3339)))
+		r.Pending, r.Projected, r.Since.UTC().Format(time.RFC3339), r.ListDue.UTC().Format(time.RFC3339)))
 }

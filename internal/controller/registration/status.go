@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
 )
 
 // setHeartbeatConditions writes the result of the last heartbeat and whether the endpoints can be
@@ -25,7 +26,7 @@ func (r *Registration) setHeartbeatConditions(s *v1alpha1.KubernetesOperatorStat
 	if !r.attempted {
 		return
 	}
-	for _, c := range r.heartbeatConditions(r.lastError, r.AccountState()) {
+	for _, c := range r.heartbeatConditions(r.lastError, r.FeedStatus()) {
 		last := meta.FindStatusCondition(s.Conditions, c.Type)
 		repeated := c.Type == v1alpha1.ConditionAPIReachable && c.Status == metav1.ConditionFalse
 		if last != nil && last.Reason == c.Reason && repeated {
@@ -47,8 +48,8 @@ func newCondition(typ string, status metav1.ConditionStatus, reason, message str
 
 // heartbeatConditions returns the conditions that follow from the last heartbeat and from the feed.
 // An unreachable API leaves Registered as it is.
-func (r *Registration) heartbeatConditions(failure error, facts AccountState) []metav1.Condition {
-	answered := r.apiReachableCondition(facts)
+func (r *Registration) heartbeatConditions(failure error, feed endpointsync.FeedStatus) []metav1.Condition {
+	answered := r.apiReachableCondition(feed)
 	if failure == nil {
 		return []metav1.Condition{answered, newCondition(v1alpha1.ConditionRegistered, metav1.ConditionTrue,
 			v1alpha1.ReasonRegistered, "the account knows this installation")}
@@ -62,12 +63,12 @@ func (r *Registration) heartbeatConditions(failure error, facts AccountState) []
 
 // apiReachableCondition returns APIReachable for an account that answers heartbeats. It is False if
 // the endpoints cannot be read.
-func (r *Registration) apiReachableCondition(facts AccountState) metav1.Condition {
+func (r *Registration) apiReachableCondition(feed endpointsync.FeedStatus) metav1.Condition {
 	switch {
-	case facts.FeedErr != nil && r.Now().Sub(facts.FeedErrSince) >= watchGrace:
+	case feed.Err != nil && r.Now().Sub(feed.Since) >= watchGrace:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionFalse, v1alpha1.ReasonWatchFailed,
-			"the account's API answers, but changes of endpoints do not arrive: "+facts.FeedErr.Error())
-	case facts.Polling:
+			"the account's API answers, but changes of endpoints do not arrive: "+feed.Err.Error())
+	case feed.Polling:
 		return newCondition(v1alpha1.ConditionAPIReachable, metav1.ConditionTrue, v1alpha1.ReasonOnline,
 			"the account's API answers, but knows no watch: changes take up to 10 s")
 	}

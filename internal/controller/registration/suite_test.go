@@ -20,6 +20,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/controller/endpointsync"
 	"github.com/fairlead-dev/fairlead/internal/controller/fixture"
 	"github.com/fairlead-dev/fairlead/internal/controller/registration"
 	"github.com/fairlead-dev/fairlead/internal/testenv"
@@ -55,21 +56,29 @@ func (a *fakeAccount) UpsertOperator(ctx context.Context, o account.Operator) (*
 	return &o, nil
 }
 
+func source(accountID, storeID string) endpointsync.SourceIdentity {
+	return endpointsync.SourceIdentity{AccountID: accountID, StoreID: storeID}
+}
+
 var _ = Describe("a heartbeat", func() {
 	var (
-		f     *fixture.Fixture
-		api   *fakeAccount
-		facts registration.AccountState
-		r     *registration.Registration
+		f        *fixture.Fixture
+		api      *fakeAccount
+		feed     endpointsync.FeedStatus
+		removals endpointsync.Removals
+		r        *registration.Registration
 	)
 	BeforeEach(func(ctx SpecContext) {
-		f, api, facts = fixture.New(ctx, config), &fakeAccount{id: "op-1"}, registration.AccountState{}
+		f, api = fixture.New(ctx, config), &fakeAccount{id: "op-1"}
+		feed, removals = endpointsync.FeedStatus{}, endpointsync.Removals{}
 		r = &registration.Registration{
 			Client: f.Client, Live: f.Live, Account: api, Installation: f.Installation, Owners: f.Anchors.Owners,
 			Recorder: f.Events, Now: f.Clock.Now, Log: logr.Discard(),
 			Spec: v1alpha1.KubernetesOperatorSpec{Description: "Rotterdam", BindingEnabled: true,
 				EndpointSelector: "ep.port == 80"},
-			Version: "1.2.3", ClusterName: "eu-1", AccountState: func() registration.AccountState { return facts },
+			Version: "1.2.3", ClusterName: "eu-1",
+			FeedStatus: func() endpointsync.FeedStatus { return feed },
+			Removals:   func() endpointsync.Removals { return removals },
 		}
 	})
 	object := func(ctx context.Context) *v1alpha1.KubernetesOperator {
@@ -94,7 +103,7 @@ var _ = Describe("a heartbeat", func() {
 	}
 
 	It("makes the object, registers, and then writes nothing more", func(ctx SpecContext) {
-		facts = registration.AccountState{AccountID: "ac-1", StoreID: "st-1"}
+		removals.Recorded = source("ac-1", "st-1")
 		k := beat(ctx, true)
 		Expect(k.Spec).To(Equal(r.Spec))
 		Expect(k.Status.OperatorID).To(Equal("op-1"))
@@ -161,8 +170,8 @@ var _ = Describe("a heartbeat", func() {
 	It("reports endpoints that can be neither listed nor watched while heartbeats work", func(ctx SpecContext) {
 		beat(ctx, true)
 		f.EventNotes()
-		facts.FeedErr = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
-		facts.FeedErrSince = f.Clock.Now()
+		feed.Err = errors.New("watching the account's endpoints: the service at s said nothing for 45s")
+		feed.Since = f.Clock.Now()
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "") // the next BOOKMARK may be on its way
 		f.Clock.Step(20 * time.Second)
@@ -172,7 +181,7 @@ var _ = Describe("a heartbeat", func() {
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "False WatchFailed", "said nothing for 45s")
 		expect(object(ctx), v1alpha1.ConditionRegistered, "True Registered", "")
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning WatchFailed")))
-		facts.FeedErr = nil
+		feed.Err = nil
 		Expect(r.Refresh(ctx)).To(Succeed())
 		expect(object(ctx), v1alpha1.ConditionAPIReachable, "True Online", "")
 	})
@@ -216,12 +225,10 @@ var _ = Describe("a heartbeat", func() {
 
 	It("records the first account, never another one by itself, and says what is frozen and how to confirm it",
 		func(ctx SpecContext) {
-			facts = registration.AccountState{AccountID: "ac-1", StoreID: "st-1",
-				Removals: registration.Removals{Known: true, ListedAccountID: "ac-1", ListedStoreID: "st-1"}}
+			removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "st-1"), Listed: source("ac-1", "st-1")}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "False AccountRecorded", "")
 			f.EventNotes()
-			facts.Removals.Frozen, facts.Removals.ListedAccountID, facts.Removals.Pending, facts.Removals.Projected = true,
-				"ac-2", 12, 20
+			removals.Frozen, removals.Listed.AccountID, removals.Pending, removals.Projected = true, "ac-2", 12, 20
 			Expect(r.Refresh(ctx)).To(Succeed())
 			k := object(ctx)
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
@@ -232,9 +239,9 @@ var _ = Describe("a heartbeat", func() {
 					" --reuse-values --set binding.acceptAccount=ac-2")
 			Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning AccountChanged")))
 
-			facts.Removals.ListedAccountID, facts.Removals.ListedStoreID = "ac-1", "st-2"
+			removals.Listed = source("ac-1", "st-2")
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "store st-2 instead of store st-1")
-			facts.Removals.ListedStoreID = "$(reboot)"
+			removals.Listed.StoreID = "$(reboot)"
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged).Message).
 				NotTo(ContainSubstring("reboot"))
 
@@ -243,28 +250,27 @@ var _ = Describe("a heartbeat", func() {
 			k = beat(ctx, true)
 			Expect(k.Status.AccountID).To(Equal("ac-1"))
 			expect(k, v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
-			accountID, storeID, err := r.Recorded(ctx)
-			Expect([]any{accountID, storeID, err}).To(Equal([]any{"ac-1", "st-1", nil}))
-			facts = registration.AccountState{}
+			Expect(r.Recorded(ctx)).To(Equal(source("ac-1", "st-1")))
+			removals = endpointsync.Removals{}
 			expect(beat(ctx, true), v1alpha1.ConditionAccountChanged, "True StoreChanged", "")
 			r.Spec.BindingEnabled = false
 			Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionAccountChanged)).To(BeNil())
 		})
 
 	It("says which removals are held, with one event at the start and one at the end", func(ctx SpecContext) {
-		facts = registration.AccountState{AccountID: "ac-1", Removals: registration.Removals{Known: true}}
+		removals = endpointsync.Removals{Known: true, Recorded: source("ac-1", "")}
 		Expect(meta.FindStatusCondition(beat(ctx, true).Status.Conditions, v1alpha1.ConditionRemovalsHeld)).To(BeNil())
 		f.EventNotes()
 		since := f.Clock.Now()
-		facts.Removals = registration.Removals{Known: true, Held: true, Since: since, LookAgain: since.Add(time.Minute),
+		removals = endpointsync.Removals{Known: true, Held: true, Since: since, ListDue: since.Add(time.Minute),
 			Pending: 11, Projected: 20}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "11 of 20 hostnames")
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "2026-11-20T12:01:00Z")
-		facts.Removals.Pending = 12
+		removals.Pending = 12
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
-		facts.Removals = registration.Removals{}
+		removals = endpointsync.Removals{}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "True MassRemoval", "12 of 20")
-		facts.Removals = registration.Removals{Known: true}
+		removals = endpointsync.Removals{Known: true}
 		expect(beat(ctx, true), v1alpha1.ConditionRemovalsHeld, "False NothingHeld", "")
 		Expect(f.EventNotes()).To(ConsistOf(ContainSubstring("Warning MassRemoval"), ContainSubstring("Normal NothingHeld")))
 	})
@@ -281,7 +287,7 @@ var _ = Describe("a heartbeat", func() {
 	})
 
 	It("says that the server knows no watch", func(ctx SpecContext) {
-		facts.Polling = true
+		feed.Polling = true
 		expect(beat(ctx, true), v1alpha1.ConditionAPIReachable, "True Online", "no watch")
 	})
 

@@ -23,7 +23,7 @@ func (d discard) WriteHeader(int)             {}
 
 // BenchmarkSession is what a request with a session costs beside the store's look at it.
 func BenchmarkSession(b *testing.B) {
-	w := newWorld(b)
+	w := newHarness(b)
 	br := w.browser()
 	br.login("/")
 	r := httptest.NewRequest(http.MethodGet, "/a?b=c", nil)
@@ -36,7 +36,7 @@ func BenchmarkSession(b *testing.B) {
 	served := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		w.logins.ServeLogin(discard{http.Header{}}, r, q,
+		w.handler.ServeLogin(discard{http.Header{}}, r, q,
 			func(w http.ResponseWriter, _ *http.Request, _ trafficpolicy.LoginResult) {
 				served++
 				_, _ = io.WriteString(w, "upstream")

@@ -20,7 +20,7 @@ import (
 // Limits of what is asked of identity providers.
 const (
 	clientTimeout = 10 * time.Second
-	maxAnswer     = 1 << 20
+	maxResponse   = 1 << 20
 	maxRedirects  = 3
 )
 
@@ -38,7 +38,7 @@ func NewClient(allow []backend.Allowed) *http.Client {
 	guard := &backend.Guard{Allow: allow, Deny: metadataServices, Flag: "--login-allow"}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return guard.Dial(ctx, network, loopback(address))
+			return guard.Dial(ctx, network, resolveLocalhost(address))
 		},
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   clientTimeout,
@@ -50,12 +50,12 @@ func NewClient(allow []backend.Allowed) *http.Client {
 
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	return &http.Client{Transport: bounded{t}, Timeout: clientTimeout, CheckRedirect: sameHost}
+	return &http.Client{Transport: limitedTransport{t}, Timeout: clientTimeout, CheckRedirect: checkRedirect}
 }
 
-// loopback gives names below localhost the address that they stand for (RFC 6761): not every
+// resolveLocalhost gives names below localhost the address that they stand for (RFC 6761): not every
 // resolver does.
-func loopback(address string) string {
+func resolveLocalhost(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.HasSuffix(strings.ToLower(host), ".localhost") {
 		return net.JoinHostPort("localhost", port)
@@ -65,7 +65,7 @@ func loopback(address string) string {
 
 var errRedirect = errors.New("the answer is a redirect to another place")
 
-func sameHost(r *http.Request, via []*http.Request) error {
+func checkRedirect(r *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > maxRedirects || first.Method != http.MethodGet || r.URL.Host != first.URL.Host ||
 		r.URL.Scheme != first.URL.Scheme {
@@ -74,32 +74,32 @@ func sameHost(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// bounded bounds the bodies of answers.
-type bounded struct{ *http.Transport }
+// limitedTransport bounds the bodies of answers.
+type limitedTransport struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper. CloseIdleConnections is the transport's.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := b.Transport.RoundTrip(r)
+func (t limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := t.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	res.Body = &boundedBody{ReadCloser: res.Body, left: maxAnswer}
+	res.Body = &limitedBody{ReadCloser: res.Body, left: maxResponse}
 	return res, nil
 }
 
-type boundedBody struct {
+type limitedBody struct {
 	io.ReadCloser
 	left int
 }
 
 // Read fails past the limit, so that half an answer is never taken for a whole one.
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxResponse)
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
 	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxResponse)
 	}
 	return n, err
 }

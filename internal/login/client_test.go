@@ -65,9 +65,9 @@ func TestWhatProvidersMayAnswer(t *testing.T) {
 		case "/here":
 			http.Redirect(w, r, "/small", http.StatusTemporaryRedirect)
 		case "/large":
-			_, _ = w.Write(make([]byte, maxAnswer+1))
+			_, _ = w.Write(make([]byte, maxResponse+1))
 		case "/most":
-			_, _ = w.Write(make([]byte, maxAnswer))
+			_, _ = w.Write(make([]byte, maxResponse))
 		}
 	}))
 	defer srv.Close()

@@ -24,8 +24,8 @@ func ProviderError(cause error) error {
 			"endpoint finds the cause in the server's log.", Cause: cause}
 }
 
-// sentence is what an error says to the person; "" = nothing.
-func sentence(err error) string {
+// userMessage is what an error says to the person; "" = nothing.
+func userMessage(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) {
 		return e.Msg
@@ -33,20 +33,20 @@ func sentence(err error) string {
 	return ""
 }
 
-// maxCause bounds what of a stranger's words comes into the log.
-const maxCause = 500
+// maxLoggedCause bounds what of a stranger's words comes into the log.
+const maxLoggedCause = 500
 
-// causeText is what the log says of an error: the cause alone where the rest is the person's
+// logText is what the log says of an error: the cause alone where the rest is the person's
 // sentence.
-func causeText(err error) string {
+func logText(err error) string {
 	var e *account.Error
 	if errors.As(err, &e) && e.Cause != nil &&
 		(e.Code == account.CodeLoginFailed || e.Code == account.CodeProviderFailed) {
 		err = e.Cause
 	}
 	text := strings.ToValidUTF8(err.Error(), "?")
-	if len(text) > maxCause {
-		text = strings.ToValidUTF8(text[:maxCause], "") + "…"
+	if len(text) > maxLoggedCause {
+		text = strings.ToValidUTF8(text[:maxLoggedCause], "") + "…"
 	}
 	return text
 }

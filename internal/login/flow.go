@@ -52,64 +52,64 @@ func isReserved(decoded string) bool {
 	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(reserved, "/"))
 }
 
-// random returns a text of 256 random bits.
-func random() string {
+// randomToken returns a text of 256 random bits.
+func randomToken() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // crypto/rand.Read never returns an error
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// begin sends the browser to the provider, which has to ask the person when it is for the second
+// startFlow sends the browser to the provider, which has to ask the person when it is for the second
 // time or a later one.
-func (v *visit) begin(returnTo string, again int) {
-	if !v.admitted(PathLogin) {
+func (q *request) startFlow(returnTo string, again int) {
+	if !q.checkRateLimit(PathLogin) {
 		return
 	}
-	f := &Flow{State: random(), Nonce: random(), Verifier: random(), ReturnTo: returnTo, StartedAt: v.now().UTC(),
+	f := &Flow{State: randomToken(), Nonce: randomToken(), Verifier: randomToken(), ReturnTo: returnTo, StartedAt: q.now().UTC(),
 		ForceReauth: again > 0, Restarts: again}
-	ctx, cancel := v.asking()
+	ctx, cancel := q.providerContext()
 	defer cancel()
-	start, err := v.provider.StartFlow(ctx, f, v.place)
+	start, err := q.provider.StartFlow(ctx, f, q.action)
 	if err != nil {
-		v.fail(err)
+		q.writeError(err)
 		return
 	}
 	f.RequestID = start.RequestID
-	v.dropOldFlows()
-	v.setCookie(v.flowCookie(f.State), v.sealFlow(f), flowLife)
-	v.redirect(start.URL)
+	q.deleteOldFlows()
+	q.setCookie(q.flowCookieName(f.State), q.sealFlow(f), flowLifetime)
+	q.redirect(start.URL)
 }
 
-// login begins a login that nobody was sent to.
-func (v *visit) login() {
-	if !isNavigation(v.r) {
-		v.page(account.CodeLoginNeeded, "Open this address in a browser.")
+// handleLogin begins a login that nobody was sent to.
+func (q *request) handleLogin() {
+	if !isNavigation(q.r) {
+		q.writePage(account.CodeLoginNeeded, "Open this address in a browser.")
 		return
 	}
-	v.begin(returnPath(v.query().Get("return_to")), 0)
+	q.startFlow(returnPath(q.clientQuery().Get("return_to")), 0)
 }
 
-// query is that of the client.
-func (v *visit) query() url.Values {
-	_, raw, _ := strings.Cut(trafficpolicy.ClientRequestURI(v.r), "?")
-	q, _ := url.ParseQuery(raw) // what is no query has no parameters
-	return q
+// clientQuery is that of the client.
+func (q *request) clientQuery() url.Values {
+	_, raw, _ := strings.Cut(trafficpolicy.ClientRequestURI(q.r), "?")
+	values, _ := url.ParseQuery(raw) // what is no query has no parameters
+	return values
 }
 
 // flowOwner ties a flow to its place and provider: at any other its cookie does not open.
-func (v *visit) flowOwner() string { return "login\x00" + v.bound() }
+func (q *request) flowOwner() string { return "login\x00" + q.scope() }
 
-func (v *visit) sealFlow(f *Flow) string {
+func (q *request) sealFlow(f *Flow) string {
 	text, err := json.Marshal(f)
 	if err != nil {
 		panic(fmt.Sprintf("login: encoding a flow: %v", err)) // texts and a time always encode
 	}
-	return base64.RawURLEncoding.EncodeToString(v.opt.Key.Seal(string(text), v.flowOwner()))
+	return base64.RawURLEncoding.EncodeToString(q.opt.Key.Seal(string(text), q.flowOwner()))
 }
 
 // openFlow reads the value of a flow's cookie; nil for one that is not ours, of another place, or
 // too old.
-func (v *visit) openFlow(value string) *Flow {
+func (q *request) openFlow(value string) *Flow {
 	if len(value) > maxFlowCookie {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (v *visit) openFlow(value string) *Flow {
 	if err != nil {
 		return nil
 	}
-	text, err := v.opt.Key.Unseal(sealed, v.flowOwner())
+	text, err := q.opt.Key.Unseal(sealed, q.flowOwner())
 	if err != nil {
 		return nil
 	}
@@ -125,27 +125,27 @@ func (v *visit) openFlow(value string) *Flow {
 	if json.Unmarshal([]byte(text), &f) != nil {
 		return nil
 	}
-	if age := v.now().Sub(f.StartedAt); age > flowLife || age < -time.Minute {
+	if age := q.now().Sub(f.StartedAt); age > flowLifetime || age < -time.Minute {
 		return nil
 	}
 	return &f
 }
 
-// begun is a flow of this browser.
-type begun struct {
-	cookie string
-	flow   *Flow // nil for one that does not open
+// storedFlow is a flow of this browser.
+type storedFlow struct {
+	cookieName string
+	flow       *Flow // nil for one that does not open
 }
 
-// flows returns the flows that the browser says it has begun here, the oldest first.
-func (v *visit) flows() []begun {
-	var all []begun
-	for _, c := range v.r.Cookies() {
-		if strings.HasPrefix(c.Name, v.flowCookies()) && len(c.Name) == len(v.flowCookies())+stateInName {
-			all = append(all, begun{c.Name, v.openFlow(c.Value)})
+// readFlows returns the flows that the browser says it has begun here, the oldest first.
+func (q *request) readFlows() []storedFlow {
+	var all []storedFlow
+	for _, c := range q.r.Cookies() {
+		if strings.HasPrefix(c.Name, q.flowCookiePrefix()) && len(c.Name) == len(q.flowCookiePrefix())+stateNameLen {
+			all = append(all, storedFlow{c.Name, q.openFlow(c.Value)})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b begun) int {
+	slices.SortStableFunc(all, func(a, b storedFlow) int {
 		switch {
 		case a.flow == nil || b.flow == nil:
 			return btoi(a.flow != nil) - btoi(b.flow != nil)
@@ -163,42 +163,42 @@ func btoi(b bool) int {
 	return 0
 }
 
-// dropOldFlows makes room for one more.
-func (v *visit) dropOldFlows() {
-	all := v.flows()
+// deleteOldFlows makes room for one more.
+func (q *request) deleteOldFlows() {
+	all := q.readFlows()
 	for i, b := range all {
 		if b.flow == nil || i <= len(all)-maxFlows {
-			v.setCookie(b.cookie, "", 0)
+			q.setCookie(b.cookieName, "", 0)
 		}
 	}
 }
 
-// takeFlow returns the flow of this browser that a provider's answer is for, and ends it: its
+// consumeFlow returns the flow of this browser that a provider's answer is for, and ends it: its
 // cookie goes. nil when there is none.
-func (v *visit) takeFlow(is func(*Flow) bool) *Flow {
-	for _, b := range v.flows() {
-		if b.flow != nil && is(b.flow) {
-			v.setCookie(b.cookie, "", 0)
+func (q *request) consumeFlow(matches func(*Flow) bool) *Flow {
+	for _, b := range q.readFlows() {
+		if b.flow != nil && matches(b.flow) {
+			q.setCookie(b.cookieName, "", 0)
 			return b.flow
 		}
 	}
 	return nil
 }
 
-func same(a, b string) bool {
+func equalSecrets(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }
 
-// notBegun answers a provider's word about a login that this browser has not begun, or begun too
+// writeNoFlow answers a provider's word about a login that this browser has not begun, or begun too
 // long ago, or ended already.
-func (v *visit) notBegun(what string) {
-	v.fail(RefusedError("This login was not begun in this browser, or it has ended. Open "+v.place.EndpointURL+
+func (q *request) writeNoFlow(what string) {
+	q.writeError(RefusedError("This login was not begun in this browser, or it has ended. Open "+q.action.EndpointURL+
 		" to begin again; your browser has to keep cookies for this site.",
 		fmt.Errorf("%s without a login that was begun in this browser: it brought no cookie of one", what)))
 }
 
-// request is the client's, with the URL as the client sent it.
-func (v *visit) request(r *http.Request) *http.Request {
+// clientRequest is the client's, with the URL as the client sent it.
+func (q *request) clientRequest(r *http.Request) *http.Request {
 	u, err := url.ParseRequestURI(trafficpolicy.ClientRequestURI(r))
 	if err != nil {
 		return r

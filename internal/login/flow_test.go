@@ -96,15 +96,15 @@ func FuzzCookies(f *testing.F) {
 	for _, s := range []string{
 		"__Host-fl-staff=x", "a=b; __Host-fl-staff=x; c=d", `__Host-fl-staff="x"`, "=__Host-fl-staff=x", "__host-FL-staff=x",
 		"__Host-fl-staff", ";;;=;", "__Host-fl-staff-12345678=AQ",
-		" \t__Host-fl-x = y", "a=\"__Host-fl-staff=x\"", "__Host-fl-staff=" + random(),
+		" \t__Host-fl-x = y", "a=\"__Host-fl-staff=x\"", "__Host-fl-staff=" + randomToken(),
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		w := newWorld(t)
+		w := newHarness(t)
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header["Cookie"] = []string{line}
-		if res := w.browser().do(r); res.passed != nil {
+		if res := w.browser().do(r); res.upstream != nil {
 			t.Errorf("%q is let in", line)
 		}
 		h := http.Header{"Cookie": {line}}
@@ -121,7 +121,7 @@ func FuzzCookies(f *testing.F) {
 // are kept.
 func TestTabs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	for _, path := range []string{"/1", "/2", "/3", "/4", "/5", "/6", "/7"} {
 		b.get(path)
@@ -144,25 +144,25 @@ func TestTabs(t *testing.T) {
 // A callback counts once, soon, in the browser that has begun it, at the place where it began.
 func TestCallbacksThatDoNotCount(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]func(w *world, b *browser) *browser{
-		"another browser (login CSRF)": func(w *world, _ *browser) *browser { return w.browser() },
-		"a second time": func(w *world, b *browser) *browser {
+	for name, c := range map[string]func(w *harness, b *browser) *browser{
+		"another browser (login CSRF)": func(w *harness, _ *browser) *browser { return w.browser() },
+		"a second time": func(w *harness, b *browser) *browser {
 			b.get(w.callback())
 			return b
 		},
-		"too late":             func(w *world, b *browser) *browser { w.now = w.now.Add(flowLife + time.Second); return b },
-		"at another host":      func(_ *world, b *browser) *browser { b.host = "other.example.com"; return b },
-		"for another client":   func(w *world, b *browser) *browser { w.idp.bound = "another"; return b },
-		"with another's state": func(w *world, b *browser) *browser { w.browser().get("/"); return b },
-		"with a cookie that is a session's": func(_ *world, b *browser) *browser {
+		"too late":             func(w *harness, b *browser) *browser { w.now = w.now.Add(flowLifetime + time.Second); return b },
+		"at another host":      func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
+		"for another client":   func(w *harness, b *browser) *browser { w.idp.scope = "another"; return b },
+		"with another's state": func(w *harness, b *browser) *browser { w.browser().get("/"); return b },
+		"with a cookie that is a session's": func(_ *harness, b *browser) *browser {
 			for name := range b.cookies {
-				b.cookies[name] = random()
+				b.cookies[name] = randomToken()
 			}
 			return b
 		},
-		"refused by the provider": func(w *world, b *browser) *browser { w.idp.err = RefusedError("no", nil); return b },
+		"refused by the provider": func(w *harness, b *browser) *browser { w.idp.err = RefusedError("no", nil); return b },
 	} {
-		w := newWorld(t)
+		w := newHarness(t)
 		b := w.browser()
 		b.get("/")
 		who := c(w, b)
@@ -173,7 +173,7 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 			t.Errorf("%s: %d %s, %d logins", name, res.Code, res.Body, len(w.store.logins))
 		}
 	}
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.get("/")
 	if res := b.get(strings.Replace(w.callback(), "good", "bad", 1)); res.Code != 403 ||
@@ -188,8 +188,8 @@ func TestCallbacksThatDoNotCount(t *testing.T) {
 // After a revocation the provider is told to ask again, and it has to have asked.
 func TestLoggingInAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.store.again = 1
+	w := newHarness(t)
+	w.store.loginAgain = 1
 	b := w.browser()
 	if res := b.login("/x"); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
 		"https://idp.example.com/start") {
@@ -198,7 +198,7 @@ func TestLoggingInAgain(t *testing.T) {
 	if f := w.idp.last(); !f.ForceReauth || f.ReturnTo != "/x" {
 		t.Errorf("flow %+v", f)
 	}
-	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
+	w.idp.authentication.AuthTime = w.now.Add(-time.Hour)
 	if res := b.get(w.callback()); res.Code != 403 || len(w.store.logins) != 1 {
 		t.Errorf("a provider that has not asked: %d, %d logins", res.Code, len(w.store.logins))
 	}
@@ -216,11 +216,11 @@ func TestLoggingInAgain(t *testing.T) {
 		"that does not say":              {time.Time{}, false, true},
 		"that says it without having to": {w.now.Add(-time.Hour), false, false},
 	} {
-		w.store.again, w.idp.confirmed.AuthTime, w.idp.confirmed.AuthTimeRequired = 1, time.Time{}, c.required
+		w.store.loginAgain, w.idp.authentication.AuthTime, w.idp.authentication.AuthTimeRequired = 1, time.Time{}, c.required
 		b = w.browser()
 		b.login("/x") // asked for without max_age, nothing has to be said
 		before := len(w.store.logins)
-		w.idp.confirmed.AuthTime = c.at
+		w.idp.authentication.AuthTime = c.at
 		res := b.get(w.callback())
 		switch logins := w.store.logins[before:]; {
 		case c.admitted && (res.Header().Get("Location") != "/x" || len(logins) != 1 || !logins[0].ForceReauth),
@@ -228,13 +228,13 @@ func TestLoggingInAgain(t *testing.T) {
 			t.Errorf("a provider %s: %d", what, res.Code)
 		}
 	}
-	w.idp.confirmed = Authentication{Key: "k", AuthTime: w.now.Add(time.Hour)}
+	w.idp.authentication = Authentication{Key: "k", AuthTime: w.now.Add(time.Hour)}
 	if w.browser().login("/"); !w.store.logins[len(w.store.logins)-1].AuthTime.IsZero() {
 		t.Error("a time that is still to come is kept")
 	}
-	w.store.again, b = maxAgain+1, w.browser()
+	w.store.loginAgain, b = maxRestarts+1, w.browser()
 	b.login("/x")
-	for range maxAgain - 1 { // revoked once more, while the person was asked
+	for range maxRestarts - 1 { // revoked once more, while the person was asked
 		res := b.get(w.callback())
 		if f := w.idp.last(); res.Code != http.StatusSeeOther || !strings.HasPrefix(res.Header().Get("Location"),
 			"https://idp.example.com/start") || !f.ForceReauth || f.ReturnTo != "/x" {

@@ -20,7 +20,7 @@ func TestHeadersOfAPerson(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"Ann": "Ann", "Ann Ä": "Ann %C3%84", "a%b": "a%25b",
 		"a\r\nX: y": "a%0D%0AX: y", " a ": "%20a%20", "\x00": "%00", "": ""} {
-		if got := encode(text, ""); got != want || !httpguts.ValidHeaderFieldValue(got) {
+		if got := escapeHeader(text, ""); got != want || !httpguts.ValidHeaderFieldValue(got) {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
@@ -33,7 +33,7 @@ func TestHeadersOfAPerson(t *testing.T) {
 		t.Errorf("%d bytes of groups, %d are missing", len(got), missing)
 	}
 	h := http.Header{"Connection": {"Upgrade, fairlead-auth-user-id", "Fairlead_Auth_Email,keep-alive"}}
-	if dropFromConnection(h); h["Connection"][0] != "Upgrade" || h["Connection"][1] != "keep-alive" {
+	if removeReservedConnectionTokens(h); h["Connection"][0] != "Upgrade" || h["Connection"][1] != "keep-alive" {
 		t.Errorf("Connection %q", h["Connection"])
 	}
 }
@@ -56,24 +56,24 @@ func TestGroupHeaders_SayWhatIsMissing(t *testing.T) {
 		"none":           {[]string{}, 0, 0},
 		"too many still": {[]string{"department-0001*", "department-0002*", "department-00001*"}, 204, 6},
 	} {
-		w := newWorld(t)
-		w.config.UpstreamGroups, w.idp.confirmed.Identity.Groups = c.upstream, groups
+		w := newHarness(t)
+		w.config.UpstreamGroups, w.idp.authentication.Identity.Groups = c.upstream, groups
 		b := w.browser()
 		b.login("/")
-		in := b.get("/", headerMissing, "0")
-		if in.passed == nil || len(in.found.Identity.Groups) != len(groups) {
-			t.Fatalf("%s: %d, rules have %d groups", name, in.Code, len(in.found.Identity.Groups))
+		in := b.get("/", headerTruncated, "0")
+		if in.upstream == nil || len(in.login.Identity.Groups) != len(groups) {
+			t.Fatalf("%s: %d, rules have %d groups", name, in.Code, len(in.login.Identity.Groups))
 		}
 		named := 0
-		if value := in.passed.Header.Get(headerGroups); value != "" {
+		if value := in.upstream.Header.Get(headerGroups); value != "" {
 			named = strings.Count(value, ",") + 1
 		}
 		want := http.Header{}
 		if c.missing > 0 {
-			want.Set(headerMissing, strconv.Itoa(c.missing))
+			want.Set(headerTruncated, strconv.Itoa(c.missing))
 		}
-		got := in.passed.Header.Values(headerMissing)
-		if named != c.named || !slices.Equal(got, want.Values(headerMissing)) {
+		got := in.upstream.Header.Values(headerTruncated)
+		if named != c.named || !slices.Equal(got, want.Values(headerTruncated)) {
 			t.Errorf("%s: %d groups are named, %q are missing; want %d, %d", name, named, got, c.named, c.missing)
 		}
 	}

@@ -43,8 +43,8 @@ type Options struct {
 
 // Limits of a login.
 const (
-	flowLife        = 10 * time.Minute
-	maxAgain        = 3                // times that one login is begun anew, because of revocations while it was under way
+	flowLifetime    = 10 * time.Minute
+	maxRestarts     = 3                // times that one login is begun anew, because of revocations while it was under way
 	maxFlows        = 5                // logins that one browser can have begun at an action
 	providerTimeout = 20 * time.Second // of all that one step asks a provider
 	maxPost         = 512 << 10        // bytes of a post to acs
@@ -59,7 +59,7 @@ type Handler struct {
 	opt       Options
 	log       *slog.Logger
 	now       func() time.Time
-	providers *providers
+	providers *providerCache
 	limits    map[string]*clientlimit.Rate // by the name of the step
 }
 
@@ -67,22 +67,22 @@ var _ trafficpolicy.LoginHandler = (*Handler)(nil)
 
 // New returns a Handler.
 func New(o Options) *Handler {
-	l := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviders(o.Providers, NewClient(o.Allow)),
+	h := &Handler{opt: o, log: o.Logger, now: o.Clock, providers: newProviderCache(o.Providers, NewClient(o.Allow)),
 		limits: map[string]*clientlimit.Rate{}}
-	if l.now == nil {
-		l.now = time.Now
+	if h.now == nil {
+		h.now = time.Now
 	}
-	if l.opt.Device == nil {
-		l.opt.Device = plainDevice
+	if h.opt.Device == nil {
+		h.opt.Device = plainDevice
 	}
 	for _, step := range []string{PathLogin, PathCallback, PathACS, PathLogout, PathMetadata} {
-		l.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
+		h.limits[step] = clientlimit.NewRate(cmp.Or(o.Rate, 10), cmp.Or(o.Burst, 100))
 	}
-	return l
+	return h
 }
 
 // Close closes idle connections to identity providers.
-func (l *Handler) Close() { l.providers.client.CloseIdleConnections() }
+func (h *Handler) Close() { h.providers.client.CloseIdleConnections() }
 
 func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 	d := account.Device{UserAgent: account.UserAgent{Raw: r.UserAgent()}}
@@ -92,106 +92,106 @@ func plainDevice(r *http.Request, ip netip.Addr) account.Device {
 	return d
 }
 
-// visit is one request at a login action.
-type visit struct {
+// request is one request at a login action.
+type request struct {
 	*Handler
 	trafficpolicy.LoginRequest
 	w        http.ResponseWriter
 	r        *http.Request
-	place    Action
+	action   Action
 	provider Provider
 }
 
 // ServeLogin implements trafficpolicy.LoginHandler.
-func (l *Handler) ServeLogin(
-	w http.ResponseWriter, r *http.Request, q trafficpolicy.LoginRequest,
+func (h *Handler) ServeLogin(
+	w http.ResponseWriter, r *http.Request, lr trafficpolicy.LoginRequest,
 	next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult),
 ) {
-	v := &visit{Handler: l, LoginRequest: q, w: w, r: r,
-		place: Action{AccountID: q.Endpoint.AccountID, EndpointURL: q.Endpoint.URL, AuthID: q.Config.AuthID}}
+	q := &request{Handler: h, LoginRequest: lr, w: w, r: r,
+		action: Action{AccountID: lr.Endpoint.AccountID, EndpointURL: lr.Endpoint.URL, AuthID: lr.Config.AuthID}}
 	var err error
-	if v.provider, err = l.providers.of(v.place.AccountID, q.Config); err != nil {
-		v.fail(err)
+	if q.provider, err = h.providers.get(q.action.AccountID, lr.Config); err != nil {
+		q.writeError(err)
 		return
 	}
 	path, _, _ := strings.Cut(trafficpolicy.ClientRequestURI(r), "?")
-	if name, own := strings.CutPrefix(path, v.place.path("")); own {
-		v.reserved(name)
+	if name, own := strings.CutPrefix(path, q.action.path("")); own {
+		q.serveReserved(name)
 		return
 	}
-	v.admit(next)
+	q.authenticate(next)
 }
 
-// reserved serves one of the action's own paths.
-func (v *visit) reserved(name string) {
-	_, callback := v.provider.(CallbackProvider)
-	_, post := v.provider.(PostProvider)
+// serveReserved serves one of the action's own paths.
+func (q *request) serveReserved(name string) {
+	_, callback := q.provider.(CallbackProvider)
+	_, post := q.provider.(PostProvider)
 	serve := map[string]map[string]func(){
-		PathLogin:  {http.MethodGet: v.login},
-		PathLogout: {http.MethodGet: v.askLogout, http.MethodPost: v.logout},
+		PathLogin:  {http.MethodGet: q.handleLogin},
+		PathLogout: {http.MethodGet: q.showLogoutForm, http.MethodPost: q.handleLogout},
 	}
 	if callback {
-		serve[PathCallback] = map[string]func(){http.MethodGet: v.callback}
+		serve[PathCallback] = map[string]func(){http.MethodGet: q.handleCallback}
 	}
 	if post {
-		serve[PathACS] = map[string]func(){http.MethodPost: v.consume}
-		serve[PathFinish] = map[string]func(){http.MethodGet: v.finish}
-		serve[PathMetadata] = map[string]func(){http.MethodGet: v.metadata}
+		serve[PathACS] = map[string]func(){http.MethodPost: q.handleACS}
+		serve[PathFinish] = map[string]func(){http.MethodGet: q.handleFinish}
+		serve[PathMetadata] = map[string]func(){http.MethodGet: q.serveMetadata}
 	}
-	v.noStore()
+	q.setPrivacyHeaders()
 	methods, known := serve[name]
-	switch f := methods[v.r.Method]; {
+	switch f := methods[q.r.Method]; {
 	case !known:
-		v.page(account.CodeNoRoute, "There is nothing here. Open "+v.place.EndpointURL+" instead.")
+		q.writePage(account.CodeNoRoute, "There is nothing here. Open "+q.action.EndpointURL+" instead.")
 	case f == nil:
-		v.page(account.CodeMethod, "This address of the login takes another method.")
+		q.writePage(account.CodeMethod, "This address of the login takes another method.")
 	default:
 		f()
 	}
 }
 
-// noStore keeps what is about a login out of caches, its address out of what browsers tell others,
+// setPrivacyHeaders keeps what is about a login out of caches, its address out of what browsers tell others,
 // and later requests off plain http.
-func (v *visit) noStore() {
-	h := v.w.Header()
-	if v.Conn.TLS {
-		hsts.Set(h, v.r.Host)
+func (q *request) setPrivacyHeaders() {
+	h := q.w.Header()
+	if q.Conn.TLS {
+		hsts.Set(h, q.r.Host)
 	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 }
 
-func (v *visit) page(code account.Code, msg string) {
-	v.noStore()
-	v.Page(v.w, v.r, code.Status(), code, msg)
+func (q *request) writePage(code account.Code, msg string) {
+	q.setPrivacyHeaders()
+	q.Page(q.w, q.r, code.Status(), code, msg)
 }
 
-func (v *visit) redirect(to string) {
-	v.noStore()
-	h := v.w.Header()
+func (q *request) redirect(to string) {
+	q.setPrivacyHeaders()
+	h := q.w.Header()
 	h.Set("Location", to)
 	h.Set("Content-Length", "0")
-	v.w.WriteHeader(http.StatusSeeOther)
+	q.w.WriteHeader(http.StatusSeeOther)
 }
 
-// admitted says whether the client may take the step now; it has been answered when not.
-func (v *visit) admitted(step string) bool {
-	if v.limits[step].Allow(v.Conn.ClientIP, v.now()) {
+// checkRateLimit says whether the client may take the step now; it has been answered when not.
+func (q *request) checkRateLimit(step string) bool {
+	if q.limits[step].Allow(q.Conn.ClientIP, q.now()) {
 		return true
 	}
-	v.tooMany()
+	q.writeRateLimited()
 	return false
 }
 
-func (v *visit) tooMany() {
-	v.w.Header().Set("Retry-After", "1")
-	v.page(account.CodeRateLimited, "There are too many logins from your network at the moment. Try again in a moment.")
+func (q *request) writeRateLimited() {
+	q.w.Header().Set("Retry-After", "1")
+	q.writePage(account.CodeRateLimited, "There are too many logins from your network at the moment. Try again in a moment.")
 }
 
-// fail answers a request whose login went wrong. Only the sentence of an *account.Error is for the
+// writeError answers a request whose login went wrong. Only the sentence of an *account.Error is for the
 // person; the cause is logged.
-func (v *visit) fail(err error) {
-	code, msg := account.CodeOf(err), sentence(err)
+func (q *request) writeError(err error) {
+	code, msg := account.CodeOf(err), userMessage(err)
 	switch code {
 	case account.CodeLoginFailed, account.CodeProviderFailed, account.CodeLoginAgain, account.CodeUnavailable:
 	default:
@@ -199,21 +199,21 @@ func (v *visit) fail(err error) {
 	}
 	if msg == "" || code == account.CodeUnavailable {
 		msg = "The service cannot look up at the moment who is logged in to this endpoint. Try again in a moment."
-	} else if !strings.Contains(msg, v.place.EndpointURL) { // providers do not say where it goes on
-		msg += " Open " + v.place.EndpointURL + " to begin again."
+	} else if !strings.Contains(msg, q.action.EndpointURL) { // providers do not say where it goes on
+		msg += " Open " + q.action.EndpointURL + " to begin again."
 	}
 	level := slog.LevelInfo
 	if code == account.CodeUnavailable {
 		level = slog.LevelError
 	}
-	if v.r.Context().Err() == nil {
-		v.log.Log(v.r.Context(), level, "a login has failed", "endpoint", v.Endpoint.ID, "url", v.Endpoint.URL, "auth_id",
-			v.Config.AuthID, "err", causeText(err))
+	if q.r.Context().Err() == nil {
+		q.log.Log(q.r.Context(), level, "a login has failed", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id",
+			q.Config.AuthID, "err", logText(err))
 	}
-	v.page(code, msg)
+	q.writePage(code, msg)
 }
 
-// asking bounds what one step asks a provider.
-func (v *visit) asking() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(v.r.Context(), providerTimeout)
+// providerContext bounds what one step asks a provider.
+func (q *request) providerContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(q.r.Context(), providerTimeout)
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func code(r result) account.Code { return account.Code(r.Header().Get(account.CodeHeader)) }
+func code(r response) account.Code { return account.Code(r.Header().Get(account.CodeHeader)) }
 
 func TestALogin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.cookies["theme"] = "dark"
 	first := b.get("/a?b=c")
-	if first.passed != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"),
+	if first.upstream != nil || first.Code != http.StatusSeeOther || !strings.HasPrefix(first.Header().Get("Location"),
 		"https://idp.example.com/start?") {
 		t.Fatalf("%d %v", first.Code, first.Header())
 	}
@@ -45,18 +45,18 @@ func TestALogin(t *testing.T) {
 	}
 	in := b.get("/a", "Fairlead-Auth-Name", "Eve", "fairlead_auth_email", "eve@example.com", "Connection",
 		"close, Fairlead-Auth-User-Id")
-	if in.passed == nil || in.found.Identity.ID != "au-ann" || in.found.Provider.Name != "IdP" {
+	if in.upstream == nil || in.login.Identity.ID != "au-ann" || in.login.Provider.Name != "IdP" {
 		t.Fatalf("%d %s", in.Code, in.Body)
 	}
 	for name, want := range map[string]string{"Fairlead-Auth-User-Id": "au-ann", "Fairlead-Auth-Name": "Ann",
 		"Fairlead-Auth-Groups": "staff", "Fairlead-Auth-Provider": "IdP", "Cookie": "theme=dark", "Connection": "close"} {
-		if got := in.passed.Header.Get(name); got != want {
+		if got := in.upstream.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	for name := range in.passed.Header {
+	for name := range in.upstream.Header {
 		if strings.Contains(name, "_") || name == "Fairlead-Auth-Email" {
-			t.Errorf("headers %v", in.passed.Header)
+			t.Errorf("headers %v", in.upstream.Header)
 		}
 	}
 	// A login is never on a session that was there before, which ends.
@@ -106,10 +106,10 @@ func TestWhoIsRedirected(t *testing.T) {
 		"a preflight request": {"OPTIONS", http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}},
 			401},
 	} {
-		w := newWorld(t)
+		w := newHarness(t)
 		r := httptest.NewRequest(c.method, "/x", nil)
 		r.Header = c.header
-		if res := w.browser().do(r); res.Code != c.status || res.passed != nil || c.status == 401 &&
+		if res := w.browser().do(r); res.Code != c.status || res.upstream != nil || c.status == 401 &&
 			code(res) != account.CodeLoginNeeded || res.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d", name, res.Code)
 		}
@@ -119,7 +119,7 @@ func TestWhoIsRedirected(t *testing.T) {
 // What somebody has filled in is not lost without a word: a redirect would drop it.
 func TestAFormWithoutASession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate")
 	if text := res.Body.String(); res.Code != http.StatusUnauthorized || code(res) != account.CodeLoginNeeded ||
@@ -130,7 +130,7 @@ func TestAFormWithoutASession(t *testing.T) {
 		t.Error("a login was begun")
 	}
 	b.login("/")
-	if res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate"); res.passed == nil {
+	if res := b.post("/form", "a=b", "Sec-Fetch-Mode", "navigate"); res.upstream == nil {
 		t.Errorf("after the login: %d %s", res.Code, res.Body)
 	}
 }
@@ -138,10 +138,10 @@ func TestAFormWithoutASession(t *testing.T) {
 // Every page of a login that went wrong says where it goes on.
 func TestWhereItGoesOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.get("/")
-	for what, res := range map[string]result{
+	for what, res := range map[string]response{
 		"a refusal":     b.get(strings.Replace(w.callback(), "code=good", "code=bad", 1)),
 		"no login":      b.get("/_fairlead/staff/callback?code=good&state=x"),
 		"an empty call": b.get("/_fairlead/staff/callback"),
@@ -154,20 +154,20 @@ func TestWhereItGoesOn(t *testing.T) {
 
 func TestPreflightRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.config.AllowCORSPreflight = true })
+	w := newHarness(t, func(w *harness) { w.config.AllowCORSPreflight = true })
 	r := httptest.NewRequest(http.MethodOptions, "/x", nil)
 	r.Header = http.Header{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"},
 		"Fairlead-Auth-Email": {"eve"}, "Cookie": {"__Host-fl-staff=x; a=b"}}
 	res := w.browser().do(r)
-	if res.passed == nil || res.found.Identity.ID != "" || res.passed.Header.Get("Fairlead-Auth-Email") != "" ||
-		res.passed.Header.Get("Cookie") != "a=b" {
-		t.Errorf("%d %v", res.Code, res.passed)
+	if res.upstream == nil || res.login.Identity.ID != "" || res.upstream.Header.Get("Fairlead-Auth-Email") != "" ||
+		res.upstream.Header.Get("Cookie") != "a=b" {
+		t.Errorf("%d %v", res.Code, res.upstream)
 	}
 	for _, header := range []http.Header{{"Origin": {"https://b"}}, {"Access-Control-Request-Method": {"PUT"}},
 		{"Origin": {"https://b"}, "Access-Control-Request-Method": {"PUT"}, "Upgrade": {"x"}}} {
 		r := httptest.NewRequest(http.MethodOptions, "/x", nil)
 		r.Header = header
-		if res := w.browser().do(r); res.passed != nil {
+		if res := w.browser().do(r); res.upstream != nil {
 			t.Errorf("%v passes", header)
 		}
 	}
@@ -177,47 +177,47 @@ func TestPreflightRequests(t *testing.T) {
 func TestNoSessionNoEntry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(w *world, b *browser)
+		change func(w *harness, b *browser)
 		status int
 	}{
-		"the store is down": {func(w *world, _ *browser) {
-			w.store.down = account.Errorf(account.CodeUnavailable, "down")
+		"the store is down": {func(w *harness, _ *browser) {
+			w.store.err = account.Errorf(account.CodeUnavailable, "down")
 		}, 503},
-		"the store fails": {func(w *world, _ *browser) { w.store.down = errors.New("disk on fire") }, 503},
-		"revoked":         {func(w *world, _ *browser) { clear(w.store.sessions) }, 303},
-		"revoked while it is read": {func(w *world, _ *browser) {
-			w.store.reading = func(id string) {
+		"the store fails": {func(w *harness, _ *browser) { w.store.err = errors.New("disk on fire") }, 503},
+		"revoked":         {func(w *harness, _ *browser) { clear(w.store.sessions) }, 303},
+		"revoked while it is read": {func(w *harness, _ *browser) {
+			w.store.onRead = func(id string) {
 				w.live.Abort([]string{id})
 			}
 		}, 303},
-		"the cookie of another host": {func(_ *world, b *browser) { b.host = "other.example.com" }, 303},
-		"of another client":          {func(w *world, _ *browser) { w.idp.bound = "another client" }, 303},
-		"with another auth_id": {func(w *world, b *browser) {
+		"the cookie of another host": {func(_ *harness, b *browser) { b.host = "other.example.com" }, 303},
+		"of another client":          {func(w *harness, _ *browser) { w.idp.scope = "another client" }, 303},
+		"with another auth_id": {func(w *harness, b *browser) {
 			w.config.AuthID = "staff2"
 			b.cookies["__Host-fl-staff2"] = b.cookies["__Host-fl-staff"]
 		}, 303},
-		"a token that is none":        {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] = "x" }, 303},
-		"another token":               {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] = random() }, 303},
-		"a token written differently": {func(_ *world, b *browser) { b.cookies["__Host-fl-staff"] += "=" }, 303},
-		"no member of the groups":     {func(w *world, _ *browser) { w.config.AuthorizedGroups = []string{"admins"} }, 403},
+		"a token that is none":        {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] = "x" }, 303},
+		"another token":               {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] = randomToken() }, 303},
+		"a token written differently": {func(_ *harness, b *browser) { b.cookies["__Host-fl-staff"] += "=" }, 303},
+		"no member of the groups":     {func(w *harness, _ *browser) { w.config.AuthorizedGroups = []string{"admins"} }, 403},
 	} {
-		w := newWorld(t)
+		w := newHarness(t)
 		b := w.browser()
 		b.login("/")
-		if res := b.get("/"); res.passed == nil {
+		if res := b.get("/"); res.upstream == nil {
 			t.Fatalf("%s: %d before", name, res.Code)
 		}
 		c.change(w, b)
 		if w.config.AuthID != "staff" { // whose cookies browser.do would not know
 			b.cookies = map[string]string{"__Host-fl-staff2": b.cookies["__Host-fl-staff2"]}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			if res := b.do(r); res.passed != nil || res.Code != 401 {
+			if res := b.do(r); res.upstream != nil || res.Code != 401 {
 				t.Errorf("%s: %d", name, res.Code)
 			}
 			continue
 		}
-		if res := b.get("/"); res.Code != c.status || res.passed != nil {
-			t.Errorf("%s: %d, want %d; passed: %v", name, res.Code, c.status, res.passed != nil)
+		if res := b.get("/"); res.Code != c.status || res.upstream != nil {
+			t.Errorf("%s: %d, want %d; passed: %v", name, res.Code, c.status, res.upstream != nil)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestNoSessionNoEntry(t *testing.T) {
 // counts.
 func TestTossedCookies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b, eve := w.browser(), w.browser()
 	b.login("/")
 	eve.login("/")
@@ -234,7 +234,7 @@ func TestTossedCookies(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Cookie", fmt.Sprintf("__Host-fl-staff=%s; __Host-fl-staff=%s", order[0].cookies["__Host-fl-staff"],
 			order[1].cookies["__Host-fl-staff"]))
-		if res := w.browser().do(r); res.passed != nil || res.Code != 401 {
+		if res := w.browser().do(r); res.upstream != nil || res.Code != 401 {
 			t.Errorf("%d", res.Code)
 		}
 	}
@@ -242,7 +242,7 @@ func TestTossedCookies(t *testing.T) {
 
 func TestOwnPaths(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.login("/")
 	for target, want := range map[string]int{
@@ -254,15 +254,15 @@ func TestOwnPaths(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(target, " ")
 		res := b.do(httptest.NewRequest(method, path, nil))
-		if res.Code != want || (res.passed != nil) != (want == 200 && !strings.Contains(path, "metadata")) {
-			t.Errorf("%s: %d, want %d; passed: %v", target, res.Code, want, res.passed != nil)
+		if res.Code != want || (res.upstream != nil) != (want == 200 && !strings.Contains(path, "metadata")) {
+			t.Errorf("%s: %d, want %d; passed: %v", target, res.Code, want, res.upstream != nil)
 		}
 	}
 }
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	refused := func(target string) (n int) {
 		for range 130 {
 			if res := w.browser().get(target); code(res) == account.CodeRateLimited && res.Code == 429 && res.Header().
@@ -287,8 +287,8 @@ func TestLimits(t *testing.T) {
 // told.
 func TestNoMorePeople(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.store.down = account.Errorf(account.CodeLimit, "the account has 7 application users, which is its limit")
+	w := newHarness(t)
+	w.store.err = account.Errorf(account.CodeLimit, "the account has 7 application users, which is its limit")
 	b := w.browser()
 	b.get("/")
 	if res := b.get(w.callback()); res.Code != 403 || !strings.Contains(res.Body.String(),

@@ -17,66 +17,66 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// admit lets the request go on when it has a session, and else asks for one.
-func (v *visit) admit(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
-	hash := v.tokenHash()
+// authenticate lets the request go on when it has a session, and else asks for one.
+func (q *request) authenticate(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
+	hash := q.sessionTokenHash()
 	if hash == nil {
-		v.stranger(next)
+		q.unauthenticated(next)
 		return
 	}
-	guarded, under, cut := live.Abortable(v.w, v.r, v.Conn.Abort)
-	entry := v.opt.Live.Register(cut) // before the session is read: a revocation in between is told by SetSession
+	guarded, under, cut := live.Abortable(q.w, q.r, q.Conn.Abort)
+	entry := q.opt.Live.Register(cut) // before the session is read: a revocation in between is told by SetSession
 	defer entry.Done()
-	session, err := v.session(hash)
+	session, err := q.lookUpSession(hash)
 	switch {
 	case err != nil:
-		v.fail(err)
+		q.writeError(err)
 	case session == nil, !entry.SetSession(session.ID):
 		entry.Done()
-		v.stranger(next)
-	case !v.authorized(session.Identity.Groups):
-		v.page(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+
-			v.place.URL(PathLogout)+" to log out, and come back as somebody else.")
+		q.unauthenticated(next)
+	case !q.inAuthorizedGroup(session.Identity.Groups):
+		q.writePage(account.CodeLoginFailed, "You are logged in, but this endpoint admits members of certain groups only. Open "+
+			q.action.URL(PathLogout)+" to log out, and come back as somebody else.")
 	default:
-		found := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
-		found.Identity.ID = session.UserID
-		next(guarded, onward(under, v.Config, &found), found)
+		result := trafficpolicy.LoginResult{Identity: session.Identity, Provider: session.Provider}
+		result.Identity.ID = session.UserID
+		next(guarded, upstreamRequest(under, q.Config, &result), result)
 	}
 }
 
-// session reads the session of the token; nil when there is none that is good for this place. It
+// lookUpSession reads the session of the token; nil when there is none that is good for this place. It
 // never answers from memory.
-func (v *visit) session(hash []byte) (*account.LiveSession, error) {
-	s, err := v.opt.Store.LiveSession(v.r.Context(), v.place.AccountID, hash)
+func (q *request) lookUpSession(hash []byte) (*account.LiveSession, error) {
+	s, err := q.opt.Store.LiveSession(q.r.Context(), q.action.AccountID, hash)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return nil, nil //nolint:nilnil // documented
 	case err != nil:
 		return nil, &account.Error{Code: account.CodeUnavailable, Msg: "reading a session", Cause: err}
-	case s.Scope != v.bound():
+	case s.Scope != q.scope():
 		return nil, nil //nolint:nilnil // it is another place's
 	}
 	return s, nil
 }
 
-func (v *visit) authorized(groups []string) bool {
-	of := v.Config.AuthorizedGroups
-	return len(of) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(of, g) })
+func (q *request) inAuthorizedGroup(groups []string) bool {
+	allowed := q.Config.AuthorizedGroups
+	return len(allowed) == 0 || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
 }
 
-// stranger answers a request without a session: a browser that goes to a page is sent to log in,
+// unauthenticated answers a request without a session: a browser that goes to a page is sent to log in,
 // everybody else is told to.
-func (v *visit) stranger(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
+func (q *request) unauthenticated(next func(http.ResponseWriter, *http.Request, trafficpolicy.LoginResult)) {
 	switch {
-	case v.Config.AllowCORSPreflight && isPreflight(v.r):
-		next(v.w, onward(v.r, v.Config, nil), trafficpolicy.LoginResult{})
-	case isNavigation(v.r):
-		v.begin(returnPath(trafficpolicy.ClientRequestURI(v.r)), 0)
-	case isForm(v.r): // a redirect would lose what was filled in
-		v.page(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
-			v.place.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
+	case q.Config.AllowCORSPreflight && isPreflight(q.r):
+		next(q.w, upstreamRequest(q.r, q.Config, nil), trafficpolicy.LoginResult{})
+	case isNavigation(q.r):
+		q.startFlow(returnPath(trafficpolicy.ClientRequestURI(q.r)), 0)
+	case isFormPost(q.r): // a redirect would lose what was filled in
+		q.writePage(account.CodeLoginNeeded, "You are not logged in, so what you sent was not passed on. Open "+
+			q.action.URL(PathLogin)+" in another tab and log in; then reload this page, and your browser sends it again.")
 	default:
-		v.page(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+v.place.EndpointURL+
+		q.writePage(account.CodeLoginNeeded, "This endpoint asks for a login. Open "+q.action.EndpointURL+
 			" in a browser and log in.")
 	}
 }
@@ -90,14 +90,14 @@ func isPreflight(r *http.Request) bool {
 // isNavigation says whether a browser goes to a page, rather than a script or a program asking for
 // something.
 func isNavigation(r *http.Request) bool {
-	return r.Method == http.MethodGet && fromPage(r) && !isPrefetch(r)
+	return r.Method == http.MethodGet && acceptsPage(r) && !isPrefetch(r)
 }
 
-// isForm says whether a browser goes to a page with what somebody has filled in.
-func isForm(r *http.Request) bool { return r.Method == http.MethodPost && fromPage(r) }
+// isFormPost says whether a browser goes to a page with what somebody has filled in.
+func isFormPost(r *http.Request) bool { return r.Method == http.MethodPost && acceptsPage(r) }
 
-// fromPage says whether a browser asks, on behalf of a person who is to see the answer.
-func fromPage(r *http.Request) bool {
+// acceptsPage says whether a browser asks, on behalf of a person who is to see the answer.
+func acceptsPage(r *http.Request) bool {
 	if r.Header.Get("Upgrade") != "" || r.Header.Get("Sec-Websocket-Key") != "" ||
 		strings.EqualFold(r.Header.Get("X-Requested-With"), "XMLHttpRequest") {
 		return false
@@ -139,19 +139,19 @@ func hashToken(text string) []byte {
 	return sum[:]
 }
 
-// tokenHash returns the hash of the browser's secret; nil without one, and when there are two:
+// sessionTokenHash returns the hash of the browser's secret; nil without one, and when there are two:
 // somebody else may have set one of them.
-func (v *visit) tokenHash() []byte {
-	found := v.r.CookiesNamed(v.sessionCookie())
+func (q *request) sessionTokenHash() []byte {
+	found := q.r.CookiesNamed(q.sessionCookieName())
 	if len(found) != 1 {
 		return nil
 	}
 	return hashToken(found[0].Value)
 }
 
-// bound is what a session made here is good for.
-func (v *visit) bound() string {
+// scope is what a session made here is good for.
+func (q *request) scope() string {
 	sum := sha256.Sum256(
-		[]byte(strings.Join([]string{v.place.AccountID, v.place.EndpointURL, v.place.AuthID, v.provider.Scope()}, "\x00")))
+		[]byte(strings.Join([]string{q.action.AccountID, q.action.EndpointURL, q.action.AuthID, q.provider.Scope()}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }

@@ -52,7 +52,7 @@ func (a *restrictIPs) provision(c *config) {
 func networks(c *config, items []*yaml.Node) []network {
 	var all []network
 	for _, item := range items {
-		t := c.c.template(item, nil)
+		t := c.c.compileTemplate(item, nil)
 		text, fixed := t.fixed()
 		if !fixed {
 			all = append(all, network{dynamic: t})
@@ -68,8 +68,8 @@ func networks(c *config, items []*yaml.Node) []network {
 }
 
 func (a *restrictIPs) serve(x *exchange) {
-	admitted := a.admits(x)
-	x.note("restrict_ips.action", map[bool]string{true: "allow", false: "deny"}[admitted])
+	admitted := a.allows(x)
+	x.setResult("restrict_ips.action", map[bool]string{true: "allow", false: "deny"}[admitted])
 	if a.enforce && !admitted {
 		x.refuse(http.StatusForbidden, account.CodeDenied, deniedSentence)
 		return
@@ -77,23 +77,23 @@ func (a *restrictIPs) serve(x *exchange) {
 	x.next()
 }
 
-// admits is false for whatever is not known for certain.
-func (a *restrictIPs) admits(x *exchange) bool {
+// allows is false for whatever is not known for certain.
+func (a *restrictIPs) allows(x *exchange) bool {
 	ip := x.conn.ClientIP.Unmap().WithZone("")
 	if !ip.IsValid() {
 		return false
 	}
-	denied, certain := contains(x, a.deny, ip)
+	denied, certain := containsAddr(x, a.deny, ip)
 	if denied || !certain {
 		return false
 	}
-	allowed, _ := contains(x, a.allow, ip)
+	allowed, _ := containsAddr(x, a.allow, ip)
 	return allowed
 }
 
-// contains says whether one of the networks has the address, and whether all of them that are not
+// containsAddr says whether one of the networks has the address, and whether all of them that are not
 // fixed could be made out.
-func contains(x *exchange, list []network, ip netip.Addr) (in, certain bool) {
+func containsAddr(x *exchange, list []network, ip netip.Addr) (in, certain bool) {
 	certain = true
 	for _, n := range list {
 		p := n.prefix

@@ -61,11 +61,11 @@ func credentialHash(user, password string) [sha256.Size]byte {
 
 func (a *basicAuth) serve(x *exchange) {
 	user, password, presented := x.r.BasicAuth()
-	authorized := a.admits(user, password) && presented
-	x.note("basic_auth.credentials.presented", presented)
-	x.note("basic_auth.credentials.authorized", authorized)
+	authorized := a.verify(user, password) && presented
+	x.setResult("basic_auth.credentials.presented", presented)
+	x.setResult("basic_auth.credentials.authorized", authorized)
 	if presented {
-		x.note("basic_auth.credentials.username", user)
+		x.setResult("basic_auth.credentials.username", user)
 	}
 	if authorized || !a.enforce {
 		x.next()
@@ -75,8 +75,8 @@ func (a *basicAuth) serve(x *exchange) {
 	x.refuse(http.StatusUnauthorized, account.CodeLoginNeeded, "This endpoint asks for a user name and a password.")
 }
 
-// admits looks at every credential, so that the time it takes says nothing.
-func (a *basicAuth) admits(user, password string) bool {
+// verify looks at every credential, so that the time it takes says nothing.
+func (a *basicAuth) verify(user, password string) bool {
 	given := credentialHash(user, password)
 	found := 0
 	for i := range a.hashes {

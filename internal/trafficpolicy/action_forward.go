@@ -46,11 +46,11 @@ func (a *forwardInternal) serve(x *exchange) {
 			target, err = internalURL(text, a.tcp)
 		}
 		if err != nil {
-			x.broken()
+			x.fail()
 			return
 		}
 	}
-	x.pass(Target{InternalURL: target})
+	x.finish(Target{InternalURL: target})
 }
 
 // internalURL reads the URL of an endpoint with the internal binding and returns it in normal form.
@@ -88,7 +88,7 @@ func (a *forwardBackend) provision(c *config) {
 		}
 	}
 	c.c.problem(c.values["backend_id"], a.id,
-		"%q is no id of a backend; those are such as bkdfo-…, bkdtg-… and come from the API", shorten(a.id))
+		"%q is no id of a backend; those are such as bkdfo-…, bkdtg-… and come from the API", truncate(a.id))
 }
 
-func (a *forwardBackend) serve(x *exchange) { x.pass(Target{BackendID: a.id}) }
+func (a *forwardBackend) serve(x *exchange) { x.finish(Target{BackendID: a.id}) }

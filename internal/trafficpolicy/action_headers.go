@@ -21,9 +21,9 @@ type header struct {
 	value *template
 }
 
-// framing are headers that say how a message travels, not what it is: hop-by-hop ones and the
+// hopByHopHeaders are headers that say how a message travels, not what it is: hop-by-hop ones and the
 // length.
-var framing = []string{
+var hopByHopHeaders = []string{
 	"Connection", "Content-Length", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade",
 }
@@ -33,10 +33,10 @@ func headerName(name string, allowHost bool) (string, error) {
 	canonical := textproto.CanonicalMIMEHeaderKey(name)
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
-		return "", fmt.Errorf("%q is no name of a header", shorten(name))
+		return "", fmt.Errorf("%q is no name of a header", truncate(name))
 	case len(name) > 128:
 		return "", fmt.Errorf("a header's name has at most 128 bytes")
-	case slices.Contains(framing, canonical):
+	case slices.Contains(hopByHopHeaders, canonical):
 		return "", fmt.Errorf("%s says how a message travels, and is the edge's to set", canonical)
 	case canonical == "Host" && !allowHost:
 		return "", fmt.Errorf("the header Host can only be set on requests, by add-headers")
@@ -81,7 +81,7 @@ func (a *addHeaders) serve(x *exchange) {
 	added := renderHeaders(x, a.headers)
 	target := x.w.Header()
 	if x.status == 0 {
-		target = x.edit().Header
+		target = x.mutableRequest().Header
 	}
 	for name, values := range added {
 		if name == "Host" {
@@ -113,7 +113,7 @@ func (a *removeHeaders) provision(c *config) {
 func (a *removeHeaders) serve(x *exchange) {
 	target := x.w.Header()
 	if x.status == 0 {
-		target = x.edit().Header
+		target = x.mutableRequest().Header
 	}
 	for _, name := range a.names {
 		delete(target, name)

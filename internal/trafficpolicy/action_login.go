@@ -34,23 +34,23 @@ func ClientRequestURI(r *http.Request) string {
 	return r.URL.RequestURI()
 }
 
-// login is a login action of any kind: it reads the config, and Options.LoginHandler does the rest.
-type login struct {
-	config LoginConfig
-	family string // of its findings
+// loginAction is a login action of any kind: it reads the config, and Options.LoginHandler does the rest.
+type loginAction struct {
+	config    LoginConfig
+	namespace string // of its findings
 }
 
-// loginFamilies are the names under actions of what logins find out.
-var loginFamilies = []string{"oauth", "oidc", "saml"}
+// loginNamespaces are the names under actions of what logins find out.
+var loginNamespaces = []string{"oauth", "oidc", "saml"}
 
 func newLogin(kind LoginKind, family string) func() action {
-	return func() action { return &login{config: LoginConfig{Kind: kind}, family: family} }
+	return func() action { return &loginAction{config: LoginConfig{Kind: kind}, namespace: family} }
 }
 
-func (a *login) provision(c *config) {
+func (a *loginAction) provision(c *config) {
 	before := len(c.c.problems)
 	c.c.checkLogin(c)
-	c.c.family = a.family
+	c.c.loginNamespace = a.namespace
 	a.config.AuthID = a.authID(c)
 	a.config.MaxSession = c.duration("max_session_duration", account.DefaultSessionDuration, false)
 	a.config.IdleSession = c.duration("idle_session_timeout", 0, true)
@@ -97,49 +97,49 @@ func (c *compiler) checkLogin(a *config) {
 	case o.Binding != "" && o.Scheme != "https":
 		c.problem(a.node, "", "%s needs an endpoint with TLS: browsers keep its cookies only for https:// URLs", a.kind.name)
 	}
-	if c.login != nil && c.login.Line != a.node.Line {
-		c.problem(a.node, "", "a policy has one login action; the first is on line %d", c.login.Line)
-	} else if c.login != nil {
+	if c.loginNode != nil && c.loginNode.Line != a.node.Line {
+		c.problem(a.node, "", "a policy has one login action; the first is on line %d", c.loginNode.Line)
+	} else if c.loginNode != nil {
 		c.problem(a.node, "", "a policy has one login action")
 	}
-	c.login = a.node
+	c.loginNode = a.node
 }
 
-// finding is where an expression reads what a login of a family has found out.
-type finding struct {
-	family, name string
-	line, column int
+// resultRead is where an expression reads what a login of a family has found out.
+type resultRead struct {
+	namespace, name string
+	line, column    int
 }
 
-// noteFindings keeps what a checked expression reads of logins. Its text begins at the character
+// recordResultReads keeps what a checked expression reads of logins. Its text begins at the character
 // offset of n's value.
-func (c *compiler) noteFindings(n *yaml.Node, offset int, text string, a *celast.AST) {
+func (c *compiler) recordResultReads(n *yaml.Node, offset int, text string, a *celast.AST) {
 	celast.PreOrderVisit(a.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
 		read, ok := a.ReferenceMap()[e.ID()]
 		if !ok {
 			return
 		}
-		name := strings.TrimPrefix(read.Name, presence)
+		name := strings.TrimPrefix(read.Name, presencePrefix)
 		rest, ok := strings.CutPrefix(name, "actions.")
 		family, _, _ := strings.Cut(strings.TrimPrefix(rest, "ngrok."), ".")
-		if !ok || !slices.Contains(loginFamilies, family) {
+		if !ok || !slices.Contains(loginNamespaces, family) {
 			return
 		}
 		start := a.SourceInfo().GetStartLocation(e.ID())
-		line, column := c.place(n, offset+runeOffset(text, start.Line(), start.Column()))
-		c.findings = append(c.findings, finding{family, name, line, column})
+		line, column := c.position(n, offset+runeOffset(text, start.Line(), start.Column()))
+		c.resultReads = append(c.resultReads, resultRead{family, name, line, column})
 	}))
 }
 
-// checkFindings says which of them nothing can ever find out.
-func (c *compiler) checkFindings() {
-	for _, f := range c.findings {
+// checkResultReads says which of them nothing can ever find out.
+func (c *compiler) checkResultReads() {
+	for _, f := range c.resultReads {
 		why := "the policy has no login action"
 		switch {
-		case f.family == c.family:
+		case f.namespace == c.loginNamespace:
 			continue
-		case c.family != "":
-			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.login.Line, c.family)
+		case c.loginNamespace != "":
+			why = fmt.Sprintf("what the login action on line %d finds out is in actions.%s", c.loginNode.Line, c.loginNamespace)
 		}
 		c.problems = append(c.problems,
 			Problem{Line: f.line, Column: f.column, Value: f.name, Msg: f.name + " is never known: " + why})
@@ -148,8 +148,8 @@ func (c *compiler) checkFindings() {
 
 const maxAuthID = 64
 
-func (a *login) authID(c *config) string {
-	id := c.str("auth_id", a.family)
+func (a *loginAction) authID(c *config) string {
+	id := c.str("auth_id", a.namespace)
 	if id == "" || len(id) > maxAuthID || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		c.c.problem(c.values["auth_id"], id, "auth_id has between 1 and %d characters: a-z, 0-9, - and _", maxAuthID)
 	}
@@ -157,7 +157,7 @@ func (a *login) authID(c *config) string {
 }
 
 // hints say why keys that other products have are not here.
-func (*login) hints() map[string]string {
+func (*loginAction) hints() map[string]string {
 	return map[string]string{
 		"auth_cookie_domain":         "a login is for one host, and its cookies are the host's own",
 		"cookie_domain":              "a login is for one host, and its cookies are the host's own",
@@ -177,33 +177,33 @@ func (*login) hints() map[string]string {
 }
 
 // serve lets in whoever is logged in. Without anybody who could tell, nothing gets past it.
-func (a *login) serve(x *exchange) {
+func (a *loginAction) serve(x *exchange) {
 	if x.policy.logins == nil || x.conn.Endpoint == nil {
-		x.broken()
+		x.fail()
 		return
 	}
 	l := LoginRequest{Config: &a.config, Endpoint: x.conn.Endpoint, Conn: x.conn, Page: x.policy.page}
 	x.policy.logins.ServeLogin(x.w, x.r, l, func(w http.ResponseWriter, r *http.Request, found LoginResult) {
-		x.w, x.r, x.own = w, r, false
+		x.w, x.r, x.cloned = w, r, false
 		clear(x.cache)
-		a.note(x, found)
+		a.setResults(x, found)
 		x.next()
 	})
 }
 
-// note keeps what later rules may know.
-func (a *login) note(x *exchange, found LoginResult) {
-	x.note(a.family+".session_timed_out", false)
+// setResults keeps what later rules may know.
+func (a *loginAction) setResults(x *exchange, found LoginResult) {
+	x.setResult(a.namespace+".session_timed_out", false)
 	id := found.Identity
 	if id.ID == "" {
-		x.note(a.family+".error.code", string(account.CodeLoginNeeded)) // a preflight request
+		x.setResult(a.namespace+".error.code", string(account.CodeLoginNeeded)) // a preflight request
 		return
 	}
-	of := a.family + ".identity."
+	of := a.namespace + ".identity."
 	for name, text := range map[string]string{"id": id.ID, "email": id.Email, "name": id.Name,
 		"provider_user_id": id.ProviderUserID} {
 		if text != "" {
-			x.note(of+name, text)
+			x.setResult(of+name, text)
 		}
 	}
 	groups, attributes := id.Groups, id.Attributes
@@ -213,23 +213,23 @@ func (a *login) note(x *exchange, found LoginResult) {
 	if attributes == nil {
 		attributes = map[string][]string{}
 	}
-	x.note(of+"groups", groups)
-	x.note(of+"attributes", attributes)
+	x.setResult(of+"groups", groups)
+	x.setResult(of+"attributes", attributes)
 }
 
-// owns says whether the request is for one of the action's own paths. They are served also where
+// isReservedPath says whether the request is for one of the action's own paths. They are served also where
 // the expressions of its rule do not hold.
-func (a *login) owns(r *http.Request) bool {
+func (a *loginAction) isReservedPath(r *http.Request) bool {
 	return strings.HasPrefix(ClientRequestURI(r), LoginPath(a.config.AuthID))
 }
 
-// ownLogin returns the rule's login action when the request is for one of its own paths.
-func (r *rule) ownLogin(x *exchange) *login {
+// reservedPathAction returns the rule's login action when the request is for one of its own paths.
+func (r *rule) reservedPathAction(x *exchange) *loginAction {
 	if x.r == nil || x.status != 0 {
 		return nil
 	}
 	for i := range r.actions {
-		if a, ok := r.actions[i].action.(*login); ok && a.owns(x.r) {
+		if a, ok := r.actions[i].action.(*loginAction); ok && a.isReservedPath(x.r) {
 			return a
 		}
 	}

@@ -110,7 +110,7 @@ func TestWhereALoginCanBe(t *testing.T) {
 func TestLoginConfig(t *testing.T) {
 	t.Parallel()
 	config := func(action string) *LoginConfig {
-		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*login).config
+		return &compile(t, onRequest("", action)).rules[onHTTPRequest][0].actions[0].action.(*loginAction).config
 	}
 	a := config(
 		`{type: oauth, config: {provider: google, client_id: a, client_secret: b, max_session_duration: 90000000000, idle_session_duration: 15m}}`)

@@ -51,10 +51,10 @@ func (a *rateLimit) provision(c *config) {
 	if !c.has("capacity") {
 		c.missing("capacity", "the number of requests")
 	}
-	a.window = newSlidingWindow(capacity, rateOf(c), c.c.options.Clock())
+	a.window = newSlidingWindow(capacity, parseRate(c), c.c.options.Clock())
 	items := c.items("bucket_key", maxBucketKeys)
 	for _, item := range items {
-		if e := c.c.expression(item, 0, item.Value); e != nil {
+		if e := c.c.compileExpression(item, 0, item.Value); e != nil {
 			a.keys = append(a.keys, e)
 		}
 	}
@@ -64,13 +64,13 @@ func (a *rateLimit) provision(c *config) {
 	a.seed = maphash.MakeSeed()
 }
 
-// rateOf reads the stretch of time that a capacity is for.
-func rateOf(c *config) time.Duration {
+// parseRate reads the stretch of time that a capacity is for.
+func parseRate(c *config) time.Duration {
 	if !c.has("rate") {
 		c.missing("rate", "the stretch of time, such as 60s")
 		return minRate
 	}
-	text, ok := c.c.text(c.values["rate"], "rate")
+	text, ok := c.c.stringValue(c.values["rate"], "rate")
 	if !ok {
 		return minRate
 	}
@@ -82,8 +82,8 @@ func rateOf(c *config) time.Duration {
 }
 
 func (a *rateLimit) serve(x *exchange) {
-	wait := a.window.take(a.bucket(x), x.policy.clock())
-	x.note("rate_limit.limited", wait > 0)
+	wait := a.window.reserve(a.bucketKey(x), x.policy.clock())
+	x.setResult("rate_limit.limited", wait > 0)
 	if wait <= 0 || !a.enforce {
 		x.next()
 		return
@@ -93,13 +93,13 @@ func (a *rateLimit) serve(x *exchange) {
 		"This endpoint admits fewer requests than it gets. Wait as long as Retry-After says.")
 }
 
-// bucket hashes the values of the keys. Requests for which one has none share it.
-func (a *rateLimit) bucket(x *exchange) uint64 {
+// bucketKey hashes the values of the keys. Requests for which one has none share it.
+func (a *rateLimit) bucketKey(x *exchange) uint64 {
 	var h maphash.Hash
 	h.SetSeed(a.seed)
 	for _, e := range a.keys {
 		text := "\x00"
-		if v, err := e.eval(x); err == nil && x.spend(weigh(v, scanBytes, *x.budget)) {
+		if v, err := e.eval(x); err == nil && x.spend(valueSteps(v, scanBytes, *x.budget)) {
 			text = "\x01" + keyText(v)
 		}
 		_, _ = h.WriteString(strconv.Itoa(len(text)))

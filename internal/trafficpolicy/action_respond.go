@@ -28,7 +28,7 @@ func (a *customResponse) provision(c *config) {
 func (a *customResponse) serve(x *exchange) {
 	body, err := a.body.render(x)
 	if err != nil {
-		x.broken()
+		x.fail()
 		return
 	}
 	headers := renderHeaders(x, a.headers)

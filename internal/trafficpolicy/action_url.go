@@ -18,15 +18,15 @@ import (
 // maxURL is the most bytes of a URL that patterns are tried on.
 const maxURL = 16 << 10
 
-// rewriting is what redirect and url-rewrite have in common: a pattern on the whole URL of a
+// urlSubstitution is what redirect and url-rewrite have in common: a pattern on the whole URL of a
 // request, and what its matches become.
-type rewriting struct {
+type urlSubstitution struct {
 	pattern *pattern // nil with a dynamic one, and with none
 	from    *template
 	to      *template
 }
 
-func (a *rewriting) provision(c *config) {
+func (a *urlSubstitution) provision(c *config) {
 	if a.from = c.template("from", regexp.QuoteMeta); a.from != nil {
 		if text, fixed := a.from.fixed(); fixed {
 			a.pattern = c.pattern(c.values["from"], text)
@@ -46,8 +46,8 @@ func (a *rewriting) provision(c *config) {
 
 // checkGroups reports references such as $2 in to for which from has no group: they would become
 // nothing.
-func (a *rewriting) checkGroups(c *config) {
-	pattern := a.probe(c)
+func (a *urlSubstitution) checkGroups(c *config) {
+	pattern := a.parseGroups(c)
 	if pattern == nil {
 		return
 	}
@@ -60,15 +60,15 @@ func (a *rewriting) checkGroups(c *config) {
 		at += i
 		length, name := reference(text[at:])
 		if name != "" && !hasGroup(pattern, name) {
-			line, column := c.c.place(n, utf8.RuneCountInString(text[:at]))
+			line, column := c.c.position(n, utf8.RuneCountInString(text[:at]))
 			c.c.problems = append(c.c.problems, Problem{line, column, text[at : at+length], noGroup(pattern, name)})
 		}
 		at += length
 	}
 }
 
-// probe returns a pattern with the groups of from; nil where they cannot be told.
-func (a *rewriting) probe(c *config) *syntax.Regexp {
+// parseGroups returns a pattern with the groups of from; nil where they cannot be told.
+func (a *urlSubstitution) parseGroups(c *config) *syntax.Regexp {
 	text := ""
 	for _, p := range a.from.parts {
 		if text += p.text; p.e != nil {
@@ -129,7 +129,7 @@ func noGroup(pattern *syntax.Regexp, name string) string {
 
 // apply returns what becomes of the URL of the request. changed is false when the pattern does not
 // match, or changes nothing.
-func (a *rewriting) apply(x *exchange) (result string, changed bool, err error) {
+func (a *urlSubstitution) apply(x *exchange) (result string, changed bool, err error) {
 	before := x.scheme() + "://" + x.r.Host + requestURI(x.r.URL)
 	if len(before) > maxURL {
 		return "", false, fmt.Errorf("matching a URL of %d bytes: at most %d are looked at", len(before), maxURL)
@@ -160,13 +160,13 @@ func (a *rewriting) apply(x *exchange) (result string, changed bool, err error) 
 
 // redirect sends the client to another URL.
 type redirect struct {
-	rewriting
+	urlSubstitution
 	status  int
 	headers []header
 }
 
 func (a *redirect) provision(c *config) {
-	a.rewriting.provision(c)
+	a.urlSubstitution.provision(c)
 	if a.status = c.number("status_code", http.StatusFound, 300, 399); a.status == http.StatusNotModified {
 		c.c.problem(c.values["status_code"], "304", "304 is no redirect")
 	}
@@ -177,7 +177,7 @@ func (a *redirect) serve(x *exchange) {
 	to, changed, err := a.apply(x)
 	switch {
 	case err != nil:
-		x.broken()
+		x.fail()
 		return
 	case !changed:
 		x.next()
@@ -185,7 +185,7 @@ func (a *redirect) serve(x *exchange) {
 	}
 	u, err := url.Parse(to)
 	if err != nil || !validHeaderValue("Location", to) {
-		x.broken()
+		x.fail()
 		return
 	}
 	headers := renderHeaders(x, a.headers)
@@ -197,24 +197,24 @@ func (a *redirect) serve(x *exchange) {
 }
 
 // urlRewrite changes path and query of a request on its way to the upstream. The host stays.
-type urlRewrite struct{ rewriting }
+type urlRewrite struct{ urlSubstitution }
 
 func (a *urlRewrite) serve(x *exchange) {
 	to, changed, err := a.apply(x)
 	if err != nil {
-		x.broken()
+		x.fail()
 		return
 	}
 	if changed {
 		u, err := url.Parse(to)
 		if err != nil || u.Opaque != "" || u.Path != "" && u.Path[0] != '/' {
-			x.broken()
+			x.fail()
 			return
 		}
 		if u.Path == "" {
 			u.Path, u.RawPath = "/", ""
 		}
-		r := x.edit()
+		r := x.mutableRequest()
 		r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery, r.URL.Opaque = u.Path, u.RawPath, u.RawQuery,
 			u.ForceQuery, ""
 	}

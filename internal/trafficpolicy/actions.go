@@ -20,61 +20,57 @@ type action interface {
 	serve(x *exchange)
 }
 
-// kind is one row of the table of actions.
-type kind struct {
-	name     string
-	phases   []phase
-	protects bool // applies when an expression of its rule cannot be evaluated
-	make     func() action
+// actionType is one row of the table of actions.
+type actionType struct {
+	name       string
+	phases     []phase
+	failClosed bool // applies when an expression of its rule cannot be evaluated
+	make       func() action
 }
 
-var (
-	requests  = []phase{onHTTPRequest}
-	both      = []phase{onHTTPRequest, onHTTPResponse}
-	forwards  = []phase{onTCPConnect, onHTTPRequest}
-	everyKind = []kind{
-		{"add-headers", both, false, func() action { return new(addHeaders) }},
-		{"basic-auth", requests, true, func() action { return new(basicAuth) }},
-		{"custom-response", both, false, func() action { return new(customResponse) }},
-		{"deny", forwards, true, func() action { return new(deny) }},
-		{"forward-backend", forwards, false, func() action { return new(forwardBackend) }},
-		{"forward-internal", forwards, false, func() action { return new(forwardInternal) }},
-		{"oauth", requests, true, newLogin(LoginOAuth, "oauth")},
-		{"openid-connect", requests, true, newLogin(LoginOIDC, "oidc")},
-		{"rate-limit", requests, false, func() action { return new(rateLimit) }},
-		{"redirect", requests, false, func() action { return new(redirect) }},
-		{"remove-headers", both, false, func() action { return new(removeHeaders) }},
-		{"restrict-ips", forwards, true, func() action { return new(restrictIPs) }},
-		{"saml", requests, true, newLogin(LoginSAML, "saml")},
-		{"url-rewrite", requests, false, func() action { return new(urlRewrite) }},
-	}
-)
+// actionTypes is the closed list of actions, sorted by name.
+var actionTypes = []actionType{
+	{"add-headers", requestAndResponse, false, func() action { return new(addHeaders) }},
+	{"basic-auth", requestPhase, true, func() action { return new(basicAuth) }},
+	{"custom-response", requestAndResponse, false, func() action { return new(customResponse) }},
+	{"deny", connectAndRequest, true, func() action { return new(deny) }},
+	{"forward-backend", connectAndRequest, false, func() action { return new(forwardBackend) }},
+	{"forward-internal", connectAndRequest, false, func() action { return new(forwardInternal) }},
+	{"oauth", requestPhase, true, newLogin(LoginOAuth, "oauth")},
+	{"openid-connect", requestPhase, true, newLogin(LoginOIDC, "oidc")},
+	{"rate-limit", requestPhase, false, func() action { return new(rateLimit) }},
+	{"redirect", requestPhase, false, func() action { return new(redirect) }},
+	{"remove-headers", requestAndResponse, false, func() action { return new(removeHeaders) }},
+	{"restrict-ips", connectAndRequest, true, func() action { return new(restrictIPs) }},
+	{"saml", requestPhase, true, newLogin(LoginSAML, "saml")},
+	{"url-rewrite", requestPhase, false, func() action { return new(urlRewrite) }},
+}
 
-// later are actions of other products' documents that this version does not have.
-var later = []string{
+// unsupportedActions are actions of other products' documents that this version does not have.
+var unsupportedActions = []string{
 	"circuit-breaker", "close-connection", "compress-response", "http-request", "jwt-validation", "log",
 	"owasp-crs-request", "owasp-crs-response", "set-vars", "terminate-tls", "verify-webhook",
 }
 
-func kindOf(name string) *kind {
-	if i := slices.IndexFunc(everyKind, func(k kind) bool { return k.name == name }); i >= 0 {
-		return &everyKind[i]
+func actionTypeNamed(name string) *actionType {
+	if i := slices.IndexFunc(actionTypes, func(k actionType) bool { return k.name == name }); i >= 0 {
+		return &actionTypes[i]
 	}
 	return nil
 }
 
-func unknownAction(name string) string {
-	if slices.Contains(later, name) {
+func unknownActionMessage(name string) string {
+	if slices.Contains(unsupportedActions, name) {
 		return fmt.Sprintf("the action %q is not offered by this version", name)
 	}
-	names := make([]string, len(everyKind))
-	for i, k := range everyKind {
+	names := make([]string, len(actionTypes))
+	for i, k := range actionTypes {
 		names[i] = k.name
 	}
-	return fmt.Sprintf("there is no action %q; there are %s", shorten(name), strings.Join(names, ", "))
+	return fmt.Sprintf("there is no action %q; there are %s", truncate(name), strings.Join(names, ", "))
 }
 
-func (k *kind) where() string {
+func (k *actionType) phaseNames() string {
 	names := make([]string, len(k.phases))
 	for i, p := range k.phases {
 		names[i] = p.String()

@@ -241,18 +241,18 @@ func TestRateLimitsMemoryIsBounded(t *testing.T) {
 		onRequest("", "{type: rate-limit, config: {name: a, capacity: 5, rate: 60s, bucket_key: [req.url.query]}}"))
 	limiter := p.rules[onHTTPRequest][0].actions[0].action.(*rateLimit).window
 	for i := range maxKeys + 100 {
-		limiter.take(uint64(i)+1, at)
+		limiter.reserve(uint64(i)+1, at)
 	}
 	if n := len(limiter.keys); n > maxKeys+1 {
 		t.Errorf("%d keys, at most %d", n, maxKeys+1)
 	}
-	if limiter.take(1<<60, at) == 0 {
+	if limiter.reserve(1<<60, at) == 0 {
 		t.Error("callers beyond the last bucket are not limited")
 	}
-	if limiter.take(1, at) != 0 {
+	if limiter.reserve(1, at) != 0 {
 		t.Error("a caller with a bucket of its own suffers from the others")
 	}
-	if limiter.take(1<<60, at.Add(time.Hour)) != 0 || len(limiter.keys) != 1 {
+	if limiter.reserve(1<<60, at.Add(time.Hour)) != 0 || len(limiter.keys) != 1 {
 		t.Errorf("%d keys are kept after a while, want the one that is in use", len(limiter.keys))
 	}
 }

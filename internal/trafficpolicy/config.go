@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is a mapping of the document that is read key by key. What nobody has taken in the end is
+// mapping is a mapping of the document that is read key by key. What nobody has taken in the end is
 // unknown.
-type object struct {
+type mapping struct {
 	c      *compiler
 	node   *yaml.Node
 	what   string // "a rule"
@@ -24,20 +24,20 @@ type object struct {
 	known  []string
 }
 
-// object reads a mapping. nil means that it is none, which has been said.
-func (c *compiler) object(n *yaml.Node, what string) *object {
+// mapping reads a mapping. nil means that it is none, which has been said.
+func (c *compiler) mapping(n *yaml.Node, what string) *mapping {
 	if n.Kind != yaml.MappingNode {
-		c.problem(n, scalar(n), "%s is a mapping of keys to values, not %s", what, describe(n))
+		c.problem(n, scalarValue(n), "%s is a mapping of keys to values, not %s", what, describeNode(n))
 		return nil
 	}
-	o := &object{c: c, node: n, what: what, keys: map[string]*yaml.Node{}, values: map[string]*yaml.Node{}}
+	o := &mapping{c: c, node: n, what: what, keys: map[string]*yaml.Node{}, values: map[string]*yaml.Node{}}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		switch {
 		case key.Tag == "!!merge":
 			c.problem(key, key.Value, "merge keys (<<) are not supported: write the keys out")
 		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
-			c.problem(key, scalar(key), "a key is a text, not %s", describe(key))
+			c.problem(key, scalarValue(key), "a key is a text, not %s", describeNode(key))
 		case o.keys[key.Value] != nil:
 			c.problem(key, key.Value, "the key %q is there twice, first on line %d", key.Value, o.keys[key.Value].Line)
 		default:
@@ -48,49 +48,49 @@ func (c *compiler) object(n *yaml.Node, what string) *object {
 	return o
 }
 
-// take returns the value of a key, nil when the key is not there. The key is then known.
-func (o *object) take(key string) *yaml.Node {
-	if !slices.Contains(o.known, key) {
-		o.known = append(o.known, key)
+// get returns the value of a key, nil when the key is not there. The key is then known.
+func (m *mapping) get(key string) *yaml.Node {
+	if !slices.Contains(m.known, key) {
+		m.known = append(m.known, key)
 	}
-	return o.values[key]
+	return m.values[key]
 }
 
-// finish reports the keys that nobody took. The hints say more about some of them.
-func (o *object) finish(hints map[string]string) {
-	for _, key := range o.order {
-		if slices.Contains(o.known, key) {
+// reportUnknown reports the keys that nobody took. The hints say more about some of them.
+func (m *mapping) reportUnknown(hints map[string]string) {
+	for _, key := range m.order {
+		if slices.Contains(m.known, key) {
 			continue
 		}
 		switch {
 		case hints[key] != "":
-			o.c.problem(o.keys[key], key, "%s has no key %q: %s", o.what, key, hints[key])
-		case o.meant(key) != "":
-			o.c.problem(o.keys[key], key, "%s has no key %q; did you mean %s?", o.what, key, o.meant(key))
-		case len(o.known) == 0:
-			o.c.problem(o.keys[key], key, "%s has no keys", o.what)
+			m.c.problem(m.keys[key], key, "%s has no key %q: %s", m.what, key, hints[key])
+		case m.nearestKey(key) != "":
+			m.c.problem(m.keys[key], key, "%s has no key %q; did you mean %s?", m.what, key, m.nearestKey(key))
+		case len(m.known) == 0:
+			m.c.problem(m.keys[key], key, "%s has no keys", m.what)
 		default:
-			o.c.problem(o.keys[key], key, "%s has no key %q; it has %s", o.what, key, strings.Join(o.known, ", "))
+			m.c.problem(m.keys[key], key, "%s has no key %q; it has %s", m.what, key, strings.Join(m.known, ", "))
 		}
 	}
 }
 
-// meant is the known key that somebody most likely meant; "" when none is near.
-func (o *object) meant(key string) string {
+// nearestKey is the known key that somebody most likely meant; "" when none is near.
+func (m *mapping) nearestKey(key string) string {
 	plain := strings.NewReplacer("_", "", "-", "", " ", "")
 	given := plain.Replace(strings.ToLower(key))
 	best, least := "", len(given)/4+1 // one in four letters may be wrong
-	for _, known := range o.known {
-		if n := distance(given, plain.Replace(known)); n < least {
+	for _, known := range m.known {
+		if n := levenshtein(given, plain.Replace(known)); n < least {
 			best, least = known, n
 		}
 	}
 	return best
 }
 
-// distance is how many letters have to be put in, left out or changed to make a word of the other
+// levenshtein is how many letters have to be put in, left out or changed to make a word of the other
 // (Levenshtein).
-func distance(a, b string) int {
+func levenshtein(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -110,17 +110,17 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// list says whether n is a sequence, and reports it otherwise.
-func (c *compiler) list(n *yaml.Node, key, of string) bool {
+// isList says whether n is a sequence, and reports it otherwise.
+func (c *compiler) isList(n *yaml.Node, key, of string) bool {
 	if n.Kind != yaml.SequenceNode {
-		c.problem(n, scalar(n), "%s is a list of %s, not %s", key, of, describe(n))
+		c.problem(n, scalarValue(n), "%s is a list of %s, not %s", key, of, describeNode(n))
 		return false
 	}
 	return true
 }
 
-// text returns a string scalar.
-func (c *compiler) text(n *yaml.Node, key string) (string, bool) {
+// stringValue returns a string scalar.
+func (c *compiler) stringValue(n *yaml.Node, key string) (string, bool) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		return n.Value, true
 	}
@@ -128,18 +128,18 @@ func (c *compiler) text(n *yaml.Node, key string) (string, bool) {
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
 		remedy = ": put it in quotes"
 	}
-	c.problem(n, "", "%s is a text, not %s%s", key, describe(n), remedy) // without the value: it may be a password
+	c.problem(n, "", "%s is a text, not %s%s", key, describeNode(n), remedy) // without the value: it may be a password
 	return "", false
 }
 
-func scalar(n *yaml.Node) string {
+func scalarValue(n *yaml.Node) string {
 	if n.Kind == yaml.ScalarNode {
 		return n.Value
 	}
 	return ""
 }
 
-func describe(n *yaml.Node) string {
+func describeNode(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
@@ -156,8 +156,8 @@ func describe(n *yaml.Node) string {
 
 // config is the config of one action.
 type config struct {
-	*object
-	kind *kind
+	*mapping
+	kind *actionType
 }
 
 // missing reports a key that has to be there.
@@ -166,14 +166,14 @@ func (c *config) missing(key, why string) {
 }
 
 // has says whether the key is there, and takes it.
-func (c *config) has(key string) bool { n := c.take(key); return n != nil && n.Tag != "!!null" }
+func (c *config) has(key string) bool { n := c.get(key); return n != nil && n.Tag != "!!null" }
 
 // str reads an optional text.
 func (c *config) str(key, def string) string {
 	if !c.has(key) {
 		return def
 	}
-	s, _ := c.c.text(c.values[key], key)
+	s, _ := c.c.stringValue(c.values[key], key)
 	return s
 }
 
@@ -184,7 +184,7 @@ func (c *config) flag(key string, def bool) bool {
 	}
 	n := c.values[key]
 	if n.Tag != "!!bool" {
-		c.c.problem(n, scalar(n), "%s is true or false, not %s", key, describe(n))
+		c.c.problem(n, scalarValue(n), "%s is true or false, not %s", key, describeNode(n))
 		return def
 	}
 	return strings.EqualFold(n.Value, "true")
@@ -198,7 +198,7 @@ func (c *config) number(key string, def, least, most int) int {
 	n := c.values[key]
 	var i int
 	if n.Tag != "!!int" || n.Decode(&i) != nil {
-		c.c.problem(n, scalar(n), "%s is a whole number, not %s", key, describe(n))
+		c.c.problem(n, scalarValue(n), "%s is a whole number, not %s", key, describeNode(n))
 		return def
 	}
 	if i < least || i > most {
@@ -214,7 +214,7 @@ func (c *config) items(key string, most int) []*yaml.Node {
 		return nil
 	}
 	n := c.values[key]
-	if !c.c.list(n, key, "texts") {
+	if !c.c.isList(n, key, "texts") {
 		return nil
 	}
 	if len(n.Content) > most {
@@ -223,7 +223,7 @@ func (c *config) items(key string, most int) []*yaml.Node {
 	}
 	var items []*yaml.Node
 	for _, item := range n.Content {
-		if _, ok := c.c.text(item, "an entry of "+key); ok {
+		if _, ok := c.c.stringValue(item, "an entry of "+key); ok {
 			items = append(items, item)
 		}
 	}
@@ -236,10 +236,10 @@ func (c *config) template(key string, escape func(string) string) *template {
 		return nil
 	}
 	n := c.values[key]
-	if _, ok := c.c.text(n, key); !ok {
+	if _, ok := c.c.stringValue(n, key); !ok {
 		return nil
 	}
-	return c.c.template(n, escape)
+	return c.c.compileTemplate(n, escape)
 }
 
 // headers reads a mapping of header names to texts that may hold ${expressions}, in the order of
@@ -248,7 +248,7 @@ func (c *config) headers(key string, allowHost bool) []header {
 	if !c.has(key) {
 		return nil
 	}
-	o := c.c.object(c.values[key], key)
+	o := c.c.mapping(c.values[key], key)
 	if o == nil {
 		return nil
 	}
@@ -268,10 +268,10 @@ func (c *config) headers(key string, allowHost bool) []header {
 			continue
 		}
 		value := o.values[name]
-		if _, ok := c.c.text(value, "the value of "+name); !ok {
+		if _, ok := c.c.stringValue(value, "the value of "+name); !ok {
 			continue
 		}
-		t := c.c.template(value, nil)
+		t := c.c.compileTemplate(value, nil)
 		if s, fixed := t.fixed(); fixed && !validHeaderValue(canonical, s) {
 			c.c.problem(value, "", "the value of %s holds a line break or another character that a header cannot have", name)
 		}

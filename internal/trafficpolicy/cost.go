@@ -48,92 +48,92 @@ type charge struct {
 	items bool
 }
 
-// metering finds the nodes of a checked expression whose cost depends on the request: arguments of
+// costVisitor finds the nodes of a checked expression whose cost depends on the request: arguments of
 // functions that work through them, and bodies of loops. All others are charged together by their
 // number.
-type metering struct {
+type costVisitor struct {
 	ast     *celast.AST
 	charges map[int64]charge
 }
 
-// meter returns the charges by node, and the steps of the rest, for one evaluation.
-func meter(a *celast.AST) (charges map[int64]charge, steps int) {
-	m := &metering{ast: a, charges: map[int64]charge{}}
+// nodeCharges returns the charges by node, and the steps of the rest, for one evaluation.
+func nodeCharges(a *celast.AST) (charges map[int64]charge, steps int) {
+	m := &costVisitor{ast: a, charges: map[int64]charge{}}
 	m.visit(a.Expr(), &steps)
 	return m.charges, steps
 }
 
 // visit adds the steps of an expression to those of the loop body, or whole expression, that it is
 // in.
-func (m *metering) visit(e celast.Expr, steps *int) {
+func (v *costVisitor) visit(e celast.Expr, steps *int) {
 	*steps += nodeSteps
-	if m.ast.ReferenceMap()[e.ID()] != nil && e.Kind() == celast.SelectKind {
+	if v.ast.ReferenceMap()[e.ID()] != nil && e.Kind() == celast.SelectKind {
 		return // a variable such as req.url.path
 	}
 	switch e.Kind() {
 	case celast.SelectKind:
-		m.visit(e.AsSelect().Operand(), steps)
+		v.visit(e.AsSelect().Operand(), steps)
 	case celast.ListKind:
 		for _, item := range e.AsList().Elements() {
-			m.visit(item, steps)
+			v.visit(item, steps)
 		}
 	case celast.MapKind:
 		for _, entry := range e.AsMap().Entries() {
-			m.visit(entry.AsMapEntry().Key(), steps)
-			m.mark(entry.AsMapEntry().Key(), charge{bytes: keyBytes})
-			m.visit(entry.AsMapEntry().Value(), steps)
+			v.visit(entry.AsMapEntry().Key(), steps)
+			v.chargeValue(entry.AsMapEntry().Key(), charge{bytes: keyBytes})
+			v.visit(entry.AsMapEntry().Value(), steps)
 		}
 	case celast.ComprehensionKind:
 		loop, body := e.AsComprehension(), 0
 		for _, once := range []celast.Expr{loop.IterRange(), loop.AccuInit(), loop.Result()} {
-			m.visit(once, steps)
+			v.visit(once, steps)
 		}
-		m.mark(loop.IterRange(), charge{items: true})
-		m.visit(loop.LoopCondition(), &body)
-		m.visit(loop.LoopStep(), &body)
-		m.add(loop.LoopStep(), charge{steps: body})
+		v.chargeValue(loop.IterRange(), charge{items: true})
+		v.visit(loop.LoopCondition(), &body)
+		v.visit(loop.LoopStep(), &body)
+		v.addCharge(loop.LoopStep(), charge{steps: body})
 	case celast.CallKind:
-		m.call(e.AsCall(), steps)
+		v.visitCall(e.AsCall(), steps)
 	}
 }
 
-func (m *metering) call(c celast.CallExpr, steps *int) {
+func (v *costVisitor) visitCall(c celast.CallExpr, steps *int) {
 	args := c.Args()
 	if c.IsMemberFunction() {
 		args = append([]celast.Expr{c.Target()}, args...)
 	}
 	for _, a := range args {
-		m.visit(a, steps)
+		v.visit(a, steps)
 	}
 	switch c.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.Conditional,
 		operators.NotStrictlyFalse:
 	case operators.Index:
-		m.mark(args[1], charge{bytes: keyBytes})
+		v.chargeValue(args[1], charge{bytes: keyBytes})
 	case operators.In:
-		m.mark(args[0], charge{bytes: keyBytes})
-		if m.ast.GetType(args[1].ID()).Kind() != types.MapKind {
-			m.mark(args[1], charge{bytes: copyBytes})
+		v.chargeValue(args[0], charge{bytes: keyBytes})
+		if v.ast.GetType(args[1].ID()).Kind() != types.MapKind {
+			v.chargeValue(args[1], charge{bytes: copyBytes})
 		}
 	case operators.Equals, operators.NotEquals:
-		if m.boundedBy(args[0], args[1]) || m.boundedBy(args[1], args[0]) {
+		if v.boundedBy(args[0], args[1]) || v.boundedBy(args[1], args[0]) {
 			return
 		}
 		fallthrough
 	case operators.Add, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
-		m.markAll(args, charge{bytes: copyBytes})
+		v.chargeValues(args, charge{bytes: copyBytes})
 	case overloads.StartsWith, overloads.EndsWith:
-		m.mark(args[1], charge{bytes: copyBytes})
+		v.chargeValue(args[1], charge{bytes: copyBytes})
 	case overloads.Matches:
-		m.matches(args, steps)
+		v.chargeMatches(args, steps)
 	default:
-		m.markAll(args, charge{bytes: scanBytes})
+		v.chargeValues(args, charge{bytes: scanBytes})
 	}
 }
 
 // boundedBy reports whether a literal ends a comparison with the other operand early.
-func (m *metering) boundedBy(literal, other celast.Expr) bool {
-	return isLiteral(literal) && m.ast.GetType(other.ID()).Kind() != types.MapKind
+func (v *costVisitor) boundedBy(literal, other celast.Expr) bool {
+	return isLiteral(literal) && v.ast.GetType(other.ID()).Kind() != types.MapKind
 }
 
 func isLiteral(e celast.Expr) bool {
@@ -148,8 +148,8 @@ func isLiteral(e celast.Expr) bool {
 	return true
 }
 
-// matches charges a regular expression by the size of its program times that of the text.
-func (m *metering) matches(args []celast.Expr, steps *int) {
+// chargeMatches charges a regular expression by the size of its program times that of the text.
+func (v *costVisitor) chargeMatches(args []celast.Expr, steps *int) {
 	program := 1
 	if pattern, ok := args[1].AsLiteral().(types.String); ok {
 		program = len(programOf(string(pattern)))
@@ -157,31 +157,31 @@ func (m *metering) matches(args []celast.Expr, steps *int) {
 	if text, ok := args[0].AsLiteral().(types.String); ok {
 		*steps += program * (len(text) + 1)
 	}
-	m.mark(args[0], charge{steps: program, bytes: 1, times: program})
+	v.chargeValue(args[0], charge{steps: program, bytes: 1, times: program})
 }
 
-func (m *metering) markAll(args []celast.Expr, c charge) {
+func (v *costVisitor) chargeValues(args []celast.Expr, c charge) {
 	for _, a := range args {
-		m.mark(a, c)
+		v.chargeValue(a, c)
 	}
 }
 
-// mark charges for the value of e, unless it is of a fixed size.
-func (m *metering) mark(e celast.Expr, c charge) {
-	switch m.ast.GetType(e.ID()).Kind() {
+// chargeValue charges for the value of e, unless it is of a fixed size.
+func (v *costVisitor) chargeValue(e celast.Expr, c charge) {
+	switch v.ast.GetType(e.ID()).Kind() {
 	case types.BoolKind, types.IntKind, types.UintKind, types.DoubleKind, types.TimestampKind, types.DurationKind,
 		types.NullTypeKind, types.TypeKind:
 		return
 	}
 	if !isLiteral(e) {
-		m.add(e, c)
+		v.addCharge(e, c)
 	}
 }
 
-// add charges for e where the planned program can tell it: elements and fields have the number of
+// addCharge charges for e where the planned program can tell it: elements and fields have the number of
 // what they are taken from.
-func (m *metering) add(e celast.Expr, c charge) {
-	for m.ast.ReferenceMap()[e.ID()] == nil || e.Kind() == celast.CallKind {
+func (v *costVisitor) addCharge(e celast.Expr, c charge) {
+	for v.ast.ReferenceMap()[e.ID()] == nil || e.Kind() == celast.CallKind {
 		if e.Kind() == celast.SelectKind {
 			e = e.AsSelect().Operand()
 		} else if e.Kind() == celast.CallKind && e.AsCall().FunctionName() == operators.Index {
@@ -190,11 +190,11 @@ func (m *metering) add(e celast.Expr, c charge) {
 			break
 		}
 	}
-	m.charges[e.ID()] = c
+	v.charges[e.ID()] = c
 }
 
-// of returns the steps that a value costs.
-func (c charge) of(v ref.Val, left int) int {
+// stepsFor returns the steps that a value costs.
+func (c charge) stepsFor(v ref.Val, left int) int {
 	steps := c.steps
 	if c.items {
 		if n, ok := v.(traits.Sizer); ok {
@@ -203,35 +203,35 @@ func (c charge) of(v ref.Val, left int) int {
 		}
 	}
 	if c.bytes > 0 {
-		steps += weigh(v, c.bytes, left) * max(c.times, 1)
+		steps += valueSteps(v, c.bytes, left) * max(c.times, 1)
 	}
 	return steps
 }
 
-// weigh returns the steps of looking at all of a value. It stops looking when there are more than
+// valueSteps returns the steps of looking at all of a value. It stops looking when there are more than
 // left.
-func weigh(v ref.Val, bytes, left int) int {
+func valueSteps(v ref.Val, bytes, left int) int {
 	switch v := v.(type) {
 	case types.String:
 		return len(v) / bytes
 	case types.Bytes:
 		return len(v) / bytes
 	case *headerMap:
-		return v.weigh(bytes)
+		return v.valueSteps(bytes)
 	case traits.Mapper:
 		steps := itemSteps
 		for it := v.Iterator(); steps <= left && it.HasNext() == types.True; {
 			key := it.Next()
-			steps += entrySteps + weigh(key, bytes, left-steps)
+			steps += entrySteps + valueSteps(key, bytes, left-steps)
 			if value, ok := v.Find(key); ok {
-				steps += weigh(value, bytes, left-steps)
+				steps += valueSteps(value, bytes, left-steps)
 			}
 		}
 		return steps
 	case traits.Lister:
 		steps := itemSteps
 		for it := v.Iterator(); steps <= left && it.HasNext() == types.True; {
-			steps += itemSteps + weigh(it.Next(), bytes, left-steps)
+			steps += itemSteps + valueSteps(it.Next(), bytes, left-steps)
 		}
 		return steps
 	}
@@ -242,11 +242,11 @@ func weigh(v ref.Val, bytes, left int) int {
 // it.
 const exchangeName = "@exchange"
 
-// settle charges for the value of a node; it ends the evaluation when no steps are left.
-func (c *charge) settle(vars interpreter.Activation, v ref.Val) {
+// apply charges for the value of a node; it ends the evaluation when no steps are left.
+func (c *charge) apply(vars interpreter.Activation, v ref.Val) {
 	found, _ := vars.ResolveName(exchangeName)
 	x, ok := found.(*exchange)
-	if ok && !x.spend(c.of(v, *x.budget)) {
+	if ok && !x.spend(c.stepsFor(v, *x.budget)) {
 		panic(interpreter.EvalCancelledError{Message: errCost.Error(), Cause: interpreter.CostLimitExceeded})
 	}
 }
@@ -260,7 +260,7 @@ type metered struct {
 // Exec implements interpreter.InterpretableV2.
 func (n *metered) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := n.InterpretableV2.Exec(frame)
-	n.charge.settle(frame, v)
+	n.charge.apply(frame, v)
 	return v
 }
 
@@ -276,7 +276,7 @@ type meteredAttribute struct {
 // Exec implements interpreter.InterpretableV2.
 func (n *meteredAttribute) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	v := n.InterpretableAttribute.Exec(frame)
-	n.charge.settle(frame, v)
+	n.charge.apply(frame, v)
 	return v
 }
 
@@ -287,24 +287,24 @@ func (n *meteredAttribute) Eval(vars interpreter.Activation) ref.Val {
 
 // Qualify looks the attribute's value up in obj.
 func (n *meteredAttribute) Qualify(vars interpreter.Activation, obj any) (any, error) {
-	n.settleKey(vars)
+	n.chargeKey(vars)
 	return n.InterpretableAttribute.Qualify(vars, obj)
 }
 
 // QualifyIfPresent looks the attribute's value up in obj, where it may be missing.
 func (n *meteredAttribute) QualifyIfPresent(vars interpreter.Activation, obj any, presence bool) (any, bool, error) {
-	n.settleKey(vars)
+	n.chargeKey(vars)
 	return n.InterpretableAttribute.QualifyIfPresent(vars, obj, presence)
 }
 
-func (n *meteredAttribute) settleKey(vars interpreter.Activation) {
+func (n *meteredAttribute) chargeKey(vars interpreter.Activation) {
 	if key, err := n.Resolve(vars); err == nil {
-		n.charge.settle(vars, n.Adapter().NativeToValue(key))
+		n.charge.apply(vars, n.Adapter().NativeToValue(key))
 	}
 }
 
-// decorate returns what puts the charges on the nodes of a program.
-func decorate(charges map[int64]charge) interpreter.InterpretableDecoratorV2 {
+// chargeDecorator returns what puts the charges on the nodes of a program.
+func chargeDecorator(charges map[int64]charge) interpreter.InterpretableDecoratorV2 {
 	return func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		c, ok := charges[i.ID()]
 		if !ok {

@@ -196,7 +196,7 @@ func TestPattern_RereadsLongMatchesOnly(t *testing.T) {
 		"^https://a/.*": false,
 		".*z|a":         true, "(a*b)*": true, "a*b": true, "^https?://[^/]+/(.*)$": true, "x{2,}y": true,
 	} {
-		if p, err := compilePattern(text); err != nil || p.rereads != want {
+		if p, err := compilePattern(text); err != nil || p.quadratic != want {
 			t.Errorf("%s: %v, %v", text, p, err)
 		}
 	}

@@ -33,7 +33,7 @@ func TestExamplesOfThePageCompile(t *testing.T) {
 			used[name] = true
 		}
 	}
-	for _, k := range everyKind {
+	for _, k := range actionTypes {
 		if !used[k.name] {
 			t.Errorf("the page has no example of %s", k.name)
 		}
@@ -73,7 +73,7 @@ func TestThePageNamesEverything(t *testing.T) {
 			t.Errorf("the page does not name %s", v.name)
 		}
 	}
-	for _, k := range everyKind {
+	for _, k := range actionTypes {
 		for _, p := range k.phases {
 			row := regexp.MustCompile("(?m)^\\| .*`" + k.name + "`.*`" + p.String() + "`")
 			if !row.MatchString(text) {

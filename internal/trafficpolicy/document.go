@@ -35,13 +35,22 @@ const (
 	phases
 )
 
+// Sets of phases: those in which an action may run, or a variable can be read.
+var (
+	allPhases          = []phase{onTCPConnect, onHTTPRequest, onHTTPResponse}
+	connectAndRequest  = []phase{onTCPConnect, onHTTPRequest}
+	requestPhase       = []phase{onHTTPRequest}
+	requestAndResponse = []phase{onHTTPRequest, onHTTPResponse}
+	responsePhase      = []phase{onHTTPResponse}
+)
+
 // String returns the phase's name in documents.
 func (p phase) String() string {
 	return [phases]string{"on_tcp_connect", "on_http_request", "on_http_response"}[p]
 }
 
-// former are names of phases and fields in older documents.
-var former = map[string]string{
+// formerKeys are names of phases and fields in older documents.
+var formerKeys = map[string]string{
 	"inbound":  "its name is on_http_request (on_tcp_connect for a tcp endpoint)",
 	"outbound": "its name is on_http_response",
 	"enabled":  "a policy that is set is in force: leave the key out",
@@ -54,22 +63,22 @@ type compiler struct {
 	lines    []string
 	problems []Problem
 
-	phase       phase // of the rule that is being read
-	expressions int
-	cost        uint64
-	limiters    int
-	login       *yaml.Node // the config of the login action
-	family      string     // of what it finds out
-	findings    []finding
-	nodes       int
+	phase          phase // of the rule that is being read
+	expressions    int
+	cost           uint64
+	limiters       int
+	loginNode      *yaml.Node // the config of the login action
+	loginNamespace string     // of what it finds out
+	resultReads    []resultRead
+	nodes          int
 }
 
 func (c *compiler) problem(n *yaml.Node, value, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: shorten(value),
+	c.problems = append(c.problems, Problem{Line: n.Line, Column: n.Column, Value: truncate(value),
 		Msg: fmt.Sprintf(format, args...)})
 }
 
-func shorten(s string) string {
+func truncate(s string) string {
 	const most = 80
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
@@ -77,7 +86,7 @@ func shorten(s string) string {
 	return s
 }
 
-func (c *compiler) document(text string) *Problem {
+func (c *compiler) compileDocument(text string) *Problem {
 	if len(text) > MaxBytes {
 		return &Problem{Line: 1, Column: 1, Msg: fmt.Sprintf("the document has %d bytes, at most %d are allowed", len(text),
 			MaxBytes)}
@@ -103,10 +112,10 @@ func (c *compiler) document(text string) *Problem {
 	if root.Tag == "!!null" {
 		return nil
 	}
-	c.root(root)
-	c.checkFindings()
+	c.compileRoot(root)
+	c.checkResultReads()
 	if len(c.problems) == 0 {
-		c.describe(root)
+		c.summarize(root)
 	}
 	return nil
 }
@@ -196,13 +205,13 @@ func (c *compiler) resolve(n *yaml.Node, depth int) (*yaml.Node, *Problem) {
 	return &out, nil
 }
 
-func (c *compiler) root(n *yaml.Node) {
-	o := c.object(n, "a policy")
+func (c *compiler) compileRoot(n *yaml.Node) {
+	o := c.mapping(n, "a policy")
 	if o == nil {
 		return
 	}
 	for p := range phases {
-		value := o.take(p.String())
+		value := o.get(p.String())
 		if value == nil || value.Tag == "!!null" {
 			continue
 		}
@@ -212,13 +221,13 @@ func (c *compiler) root(n *yaml.Node) {
 			continue
 		}
 		c.phase = p
-		c.rules(value)
+		c.compileRules(value)
 	}
-	o.finish(former)
+	o.reportUnknown(formerKeys)
 }
 
-func (c *compiler) rules(n *yaml.Node) {
-	if !c.list(n, c.phase.String(), "rules") {
+func (c *compiler) compileRules(n *yaml.Node) {
+	if !c.isList(n, c.phase.String(), "rules") {
 		return
 	}
 	for _, item := range n.Content {
@@ -226,15 +235,15 @@ func (c *compiler) rules(n *yaml.Node) {
 			c.problem(item, "", "a policy has at most %d rules", maxRules)
 			return
 		}
-		if r, ok := c.rule(item); ok {
+		if r, ok := c.compileRule(item); ok {
 			c.policy.rules[c.phase] = append(c.policy.rules[c.phase], r)
 		}
 	}
 }
 
-// describe fills in what others want to know of the document. Its own order is that of meaning:
+// summarize fills in what others want to know of the document. Its own order is that of meaning:
 // keys sorted, what is empty left out.
-func (c *compiler) describe(root *yaml.Node) {
+func (c *compiler) summarize(root *yaml.Node) {
 	p := c.policy
 	seen := map[string]bool{}
 	for ph := range phases {
@@ -243,7 +252,7 @@ func (c *compiler) describe(root *yaml.Node) {
 		}
 		for _, r := range p.rules[ph] {
 			for _, a := range r.actions {
-				seen[a.kind.name] = true
+				seen[a.actionType.name] = true
 				if f, ok := a.action.(*forwardBackend); ok {
 					p.facts.Backends = append(p.facts.Backends, f.id)
 				}
@@ -257,14 +266,14 @@ func (c *compiler) describe(root *yaml.Node) {
 	slices.Sort(p.facts.Backends)
 	p.facts.Backends = slices.Compact(p.facts.Backends)
 	if p.summary.Rules > 0 {
-		sum := sha256.Sum256(canonical(nil, root))
+		sum := sha256.Sum256(appendCanonical(nil, root))
 		p.facts.Digest = hex.EncodeToString(sum[:])
 	}
 }
 
-// canonical appends a tree in a form that is equal for equal meanings, and different for different
+// appendCanonical appends a tree in a form that is equal for equal meanings, and different for different
 // ones.
-func canonical(b []byte, n *yaml.Node) []byte {
+func appendCanonical(b []byte, n *yaml.Node) []byte {
 	switch n.Kind {
 	case yaml.MappingNode:
 		pairs := map[string]*yaml.Node{}
@@ -281,13 +290,13 @@ func canonical(b []byte, n *yaml.Node) []byte {
 		b = append(b, '{')
 		for _, k := range keys {
 			b = append(strconv.AppendQuote(b, k), ':')
-			b = append(canonical(b, pairs[k]), ',')
+			b = append(appendCanonical(b, pairs[k]), ',')
 		}
 		return append(b, '}')
 	case yaml.SequenceNode:
 		b = append(b, '[')
 		for _, item := range n.Content {
-			b = append(canonical(b, item), ',')
+			b = append(appendCanonical(b, item), ',')
 		}
 		return append(b, ']')
 	}

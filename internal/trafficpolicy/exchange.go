@@ -31,22 +31,22 @@ type Verdict struct {
 // exchange is one run of one phase: of a connection, a request or a response. It is what
 // expressions read and actions act on.
 type exchange struct {
-	policy *Policy
-	conn   *Conn
-	w      http.ResponseWriter // nil while connecting
-	r      *http.Request       // nil while connecting
-	began  time.Time           // of the request
-	status int                 // of the response
-	own    bool                // r is a copy that may be changed
-	cache  map[string]any      // of values that are dear to make
-	steps  int                 // that are left
-	budget *int                // steps of the exchange, or those of the request that a response belongs to
-	found  map[string]any      // what actions have found out, for later rules
+	policy    *Policy
+	conn      *Conn
+	w         http.ResponseWriter // nil while connecting
+	r         *http.Request       // nil while connecting
+	startedAt time.Time           // of the request
+	status    int                 // of the response
+	cloned    bool                // r is a copy that may be changed
+	cache     map[string]any      // of values that are dear to make
+	steps     int                 // that are left
+	budget    *int                // steps of the exchange, or those of the request that a response belongs to
+	results   map[string]any      // what actions have found out, for later rules
 
-	rules     []rule
-	at, step  int // the next action
-	uncertain bool
-	rule      string // the rule that runs
+	rules                  []rule
+	ruleIndex, actionIndex int // the next action
+	undetermined           bool
+	ruleName               string // the rule that runs
 
 	verdict Verdict
 	// The end of the chain, for a request and a response.
@@ -60,52 +60,52 @@ func (x *exchange) Parent() cel.Activation { return nil }
 
 // next runs the next action that applies, or comes to the end of the phase.
 func (x *exchange) next() {
-	for ; x.at < len(x.rules) && !x.exhausted(); x.at, x.step = x.at+1, 0 {
-		r := &x.rules[x.at]
-		if x.step == 0 {
+	for ; x.ruleIndex < len(x.rules) && !x.exhausted(); x.ruleIndex, x.actionIndex = x.ruleIndex+1, 0 {
+		r := &x.rules[x.ruleIndex]
+		if x.actionIndex == 0 {
 			m := r.match(x)
-			if m == skipped && r.otherwise(x) {
-				m = uncertain
+			if m == notMatched && r.matchesAlternatePath(x) {
+				m = undetermined
 			}
 			if x.exhausted() {
-				x.rule = r.name
+				x.ruleName = r.name
 				break
 			}
-			if m == skipped {
-				if a := r.ownLogin(x); a != nil {
-					x.step, x.rule = len(r.actions), r.name
+			if m == notMatched {
+				if a := r.reservedPathAction(x); a != nil {
+					x.actionIndex, x.ruleName = len(r.actions), r.name
 					a.serve(x)
 					return
 				}
 				continue
 			}
-			x.uncertain = m == uncertain
+			x.undetermined = m == undetermined
 		}
-		for x.step < len(r.actions) {
-			s := &r.actions[x.step]
-			x.step++
-			if x.uncertain && !s.kind.protects {
+		for x.actionIndex < len(r.actions) {
+			s := &r.actions[x.actionIndex]
+			x.actionIndex++
+			if x.undetermined && !s.actionType.failClosed {
 				continue
 			}
-			x.rule = r.name
+			x.ruleName = r.name
 			s.action.serve(x)
 			return
 		}
 	}
 	if x.exhausted() {
-		x.broken()
+		x.fail()
 		return
 	}
-	x.pass(Target{})
+	x.finish(Target{})
 }
 
-// pass ends the phase: everything goes on.
-func (x *exchange) pass(t Target) {
+// finish ends the phase: everything goes on.
+func (x *exchange) finish(t Target) {
 	switch {
 	case x.r == nil:
 		x.verdict.Target = t
 		if t != (Target{}) {
-			x.verdict.Rule = x.rule
+			x.verdict.Rule = x.ruleName
 		}
 	case x.forward != nil:
 		x.forward(x.w, x.r, t)
@@ -115,17 +115,17 @@ func (x *exchange) pass(t Target) {
 // refuse ends the phase: a connection is closed, a request is answered with a page.
 func (x *exchange) refuse(status int, code account.Code, msg string) {
 	if x.r == nil {
-		x.verdict = Verdict{Deny: true, Rule: x.rule}
+		x.verdict = Verdict{Deny: true, Rule: x.ruleName}
 		return
 	}
 	x.page(x.w, x.r, status, code, msg)
 }
 
-// broken ends the phase because an action that decides what happens cannot be carried out: nothing
+// fail ends the phase because an action that decides what happens cannot be carried out: nothing
 // gets past it.
-func (x *exchange) broken() {
+func (x *exchange) fail() {
 	if x.exhausted() {
-		x.policy.tooCostly(x.rule)
+		x.policy.reportCostExceeded(x.ruleName)
 		x.refuse(account.CodePolicyCost.Status(), account.CodePolicyCost,
 			"The traffic policy of this endpoint takes too much work for this request. "+
 				"A shorter URL or fewer headers may help.")
@@ -136,23 +136,23 @@ func (x *exchange) broken() {
 			"or an unusable one.")
 }
 
-// edit makes the request the exchange's own before it is changed: whoever gave it still sees it as
+// mutableRequest makes the request the exchange's own before it is changed: whoever gave it still sees it as
 // it came.
-func (x *exchange) edit() *http.Request {
-	if !x.own {
+func (x *exchange) mutableRequest() *http.Request {
+	if !x.cloned {
 		r := x.r.WithContext(x.r.Context())
 		r.Header = maps.Clone(r.Header)
 		u := *r.URL
 		r.URL = &u
-		x.r, x.own = r, true
+		x.r, x.cloned = r, true
 	}
 	clear(x.cache)
 	return x.r
 }
 
-// once keeps a value for the rest of the phase, or until the request is changed: an expression may
+// cached keeps a value for the rest of the phase, or until the request is changed: an expression may
 // read it many times. It is made of so many bytes.
-func (x *exchange) once(key string, bytes int, get func() any) any {
+func (x *exchange) cached(key string, bytes int, get func() any) any {
 	if v, ok := x.cache[key]; ok {
 		return v
 	}
@@ -165,12 +165,12 @@ func (x *exchange) once(key string, bytes int, get func() any) any {
 	return v
 }
 
-// note keeps what an action has found out.
-func (x *exchange) note(name string, value any) {
-	if x.found == nil {
-		x.found = map[string]any{}
+// setResult keeps what an action has found out.
+func (x *exchange) setResult(name string, value any) {
+	if x.results == nil {
+		x.results = map[string]any{}
 	}
-	x.found[name] = value
+	x.results[name] = value
 }
 
 func (x *exchange) scheme() string {
@@ -202,14 +202,14 @@ func (p *Policy) ServeHTTP(
 		return
 	}
 	x := exchange{
-		policy: p, conn: c, w: w, r: r, began: p.clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
+		policy: p, conn: c, w: w, r: r, startedAt: p.clock(), steps: maxSteps, rules: p.rules[onHTTPRequest],
 		forward: forward, page: p.page,
 	}
 	x.budget = &x.steps
 	x.respond = func(status int, header http.Header, body string) { writeAnswer(x.w, status, header, body) }
 	if len(p.rules[onHTTPResponse]) > 0 {
 		x.forward = func(w http.ResponseWriter, r *http.Request, t Target) {
-			serveResponse(&response{ResponseWriter: w, request: &x}, r, t, forward)
+			serveResponse(&responseWriter{ResponseWriter: w, request: &x}, r, t, forward)
 		}
 	}
 	x.next()

@@ -21,20 +21,20 @@ var (
 	dotted = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*`)
 )
 
-// explainAll reports what CEL says of an expression with mistakes.
-func (c *compiler) explainAll(issues []*cel.Error, text string, report func(msg string, position int)) {
+// explainIssues reports what CEL says of an expression with mistakes.
+func (c *compiler) explainIssues(issues []*cel.Error, text string, report func(msg string, position int)) {
 	for _, e := range issues[:min(len(issues), maxIssuesPerOne)] {
 		position := runeOffset(text, e.Location.Line(), e.Location.Column())
-		msg, last := c.explain(e.Message, text, position)
+		msg, last := c.explainIssue(e.Message, text, position)
 		if report(msg, position); last {
 			return
 		}
 	}
 }
 
-// explain words what CEL says of an expression, with a remedy where it is known. last means that
+// explainIssue words what CEL says of an expression, with a remedy where it is known. last means that
 // what CEL says next of the same text follows from it.
-func (c *compiler) explain(msg, text string, position int) (explained string, last bool) {
+func (c *compiler) explainIssue(msg, text string, position int) (explained string, last bool) {
 	msg, _, _ = strings.Cut(msg, "\n")
 	msg, _, _ = strings.Cut(msg, " expecting ")
 	rest := string([]rune(text)[position:])
@@ -104,9 +104,9 @@ func explainTypes(function, of, msg string) string {
 	return msg
 }
 
-// foreign are the names that other products' languages have for our groups of variables, the longer
+// foreignNames are the names that other products' languages have for our groups of variables, the longer
 // first.
-var foreign = []struct{ theirs, ours string }{
+var foreignNames = []struct{ theirs, ours string }{
 	{"http.request.", "req."}, {"http.response.", "res."}, {"request.", "req."}, {"response.", "res."},
 	{"connection.", "conn."}, {"req.url_path", "req.url.path"}, {"source.address", "conn.client_ip"},
 	{"source.ip", "conn.client_ip"}, {"remote_addr", "conn.client_ip"},
@@ -130,7 +130,7 @@ func (c *compiler) explainName(name, rest string) string {
 			return fmt.Sprintf("%s is not known in %s", v.name, c.phase)
 		}
 	}
-	if meant := c.meant(given); meant != "" {
+	if meant := c.nearestVariable(given); meant != "" {
 		return fmt.Sprintf("there is no variable %s; did you mean %s?", chain, meant)
 	}
 	for group := chain; group != ""; group = group[:max(strings.LastIndexByte(group, '.'), 0)] {
@@ -144,7 +144,7 @@ func (c *compiler) explainName(name, rest string) string {
 // ourName returns what a variable of another product's language would be called here.
 func ourName(chain string) string {
 	given := strings.ToLower(chain)
-	for _, f := range foreign {
+	for _, f := range foreignNames {
 		if rest, ok := strings.CutPrefix(given, f.theirs); ok {
 			given = f.ours + rest
 		}
@@ -152,14 +152,14 @@ func ourName(chain string) string {
 	return given
 }
 
-// meant returns the variable of this phase whose name is nearest; "" when none is near.
-func (c *compiler) meant(given string) string {
+// nearestVariable returns the variable of this phase whose name is nearest; "" when none is near.
+func (c *compiler) nearestVariable(given string) string {
 	best, least := "", 2+(len(given)-strings.LastIndexByte(given, '.')-1)/8 // letters that differ
 	for _, v := range variables() {
 		if !slices.Contains(v.phases, c.phase) {
 			continue
 		}
-		if n := distance(given, v.name); n < least {
+		if n := levenshtein(given, v.name); n < least {
 			best, least = v.name, n
 		}
 	}

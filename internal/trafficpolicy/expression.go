@@ -54,9 +54,9 @@ func (e *expression) eval(x *exchange) (ref.Val, error) {
 	return out, err
 }
 
-// condition compiles a whole text as an expression that yields a bool.
-func (c *compiler) condition(n *yaml.Node) *expression {
-	e := c.expression(n, 0, n.Value)
+// compileCondition compiles a whole text as an expression that yields a bool.
+func (c *compiler) compileCondition(n *yaml.Node) *expression {
+	e := c.compileExpression(n, 0, n.Value)
 	if e != nil && e.result.String() != cel.BoolType.String() {
 		c.problem(n, n.Value, "the expression yields %s; it must yield a bool, such as conn.client_ip == '192.0.2.1'",
 			e.result)
@@ -64,12 +64,12 @@ func (c *compiler) condition(n *yaml.Node) *expression {
 	return e
 }
 
-// expression compiles text, which begins at the character offset of n's value. nil means that it
+// compileExpression compiles text, which begins at the character offset of n's value. nil means that it
 // has mistakes, which are reported.
-func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression {
+func (c *compiler) compileExpression(n *yaml.Node, offset int, text string) *expression {
 	at := func(location, format string, position int, args ...any) {
-		line, column := c.place(n, offset+position)
-		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(location),
+		line, column := c.position(n, offset+position)
+		c.problems = append(c.problems, Problem{Line: line, Column: column, Value: truncate(location),
 			Msg: fmt.Sprintf(format, args...)})
 	}
 	switch c.expressions++; {
@@ -84,7 +84,7 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "an expression has at most %d bytes, this one has %d", 0, maxExpression, len(text))
 		return nil
 	}
-	env, err := languages().of(c.phase)
+	env, err := celEnvironmentsOnce().forPhase(c.phase)
 	if err != nil {
 		at("", "the expression language could not be set up: %v", 0, err)
 		return nil
@@ -98,15 +98,15 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		ast, issues = env.Check(ast)
 	}
 	if issues.Err() != nil {
-		c.explainAll(issues.Errors(), text, func(msg string, position int) { at(text, "%s", position, msg) })
+		c.explainIssues(issues.Errors(), text, func(msg string, position int) { at(text, "%s", position, msg) })
 		return nil
 	}
 	if position, err := checkPatterns(ast); err != nil {
 		at(text, "%v", runeOffset(text, position.line, position.column), err)
 		return nil
 	}
-	c.noteFindings(n, offset, text, ast.NativeRep())
-	estimate, err := env.EstimateCost(ast, usual)
+	c.recordResultReads(n, offset, text, ast.NativeRep())
+	estimate, err := env.EstimateCost(ast, usualSizes)
 	if err != nil || estimate.Max > costLimit {
 		at(text, "the expression may cost too much to evaluate (%d, at most %d): make it look at less", 0, estimate.Max,
 			costLimit)
@@ -116,8 +116,8 @@ func (c *compiler) expression(n *yaml.Node, offset int, text string) *expression
 		at(text, "the expressions up to here may cost too much together (%d, at most %d)", 0, c.cost, documentCost)
 		return nil
 	}
-	charges, steps := meter(ast.NativeRep())
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(decorate(charges)))
+	charges, steps := nodeCharges(ast.NativeRep())
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(chargeDecorator(charges)))
 	if err != nil {
 		at(text, "the expression cannot be planned: %v", 0, err)
 		return nil

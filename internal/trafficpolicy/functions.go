@@ -15,8 +15,8 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// ours begins the name of every overload of a function of this package.
-const ours = "policy_"
+// overloadPrefix begins the name of every overload of a function of this package.
+const overloadPrefix = "policy_"
 
 // maxText bounds the texts that functions make: a few replacements could make terabytes.
 const maxText = 64 << 10
@@ -37,7 +37,7 @@ func functions() []cel.EnvOption {
 		}),
 		member("join", []*cel.Type{texts, text}, text, func(a []ref.Val) ref.Val { return join(a[0], str(a[1])) }),
 		member("replace", []*cel.Type{text, text, text}, text, func(a []ref.Val) ref.Val {
-			return replace(str(a[0]), str(a[1]), str(a[2]))
+			return replaceText(str(a[0]), str(a[1]), str(a[2]))
 		}),
 		member("indexOf", []*cel.Type{text, text}, cel.IntType, func(a []ref.Val) ref.Val {
 			before, _, found := strings.Cut(str(a[0]), str(a[1]))
@@ -73,7 +73,7 @@ const maxParts = 1024
 func str(v ref.Val) string { s, _ := v.(types.String); return string(s) }
 
 func overload(name string, args []*cel.Type) string {
-	id := ours + strings.ReplaceAll(name, ".", "_")
+	id := overloadPrefix + strings.ReplaceAll(name, ".", "_")
 	for _, a := range args {
 		id += "_" + strings.NewReplacer("(", "_", ")", "").Replace(a.String())
 	}
@@ -111,7 +111,7 @@ func join(list ref.Val, separator string) ref.Val {
 	return types.String(b.String())
 }
 
-func replace(s, old, with string) ref.Val {
+func replaceText(s, old, with string) ref.Val {
 	if n := strings.Count(s, old); len(s)+n*(len(with)-len(old)) > maxText {
 		return tooLong()
 	}
@@ -140,7 +140,7 @@ func inAnyRange(a []ref.Val) ref.Val {
 func inRange(address, network string) ref.Val {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
-		return types.NewErr("%q is no IP address", shorten(address))
+		return types.NewErr("%q is no IP address", truncate(address))
 	}
 	p, err := parsePrefix(network)
 	if err != nil {
@@ -157,7 +157,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is neither an IP address nor a CIDR such as 10.0.0.0/8", shorten(s))
+		return netip.Prefix{}, fmt.Errorf("%q is neither an IP address nor a CIDR such as 10.0.0.0/8", truncate(s))
 	}
 	if p.Masked() != p {
 		return netip.Prefix{}, fmt.Errorf("%q has bits beyond its prefix length; the network is %s", s, p.Masked())

@@ -79,8 +79,8 @@ func (m *headerMap) names() []string {
 	return all
 }
 
-// plain is the whole map, for what looks at all of it.
-func (m *headerMap) plain() traits.Mapper {
+// toMap is the whole map, for what looks at all of it.
+func (m *headerMap) toMap() traits.Mapper {
 	all := make(map[string][]string, len(m.h)+1)
 	for name, values := range m.h {
 		if len(values) > 0 {
@@ -112,8 +112,8 @@ func (m *headerMap) Size() ref.Val {
 	return types.Int(size)
 }
 
-// weigh returns the steps of looking at all of the headers.
-func (m *headerMap) weigh(bytes int) int {
+// valueSteps returns the steps of looking at all of the headers.
+func (m *headerMap) valueSteps(bytes int) int {
 	steps := itemSteps
 	for name, values := range m.h {
 		steps += entrySteps + len(name)/bytes
@@ -126,7 +126,7 @@ func (m *headerMap) weigh(bytes int) int {
 
 // ConvertToNative implements ref.Val.
 func (m *headerMap) ConvertToNative(t reflect.Type) (any, error) {
-	v, err := m.plain().ConvertToNative(t)
+	v, err := m.toMap().ConvertToNative(t)
 	if err != nil {
 		return nil, fmt.Errorf("converting headers: %w", err)
 	}
@@ -134,18 +134,18 @@ func (m *headerMap) ConvertToNative(t reflect.Type) (any, error) {
 }
 
 // ConvertToType implements ref.Val.
-func (m *headerMap) ConvertToType(t ref.Type) ref.Val { return m.plain().ConvertToType(t) }
+func (m *headerMap) ConvertToType(t ref.Type) ref.Val { return m.toMap().ConvertToType(t) }
 
 // Equal implements ref.Val.
 func (m *headerMap) Equal(other ref.Val) ref.Val {
 	if o, ok := other.(*headerMap); ok {
-		other = o.plain()
+		other = o.toMap()
 	}
-	return m.plain().Equal(other)
+	return m.toMap().Equal(other)
 }
 
 // Type implements ref.Val.
 func (m *headerMap) Type() ref.Type { return types.MapType }
 
 // Value implements ref.Val.
-func (m *headerMap) Value() any { return m.plain().Value() }
+func (m *headerMap) Value() any { return m.toMap().Value() }

@@ -16,16 +16,16 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// environments are the expression languages of the phases; they differ in their variables.
-type environments struct {
+// celEnvironments are the expression languages of the phases; they differ in their variables.
+type celEnvironments struct {
 	envs [phases]*cel.Env
 	err  error
 }
 
-func (l environments) of(p phase) (*cel.Env, error) { return l.envs[p], l.err }
+func (l celEnvironments) forPhase(p phase) (*cel.Env, error) { return l.envs[p], l.err }
 
-// languages makes the environments once; they never change.
-var languages = sync.OnceValue(func() (l environments) {
+// celEnvironmentsOnce makes the environments once; they never change.
+var celEnvironmentsOnce = sync.OnceValue(func() (l celEnvironments) {
 	for p := range phases {
 		options := []cel.EnvOption{cel.Macros(macros()...), cel.ParserRecursionLimit(maxNesting)}
 		options = append(options, functions()...)
@@ -34,7 +34,7 @@ var languages = sync.OnceValue(func() (l environments) {
 			if !slices.Contains(v.phases, p) {
 				continue
 			}
-			options = append(options, cel.Variable(v.name, v.typ), cel.Variable(presence+v.name, cel.BoolType))
+			options = append(options, cel.Variable(v.name, v.typ), cel.Variable(presencePrefix+v.name, cel.BoolType))
 			for name := v.name; ; {
 				i := strings.LastIndexByte(name, '.')
 				if i < 0 {
@@ -46,7 +46,7 @@ var languages = sync.OnceValue(func() (l environments) {
 		}
 		for name := range groups {
 			if variableNamed(name) == nil {
-				options = append(options, cel.Variable(presence+name, cel.BoolType))
+				options = append(options, cel.Variable(presencePrefix+name, cel.BoolType))
 			}
 		}
 		if l.envs[p], l.err = cel.NewEnv(options...); l.err != nil {
@@ -64,9 +64,9 @@ const (
 	maxLists   = 8  // lists and maps in each other
 )
 
-// presence, before a variable's name, is the name of the variable that has(…) reads; nobody can
+// presencePrefix, before a variable's name, is the name of the variable that has(…) reads; nobody can
 // write it in an expression.
-const presence = "@has:"
+const presencePrefix = "@has:"
 
 // macros are has(), which also takes a variable or a group of them, and the accessors of headers,
 // query parameters and cookies.
@@ -114,21 +114,21 @@ func expandHas(f cel.MacroExprFactory, _ celast.Expr, args []celast.Expr) (celas
 	}
 	if e.Kind() == celast.IdentKind {
 		if name = e.AsIdent() + name; variableNamed(name) != nil || isGroup(name) {
-			return f.NewIdent(presence + name), nil
+			return f.NewIdent(presencePrefix + name), nil
 		}
 	}
 	s := args[0].AsSelect()
 	return f.NewPresenceTest(s.Operand(), s.FieldName()), nil
 }
 
-// sizes tells CEL how large what it cannot know may be, when it estimates.
-type sizes struct{ text, list, dict uint64 }
+// sizeEstimator tells CEL how large what it cannot know may be, when it estimates.
+type sizeEstimator struct{ text, list, dict uint64 }
 
-// usual is a large but ordinary request: what it costs has to be within the limit.
-var usual = sizes{text: 256, list: 4, dict: 64}
+// usualSizes is a large but ordinary request: what it costs has to be within the limit.
+var usualSizes = sizeEstimator{text: 256, list: 4, dict: 64}
 
 // EstimateSize implements checker.CostEstimator.
-func (s sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+func (s sizeEstimator) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 	most := uint64(1)
 	switch n.Type().Kind() {
 	case types.StringKind, types.BytesKind:
@@ -142,13 +142,13 @@ func (s sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (s sizes) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+func (s sizeEstimator) EstimateCallCost(_, overload string, _ *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	switch {
 	case overload == overloads.Matches || overload == overloads.MatchesString:
 		pattern, _ := args[len(args)-1].Expr().AsLiteral().(types.String)
 		most := s.text*uint64(len(programOf(string(pattern))))/10 + patternCost*uint64(len(pattern))
 		return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1, Max: most}}
-	case !strings.HasPrefix(overload, ours):
+	case !strings.HasPrefix(overload, overloadPrefix):
 		return nil
 	}
 	return &checker.CallEstimate{CostEstimate: checker.CostEstimate{Min: 1,

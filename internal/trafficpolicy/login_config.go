@@ -37,7 +37,7 @@ func (l *LoginConfig) provisionOAuth(c *config) {
 			c.missing("provider", "github, gitlab, google or microsoft; for any other there is the action openid-connect")
 		} else if hint, known := oauthProviders[l.Provider]; !known || hint != "" {
 			c.c.problem(c.values["provider"], l.Provider, "provider is github, gitlab, google or microsoft, not %q; %s",
-				shorten(l.Provider), useOIDC)
+				truncate(l.Provider), useOIDC)
 		}
 		l.IssuerURL = c.providerURL("provider_url")
 	} else {
@@ -75,7 +75,7 @@ func (l *LoginConfig) provisionParams(c *config) {
 	if !c.has("authz_url_params") {
 		return
 	}
-	o := c.c.object(c.values["authz_url_params"], "authz_url_params")
+	o := c.c.mapping(c.values["authz_url_params"], "authz_url_params")
 	if o == nil {
 		return
 	}
@@ -84,7 +84,7 @@ func (l *LoginConfig) provisionParams(c *config) {
 		return
 	}
 	for _, name := range o.order {
-		value, ok := c.c.text(o.values[name], "the value of "+name)
+		value, ok := c.c.stringValue(o.values[name], "the value of "+name)
 		switch {
 		case !ok:
 			continue
@@ -168,14 +168,14 @@ func checkProviderURL(key, text string) error {
 	case u.User != nil || u.Fragment != "" || u.RawQuery != "" && key != "idp_metadata_url":
 		return fmt.Errorf("%s has no user, query or fragment", key)
 	case u.Scheme == "https":
-	case u.Scheme != "http" || !isLoopback(u.Hostname()):
+	case u.Scheme != "http" || !IsLoopbackHost(u.Hostname()):
 		return fmt.Errorf("%s begins with https://; http:// is for localhost only", key)
 	}
 	return nil
 }
 
-// isLoopback says whether a host is this machine, by its name or address alone.
-func isLoopback(host string) bool {
+// IsLoopbackHost says whether a host is this machine, by its name or address alone.
+func IsLoopbackHost(host string) bool {
 	host = strings.ToLower(host)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
@@ -200,7 +200,7 @@ func (c *config) duration(key string, def time.Duration, none bool) time.Duratio
 		err = fmt.Errorf("not a duration")
 	}
 	if err != nil || d > account.MaxSessionDuration || d < time.Second && (d != 0 || !none) {
-		c.c.problem(n, scalar(n),
+		c.c.problem(n, scalarValue(n),
 			"%s is a duration from 1s to %gh, such as 15m or 36h (there is no unit for days), or a number of nanoseconds", key,
 			account.MaxSessionDuration.Hours())
 		return def

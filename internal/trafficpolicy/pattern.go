@@ -31,8 +31,8 @@ const compileSteps = 600
 // text.
 type pattern struct {
 	*regexp.Regexp
-	size    int  // of the program
-	rereads bool // a search may read far beyond the match that it finds
+	size      int  // of the program
+	quadratic bool // a search may read far beyond the match that it finds
 }
 
 // compilePattern compiles a regular expression in RE2 syntax.
@@ -44,7 +44,7 @@ func compilePattern(text string) (*pattern, error) {
 	if err != nil {
 		return nil, patternError(err)
 	}
-	p := &pattern{rereads: rereads(tree)}
+	p := &pattern{quadratic: isQuadratic(tree)}
 	if patternNodes(tree, maxProgram) <= maxProgram { // a few characters can stand for a large program
 		p.size = len(programOf(text))
 	}
@@ -71,7 +71,7 @@ func (c *config) pattern(n *yaml.Node, text string) *pattern {
 		c.c.problem(n, text, "%v", err)
 		return nil
 	}
-	c.c.cost += usual.text*uint64(p.size)/10 + patternCost*uint64(len(text))
+	c.c.cost += usualSizes.text*uint64(p.size)/10 + patternCost*uint64(len(text))
 	return p
 }
 
@@ -91,7 +91,7 @@ func programOf(text string) []syntax.Inst {
 func patternError(err error) error {
 	var e *syntax.Error
 	if errors.As(err, &e) {
-		return fmt.Errorf("the regular expression is wrong: %s: %q", e.Code, shorten(e.Expr))
+		return fmt.Errorf("the regular expression is wrong: %s: %q", e.Code, truncate(e.Expr))
 	}
 	return fmt.Errorf("the regular expression is wrong: %w", err)
 }
@@ -114,16 +114,16 @@ func patternNodes(re *syntax.Regexp, most int) int {
 	return n
 }
 
-// rereads reports whether finding all matches may take the square of the text's length: `.*z|a`
+// isQuadratic reports whether finding all matches may take the square of the text's length: `.*z|a`
 // reads all of a text without a z for each a. Where all but a last repetition is of bounded length,
 // a search ends shortly after its match.
-func rereads(re *syntax.Regexp) bool {
+func isQuadratic(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpConcat:
 		last := len(re.Sub) - 1
-		return slices.ContainsFunc(re.Sub[:last], unbounded) || rereads(re.Sub[last])
+		return slices.ContainsFunc(re.Sub[:last], unbounded) || isQuadratic(re.Sub[last])
 	case syntax.OpAlternate, syntax.OpCapture, syntax.OpQuest:
-		return slices.ContainsFunc(re.Sub, rereads)
+		return slices.ContainsFunc(re.Sub, isQuadratic)
 	case syntax.OpStar, syntax.OpPlus:
 		return unbounded(re.Sub[0])
 	}
@@ -138,7 +138,7 @@ func unbounded(re *syntax.Regexp) bool {
 // replaceAll is like ReplaceAllString, and charges the exchange beforehand.
 func (p *pattern) replaceAll(x *exchange, s, to string) (string, error) {
 	most, searches := len(s)+2, 2
-	if p.rereads {
+	if p.quadratic {
 		most = 2
 	}
 	for {

@@ -54,8 +54,8 @@ type Policy struct {
 	logins  LoginHandler
 	page    func(w http.ResponseWriter, r *http.Request, status int, code account.Code, msg string)
 
-	reportCost func(rule string)
-	reported   atomic.Int64 // when, in nanoseconds
+	reportCost     func(rule string)
+	costReportedAt atomic.Int64 // when, in nanoseconds
 }
 
 // Summary tells people what is in a document.
@@ -116,22 +116,22 @@ func Check(text string, o Options) (*Policy, []Problem) {
 		o.Clock = time.Now
 	}
 	if o.Page == nil {
-		o.Page = plainPage
+		o.Page = writePlainPage
 	}
 	p := &Policy{clock: o.Clock, page: o.Page, logins: o.LoginHandler, reportCost: o.OnCostExceeded}
 	c := &compiler{policy: p, options: o}
-	if err := c.document(text); err != nil {
+	if err := c.compileDocument(text); err != nil {
 		c.problems = append(c.problems, *err)
 	}
 	if len(c.problems) > 0 {
-		return nil, inOrder(c.problems)
+		return nil, sortProblems(c.problems)
 	}
 	return c.policy, nil
 }
 
-// inOrder sorts mistakes by place. The same one at the same place, which an alias repeats, is said
+// sortProblems sorts mistakes by place. The same one at the same place, which an alias repeats, is said
 // once.
-func inOrder(all []Problem) []Problem {
+func sortProblems(all []Problem) []Problem {
 	slices.SortStableFunc(all, func(a, b Problem) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line
@@ -155,15 +155,15 @@ func (p *Policy) Facts() account.PolicyFacts {
 // Summary returns what is in the document.
 func (p *Policy) Summary() Summary { return p.summary }
 
-// tooCostly reports that a request has used up its steps at a rule.
-func (p *Policy) tooCostly(rule string) {
-	now, last := p.clock().UnixNano(), p.reported.Load()
-	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.reported.CompareAndSwap(last, now) {
+// reportCostExceeded reports that a request has used up its steps at a rule.
+func (p *Policy) reportCostExceeded(rule string) {
+	now, last := p.clock().UnixNano(), p.costReportedAt.Load()
+	if p.reportCost != nil && (last == 0 || now-last >= int64(time.Minute)) && p.costReportedAt.CompareAndSwap(last, now) {
 		p.reportCost(rule)
 	}
 }
 
-func plainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+func writePlainPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
 	h := w.Header()
 	h.Set(account.CodeHeader, string(code))
 	h.Set("Content-Type", "text/plain; charset=utf-8")

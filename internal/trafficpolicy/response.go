@@ -15,27 +15,27 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// response runs the rules of on_http_response when the header of a response is written, and hands
+// responseWriter runs the rules of on_http_response when the header of a response is written, and hands
 // everything else on. Interim responses and the switch to another protocol pass untouched.
-type response struct {
+type responseWriter struct {
 	http.ResponseWriter
-	request  *exchange   // that has come to its end
-	wrote    bool        // or hijacked
-	replaced http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
-	end      context.CancelFunc
+	request         *exchange   // that has come to its end
+	wroteHeader     bool        // or hijacked
+	discardedHeader http.Header // not nil when the policy has answered itself: what the upstream says is then dropped
+	cancelUpstream  context.CancelFunc
 }
 
 // serveResponse lets forward answer through w. When the policy answers instead, the upstream is
 // told to stop, and forward may end in the panic with which handlers abort a response: the client
 // has a whole one.
 func serveResponse(
-	w *response, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target),
+	w *responseWriter, r *http.Request, t Target, forward func(w http.ResponseWriter, r *http.Request, t Target),
 ) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	w.end = cancel
+	w.cancelUpstream = cancel
 	defer func() {
-		if w.replaced == nil {
+		if w.discardedHeader == nil {
 			return // whatever happens goes on
 		}
 		v := recover()
@@ -50,44 +50,44 @@ func serveResponse(
 var errReplaced = errors.New("the traffic policy has answered instead")
 
 // Header returns the header of the response, which can be changed until it is written.
-func (w *response) Header() http.Header {
-	if w.replaced != nil {
-		return w.replaced
+func (w *responseWriter) Header() http.Header {
+	if w.discardedHeader != nil {
+		return w.discardedHeader
 	}
 	return w.ResponseWriter.Header()
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *response) WriteHeader(status int) {
+func (w *responseWriter) WriteHeader(status int) {
 	switch {
-	case w.replaced != nil:
+	case w.discardedHeader != nil:
 		return
 	case status == http.StatusSwitchingProtocols:
-		w.wrote = true
+		w.wroteHeader = true
 		w.ResponseWriter.WriteHeader(status)
 		return
-	case status < 200 || w.wrote:
+	case status < 200 || w.wroteHeader:
 		w.ResponseWriter.WriteHeader(status)
 		return
 	}
-	w.wrote = true
+	w.wroteHeader = true
 	q := w.request
 	x := exchange{
-		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, began: q.began, found: q.found, status: status,
+		policy: q.policy, conn: q.conn, w: w.ResponseWriter, r: q.r, startedAt: q.startedAt, results: q.results, status: status,
 		budget: q.budget, rules: q.policy.rules[onHTTPResponse],
 	}
 	x.forward = func(inner http.ResponseWriter, _ *http.Request, _ Target) { inner.WriteHeader(x.status) }
 	x.respond = func(status int, header http.Header, body string) {
-		w.replace(func() { writeAnswer(w.ResponseWriter, status, header, body) })
+		w.replaceResponse(func() { writeAnswer(w.ResponseWriter, status, header, body) })
 	}
 	x.page = func(_ http.ResponseWriter, r *http.Request, status int, code account.Code, msg string) {
-		w.replace(func() { q.policy.page(w.ResponseWriter, r, status, code, msg) })
+		w.replaceResponse(func() { q.policy.page(w.ResponseWriter, r, status, code, msg) })
 	}
 	x.next()
 }
 
-// replace lets write answer, and keeps the upstream's answer from the client.
-func (w *response) replace(write func()) {
+// replaceResponse lets write answer, and keeps the upstream's answer from the client.
+func (w *responseWriter) replaceResponse(write func()) {
 	h := w.ResponseWriter.Header()
 	connection := h["Connection"] // the edge's: whether the client may come back over this one
 	clear(h)
@@ -96,43 +96,43 @@ func (w *response) replace(write func()) {
 	}
 	write()
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
-	w.replaced = http.Header{}
-	w.end()
+	w.discardedHeader = http.Header{}
+	w.cancelUpstream()
 }
 
 // Write implements http.ResponseWriter.
-func (w *response) Write(b []byte) (int, error) {
-	if !w.wrote {
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if !w.wroteHeader {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.replaced != nil {
+	if w.discardedHeader != nil {
 		return 0, errReplaced
 	}
 	return w.ResponseWriter.Write(b)
 }
 
 // FlushError is what http.ResponseController calls.
-func (w *response) FlushError() error {
-	if !w.wrote {
+func (w *responseWriter) FlushError() error {
+	if !w.wroteHeader {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.replaced != nil {
+	if w.discardedHeader != nil {
 		return errReplaced
 	}
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Flush implements http.Flusher.
-func (w *response) Flush() { _ = w.FlushError() }
+func (w *responseWriter) Flush() { _ = w.FlushError() }
 
 // Unwrap lets http.ResponseController reach what the connection can do: hijack, deadlines, full
 // duplex.
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack hands the connection over, as it is.
-func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.wrote = w.wrote || err == nil
+	w.wroteHeader = w.wroteHeader || err == nil
 	return c, rw, err
 }
 

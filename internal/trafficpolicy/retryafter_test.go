@@ -21,19 +21,19 @@ func TestRetryAfterIsRight(t *testing.T) {
 		a := newSlidingWindow(1+random.IntN(99), time.Duration(1+random.IntN(90))*time.Second, now)
 		for range 200 {
 			now = now.Add(time.Duration(random.Int64N(int64(a.rate) / int64(a.capacity))))
-			wait := a.take(1, now)
+			wait := a.reserve(1, now)
 			if wait <= 0 {
 				continue
 			}
 			refused++
 			early := now.Add(wait - min(wait, time.Second))
-			if left := a.take(1, early); left <= 0 && wait > time.Second {
+			if left := a.reserve(1, early); left <= 0 && wait > time.Second {
 				t.Fatalf("capacity %d in %s: told to wait %s, and admitted a second before", a.capacity, a.rate, wait)
 			} else if left <= 0 {
 				continue
 			}
 			now = now.Add(time.Duration(math.Ceil(wait.Seconds())) * time.Second)
-			if left := a.take(1, now); left > 0 {
+			if left := a.reserve(1, now); left > 0 {
 				t.Fatalf("capacity %d in %s: told to wait %s, and then %s more", a.capacity, a.rate, wait, left)
 			}
 		}

@@ -23,11 +23,11 @@ type slidingWindow struct {
 	capacity int
 	rate     time.Duration
 
-	mu    sync.Mutex
-	start time.Time
-	now   time.Duration // since start, never less than before
-	swept time.Duration // when keys without events were last looked for
-	keys  map[uint64]*eventLog
+	mu        sync.Mutex
+	start     time.Time
+	now       time.Duration // since start, never less than before
+	lastSweep time.Duration // when keys without events were last looked for
+	keys      map[uint64]*eventLog
 }
 
 // eventLog holds the admitted events of a key in the last stretch.
@@ -45,14 +45,14 @@ func newSlidingWindow(capacity int, rate time.Duration, now time.Time) *slidingW
 	return &slidingWindow{capacity: capacity, rate: rate, start: now, keys: map[uint64]*eventLog{}}
 }
 
-// take counts one event and returns 0; or returns how long it takes until one is admitted, and does
+// reserve counts one event and returns 0; or returns how long it takes until one is admitted, and does
 // not count it.
-func (w *slidingWindow) take(key uint64, now time.Time) time.Duration {
+func (w *slidingWindow) reserve(key uint64, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = max(w.now, now.Sub(w.start)) // by the monotonic clock: steps of the wall clock do not matter
-	if w.now-w.swept >= w.rate || len(w.keys) >= maxKeys && w.now-w.swept >= w.rate/maxEntries {
-		w.sweep()
+	if w.now-w.lastSweep >= w.rate || len(w.keys) >= maxKeys && w.now-w.lastSweep >= w.rate/maxEntries {
+		w.removeIdleKeys()
 	}
 	log := w.keys[key]
 	if log == nil && len(w.keys) >= maxKeys {
@@ -95,9 +95,9 @@ func (w *slidingWindow) expire(log *eventLog) {
 	log.groups = slices.Delete(log.groups, 0, gone)
 }
 
-// sweep forgets keys without events in the last stretch.
-func (w *slidingWindow) sweep() {
-	w.swept = w.now
+// removeIdleKeys forgets keys without events in the last stretch.
+func (w *slidingWindow) removeIdleKeys() {
+	w.lastSweep = w.now
 	for key, log := range w.keys {
 		if w.expire(log); log.total == 0 {
 			delete(w.keys, key)

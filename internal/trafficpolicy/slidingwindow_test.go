@@ -25,7 +25,7 @@ func TestSlidingWindow_AdmitsAsSoonAsItMay(t *testing.T) {
 		w := newSlidingWindow(c.capacity, c.rate, at)
 		var admitted []time.Duration
 		for after := time.Duration(0); after < 5*time.Second; after += c.step {
-			if w.take(1, at.Add(after)) == 0 {
+			if w.reserve(1, at.Add(after)) == 0 {
 				admitted = append(admitted, after)
 			}
 		}
@@ -59,7 +59,7 @@ func TestSlidingWindow_KeepsToCapacity(t *testing.T) {
 				now = now.Add(time.Duration(random.Int64N(int64(rate))))
 			}
 			now = now.Add(time.Duration(random.Int64N(int64(rate) / int64(capacity))))
-			wait := w.take(7, now)
+			wait := w.reserve(7, now)
 			switch n := in(rate); {
 			case wait == 0 && n >= capacity:
 				t.Fatalf("capacity %d: admitted although there were %d in the stretch", capacity, n)

@@ -26,8 +26,8 @@ type part struct {
 	e    *expression
 }
 
-// template compiles the value of a scalar.
-func (c *compiler) template(n *yaml.Node, escape func(string) string) *template {
+// compileTemplate compiles the value of a scalar.
+func (c *compiler) compileTemplate(n *yaml.Node, escape func(string) string) *template {
 	t := &template{escape: escape}
 	rest, offset := n.Value, 0
 	fixed := func(s string) {
@@ -52,12 +52,12 @@ func (c *compiler) template(n *yaml.Node, escape func(string) string) *template 
 		rest = rest[i+2:]
 		end := expressionEnd(rest)
 		if end < 0 {
-			line, column := c.place(n, offset-2)
+			line, column := c.position(n, offset-2)
 			c.problems = append(c.problems,
 				Problem{Line: line, Column: column, Msg: "${ is not closed by }; write $${ for the characters themselves"})
 			return t
 		}
-		if e := c.expression(n, offset, rest[:end]); e != nil {
+		if e := c.compileExpression(n, offset, rest[:end]); e != nil {
 			c.checkResult(n, offset, rest[:end], e)
 			t.parts = append(t.parts, part{e: e})
 		}
@@ -73,8 +73,8 @@ func (c *compiler) checkResult(n *yaml.Node, offset int, text string, e *express
 		types.DurationKind:
 		return
 	}
-	line, column := c.place(n, offset)
-	c.problems = append(c.problems, Problem{Line: line, Column: column, Value: shorten(text),
+	line, column := c.position(n, offset)
+	c.problems = append(c.problems, Problem{Line: line, Column: column, Value: truncate(text),
 		Msg: fmt.Sprintf("the expression yields %s, which has no obvious form as text; take one element, or join them",
 			e.result)})
 }

@@ -20,63 +20,57 @@ type variable struct {
 	get    func(x *exchange) (any, bool)
 }
 
-var (
-	always     = []phase{onTCPConnect, onHTTPRequest, onHTTPResponse}
-	withHTTP   = []phase{onHTTPRequest, onHTTPResponse}
-	inResponse = []phase{onHTTPResponse}
-)
-
 // variables is the table.
 var variables = sync.OnceValue(func() []variable {
 	all := connVariables()
 	all = append(all, endpointVariables()...)
 	all = append(all, requestVariables()...)
 	all = append(all, responseVariables()...)
-	all = append(all, findings()...)
-	return append(all, variable{"time.now", cel.StringType, always, func(x *exchange) (any, bool) {
+	all = append(all, resultVariables()...)
+	return append(all, variable{"time.now", cel.StringType, allPhases, func(x *exchange) (any, bool) {
 		return x.policy.clock().UTC().Format(time.RFC3339), true
 	}})
 })
 
-// findings are what actions of the same request have found out, absent until one has run. Another
+// resultVariables are what actions of the same request have found out, absent until one has run. Another
 // product's documents have a further word in their names.
-func findings() []variable {
-	found := []variable{
-		{"restrict_ips.action", cel.StringType, always, nil},
-		{"basic_auth.credentials.presented", cel.BoolType, withHTTP, nil},
-		{"basic_auth.credentials.username", cel.StringType, withHTTP, nil},
-		{"basic_auth.credentials.authorized", cel.BoolType, withHTTP, nil},
-		{"rate_limit.limited", cel.BoolType, withHTTP, nil},
+func resultVariables() []variable {
+	names := []variable{
+		{"restrict_ips.action", cel.StringType, allPhases, nil},
+		{"basic_auth.credentials.presented", cel.BoolType, requestAndResponse, nil},
+		{"basic_auth.credentials.username", cel.StringType, requestAndResponse, nil},
+		{"basic_auth.credentials.authorized", cel.BoolType, requestAndResponse, nil},
+		{"rate_limit.limited", cel.BoolType, requestAndResponse, nil},
 	}
-	for _, family := range loginFamilies {
+	for _, family := range loginNamespaces {
 		for _, name := range []string{"identity.id", "identity.email", "identity.name", "identity.provider_user_id",
 			"error.code"} {
-			found = append(found, variable{family + "." + name, cel.StringType, withHTTP, nil})
+			names = append(names, variable{family + "." + name, cel.StringType, requestAndResponse, nil})
 		}
-		found = append(found,
-			variable{family + ".identity.groups", cel.ListType(cel.StringType), withHTTP, nil},
-			variable{family + ".identity.attributes", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), withHTTP, nil},
-			variable{family + ".session_timed_out", cel.BoolType, withHTTP, nil})
+		names = append(names,
+			variable{family + ".identity.groups", cel.ListType(cel.StringType), requestAndResponse, nil},
+			variable{family + ".identity.attributes", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), requestAndResponse, nil},
+			variable{family + ".session_timed_out", cel.BoolType, requestAndResponse, nil})
 	}
 	var all []variable
 	for _, prefix := range []string{"actions.", "actions.ngrok."} {
-		for _, v := range found {
+		for _, v := range names {
 			name := v.name
 			v.name = prefix + name
-			v.get = func(x *exchange) (any, bool) { value, ok := x.found[name]; return value, ok }
+			v.get = func(x *exchange) (any, bool) { value, ok := x.results[name]; return value, ok }
 			all = append(all, v)
 		}
 	}
 	return all
 }
 
-type index struct {
+type variableTable struct {
 	byName map[string]*variable
 	groups map[string][]*variable // conn.pod -> its variables
 }
 
-var variableIndex = sync.OnceValue(func() index {
-	ix := index{map[string]*variable{}, map[string][]*variable{}}
+var variableIndex = sync.OnceValue(func() variableTable {
+	ix := variableTable{map[string]*variable{}, map[string][]*variable{}}
 	all := variables()
 	for i := range all {
 		name := all[i].name
@@ -102,7 +96,7 @@ func (x *exchange) ResolveName(name string) (any, bool) {
 	if name == exchangeName {
 		return x, true
 	}
-	name, asked := strings.CutPrefix(name, presence)
+	name, asked := strings.CutPrefix(name, presencePrefix)
 	ix := variableIndex()
 	v := ix.byName[name]
 	if !asked {
@@ -123,6 +117,6 @@ func (x *exchange) ResolveName(name string) (any, bool) {
 	return false, true
 }
 
-func textIf(s string) (any, bool) { return s, s != "" }
+func nonEmpty(s string) (any, bool) { return s, s != "" }
 
-func numberIf(n int) (any, bool) { return int64(n), n != 0 }
+func nonZero(n int) (any, bool) { return int64(n), n != 0 }

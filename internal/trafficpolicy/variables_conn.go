@@ -31,22 +31,22 @@ type Conn struct {
 	// other requests too.
 	Abort func()
 
-	geo *Geo // that was asked for
+	geoCache *Geo // that was asked for
 }
 
 // Geo is where an address is thought to be; what is empty is unknown. Numbers are decimal, the
 // radius in kilometres.
 type Geo struct{ City, Country, CountryCode, Latitude, Longitude, Radius, Subdivision string }
 
-// where asks once.
-func (c *Conn) where() *Geo {
-	if c.geo == nil {
-		c.geo = &Geo{}
+// location asks once.
+func (c *Conn) location() *Geo {
+	if c.geoCache == nil {
+		c.geoCache = &Geo{}
 		if c.Geo != nil {
-			*c.geo = c.Geo()
+			*c.geoCache = c.Geo()
 		}
 	}
-	return c.geo
+	return c.geoCache
 }
 
 // Pod is the caller's identity in its cluster.
@@ -57,7 +57,7 @@ type Pod struct {
 
 func connVariables() []variable {
 	text := func(name string, get func(c *Conn) string) variable {
-		return variable{name, cel.StringType, always, func(x *exchange) (any, bool) { return textIf(get(x.conn)) }}
+		return variable{name, cel.StringType, allPhases, func(x *exchange) (any, bool) { return nonEmpty(get(x.conn)) }}
 	}
 	pod := func(name string, get func(p *Pod) string) variable {
 		return text(name, func(c *Conn) string {
@@ -68,7 +68,7 @@ func connVariables() []variable {
 		})
 	}
 	annotations := func(name string) variable {
-		return variable{name, cel.MapType(cel.StringType, cel.StringType), always, func(x *exchange) (any, bool) {
+		return variable{name, cel.MapType(cel.StringType, cel.StringType), allPhases, func(x *exchange) (any, bool) {
 			if x.conn.Pod == nil || x.conn.Pod.Annotations == nil {
 				return nil, false
 			}
@@ -88,7 +88,7 @@ func connVariables() []variable {
 			}
 			return c.ClientIP.Unmap().WithZone("").String()
 		}),
-		{"conn.client_port", cel.IntType, always, func(x *exchange) (any, bool) { return numberIf(x.conn.ClientPort) }},
+		{"conn.client_port", cel.IntType, allPhases, func(x *exchange) (any, bool) { return nonZero(x.conn.ClientPort) }},
 		text("conn.operator.id", func(c *Conn) string { return c.OperatorID }),
 		text("conn.cluster", func(c *Conn) string { return c.Cluster }),
 		pod("conn.pod.namespace", func(p *Pod) string { return p.Namespace }),
@@ -100,7 +100,7 @@ func connVariables() []variable {
 		annotations("conn.k8s.pod.metadata.annotations"),
 		text("conn.server_name", serverName),
 		text("conn.tls.sni", serverName),
-		{"conn.ts.start", cel.TimestampType, always, func(x *exchange) (any, bool) {
+		{"conn.ts.start", cel.TimestampType, allPhases, func(x *exchange) (any, bool) {
 			return x.conn.Started, !x.conn.Started.IsZero()
 		}},
 	}
@@ -110,7 +110,7 @@ func connVariables() []variable {
 // geoVariables returns the variables of the caller's place, made by text.
 func geoVariables(text func(name string, get func(c *Conn) string) variable) []variable {
 	geo := func(name string, get func(g *Geo) string) variable {
-		return text("conn.geo."+name, func(c *Conn) string { return get(c.where()) })
+		return text("conn.geo."+name, func(c *Conn) string { return get(c.location()) })
 	}
 	return []variable{
 		geo("city", func(g *Geo) string { return g.City }),
@@ -125,11 +125,11 @@ func geoVariables(text func(name string, get func(c *Conn) string) variable) []v
 
 func endpointVariables() []variable {
 	text := func(name string, get func(e *account.Endpoint) string) variable {
-		return variable{name, cel.StringType, always, func(x *exchange) (any, bool) {
+		return variable{name, cel.StringType, allPhases, func(x *exchange) (any, bool) {
 			if x.conn.Endpoint == nil {
 				return nil, false
 			}
-			return textIf(get(x.conn.Endpoint))
+			return nonEmpty(get(x.conn.Endpoint))
 		}}
 	}
 	return []variable{
@@ -138,11 +138,11 @@ func endpointVariables() []variable {
 		text("endpoint.protocol", func(e *account.Endpoint) string { return e.Scheme }),
 		text("endpoint.addr", func(e *account.Endpoint) string { return e.HostPort }),
 		text("endpoint.host", func(e *account.Endpoint) string { return e.Host }),
-		{"endpoint.port", cel.IntType, always, func(x *exchange) (any, bool) {
+		{"endpoint.port", cel.IntType, allPhases, func(x *exchange) (any, bool) {
 			if x.conn.Endpoint == nil {
 				return nil, false
 			}
-			return numberIf(x.conn.Endpoint.Port)
+			return nonZero(x.conn.Endpoint.Port)
 		}},
 	}
 }

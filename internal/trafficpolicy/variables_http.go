@@ -17,26 +17,26 @@ import (
 
 func requestVariables() []variable {
 	text := func(name string, get func(x *exchange) string) variable {
-		return variable{name, cel.StringType, withHTTP, func(x *exchange) (any, bool) { return get(x), true }}
+		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return get(x), true }}
 	}
 	optional := func(name string, get func(x *exchange) string) variable {
-		return variable{name, cel.StringType, withHTTP, func(x *exchange) (any, bool) { return textIf(get(x)) }}
+		return variable{name, cel.StringType, requestAndResponse, func(x *exchange) (any, bool) { return nonEmpty(get(x)) }}
 	}
 	query := func(x *exchange) (any, bool) {
-		return x.once("query", len(x.r.URL.RawQuery), func() any { return map[string][]string(x.r.URL.Query()) }), true
+		return x.cached("query", len(x.r.URL.RawQuery), func() any { return map[string][]string(x.r.URL.Query()) }), true
 	}
 	lists := cel.MapType(cel.StringType, cel.ListType(cel.StringType))
 	host := func(x *exchange) string { h, _ := splitHost(x.r.Host); return h }
 	uri := func(x *exchange) string {
-		return x.once("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any { return requestURI(x.r.URL) }).(string)
+		return x.cached("uri", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any { return requestURI(x.r.URL) }).(string)
 	}
 	all := []variable{
 		text("req.method", func(x *exchange) string { return x.r.Method }),
 		text("req.host", func(x *exchange) string { return x.r.Host }),
-		text("req.path", (*exchange).path),
+		text("req.path", (*exchange).cleanPath),
 		text("req.url", func(x *exchange) string {
-			return x.once("url", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
-				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.path(), RawQuery: x.r.URL.RawQuery}
+			return x.cached("url", len(x.r.URL.Path)+len(x.r.URL.RawQuery), func() any {
+				u := url.URL{Scheme: x.scheme(), Host: strings.ToLower(x.r.Host), Path: x.cleanPath(), RawQuery: x.r.URL.RawQuery}
 				return u.String()
 			}).(string)
 		}),
@@ -44,61 +44,61 @@ func requestVariables() []variable {
 		text("req.url.scheme", func(x *exchange) string { return x.scheme() }),
 		text("req.url.authority", func(x *exchange) string { return x.r.Host }),
 		text("req.url.host", host),
-		{"req.url.port", cel.IntType, withHTTP, func(x *exchange) (any, bool) {
+		{"req.url.port", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
 			_, port := splitHost(x.r.Host)
 			n, err := strconv.Atoi(port)
 			return int64(n), err == nil
 		}},
-		text("req.url.path", (*exchange).path),
+		text("req.url.path", (*exchange).cleanPath),
 		text("req.url.raw_path", func(x *exchange) string {
-			return x.once("raw_path", len(x.r.URL.Path), func() any { return x.r.URL.EscapedPath() }).(string)
+			return x.cached("raw_path", len(x.r.URL.Path), func() any { return x.r.URL.EscapedPath() }).(string)
 		}),
 		text("req.url.uri", uri),
 		text("req.url.query", func(x *exchange) string { return x.r.URL.RawQuery }),
-		{"req.url.query_params", lists, withHTTP, query},
-		{"req.query_params", lists, withHTTP, query},
-		{"req.headers", lists, withHTTP, func(x *exchange) (any, bool) {
+		{"req.url.query_params", lists, requestAndResponse, query},
+		{"req.query_params", lists, requestAndResponse, query},
+		{"req.headers", lists, requestAndResponse, func(x *exchange) (any, bool) {
 			return &headerMap{h: x.r.Header, host: x.r.Host}, true
 		}},
-		{"req.cookies", cookieType, withHTTP, func(x *exchange) (any, bool) {
-			return x.once("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
+		{"req.cookies", cookieType, requestAndResponse, func(x *exchange) (any, bool) {
+			return x.cached("cookies", size(x.r.Header["Cookie"]), func() any { return cookieMap(x.r.Cookies()) }), true
 		}},
 		optional("req.user_agent", func(x *exchange) string { return x.r.Header.Get("User-Agent") }),
 		text("req.version", func(x *exchange) string { return x.r.Proto }),
-		{"req.content_length", cel.IntType, withHTTP, func(x *exchange) (any, bool) {
+		{"req.content_length", cel.IntType, requestAndResponse, func(x *exchange) (any, bool) {
 			return x.r.ContentLength, x.r.ContentLength >= 0
 		}},
-		{"req.ts.header_received", cel.TimestampType, withHTTP, func(x *exchange) (any, bool) { return x.began, true }},
+		{"req.ts.header_received", cel.TimestampType, requestAndResponse, func(x *exchange) (any, bool) { return x.startedAt, true }},
 	}
-	return append(all, contentVariables("req", withHTTP, func(x *exchange) http.Header { return x.r.Header })...)
+	return append(all, contentVariables("req", requestAndResponse, func(x *exchange) http.Header { return x.r.Header })...)
 }
 
 func responseVariables() []variable {
 	all := []variable{
-		{"res.status_code", cel.IntType, inResponse, func(x *exchange) (any, bool) { return int64(x.status), true }},
-		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), inResponse, func(x *exchange) (any, bool) {
+		{"res.status_code", cel.IntType, responsePhase, func(x *exchange) (any, bool) { return int64(x.status), true }},
+		{"res.headers", cel.MapType(cel.StringType, cel.ListType(cel.StringType)), responsePhase, func(x *exchange) (any, bool) {
 			return &headerMap{h: x.w.Header()}, true
 		}},
-		{"res.cookies", cookieType, inResponse, func(x *exchange) (any, bool) {
-			return x.once("res.cookies", size(x.w.Header()["Set-Cookie"]), func() any {
+		{"res.cookies", cookieType, responsePhase, func(x *exchange) (any, bool) {
+			return x.cached("res.cookies", size(x.w.Header()["Set-Cookie"]), func() any {
 				return cookieMap((&http.Response{Header: x.w.Header()}).Cookies())
 			}), true
 		}},
-		{"res.content_length", cel.IntType, inResponse, func(x *exchange) (any, bool) {
+		{"res.content_length", cel.IntType, responsePhase, func(x *exchange) (any, bool) {
 			n, err := strconv.ParseInt(x.w.Header().Get("Content-Length"), 10, 64)
 			return n, err == nil
 		}},
-		{"res.location", cel.StringType, inResponse, func(x *exchange) (any, bool) {
-			return textIf(x.w.Header().Get("Location"))
+		{"res.location", cel.StringType, responsePhase, func(x *exchange) (any, bool) {
+			return nonEmpty(x.w.Header().Get("Location"))
 		}},
 	}
-	return append(all, contentVariables("res", inResponse, func(x *exchange) http.Header { return x.w.Header() })...)
+	return append(all, contentVariables("res", responsePhase, func(x *exchange) http.Header { return x.w.Header() })...)
 }
 
 func contentVariables(of string, when []phase, header func(x *exchange) http.Header) []variable {
 	media := func(x *exchange) (string, map[string]string, bool) {
 		value := header(x).Get("Content-Type")
-		parsed := x.once(of+".content_type", len(value), func() any {
+		parsed := x.cached(of+".content_type", len(value), func() any {
 			kind, params, err := mime.ParseMediaType(value)
 			return mediaType{kind, params, err == nil}
 		}).(mediaType)
@@ -110,7 +110,7 @@ func contentVariables(of string, when []phase, header func(x *exchange) http.Hea
 			return kind, ok
 		}},
 		{of + ".content_type.raw", cel.StringType, when, func(x *exchange) (any, bool) {
-			return textIf(header(x).Get("Content-Type"))
+			return nonEmpty(header(x).Get("Content-Type"))
 		}},
 		{of + ".content_type.parameters", cel.MapType(cel.StringType, cel.StringType), when, func(x *exchange) (any, bool) {
 			_, params, ok := media(x)
@@ -118,7 +118,7 @@ func contentVariables(of string, when []phase, header func(x *exchange) http.Hea
 		}},
 		{of + ".content_encoding", cel.ListType(cel.StringType), when, func(x *exchange) (any, bool) {
 			values := header(x)["Content-Encoding"]
-			all := x.once(of+".content_encoding", size(values), func() any {
+			all := x.cached(of+".content_encoding", size(values), func() any {
 				var all []string
 				for _, v := range values {
 					for part := range strings.SplitSeq(v, ",") {

@@ -23,40 +23,40 @@ const (
 	maxValues     = 64
 )
 
-// claims are what a provider says of a person.
-type claims struct {
-	Email     string `json:"email"`
-	Verified  *truth `json:"email_verified"` // nil = nothing is said
-	Domain    truth  `json:"xms_edov"`       // Microsoft's: the owner of the address's domain is verified
-	Name      string `json:"name"`
-	Username  string `json:"preferred_username"`
-	Nickname  string `json:"nickname"`
-	SessionID string `json:"sid"`
-	AuthTime  int64  `json:"auth_time"`
+// personClaims are what a provider says of a person.
+type personClaims struct {
+	Email     string       `json:"email"`
+	Verified  *lenientBool `json:"email_verified"` // nil = nothing is said
+	Domain    lenientBool  `json:"xms_edov"`       // Microsoft's: the owner of the address's domain is verified
+	Name      string       `json:"name"`
+	Username  string       `json:"preferred_username"`
+	Nickname  string       `json:"nickname"`
+	SessionID string       `json:"sid"`
+	AuthTime  int64        `json:"auth_time"`
 
 	all map[string]json.RawMessage
 }
 
-// truth is true in any of the ways that providers write it.
-type truth bool
+// lenientBool is true in any of the ways that providers write it.
+type lenientBool bool
 
 // UnmarshalJSON takes everything that is not true for false.
-func (t *truth) UnmarshalJSON(b []byte) error {
-	*t = truth(slices.Contains([]string{"true", `"true"`, "1", `"1"`}, strings.ToLower(string(b))))
+func (t *lenientBool) UnmarshalJSON(b []byte) error {
+	*t = lenientBool(slices.Contains([]string{"true", `"true"`, "1", `"1"`}, strings.ToLower(string(b))))
 	return nil
 }
 
-// read decodes claims.
-func read(decode func(any) error) (*claims, error) {
-	c := &claims{}
+// decodeClaims decodes claims.
+func decodeClaims(decode func(any) error) (*personClaims, error) {
+	c := &personClaims{}
 	if err := decode(c); err != nil {
 		return nil, err
 	}
 	return c, decode(&c.all)
 }
 
-// complement takes over what is missing.
-func (c *claims) complement(more *claims) {
+// merge takes over what is missing.
+func (c *personClaims) merge(more *personClaims) {
 	if c.Email == "" {
 		c.Email, c.Verified, c.Domain = more.Email, more.Verified, more.Domain
 	}
@@ -73,15 +73,15 @@ func (c *claims) complement(more *claims) {
 	}
 }
 
-func (c *claims) authTime() time.Time {
+func (c *personClaims) authTime() time.Time {
 	if c.AuthTime <= 0 {
 		return time.Time{}
 	}
 	return time.Unix(c.AuthTime, 0).UTC()
 }
 
-// technical are claims that say nothing of the person, or are fields of their own.
-var technical = []string{
+// protocolClaims are claims that say nothing of the person, or are fields of their own.
+var protocolClaims = []string{
 	"acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "email", "email_verified", "exp", "groups",
 	"groups_direct", "iat", "iss", "jti", "name", "nbf", "nickname",
 	"nonce", "preferred_username", "rh", "s_hash", "sid", "sub", "uti", "xms_edov",
@@ -97,7 +97,7 @@ var microsoftHosts = []string{
 // isVerified reports whether the issuer vouches for the address. It does by email_verified.
 // Microsoft sends none, but xms_edov if an administrator wants it; of another issuer that claim
 // means nothing.
-func (c *claims) isVerified(issuer string) bool {
+func (c *personClaims) isVerified(issuer string) bool {
 	if c.Verified != nil {
 		return bool(*c.Verified)
 	}
@@ -107,16 +107,16 @@ func (c *claims) isVerified(issuer string) bool {
 
 // identity is what rules and upstreams may know. An address that nobody has verified is nobody's.
 // Too many groups are an error: no group is ever missing without a word.
-func (c *claims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
-	id := account.LoginIdentity{ProviderUserID: subject, Name: bound(c.Name), Username: bound(c.Username)}
+func (c *personClaims) identity(issuer, subject string, groups []string) (account.LoginIdentity, error) {
+	id := account.LoginIdentity{ProviderUserID: subject, Name: limitText(c.Name), Username: limitText(c.Username)}
 	if c.isVerified(issuer) {
-		id.Email = bound(c.Email)
+		id.Email = limitText(c.Email)
 	}
 	if id.Username == "" {
-		id.Username = bound(c.Nickname)
+		id.Username = limitText(c.Nickname)
 	}
 	for _, name := range groups {
-		list, whole := texts(c.all[name], maxGroups)
+		list, whole := stringList(c.all[name], maxGroups)
 		if !whole {
 			return id, fmt.Errorf("the claim %s has more than %d groups, or one of more than %d bytes", name, maxGroups, maxText)
 		}
@@ -126,10 +126,10 @@ func (c *claims) identity(issuer, subject string, groups []string) (account.Logi
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.all)) {
-		if slices.Contains(technical, name) || len(name) > maxText || len(id.Attributes) == maxAttributes {
+		if slices.Contains(protocolClaims, name) || len(name) > maxText || len(id.Attributes) == maxAttributes {
 			continue
 		}
-		if list, whole := texts(c.all[name], maxValues); whole && list != nil {
+		if list, whole := stringList(c.all[name], maxValues); whole && list != nil {
 			if id.Attributes == nil {
 				id.Attributes = map[string][]string{}
 			}
@@ -139,9 +139,9 @@ func (c *claims) identity(issuer, subject string, groups []string) (account.Logi
 	return id, nil
 }
 
-// texts reads a text or a list of texts; nil for anything else. Texts that are too long, or too
+// stringList reads a text or a list of texts; nil for anything else. Texts that are too long, or too
 // many, are left out: then it is not the whole.
-func texts(raw json.RawMessage, most int) (list []string, whole bool) {
+func stringList(raw json.RawMessage, most int) (list []string, whole bool) {
 	var one string
 	var many []string
 	if len(raw) == 0 || json.Unmarshal(raw, &many) != nil {
@@ -155,7 +155,7 @@ func texts(raw json.RawMessage, most int) (list []string, whole bool) {
 	return list, len(list) == len(many)
 }
 
-func bound(s string) string {
+func limitText(s string) string {
 	if len(s) > maxText {
 		return ""
 	}

@@ -42,7 +42,7 @@ func TestClaims_VerifyAddresses(t *testing.T) {
 		{"https://idp.example.com", `"email_verified": true`, true},
 	} {
 		text := fmt.Appendf(nil, `{"email": "ann@example.com", %s}`, c.claims)
-		said, err := read(func(into any) error { return json.Unmarshal(text, into) })
+		said, err := decodeClaims(func(into any) error { return json.Unmarshal(text, into) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,15 +32,15 @@ type discovery struct {
 	client  *http.Client
 	keys    *keySets
 
-	mu    sync.Mutex
-	known *described
-	err   error
-	next  time.Time     // when it is read again
-	busy  chan struct{} // closed when the read that is under way has ended
+	mu   sync.Mutex
+	info *providerInfo
+	err  error
+	next time.Time     // when it is read again
+	busy chan struct{} // closed when the read that is under way has ended
 }
 
-// described is what a provider has said of itself.
-type described struct {
+// providerInfo is what a provider has said of itself.
+type providerInfo struct {
 	*goidc.Provider
 	issuer   string // may be a template
 	endpoint oauth2.Endpoint
@@ -50,7 +50,7 @@ type described struct {
 }
 
 // verifier returns what judges the tokens of a client, and the keys that it judges one token with.
-func (d *described) verifier(clientID string, wait bool) (*goidc.IDTokenVerifier, *verifier) {
+func (d *providerInfo) verifier(clientID string, wait bool) (*goidc.IDTokenVerifier, *verifier) {
 	keys := &verifier{keySet: d.keys, wait: wait}
 	return goidc.NewVerifier(d.issuer, keys, &goidc.Config{
 		ClientID: clientID, SupportedSigningAlgs: d.signing, SkipIssuerCheck: isTemplate(d.issuer),
@@ -58,11 +58,11 @@ func (d *described) verifier(clientID string, wait bool) (*goidc.IDTokenVerifier
 }
 
 // get returns the description.
-func (d *discovery) get(ctx context.Context) (*described, error) {
+func (d *discovery) get(ctx context.Context) (*providerInfo, error) {
 	for {
 		d.mu.Lock()
 		if time.Now().Before(d.next) {
-			known, err := d.known, d.err
+			known, err := d.info, d.err
 			d.mu.Unlock()
 			if known != nil {
 				return known, nil
@@ -73,7 +73,7 @@ func (d *discovery) get(ctx context.Context) (*described, error) {
 			d.busy = make(chan struct{})
 			go d.read(context.WithoutCancel(ctx), d.busy)
 		}
-		known, busy := d.known, d.busy
+		known, busy := d.info, d.busy
 		d.mu.Unlock()
 		if known != nil {
 			return known, nil
@@ -93,7 +93,7 @@ func (d *discovery) read(ctx context.Context, done chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err = err; err == nil {
-		d.known, d.next = found, time.Now().Add(discoveryFresh)
+		d.info, d.next = found, time.Now().Add(discoveryFresh)
 	} else {
 		d.next = time.Now().Add(discoveryRetry)
 	}
@@ -101,7 +101,7 @@ func (d *discovery) read(ctx context.Context, done chan struct{}) {
 	close(done)
 }
 
-func (d *discovery) ask(ctx context.Context) (*described, error) {
+func (d *discovery) ask(ctx context.Context) (*providerInfo, error) {
 	ctx = goidc.ClientContext(ctx, d.client)
 	asked := ctx
 	if d.dialect.tenants {
@@ -132,7 +132,7 @@ func (d *discovery) ask(ctx context.Context) (*described, error) {
 		}
 		p = more.NewProvider(ctx)
 	}
-	found := &described{
+	found := &providerInfo{
 		Provider: p, issuer: more.IssuerURL, endpoint: p.Endpoint(), issParam: more.IssParam,
 		keys: d.keys.of(more.JWKSURL, d.client),
 	}

@@ -41,13 +41,13 @@ func dialectOf(name, issuer string) dialect {
 	switch {
 	case name == "google" || issuer == google:
 		d.name, d.prompt, d.maxAge = "Google", "select_account", false // it refuses prompt=login
-		d.or(google)
+		d.setDefaultIssuer(google)
 	case name == "gitlab":
 		d.name, d.groups = "GitLab", []string{"groups", "groups_direct"}
-		d.or(gitlab)
+		d.setDefaultIssuer(gitlab)
 	case name == "microsoft":
 		d.name, d.maxAge, d.tenants = "Microsoft", false, true
-		d.or(microsoft)
+		d.setDefaultIssuer(microsoft)
 	}
 	d.url = d.issuer
 	if u, err := url.Parse(d.issuer); err == nil && d.name == "" {
@@ -56,7 +56,7 @@ func dialectOf(name, issuer string) dialect {
 	return d
 }
 
-func (d *dialect) or(issuer string) {
+func (d *dialect) setDefaultIssuer(issuer string) {
 	if d.issuer == "" {
 		d.issuer = issuer
 	}
@@ -91,9 +91,9 @@ type settings struct {
 }
 
 // client of OAuth 2.0 at the endpoints.
-func (s *settings) oauth(at login.Action, e oauth2.Endpoint, scopes []string) *oauth2.Config {
+func (s *settings) oauth(action login.Action, e oauth2.Endpoint, scopes []string) *oauth2.Config {
 	return &oauth2.Config{ClientID: s.config.ClientID, ClientSecret: s.config.ClientSecret, Endpoint: e,
-		RedirectURL: at.URL(login.PathCallback), Scopes: scopes}
+		RedirectURL: action.URL(login.PathCallback), Scopes: scopes}
 }
 
 // scopes are those of the policy, else the defaults; required is always one.
@@ -117,14 +117,14 @@ func (s *settings) params(f *login.Flow) []oauth2.AuthCodeOption {
 	return append(all, oauth2.S256ChallengeOption(f.Verifier))
 }
 
-func (s *settings) bound(issuer string) string {
+func (s *settings) scope(issuer string) string {
 	return strings.Join([]string{"oauth", issuer, s.config.ClientID}, "\x00")
 }
 
-// answer looks at the parameters that the browser brings back, and returns the code.
-func answer(q url.Values) (code string, err error) {
+// callbackCode looks at the parameters that the browser brings back, and returns the code.
+func callbackCode(q url.Values) (code string, err error) {
 	if refusal := q.Get("error"); refusal != "" {
-		return "", login.RefusedError("The identity provider has not confirmed the login"+reason(refusal)+".",
+		return "", login.RefusedError("The identity provider has not confirmed the login"+errorCodeSuffix(refusal)+".",
 			fmt.Errorf("the provider says %.100q %.200q", refusal, q.Get("error_description")))
 	}
 	if code = q.Get("code"); code == "" {
@@ -133,8 +133,8 @@ func answer(q url.Values) (code string, err error) {
 	return code, nil
 }
 
-// reason shows an error code of OAuth, and nothing that is none.
-func reason(code string) string {
+// errorCodeSuffix shows an error code of OAuth, and nothing that is none.
+func errorCodeSuffix(code string) string {
 	if len(code) > 40 || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") != "" {
 		return ""
 	}

@@ -34,34 +34,34 @@ func newGitHub(s settings) *gitHub {
 	return g
 }
 
-func (g *gitHub) client(at login.Action) *oauth2.Config {
+func (g *gitHub) client(action login.Action) *oauth2.Config {
 	e := oauth2.Endpoint{AuthURL: g.url + "/login/oauth/authorize", TokenURL: g.url + "/login/oauth/access_token",
 		AuthStyle: oauth2.AuthStyleInParams}
-	return g.oauth(at, e, g.scopes([]string{"read:user", "user:email"}, ""))
+	return g.oauth(action, e, g.scopes([]string{"read:user", "user:email"}, ""))
 }
 
 // Scope implements login.Provider.
-func (g *gitHub) Scope() string { return g.bound(g.url) }
+func (g *gitHub) Scope() string { return g.scope(g.url) }
 
 // StartFlow implements login.Provider.
-func (g *gitHub) StartFlow(_ context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
+func (g *gitHub) StartFlow(_ context.Context, f *login.Flow, action login.Action) (login.Redirect, error) {
 	params := g.params(f)
 	if f.ForceReauth {
 		params = append(params, oauth2.SetAuthURLParam("prompt", "select_account")) // as near as it comes
 	}
-	return login.Redirect{URL: g.client(at).AuthCodeURL(f.State, params...)}, nil
+	return login.Redirect{URL: g.client(action).AuthCodeURL(f.State, params...)}, nil
 }
 
 // HandleCallback implements login.CallbackProvider.
 func (g *gitHub) HandleCallback(
-	ctx context.Context, r *http.Request, f *login.Flow, at login.Action,
+	ctx context.Context, r *http.Request, f *login.Flow, action login.Action,
 ) (*login.Authentication, error) {
-	code, err := answer(r.URL.Query())
+	code, err := callbackCode(r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
 	ctx = context.WithValue(ctx, oauth2.HTTPClient, g.settings.client)
-	token, err := g.client(at).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
+	token, err := g.client(action).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
 		return nil, exchangeError(err)
 	}
@@ -83,8 +83,8 @@ func (g *gitHub) HandleCallback(
 	}
 	return &login.Authentication{
 		Key: strings.Join([]string{"github", g.url, id}, "\x00"), Provider: identityProvider("GitHub", g.url),
-		Identity: account.LoginIdentity{ProviderUserID: id, Username: bound(user.Login), Name: bound(user.Name),
-			Email: bound(email)},
+		Identity: account.LoginIdentity{ProviderUserID: id, Username: limitText(user.Login), Name: limitText(user.Name),
+			Email: limitText(email)},
 	}, nil
 }
 

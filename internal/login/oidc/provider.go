@@ -32,10 +32,10 @@ var (
 )
 
 // Scope implements login.Provider.
-func (p *provider) Scope() string { return p.bound(p.dialect.issuer) }
+func (p *provider) Scope() string { return p.scope(p.dialect.issuer) }
 
 // StartFlow implements login.Provider.
-func (p *provider) StartFlow(ctx context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
+func (p *provider) StartFlow(ctx context.Context, f *login.Flow, action login.Action) (login.Redirect, error) {
 	d, err := p.discovery.get(ctx)
 	if err != nil {
 		return login.Redirect{}, login.ProviderError(err)
@@ -47,13 +47,13 @@ func (p *provider) StartFlow(ctx context.Context, f *login.Flow, at login.Action
 			params = append(params, oauth2.SetAuthURLParam("max_age", "0"))
 		}
 	}
-	return login.Redirect{URL: p.oauth(at, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).
+	return login.Redirect{URL: p.oauth(action, d.endpoint, p.scopes(p.dialect.scopes, goidc.ScopeOpenID)).
 		AuthCodeURL(f.State, params...)}, nil
 }
 
 // HandleCallback implements login.CallbackProvider.
 func (p *provider) HandleCallback(
-	ctx context.Context, r *http.Request, f *login.Flow, at login.Action,
+	ctx context.Context, r *http.Request, f *login.Flow, action login.Action,
 ) (*login.Authentication, error) {
 	ctx = goidc.ClientContext(ctx, p.client)
 	d, err := p.discovery.get(ctx)
@@ -65,11 +65,11 @@ func (p *provider) HandleCallback(
 		return nil, login.RefusedError("The answer is not that of this endpoint's identity provider.",
 			fmt.Errorf("the answer names the issuer %.100q, not %q", iss, d.issuer))
 	}
-	code, err := answer(q)
+	code, err := callbackCode(q)
 	if err != nil {
 		return nil, err
 	}
-	token, err := p.oauth(at, d.endpoint, nil).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
+	token, err := p.oauth(action, d.endpoint, nil).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
 		return nil, exchangeError(err)
 	}
@@ -80,20 +80,20 @@ func (p *provider) HandleCallback(
 	if err != nil {
 		return nil, login.RefusedError("The identity provider's answer does not hold for this login.", err)
 	}
-	said, err := read(id.Claims)
+	claims, err := decodeClaims(id.Claims)
 	if err != nil {
 		return nil, login.ProviderError(fmt.Errorf("reading the ID token: %w", err))
 	}
-	if err := p.complement(ctx, d, token, id, said); err != nil {
+	if err := p.addUserInfo(ctx, d, token, id, claims); err != nil {
 		return nil, login.ProviderError(err)
 	}
-	return p.confirmed(id, said)
+	return p.authentication(id, claims)
 }
 
 // verify returns the ID token once everything about it holds. Its error is CodeProviderFailed when
 // that cannot be judged.
 func (p *provider) verify(
-	ctx context.Context, d *described, token *oauth2.Token, f *login.Flow,
+	ctx context.Context, d *providerInfo, token *oauth2.Token, f *login.Flow,
 ) (*goidc.IDToken, error) {
 	tokens, keys := d.verifier(p.config.ClientID, true)
 	raw, _ := token.Extra("id_token").(string)
@@ -107,7 +107,7 @@ func (p *provider) verify(
 	if err != nil {
 		return nil, fmt.Errorf("checking the ID token: %w", err)
 	}
-	if err := p.check(d, id, f); err != nil {
+	if err := p.checkClaims(d, id, f); err != nil {
 		return nil, err
 	}
 	if id.AccessTokenHash != "" {
@@ -118,8 +118,8 @@ func (p *provider) verify(
 	return id, nil
 }
 
-// check checks the claims of an ID token that the library leaves to its callers.
-func (p *provider) check(d *described, id *goidc.IDToken, f *login.Flow) error {
+// checkClaims checks the claims of an ID token that the library leaves to its callers.
+func (p *provider) checkClaims(d *providerInfo, id *goidc.IDToken, f *login.Flow) error {
 	var more struct {
 		Party  string `json:"azp"`
 		Tenant string `json:"tid"`
@@ -134,16 +134,16 @@ func (p *provider) check(d *described, id *goidc.IDToken, f *login.Flow) error {
 		return errors.New("the ID token has another nonce")
 	case more.Party != "" && more.Party != p.config.ClientID, more.Party == "" && len(id.Audience) > 1:
 		return fmt.Errorf("the ID token is for another party, %.100q", more.Party)
-	case isTemplate(d.issuer) && !ofTenant(d.issuer, id.Issuer, more.Tenant):
+	case isTemplate(d.issuer) && !isIssuerOfTenant(d.issuer, id.Issuer, more.Tenant):
 		return fmt.Errorf("the ID token of the tenant %.100q has the issuer %.100q", more.Tenant, id.Issuer)
 	case id.IssuedAt.Before(f.StartedAt.Add(-login.ClockSkew)):
 		return fmt.Errorf("the ID token was issued (iat) at %s, before the login began at %s", id.IssuedAt.UTC(), f.StartedAt)
 	}
-	return issued(id.IssuedAt)
+	return checkIssuedAt(id.IssuedAt)
 }
 
-// issued checks the time at which a token was issued.
-func issued(at time.Time) error {
+// checkIssuedAt checks the time at which a token was issued.
+func checkIssuedAt(at time.Time) error {
 	switch ahead := time.Until(at); {
 	case at.Unix() <= 0:
 		return errors.New("the token does not say when it was issued (iat)")
@@ -160,16 +160,16 @@ func isTemplate(issuer string) bool { return strings.Contains(issuer, tenantID) 
 
 var guid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// ofTenant says whether an issuer is what the template makes of the tenant.
-func ofTenant(template, issuer, tenant string) bool {
+// isIssuerOfTenant says whether an issuer is what the template makes of the tenant.
+func isIssuerOfTenant(template, issuer, tenant string) bool {
 	return guid.MatchString(tenant) && issuer == strings.ReplaceAll(template, tenantID, tenant)
 }
 
-// complement asks the userinfo endpoint for what the ID token does not say.
-func (p *provider) complement(
-	ctx context.Context, d *described, token *oauth2.Token, id *goidc.IDToken, said *claims,
+// addUserInfo asks the userinfo endpoint for what the ID token does not say.
+func (p *provider) addUserInfo(
+	ctx context.Context, d *providerInfo, token *oauth2.Token, id *goidc.IDToken, claims *personClaims,
 ) error {
-	if said.Email != "" && said.Name != "" || d.UserInfoEndpoint() == "" {
+	if claims.Email != "" && claims.Name != "" || d.UserInfoEndpoint() == "" {
 		return nil
 	}
 	info, err := d.UserInfo(ctx, oauth2.StaticTokenSource(token))
@@ -179,16 +179,16 @@ func (p *provider) complement(
 	if info.Subject != id.Subject {
 		return errors.New("the details are those of another person")
 	}
-	more, err := read(info.Claims)
+	more, err := decodeClaims(info.Claims)
 	if err != nil {
 		return fmt.Errorf("reading the person's details: %w", err)
 	}
-	said.complement(more)
+	claims.merge(more)
 	return nil
 }
 
-func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Authentication, error) {
-	who, err := said.identity(id.Issuer, id.Subject, p.dialect.groups)
+func (p *provider) authentication(id *goidc.IDToken, claims *personClaims) (*login.Authentication, error) {
+	identity, err := claims.identity(id.Issuer, id.Subject, p.dialect.groups)
 	if err != nil {
 		return nil,
 			login.RefusedError(
@@ -196,15 +196,15 @@ func (p *provider) confirmed(id *goidc.IDToken, said *claims) (*login.Authentica
 					"say fewer.", err)
 	}
 	required := p.dialect.maxAge
-	if own := p.config.RequireAuthTime; own != nil {
-		required = *own
+	if configured := p.config.RequireAuthTime; configured != nil {
+		required = *configured
 	}
 	return &login.Authentication{
 		Key:      strings.Join([]string{"oidc", id.Issuer, id.Subject}, "\x00"),
 		Provider: identityProvider(p.dialect.name, p.dialect.url),
-		Identity: who,
-		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: said.SessionID,
-		AuthTime: said.authTime(), AuthTimeRequired: required,
+		Identity: identity,
+		Issuer:   id.Issuer, Client: p.config.ClientID, Subject: id.Subject, SessionID: claims.SessionID,
+		AuthTime: claims.authTime(), AuthTimeRequired: required,
 	}, nil
 }
 
@@ -223,7 +223,7 @@ func (p *provider) VerifyLogout(ctx context.Context, r *http.Request) (login.Log
 	case keys.fetchErr != nil:
 		return login.LogoutToken{}, login.ProviderError(keys.fetchErr)
 	case err == nil:
-		err = issued(t.IssuedAt)
+		err = checkIssuedAt(t.IssuedAt)
 	}
 	if err != nil {
 		return login.LogoutToken{}, fmt.Errorf("checking the logout token: %w", err)

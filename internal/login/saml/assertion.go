@@ -17,12 +17,12 @@ import (
 const (
 	skew = time.Minute // by which clocks may differ
 
-	// longest is how old an assertion may be at most, whatever it says of itself: so long its id has
+	// maxAssertionAge is how old an assertion may be at most, whatever it says of itself: so long its id has
 	// to be remembered.
-	longest = time.Hour
+	maxAssertionAge = time.Hour
 
-	bearer      = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
-	entityIssue = "urn:oasis:names:tc:SAML:2.0:nameid-format:entity"
+	confirmationBearer = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
+	formatEntity       = "urn:oasis:names:tc:SAML:2.0:nameid-format:entity"
 )
 
 // Formats of name ids.
@@ -33,8 +33,8 @@ const (
 	formatEmail       = "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"
 )
 
-// expected is what an assertion has to agree with.
-type expected struct {
+// validator is what an assertion has to agree with.
+type validator struct {
 	entity   string // of the identity provider
 	audience string // our entity id
 	acs      string
@@ -46,91 +46,91 @@ type expected struct {
 type assertion struct {
 	id, nameID, format string
 	inResponseTo       string // "" = the identity provider began
-	usable             time.Time
-	asked              time.Time // AuthnInstant
+	validUntil         time.Time
+	authnInstant       time.Time // AuthnInstant
 	sessionEnd         time.Time // zero = it does not say
 	attributes         map[string][]string
 }
 
-// read checks a signed assertion and reads it.
-func (x *expected) read(e *etree.Element) (*assertion, error) {
+// readAssertion checks a signed assertion and reads it.
+func (v *validator) readAssertion(e *etree.Element) (*assertion, error) {
 	a := &assertion{id: attr(e, "ID")}
 	if a.id == "" || attr(e, "Version") != "2.0" {
 		return nil, errors.New("the assertion has no ID, or is not of version 2.0")
 	}
-	issued, err := instant(e, "IssueInstant")
+	issued, err := timeAttr(e, "IssueInstant")
 	if err != nil {
 		return nil, err
 	}
-	if issued.After(x.now.Add(skew)) {
+	if issued.After(v.now.Add(skew)) {
 		return nil, fmt.Errorf("the assertion was issued at %s, in the future: the clocks differ", attr(e, "IssueInstant"))
 	}
-	a.usable = issued.Add(longest)
-	for _, step := range []func(*etree.Element, *assertion) error{x.issuer, x.subject, x.conditions, x.authentication} {
+	a.validUntil = issued.Add(maxAssertionAge)
+	for _, step := range []func(*etree.Element, *assertion) error{v.checkIssuer, v.readSubject, v.checkConditions, v.readAuthnStatement} {
 		if err := step(e, a); err != nil {
 			return nil, err
 		}
 	}
-	if !x.now.Before(a.usable.Add(skew)) {
-		return nil, fmt.Errorf("the assertion was of use until %s", a.usable.Format(time.RFC3339))
+	if !v.now.Before(a.validUntil.Add(skew)) {
+		return nil, fmt.Errorf("the assertion was of use until %s", a.validUntil.Format(time.RFC3339))
 	}
 	a.attributes, err = attributes(e)
 	return a, err
 }
 
-func (x *expected) issuer(e *etree.Element, _ *assertion) error {
-	issuer, err := only(e, nsAssertion, "Issuer")
+func (v *validator) checkIssuer(e *etree.Element, _ *assertion) error {
+	issuer, err := onlyChild(e, nsAssertion, "Issuer")
 	if err != nil {
 		return err
 	}
-	return x.isEntity(issuer)
+	return v.checkIssuerElement(issuer)
 }
 
-// isEntity checks an Issuer.
-func (x *expected) isEntity(issuer *etree.Element) error {
-	name, err := text(issuer)
+// checkIssuerElement checks an Issuer.
+func (v *validator) checkIssuerElement(issuer *etree.Element) error {
+	name, err := elementText(issuer)
 	if err != nil {
 		return err
 	}
-	if f := attr(issuer, "Format"); name != x.entity || (f != "" && f != entityIssue) {
-		return fmt.Errorf("the issuer is %.256q, and not %.256q", name, x.entity)
+	if f := attr(issuer, "Format"); name != v.entity || (f != "" && f != formatEntity) {
+		return fmt.Errorf("the issuer is %.256q, and not %.256q", name, v.entity)
 	}
 	return nil
 }
 
-// subject reads who it is, and checks that it was meant for this place.
-func (x *expected) subject(e *etree.Element, a *assertion) error {
-	subject, err := only(e, nsAssertion, "Subject")
+// readSubject reads who it is, and checks that it was meant for this place.
+func (v *validator) readSubject(e *etree.Element, a *assertion) error {
+	subject, err := onlyChild(e, nsAssertion, "Subject")
 	if err != nil {
 		return err
 	}
-	if err := x.nameID(subject, a); err != nil {
+	if err := v.readNameID(subject, a); err != nil {
 		return err
 	}
-	confirmation, err := only(subject, nsAssertion, "SubjectConfirmation")
+	confirmation, err := onlyChild(subject, nsAssertion, "SubjectConfirmation")
 	if err != nil {
 		return err
 	}
-	if m := attr(confirmation, "Method"); m != bearer {
+	if m := attr(confirmation, "Method"); m != confirmationBearer {
 		return fmt.Errorf("the subject's confirmation is %.128q, not bearer", m)
 	}
-	data, err := only(confirmation, nsAssertion, "SubjectConfirmationData")
+	data, err := onlyChild(confirmation, nsAssertion, "SubjectConfirmationData")
 	if err != nil {
 		return err
 	}
-	if to := attr(data, "Recipient"); to != x.acs {
-		return fmt.Errorf("the assertion is for %.256q, and not for %.256q", to, x.acs)
+	if to := attr(data, "Recipient"); to != v.acs {
+		return fmt.Errorf("the assertion is for %.256q, and not for %.256q", to, v.acs)
 	}
 	a.inResponseTo = attr(data, "InResponseTo")
-	return x.window(data, a)
+	return v.checkValidity(data, a)
 }
 
-func (x *expected) nameID(subject *etree.Element, a *assertion) error {
-	id, err := only(subject, nsAssertion, "NameID")
+func (v *validator) readNameID(subject *etree.Element, a *assertion) error {
+	id, err := onlyChild(subject, nsAssertion, "NameID")
 	if err != nil {
 		return err
 	}
-	if a.nameID, err = text(id); err != nil {
+	if a.nameID, err = elementText(id); err != nil {
 		return err
 	}
 	if a.nameID == "" || len(a.nameID) > 1024 || strings.TrimSpace(a.nameID) != a.nameID ||
@@ -142,17 +142,17 @@ func (x *expected) nameID(subject *etree.Element, a *assertion) error {
 	}
 	// A persistent id is one person's only together with its qualifiers: those of others, that a proxy
 	// passes on, are not this provider's.
-	if q := attr(id, "NameQualifier"); q != "" && q != x.entity {
+	if q := attr(id, "NameQualifier"); q != "" && q != v.entity {
 		return fmt.Errorf("the NameID is qualified by %.256q, another identity provider", q)
 	}
-	if q := attr(id, "SPNameQualifier"); q != "" && q != x.audience {
+	if q := attr(id, "SPNameQualifier"); q != "" && q != v.audience {
 		return fmt.Errorf("the NameID is qualified by %.256q, another service", q)
 	}
 	switch {
 	case a.format == formatTransient:
 		return errTransient
-	case x.format != formatUnspecified && a.format != x.format:
-		return &formatError{got: a.format, want: x.format}
+	case v.format != formatUnspecified && a.format != v.format:
+		return &formatError{got: a.format, want: v.format}
 	}
 	return nil
 }
@@ -166,23 +166,23 @@ func (e *formatError) Error() string {
 	return fmt.Sprintf("the NameID has the format %.128q, not %.128q", e.got, e.want)
 }
 
-func (x *expected) conditions(e *etree.Element, a *assertion) error {
-	conditions, err := only(e, nsAssertion, "Conditions")
+func (v *validator) checkConditions(e *etree.Element, a *assertion) error {
+	conditions, err := onlyChild(e, nsAssertion, "Conditions")
 	if err != nil {
 		return err
 	}
-	if err := x.window(conditions, a); err != nil {
+	if err := v.checkValidity(conditions, a); err != nil {
 		return err
 	}
 	restricted := false
 	for _, c := range conditions.ChildElements() {
 		switch {
-		case is(c, nsAssertion, "AudienceRestriction"):
+		case isElement(c, nsAssertion, "AudienceRestriction"):
 			restricted = true
-			if err := x.admits(c); err != nil {
+			if err := v.checkAudience(c); err != nil {
 				return err
 			}
-		case is(c, nsAssertion, "OneTimeUse"), is(c, nsAssertion, "ProxyRestriction"): // it is used once, and not passed on
+		case isElement(c, nsAssertion, "OneTimeUse"), isElement(c, nsAssertion, "ProxyRestriction"): // it is used once, and not passed on
 		default:
 			return fmt.Errorf("the assertion has a condition %s that is not known here", c.Tag)
 		}
@@ -193,69 +193,69 @@ func (x *expected) conditions(e *etree.Element, a *assertion) error {
 	return nil
 }
 
-func (x *expected) admits(restriction *etree.Element) error {
+func (v *validator) checkAudience(restriction *etree.Element) error {
 	var names []string
 	for _, c := range children(restriction, nsAssertion, "Audience") {
-		name, err := text(c)
+		name, err := elementText(c)
 		if err != nil {
 			return err
 		}
 		names = append(names, name)
 	}
-	if !slices.Contains(names, x.audience) {
-		return fmt.Errorf("the assertion is for the audience %.512q, and not for %.256q", names, x.audience)
+	if !slices.Contains(names, v.audience) {
+		return fmt.Errorf("the assertion is for the audience %.512q, and not for %.256q", names, v.audience)
 	}
 	return nil
 }
 
-// window checks NotBefore and NotOnOrAfter of an element; the latter is required.
-func (x *expected) window(e *etree.Element, a *assertion) error {
-	end, err := instant(e, "NotOnOrAfter")
+// checkValidity checks NotBefore and NotOnOrAfter of an element; the latter is required.
+func (v *validator) checkValidity(e *etree.Element, a *assertion) error {
+	end, err := timeAttr(e, "NotOnOrAfter")
 	if err != nil {
 		return err
 	}
 	if attr(e, "NotBefore") != "" {
-		begin, err := instant(e, "NotBefore")
+		begin, err := timeAttr(e, "NotBefore")
 		if err != nil {
 			return err
 		}
-		if begin.After(x.now.Add(skew)) {
+		if begin.After(v.now.Add(skew)) {
 			return fmt.Errorf("%s is not of use before %s: the clocks differ", e.Tag, attr(e, "NotBefore"))
 		}
 	}
-	if end.Before(a.usable) {
-		a.usable = end
+	if end.Before(a.validUntil) {
+		a.validUntil = end
 	}
 	return nil
 }
 
-// authentication reads when the person was asked, and how long the identity provider's session
+// readAuthnStatement reads when the person was asked, and how long the identity provider's session
 // lasts.
-func (x *expected) authentication(e *etree.Element, a *assertion) error {
-	statement, err := only(e, nsAssertion, "AuthnStatement")
+func (v *validator) readAuthnStatement(e *etree.Element, a *assertion) error {
+	statement, err := onlyChild(e, nsAssertion, "AuthnStatement")
 	if err != nil {
 		return err
 	}
-	if a.asked, err = instant(statement, "AuthnInstant"); err != nil {
+	if a.authnInstant, err = timeAttr(statement, "AuthnInstant"); err != nil {
 		return err
 	}
-	if a.asked.After(x.now.Add(skew)) {
+	if a.authnInstant.After(v.now.Add(skew)) {
 		return fmt.Errorf("the person was asked at %s, in the future: the clocks differ", attr(statement, "AuthnInstant"))
 	}
 	if attr(statement, "SessionNotOnOrAfter") == "" {
 		return nil
 	}
-	if a.sessionEnd, err = instant(statement, "SessionNotOnOrAfter"); err != nil {
+	if a.sessionEnd, err = timeAttr(statement, "SessionNotOnOrAfter"); err != nil {
 		return err
 	}
-	if !x.now.Before(a.sessionEnd) {
+	if !v.now.Before(a.sessionEnd) {
 		return fmt.Errorf("the identity provider's session ended at %s", attr(statement, "SessionNotOnOrAfter"))
 	}
 	return nil
 }
 
-// instant reads an attribute that is a time with a zone.
-func instant(e *etree.Element, name string) (time.Time, error) {
+// timeAttr reads an attribute that is a time with a zone.
+func timeAttr(e *etree.Element, name string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, attr(e, name))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s of %s is no time: %.64q", name, e.Tag, attr(e, name))

@@ -56,7 +56,7 @@ func attributes(e *etree.Element) (map[string][]string, error) {
 			}
 			size += len(name)
 			for _, v := range children(a, nsAssertion, "AttributeValue") {
-				value, err := text(v)
+				value, err := elementText(v)
 				if err != nil || value == "" {
 					continue
 				}

@@ -31,75 +31,75 @@ const (
 // belongs (Authentication.InResponseTo), and that its assertion comes for the first time (Once).
 // Nobody has to be logged in to post, so whatever is sent, it ends in an error.
 func (p *Provider) ConsumeResponse(
-	ctx context.Context, r *http.Request, at login.Action,
+	ctx context.Context, r *http.Request, action login.Action,
 ) (c *login.Authentication, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c, err = nil, refused(fmt.Errorf("the check of a SAML response panicked: %v", v))
+			c, err = nil, refusedError(fmt.Errorf("the check of a SAML response panicked: %v", v))
 		}
 	}()
-	raw, err := posted(r)
+	raw, err := decodeForm(r)
 	if err != nil {
-		return nil, refused(err)
+		return nil, refusedError(err)
 	}
-	root, err := parse(raw, ofResponse)
+	root, err := parseXML(raw, responseLimits)
 	if err != nil {
-		return nil, refused(fmt.Errorf("reading the response: %w", err))
+		return nil, refusedError(fmt.Errorf("reading the response: %w", err))
 	}
-	resp, err := shape(root)
+	resp, err := parseResponse(root)
 	if err != nil {
-		return nil, refused(err)
+		return nil, refusedError(err)
 	}
-	idp, err := p.source.entity(ctx, nil)
+	idp, err := p.source.get(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	x := &expected{entity: idp.id, audience: at.URL(login.PathMetadata), acs: at.URL(login.PathACS), format: p.format,
+	x := &validator{entity: idp.id, audience: action.URL(login.PathMetadata), acs: action.URL(login.PathACS), format: p.nameIDFormat,
 		now: p.now()}
-	if err := x.envelope(resp.root); err != nil {
-		return nil, refused(err)
+	if err := x.checkEnvelope(resp.root); err != nil {
+		return nil, refusedError(err)
 	}
 	if resp.assertion == nil {
-		return nil, refused(errors.New("the response reports success and has no assertion"))
+		return nil, refusedError(errors.New("the response reports success and has no assertion"))
 	}
-	believed, err := p.verified(ctx, resp, idp)
+	verified, err := p.verifySignatures(ctx, resp, idp)
 	if err != nil {
 		return nil, err
 	}
-	if believed.root != nil { // it is signed: then only what was signed counts
-		if err := x.envelope(believed.root); err != nil {
-			return nil, refused(err)
+	if verified.root != nil { // it is signed: then only what was signed counts
+		if err := x.checkEnvelope(verified.root); err != nil {
+			return nil, refusedError(err)
 		}
 	}
-	a, err := x.read(believed.assertion)
+	a, err := x.readAssertion(verified.assertion)
 	if err != nil {
-		return nil, refused(err)
+		return nil, refusedError(err)
 	}
 	if in := attr(resp.root, "InResponseTo"); in != "" && in != a.inResponseTo {
-		return nil, refused(errors.New("the response is to another request than its assertion"))
+		return nil, refusedError(errors.New("the response is to another request than its assertion"))
 	}
-	return p.confirm(a, idp)
+	return p.authenticate(a, idp)
 }
 
-// verified checks the signatures. When none of the known keys made one, the metadata may have new
+// verifySignatures checks the signatures. When none of the known keys made one, the metadata may have new
 // ones.
-func (p *Provider) verified(ctx context.Context, resp *response, idp *entity) (*signed, error) {
-	believed, err := resp.verify(idp.keys, p.now())
+func (p *Provider) verifySignatures(ctx context.Context, resp *response, idp *entity) (*verifiedContent, error) {
+	verified, err := resp.verify(idp.keys, p.now())
 	if err == nil {
-		return believed, nil
+		return verified, nil
 	}
-	again, failure := p.source.entity(ctx, idp)
+	again, failure := p.source.get(ctx, idp)
 	if failure != nil || again == idp || again.id != idp.id {
-		return nil, refused(err)
+		return nil, refusedError(err)
 	}
-	if believed, err = resp.verify(again.keys, p.now()); err != nil {
-		return nil, refused(err)
+	if verified, err = resp.verify(again.keys, p.now()); err != nil {
+		return nil, refusedError(err)
 	}
-	return believed, nil
+	return verified, nil
 }
 
-// confirm says who it is, if this endpoint admits them.
-func (p *Provider) confirm(a *assertion, idp *entity) (*login.Authentication, error) {
+// authenticate says who it is, if this endpoint admits them.
+func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authentication, error) {
 	if a.inResponseTo == "" {
 		if !p.config.AllowIdPInitiated {
 			return nil, account.Errorf(account.CodeLoginFailed,
@@ -121,26 +121,26 @@ func (p *Provider) confirm(a *assertion, idp *entity) (*login.Authentication, er
 	}
 	return &login.Authentication{
 		Key:          strings.Join([]string{"saml", idp.id, a.format, a.nameID}, "\x00"),
-		Provider:     account.IdentityProvider{Name: idp.id, URL: address(idp)},
+		Provider:     account.IdentityProvider{Name: idp.id, URL: providerURL(idp)},
 		Identity:     id,
-		AuthTime:     a.asked,
+		AuthTime:     a.authnInstant,
 		NotAfter:     a.sessionEnd,
 		InResponseTo: a.inResponseTo,
 		Once:         "saml\x00" + idp.id + "\x00" + a.id,
-		OnceUntil:    a.usable.Add(skew),
+		OnceUntil:    a.validUntil.Add(skew),
 	}, nil
 }
 
-// address is where an identity provider can be looked at: its entity id, where that is a URL.
-func address(idp *entity) string {
+// providerURL is where an identity provider can be looked at: its entity id, where that is a URL.
+func providerURL(idp *entity) string {
 	if u, err := url.Parse(idp.id); err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") {
 		return idp.id
 	}
 	return idp.sso.Scheme + "://" + idp.sso.Host
 }
 
-// posted returns the XML of a form with one SAMLResponse.
-func posted(r *http.Request) ([]byte, error) {
+// decodeForm returns the XML of a form with one SAMLResponse.
+func decodeForm(r *http.Request) ([]byte, error) {
 	r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		return nil, fmt.Errorf("reading the form: %w", err)
@@ -159,20 +159,20 @@ func posted(r *http.Request) ([]byte, error) {
 // statusName is the last part of a status code, fit for a sentence.
 var statusName = regexp.MustCompile(`^[A-Za-z]{1,40}$`)
 
-// envelope checks what stands around the assertion. Before the signature is checked it can only
+// checkEnvelope checks what stands around the assertion. Before the signature is checked it can only
 // refuse.
-func (x *expected) envelope(root *etree.Element) error {
+func (v *validator) checkEnvelope(root *etree.Element) error {
 	if attr(root, "Version") != "2.0" || attr(root, "ID") == "" {
 		return errors.New("the response has no ID, or is not of version 2.0")
 	}
-	if to := attr(root, "Destination"); to != x.acs {
-		return fmt.Errorf("the response is for %.256q, and not for %.256q", to, x.acs)
+	if to := attr(root, "Destination"); to != v.acs {
+		return fmt.Errorf("the response is for %.256q, and not for %.256q", to, v.acs)
 	}
-	issued, err := instant(root, "IssueInstant")
+	issued, err := timeAttr(root, "IssueInstant")
 	if err != nil {
 		return err
 	}
-	if issued.After(x.now.Add(skew)) {
+	if issued.After(v.now.Add(skew)) {
 		return errors.New("the response was issued in the future: the clocks differ")
 	}
 	issuers := children(root, nsAssertion, "Issuer")
@@ -180,22 +180,22 @@ func (x *expected) envelope(root *etree.Element) error {
 		return errors.New("the response has several issuers")
 	}
 	for _, issuer := range issuers {
-		if err := x.isEntity(issuer); err != nil {
+		if err := v.checkIssuerElement(issuer); err != nil {
 			return err
 		}
 	}
-	status, err := only(root, nsProtocol, "Status")
+	status, err := onlyChild(root, nsProtocol, "Status")
 	if err != nil {
 		return err
 	}
-	code, err := only(status, nsProtocol, "StatusCode")
+	code, err := onlyChild(status, nsProtocol, "StatusCode")
 	if err != nil {
 		return err
 	}
 	if attr(code, "Value") == statusSuccess {
 		return nil
 	}
-	return failure(status, code)
+	return newStatusError(status, code)
 }
 
 // statusError is a response that reports a failure.
@@ -205,7 +205,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the identity provider answered %s: %.256q", e.name, e.message)
 }
 
-func failure(status, code *etree.Element) error {
+func newStatusError(status, code *etree.Element) error {
 	e := &statusError{name: "with a status that is not known here"}
 	for _, c := range append([]*etree.Element{code}, children(code, nsProtocol, "StatusCode")...) { // the second says more
 		if name := strings.TrimPrefix(attr(c, "Value"), statusPrefix); statusName.MatchString(name) {
@@ -213,14 +213,14 @@ func failure(status, code *etree.Element) error {
 		}
 	}
 	for _, m := range children(status, nsProtocol, "StatusMessage") {
-		e.message, _ = text(m)
+		e.message, _ = elementText(m)
 	}
 	return e
 }
 
-// refused makes the error for the person of what is wrong with a response. What the response says
+// refusedError makes the error for the person of what is wrong with a response. What the response says
 // goes to the log, not to the page.
-func refused(cause error) error {
+func refusedError(cause error) error {
 	msg := "The answer of the identity provider was refused. Start again from the endpoint's own address; the server's " +
 		"log says what was wrong with it."
 	var status *statusError

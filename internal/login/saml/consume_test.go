@@ -90,11 +90,11 @@ func TestOnlyWhatIsSigned(t *testing.T) {
 	} {
 		s := good()
 		edit(s)
-		root, err := parse([]byte(s.xml(t)), ofResponse)
+		root, err := parseXML([]byte(s.xml(t)), responseLimits)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := shape(root)
+		r, err := parseResponse(root)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -127,7 +127,7 @@ func good() *says {
 	return &says{
 		ResponseID: "_r1", AssertionID: "_a1", ResponseIssuer: idpID, Issuer: idpID, Destination: acsURL, Recipient: acsURL,
 		Status:               statusSuccess,
-		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent, Confirmation: bearer,
+		ResponseInResponseTo: "_q1", InResponseTo: "_q1", NameID: "alice", Format: formatPersistent, Confirmation: confirmationBearer,
 		Issued: stamp(-5 * time.Second), NotBefore: stamp(-time.Minute), NotOnOrAfter: stamp(5 * time.Minute),
 		ConfirmedUntil: stamp(4 * time.Minute),
 		Asked:          stamp(-10 * time.Second), SessionEnd: stamp(8 * time.Hour), Audience: ourID,

@@ -301,7 +301,7 @@ func TestForms(t *testing.T) {
 	})
 	t.Run("deflated", func(t *testing.T) { // of the redirect binding: it is not unpacked, so that it cannot be a bomb
 		t.Parallel()
-		packed, err := deflated(good().document(t))
+		packed, err := deflate(good().document(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,20 +28,20 @@ const (
 
 // entity is an identity provider as its metadata says.
 type entity struct {
-	id    string
-	sso   *url.URL            // of the redirect binding
-	keys  []*x509.Certificate // that it signs with
-	until time.Time           // validUntil; zero = it does not say
+	id         string
+	sso        *url.URL            // of the redirect binding
+	keys       []*x509.Certificate // that it signs with
+	validUntil time.Time           // validUntil; zero = it does not say
 }
 
 // parseMetadata reads the metadata of one identity provider. Its own signature is not looked at:
 // whoever gives the text, or the URL, is who is believed.
 func parseMetadata(raw []byte) (*entity, error) {
-	root, err := parse(raw, ofMetadata)
+	root, err := parseXML(raw, metadataLimits)
 	if err != nil {
 		return nil, err
 	}
-	descriptor, err := descriptorOf(root)
+	descriptor, err := findDescriptor(root)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func parseMetadata(raw []byte) (*entity, error) {
 	}) {
 		return nil, errors.New("its entityID is missing, longer than 1024 bytes, or has spaces")
 	}
-	role, err := only(descriptor, nsMetadata, "IDPSSODescriptor")
+	role, err := onlyChild(descriptor, nsMetadata, "IDPSSODescriptor")
 	if err != nil {
 		return nil, err
 	}
@@ -62,27 +62,27 @@ func parseMetadata(raw []byte) (*entity, error) {
 		if attr(limited, "validUntil") == "" {
 			continue
 		}
-		until, err := instant(limited, "validUntil")
+		until, err := timeAttr(limited, "validUntil")
 		if err != nil {
 			return nil, err
 		}
-		if e.until.IsZero() || until.Before(e.until) {
-			e.until = until
+		if e.validUntil.IsZero() || until.Before(e.validUntil) {
+			e.validUntil = until
 		}
 	}
-	if e.sso, err = redirectOf(role); err != nil {
+	if e.sso, err = redirectURL(role); err != nil {
 		return nil, err
 	}
-	e.keys, err = keysOf(role)
+	e.keys, err = signingCertificates(role)
 	return e, err
 }
 
-// descriptorOf returns the one EntityDescriptor that is an identity provider's.
-func descriptorOf(root *etree.Element) (*etree.Element, error) {
-	if is(root, nsMetadata, "EntityDescriptor") {
+// findDescriptor returns the one EntityDescriptor that is an identity provider's.
+func findDescriptor(root *etree.Element) (*etree.Element, error) {
+	if isElement(root, nsMetadata, "EntityDescriptor") {
 		return root, nil
 	}
-	if !is(root, nsMetadata, "EntitiesDescriptor") {
+	if !isElement(root, nsMetadata, "EntitiesDescriptor") {
 		return nil,
 			errors.New(
 				"its root is neither md:EntityDescriptor nor md:EntitiesDescriptor: give the metadata of an identity provider")
@@ -94,8 +94,8 @@ func descriptorOf(root *etree.Element) (*etree.Element, error) {
 	return nil, errors.New("it describes several entities: give the metadata of one identity provider")
 }
 
-// redirectOf returns where browsers are redirected to.
-func redirectOf(role *etree.Element) (*url.URL, error) {
+// redirectURL returns where browsers are redirected to.
+func redirectURL(role *etree.Element) (*url.URL, error) {
 	services := children(role, nsMetadata, "SingleSignOnService")
 	for _, s := range services {
 		if attr(s, "Binding") != bindingRedirect {
@@ -119,8 +119,8 @@ func loopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// keysOf returns the certificates with which it signs.
-func keysOf(role *etree.Element) ([]*x509.Certificate, error) {
+// signingCertificates returns the certificates with which it signs.
+func signingCertificates(role *etree.Element) ([]*x509.Certificate, error) {
 	var keys []*x509.Certificate
 	for _, k := range children(role, nsMetadata, "KeyDescriptor") {
 		if use := attr(k, "use"); use != "" && use != "signing" {
@@ -132,7 +132,7 @@ func keysOf(role *etree.Element) ([]*x509.Certificate, error) {
 				if len(certificates) == 0 {
 					continue
 				}
-				cert, err := certificate(certificates[0]) // what follows are its issuers
+				cert, err := parseCertificate(certificates[0]) // what follows are its issuers
 				if err != nil {
 					return nil, err
 				}
@@ -149,12 +149,12 @@ func keysOf(role *etree.Element) ([]*x509.Certificate, error) {
 	return keys, nil
 }
 
-func certificate(e *etree.Element) (*x509.Certificate, error) {
-	encoded, err := text(e)
+func parseCertificate(e *etree.Element) (*x509.Certificate, error) {
+	encoded, err := elementText(e)
 	if err != nil {
 		return nil, err
 	}
-	der, err := base64.StdEncoding.DecodeString(withoutSpace(encoded))
+	der, err := base64.StdEncoding.DecodeString(removeSpace(encoded))
 	if err != nil {
 		return nil, fmt.Errorf("reading its certificate: %w", err)
 	}

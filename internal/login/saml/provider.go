@@ -27,11 +27,11 @@ import (
 // Provider is an identity provider that speaks SAML 2.0, as one action configures it. Safe for
 // concurrent use.
 type Provider struct {
-	config trafficpolicy.LoginConfig
-	format string // of name ids
-	bound  string
-	source source
-	now    func() time.Time
+	config       trafficpolicy.LoginConfig
+	nameIDFormat string // of name ids
+	scope        string
+	source       metadataSource
+	now          func() time.Time
 }
 
 var _ login.PostProvider = (*Provider)(nil)
@@ -48,23 +48,23 @@ func Factory(now func() time.Time) login.Factory {
 }
 
 func newProvider(c *trafficpolicy.LoginConfig, client *http.Client, now func() time.Time) (*Provider, error) {
-	p := &Provider{config: *c, format: c.NameIDFormat, now: now}
-	if p.format == "" {
-		p.format = formatPersistent
+	p := &Provider{config: *c, nameIDFormat: c.NameIDFormat, now: now}
+	if p.nameIDFormat == "" {
+		p.nameIDFormat = formatPersistent
 	}
-	if p.format == formatTransient {
-		return nil, account.Invalid("nameid_format", p.format, "a transient id is another one at every login: use persistent")
+	if p.nameIDFormat == formatTransient {
+		return nil, account.Invalid("nameid_format", p.nameIDFormat, "a transient id is another one at every login: use persistent")
 	}
-	p.source = source{url: c.IdPMetadataURL, client: client, now: now, asking: make(chan struct{}, 1)}
+	p.source = metadataSource{url: c.IdPMetadataURL, client: client, now: now, fetchLock: make(chan struct{}, 1)}
 	if c.IdPMetadataURL != "" {
-		p.bound = "metadata " + c.IdPMetadataURL
+		p.scope = "metadata " + c.IdPMetadataURL
 		return p, nil
 	}
 	e, err := parseMetadata([]byte(c.IdPMetadata))
 	if err != nil {
 		return nil, account.Invalid("idp_metadata", fmt.Sprintf("%.64s", c.IdPMetadata), err.Error())
 	}
-	p.source.known, p.bound = e, "entity "+e.id
+	p.source.entity, p.scope = e, "entity "+e.id
 	return p, nil
 }
 
@@ -75,12 +75,12 @@ func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	e := p.source.known
+	e := p.source.entity
 	if e == nil {
 		return nil // the URL is asked when somebody logs in
 	}
-	if !e.until.IsZero() && now.After(e.until) {
-		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.until.Format(time.RFC3339)+
+	if !e.validUntil.IsZero() && now.After(e.validUntil) {
+		return account.Invalid("idp_metadata", e.id, "it was valid until "+e.validUntil.Format(time.RFC3339)+
 			" (validUntil): download it again")
 	}
 	if !slices.ContainsFunc(e.keys, func(k *x509.Certificate) bool { return now.Before(k.NotAfter) }) {
@@ -91,32 +91,32 @@ func ValidateConfig(c *trafficpolicy.LoginConfig, now time.Time) error {
 }
 
 // Scope names the identity provider: by its entity id, or by the URL of its metadata.
-func (p *Provider) Scope() string { return p.bound }
+func (p *Provider) Scope() string { return p.scope }
 
 // StartFlow sends the browser to the identity provider with an AuthnRequest. Where the action's
 // config asks for a fresh login every time, it notes that in the flow, so that the time of the
 // login is checked.
-func (p *Provider) StartFlow(ctx context.Context, f *login.Flow, at login.Action) (login.Redirect, error) {
-	idp, err := p.source.entity(ctx, nil)
+func (p *Provider) StartFlow(ctx context.Context, f *login.Flow, action login.Action) (login.Redirect, error) {
+	idp, err := p.source.get(ctx, nil)
 	if err != nil {
 		return login.Redirect{}, err
 	}
 	f.ForceReauth = f.ForceReauth || p.config.ForceAuthn
 	id := newID()
-	packed, err := deflated(p.request(id, idp, f.ForceReauth, at))
+	packed, err := deflate(p.authnRequest(id, idp, f.ForceReauth, action))
 	if err != nil {
 		return login.Redirect{}, fmt.Errorf("packing an AuthnRequest: %w", err)
 	}
-	to := *idp.sso
+	target := *idp.sso
 	query := url.Values{"SAMLRequest": {base64.StdEncoding.EncodeToString(packed)}, "RelayState": {f.State}}.Encode()
-	if to.RawQuery != "" {
-		query = to.RawQuery + "&" + query
+	if target.RawQuery != "" {
+		query = target.RawQuery + "&" + query
 	}
-	to.RawQuery = query
-	return login.Redirect{URL: to.String(), RequestID: id}, nil
+	target.RawQuery = query
+	return login.Redirect{URL: target.String(), RequestID: id}, nil
 }
 
-func (p *Provider) request(id string, idp *entity, fresh bool, at login.Action) *etree.Document {
+func (p *Provider) authnRequest(id string, idp *entity, fresh bool, action login.Action) *etree.Document {
 	doc := etree.NewDocument()
 	r := doc.CreateElement("samlp:AuthnRequest")
 	r.CreateAttr("xmlns:samlp", nsProtocol)
@@ -125,21 +125,21 @@ func (p *Provider) request(id string, idp *entity, fresh bool, at login.Action) 
 	r.CreateAttr("Version", "2.0")
 	r.CreateAttr("IssueInstant", p.now().UTC().Format("2006-01-02T15:04:05Z"))
 	r.CreateAttr("Destination", idp.sso.String())
-	r.CreateAttr("AssertionConsumerServiceURL", at.URL(login.PathACS))
+	r.CreateAttr("AssertionConsumerServiceURL", action.URL(login.PathACS))
 	r.CreateAttr("ProtocolBinding", bindingPost)
 	if fresh {
 		r.CreateAttr("ForceAuthn", "true")
 	}
-	r.CreateElement("saml:Issuer").SetText(at.URL(login.PathMetadata))
+	r.CreateElement("saml:Issuer").SetText(action.URL(login.PathMetadata))
 	policy := r.CreateElement("samlp:NameIDPolicy")
-	if p.format != formatUnspecified {
-		policy.CreateAttr("Format", p.format)
+	if p.nameIDFormat != formatUnspecified {
+		policy.CreateAttr("Format", p.nameIDFormat)
 	}
 	policy.CreateAttr("AllowCreate", "true")
 	return doc
 }
 
-func deflated(doc *etree.Document) ([]byte, error) {
+func deflate(doc *etree.Document) ([]byte, error) {
 	raw, err := doc.WriteToBytes()
 	if err != nil {
 		return nil, err
@@ -167,20 +167,20 @@ func newID() string {
 
 // Metadata describes the action at that place to an identity provider. Its entity id is the URL of
 // the document.
-func (p *Provider) Metadata(_ context.Context, at login.Action) ([]byte, error) {
+func (p *Provider) Metadata(_ context.Context, action login.Action) ([]byte, error) {
 	doc := etree.NewDocument()
 	doc.CreateProcInst("xml", `version="1.0" encoding="UTF-8"`)
 	e := doc.CreateElement("md:EntityDescriptor")
 	e.CreateAttr("xmlns:md", nsMetadata)
-	e.CreateAttr("entityID", at.URL(login.PathMetadata))
+	e.CreateAttr("entityID", action.URL(login.PathMetadata))
 	role := e.CreateElement("md:SPSSODescriptor")
 	role.CreateAttr("AuthnRequestsSigned", "false")
 	role.CreateAttr("WantAssertionsSigned", "true")
 	role.CreateAttr("protocolSupportEnumeration", nsProtocol)
-	role.CreateElement("md:NameIDFormat").SetText(p.format)
+	role.CreateElement("md:NameIDFormat").SetText(p.nameIDFormat)
 	acs := role.CreateElement("md:AssertionConsumerService")
 	acs.CreateAttr("Binding", bindingPost)
-	acs.CreateAttr("Location", at.URL(login.PathACS))
+	acs.CreateAttr("Location", action.URL(login.PathACS))
 	acs.CreateAttr("index", "0")
 	acs.CreateAttr("isDefault", "true")
 	doc.Indent(2)

@@ -42,7 +42,7 @@ func requested(t *testing.T, p *Provider, f *login.Flow) (*etree.Element, url.Va
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := parse(raw, ofResponse)
+	root, err := parseXML(raw, responseLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +65,11 @@ func TestStart(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	issuer, err := only(r, nsAssertion, "Issuer")
+	issuer, err := onlyChild(r, nsAssertion, "Issuer")
 	if err != nil || issuer.Text() != ourID {
 		t.Errorf("the issuer is %v, %v", issuer, err)
 	}
-	policy, err := only(r, nsProtocol, "NameIDPolicy")
+	policy, err := onlyChild(r, nsProtocol, "NameIDPolicy")
 	if err != nil || attr(policy, "Format") != formatPersistent || attr(policy, "AllowCreate") != "true" {
 		t.Errorf("the policy is %v, %v", policy, err)
 	}
@@ -90,7 +90,7 @@ func TestStartFresh(t *testing.T) {
 	if attr(r, "ForceAuthn") != "true" || !forced.ForceReauth {
 		t.Error("force_authn asks for no fresh login, or does not have it checked")
 	}
-	if policy, err := only(r, nsProtocol, "NameIDPolicy"); err != nil || attr(policy, "Format") != "" {
+	if policy, err := onlyChild(r, nsProtocol, "NameIDPolicy"); err != nil || attr(policy, "Format") != "" {
 		t.Errorf("an unspecified format is asked for: %v, %v", policy, err)
 	}
 }
@@ -101,15 +101,15 @@ func TestOurMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := parse(raw, ofMetadata)
+	root, err := parseXML(raw, metadataLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	role, err := only(root, nsMetadata, "SPSSODescriptor")
+	role, err := onlyChild(root, nsMetadata, "SPSSODescriptor")
 	if err != nil {
 		t.Fatal(err)
 	}
-	acs, err := only(role, nsMetadata, "AssertionConsumerService")
+	acs, err := onlyChild(role, nsMetadata, "AssertionConsumerService")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,41 +16,41 @@ import (
 	"github.com/russellhaering/goxmldsig/etreeutils"
 )
 
-// signed is what a signature covers of a response, parsed from the very bytes that were signed.
-type signed struct {
+// verifiedContent is what a signature covers of a response, parsed from the very bytes that were signed.
+type verifiedContent struct {
 	assertion *etree.Element
 	root      *etree.Element // nil when only the assertion is signed
 }
 
 // verify checks every signature of a response, of which there has to be one, with the keys of the
 // identity provider.
-func (r *response) verify(keys []*x509.Certificate, now time.Time) (*signed, error) {
+func (r *response) verify(keys []*x509.Certificate, now time.Time) (*verifiedContent, error) {
 	if r.rootSignature == nil && r.assertionSignature == nil {
 		return nil, errors.New("neither the response nor its assertion is signed")
 	}
-	s := &signed{assertion: r.assertion}
+	s := &verifiedContent{assertion: r.assertion}
 	if r.rootSignature != nil {
-		root, err := covered(r.root, keys, now)
+		root, err := verifyElement(r.root, keys, now)
 		if err != nil {
 			return nil, fmt.Errorf("verifying the response: %w", err)
 		}
 		s.root = root
-		if s.assertion, err = only(root, nsAssertion, "Assertion"); err != nil {
+		if s.assertion, err = onlyChild(root, nsAssertion, "Assertion"); err != nil {
 			return nil, err
 		}
 	}
 	if r.assertionSignature != nil {
 		var err error
-		if s.assertion, err = covered(s.assertion, keys, now); err != nil {
+		if s.assertion, err = verifyElement(s.assertion, keys, now); err != nil {
 			return nil, fmt.Errorf("verifying the assertion: %w", err)
 		}
 	}
 	return s, nil
 }
 
-// covered returns what the signature in e covers, without the signature. KeyInfo is thrown away
+// verifyElement returns what the signature in e covers, without the signature. KeyInfo is thrown away
 // unread: which keys count is the metadata's word.
-func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.Element, error) {
+func verifyElement(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.Element, error) {
 	scope, err := etreeutils.NSBuildParentContext(e)
 	if err != nil {
 		return nil, err
@@ -59,22 +59,22 @@ func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.
 	if err != nil {
 		return nil, err
 	}
-	sig, err := only(detached, nsSignature, "Signature")
+	sig, err := onlyChild(detached, nsSignature, "Signature")
 	if err != nil {
 		return nil, err
 	}
 	for _, k := range children(sig, nsSignature, "KeyInfo") {
 		sig.RemoveChild(k)
 	}
-	value, err := only(sig, nsSignature, "SignatureValue")
+	value, err := onlyChild(sig, nsSignature, "SignatureValue")
 	if err != nil {
 		return nil, err
 	}
-	base64, err := text(value)
+	base64, err := elementText(value)
 	if err != nil {
 		return nil, err
 	}
-	value.SetText(withoutSpace(base64))
+	value.SetText(removeSpace(base64))
 	err = errors.New("the metadata has no key")
 	for _, key := range keys {
 		v := dsig.NewDefaultValidationContext(&dsig.MemoryX509CertificateStore{Roots: []*x509.Certificate{key}})
@@ -83,7 +83,7 @@ func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.
 		if out, err = v.Validate(detached); err != nil {
 			continue
 		}
-		if out == nil || !is(out, namespaceOf(e, e.Space), e.Tag) || attr(out, "ID") != attr(e, "ID") ||
+		if out == nil || !isElement(out, namespaceOf(e, e.Space), e.Tag) || attr(out, "ID") != attr(e, "ID") ||
 			len(children(out, nsSignature, "Signature")) > 0 {
 			return nil, errors.New("the signature covers something else")
 		}
@@ -92,7 +92,7 @@ func covered(e *etree.Element, keys []*x509.Certificate, now time.Time) (*etree.
 	return nil, err // of the last key
 }
 
-func withoutSpace(s string) string {
+func removeSpace(s string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsSpace(c) {
 			return -1

@@ -16,18 +16,18 @@ import (
 const acs = "/_fairlead/staff/acs"
 
 // assert posts an assertion for the last flow, as the provider's page does: without cookies.
-func (w *world) assert(form string) result {
-	w.t.Helper()
-	res := w.browser().post(acs, form, "Sec-Fetch-Site", "cross-site", "Origin", "https://idp.example.com")
+func (h *harness) assert(form string) response {
+	h.t.Helper()
+	res := h.browser().post(acs, form, "Sec-Fetch-Site", "cross-site", "Origin", "https://idp.example.com")
 	return res
 }
 
 func TestAPostedLogin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.get("/page")
-	w.idp.confirmed.InResponseTo, w.idp.confirmed.Once = "id-"+w.idp.last().State, "assertion-1"
+	w.idp.authentication.InResponseTo, w.idp.authentication.Once = "id-"+w.idp.last().State, "assertion-1"
 	post := w.assert("SAMLResponse=x&RelayState=%2F%2Fevil")
 	finish := post.Header().Get("Location")
 	if post.Code != http.StatusSeeOther || !strings.HasPrefix(finish, "/_fairlead/staff/finish?ticket=") ||
@@ -38,7 +38,7 @@ func TestAPostedLogin(t *testing.T) {
 		t.Errorf("the assertion a second time: %d", again.Code)
 	}
 	if res := b.get(finish); res.Code != http.StatusSeeOther || res.Header().Get("Location") != "/page" ||
-		b.get("/page").passed == nil {
+		b.get("/page").upstream == nil {
 		t.Errorf("%d %s", res.Code, res.Body)
 	}
 	if res := b.get(finish); res.Code != 403 || len(w.store.logins) != 1 {
@@ -51,26 +51,26 @@ func TestAPostedLogin(t *testing.T) {
 
 func TestTicketsThatDoNotCount(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]func(w *world, b *browser) *browser{
-		"in another browser":    func(w *world, _ *browser) *browser { return w.browser() },
-		"in one with its own":   func(w *world, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
-		"at another host":       func(_ *world, b *browser) *browser { b.host = "other.example.com"; return b },
-		"after the flow's life": func(w *world, b *browser) *browser { w.now = w.now.Add(flowLife + time.Second); return b },
-		"of another request":    func(_ *world, b *browser) *browser { clear(b.cookies); b.get("/"); return b },
+	for name, c := range map[string]func(w *harness, b *browser) *browser{
+		"in another browser":    func(w *harness, _ *browser) *browser { return w.browser() },
+		"in one with its own":   func(w *harness, _ *browser) *browser { other := w.browser(); other.get("/"); return other },
+		"at another host":       func(_ *harness, b *browser) *browser { b.host = "other.example.com"; return b },
+		"after the flow's life": func(w *harness, b *browser) *browser { w.now = w.now.Add(flowLifetime + time.Second); return b },
+		"of another request":    func(_ *harness, b *browser) *browser { clear(b.cookies); b.get("/"); return b },
 	} {
-		w := newWorld(t)
+		w := newHarness(t)
 		b := w.browser()
 		b.get("/")
-		w.idp.confirmed.InResponseTo = "id-" + w.idp.last().State
+		w.idp.authentication.InResponseTo = "id-" + w.idp.last().State
 		finish := w.assert("SAMLResponse=x").Header().Get("Location")
 		if res := c(w, b).get(finish); res.Code != 403 || len(w.store.logins) != 0 {
 			t.Errorf("%s: %d, %d logins", name, res.Code, len(w.store.logins))
 		}
 	}
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.get("/")
-	w.idp.confirmed.InResponseTo = "id-" + w.idp.last().State
+	w.idp.authentication.InResponseTo = "id-" + w.idp.last().State
 	finish := w.assert("SAMLResponse=x").Header().Get("Location")
 	if res := b.get(finish, "Sec-Fetch-Mode", "cors"); res.Code != 403 {
 		t.Errorf("fetched by a script: %d", res.Code)
@@ -79,17 +79,17 @@ func TestTicketsThatDoNotCount(t *testing.T) {
 
 func TestLoginsThatBeginAtTheProvider(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newHarness(t)
 	if res := w.assert("SAMLResponse=x"); res.Code != 403 || len(w.store.tickets) != 0 {
 		t.Errorf("not allowed: %d", res.Code)
 	}
-	w = newWorld(t, func(w *world) { w.config.AllowIdPInitiated = true })
-	w.idp.confirmed.AuthTime = w.now.Add(-time.Hour)
+	w = newHarness(t, func(w *harness) { w.config.AllowIdPInitiated = true })
+	w.idp.authentication.AuthTime = w.now.Add(-time.Hour)
 	for relay, want := range map[string]string{"%2Freports%3Fa%3Db": "/reports?a=b", "https%3A%2F%2Fevil.example": "/",
 		"%2F%2Fevil.example": "/", "": "/"} {
 		b := w.browser()
 		res := b.get(w.assert("SAMLResponse=x&RelayState=" + relay).Header().Get("Location"))
-		if res.Header().Get("Location") != want || b.get("/").passed == nil {
+		if res.Header().Get("Location") != want || b.get("/").upstream == nil {
 			t.Errorf("RelayState %s: %d to %q", relay, res.Code, res.Header().Get("Location"))
 		}
 	}
@@ -101,7 +101,7 @@ func TestLoginsThatBeginAtTheProvider(t *testing.T) {
 func TestLogout(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
-	w := newWorld(t)
+	w := newHarness(t)
 	b := w.browser()
 	b.login("/")
 	page := b.get(path)
@@ -112,7 +112,7 @@ func TestLogout(t *testing.T) {
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 		{"Origin", "https://evil.example"},
 		{"Origin", "http://app.example.com"}} {
-		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 || b.get("/").passed == nil {
+		if res := b.post(path, "", header...); res.Code != 403 || len(w.store.revoked) != 0 || b.get("/").upstream == nil {
 			t.Errorf("%v: %d", header, res.Code)
 		}
 	}
@@ -125,7 +125,7 @@ func TestLogout(t *testing.T) {
 		t.Errorf("without a session: %d", res.Code)
 	}
 	b.login("/")
-	w.store.down = account.Errorf(account.CodeUnavailable, "down")
+	w.store.err = account.Errorf(account.CodeUnavailable, "down")
 	if res := b.post(path, "", "Sec-Fetch-Site", "same-origin"); res.Code != 503 || len(b.cookies) != 1 {
 		t.Errorf("while the store is down: %d", res.Code)
 	}
@@ -134,7 +134,7 @@ func TestLogout(t *testing.T) {
 func TestBackChannelLogout(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
-	w := newWorld(t)
+	w := newHarness(t)
 	w.idp.token = LogoutToken{Issuer: "https://idp", Client: "client", Subject: "ann", SessionID: "sid", ID: "jti",
 		Expires: w.now}
 	idp := w.browser()
@@ -147,11 +147,11 @@ func TestBackChannelLogout(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, res.Code, w.store.revoked)
 		}
 	}
-	w.store.down = account.Errorf(account.CodeUnavailable, "down")
+	w.store.err = account.Errorf(account.CodeUnavailable, "down")
 	if res := idp.post(path, "logout_token=good"); res.Code != 503 {
 		t.Errorf("while the store is down: %d", res.Code)
 	}
-	w.store.down, w.store.revoked, w.store.reasons = nil, nil, nil
+	w.store.err, w.store.revoked, w.store.reasons = nil, nil, nil
 	if res := idp.post(path, "logout_token=good"); res.Code != 200 || len(w.store.revoked) != 1 || res.Header().
 		Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", res.Code, w.store.revoked)
@@ -174,7 +174,7 @@ func TestBackChannelLogout(t *testing.T) {
 func TestBackChannelLogout_LimitsOnlyWhatFails(t *testing.T) {
 	t.Parallel()
 	const path = "/_fairlead/staff/logout"
-	w := newWorld(t)
+	w := newHarness(t)
 	idp := w.browser()
 	posts := func(n int, form func(i int) string) (statuses map[int]int) {
 		statuses = map[int]int{}

@@ -152,7 +152,7 @@ func TestOneLoginWaitsForTheURL(t *testing.T) {
 	m := publish(t, metadataOf(idpID, ours()))
 	m.expect(1, true)
 	<-m.hit
-	m.pass(refreshEvery)
+	m.pass(refreshInterval)
 	m.hold.Lock()
 	waits := make(chan error, 1)
 	go func() {

@@ -9,14 +9,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// place finds the character of a scalar's value in the document. Where that cannot be told, it is
+// position finds the character of a scalar's value in the document. Where that cannot be told, it is
 // where the scalar begins.
-func (c *compiler) place(n *yaml.Node, offset int) (line, column int) {
+func (c *compiler) position(n *yaml.Node, offset int) (line, column int) {
 	if n.Line < 1 || n.Line > len(c.lines) {
 		return max(n.Line, 1), max(n.Column, 1)
 	}
 	if n.Style&yaml.LiteralStyle != 0 {
-		return c.placeInBlock(n, offset)
+		return c.positionInBlock(n, offset)
 	}
 	source := []rune(strings.TrimSuffix(c.lines[n.Line-1], "\r"))
 	at := n.Column - 1
@@ -32,7 +32,7 @@ func (c *compiler) place(n *yaml.Node, offset int) (line, column int) {
 		if at >= len(source) {
 			return n.Line, n.Column // it goes on in the next line
 		}
-		at += width(source[at:], quote)
+		at += escapeWidth(source[at:], quote)
 	}
 	if at > len(source) {
 		return n.Line, n.Column
@@ -40,8 +40,8 @@ func (c *compiler) place(n *yaml.Node, offset int) (line, column int) {
 	return n.Line, at + 1
 }
 
-// width is the number of characters in the source that stand for one of the value.
-func width(source []rune, quote rune) int {
+// escapeWidth is the number of characters in the source that stand for one of the value.
+func escapeWidth(source []rune, quote rune) int {
 	switch {
 	case quote == '\'' && source[0] == '\'':
 		return 2
@@ -59,7 +59,7 @@ func width(source []rune, quote rune) int {
 	return 2
 }
 
-func (c *compiler) placeInBlock(n *yaml.Node, offset int) (line, column int) {
+func (c *compiler) positionInBlock(n *yaml.Node, offset int) (line, column int) {
 	runes := []rune(n.Value)
 	before := string(runes[:min(offset, len(runes))])
 	line = n.Line + 1 + strings.Count(before, "\n")

@@ -28,15 +28,15 @@ type response struct {
 	rootSignature, assertionSignature *etree.Element
 }
 
-// shape checks that a document is a response that can be read in one way only. Known attacks move a
+// parseResponse checks that a document is a response that can be read in one way only. Known attacks move a
 // signed element to where the signature's check still finds it and another one to where the reader
 // looks: so there is one place for everything, and nothing of the same name elsewhere.
-func shape(root *etree.Element) (*response, error) {
-	if !is(root, nsProtocol, "Response") {
+func parseResponse(root *etree.Element) (*response, error) {
+	if !isElement(root, nsProtocol, "Response") {
 		return nil, errors.New("its root is not samlp:Response")
 	}
-	s := survey{root: root, ids: map[string]bool{}, prefixes: map[string]bool{}}
-	if err := s.visit(root); err != nil {
+	s := structureChecker{root: root, ids: map[string]bool{}, prefixes: map[string]bool{}}
+	if err := s.checkElement(root); err != nil {
 		return nil, err
 	}
 	if s.encrypted {
@@ -45,11 +45,11 @@ func shape(root *etree.Element) (*response, error) {
 	r := &response{root: root}
 	for _, c := range root.ChildElements() {
 		switch {
-		case is(c, nsAssertion, "Assertion"):
+		case isElement(c, nsAssertion, "Assertion"):
 			r.assertion = c
-		case is(c, nsSignature, "Signature"):
+		case isElement(c, nsSignature, "Signature"):
 			r.rootSignature = c
-		case is(c, nsAssertion, "Issuer"), is(c, nsProtocol, "Status"), is(c, nsProtocol, "Extensions"):
+		case isElement(c, nsAssertion, "Issuer"), isElement(c, nsProtocol, "Status"), isElement(c, nsProtocol, "Extensions"):
 		default:
 			return nil, fmt.Errorf("the response has a child %s", c.Tag)
 		}
@@ -81,28 +81,28 @@ func shape(root *etree.Element) (*response, error) {
 
 var errEncrypted = errors.New("its assertion is encrypted")
 
-// survey goes through all elements of a response once.
-type survey struct {
+// structureChecker goes through all elements of a response once.
+type structureChecker struct {
 	root                             *etree.Element
 	ids, prefixes                    map[string]bool
 	elements, assertions, signatures int
 	encrypted                        bool
 }
 
-func (s *survey) visit(e *etree.Element) error {
-	if s.elements++; s.elements > ofResponse.elements {
-		return fmt.Errorf("it has more than %d elements: let the identity provider send fewer groups", ofResponse.elements)
+func (s *structureChecker) checkElement(e *etree.Element) error {
+	if s.elements++; s.elements > responseLimits.elements {
+		return fmt.Errorf("it has more than %d elements: let the identity provider send fewer groups", responseLimits.elements)
 	}
-	if err := s.name(e); err != nil {
+	if err := s.checkName(e); err != nil {
 		return err
 	}
-	if err := s.attributes(e); err != nil {
+	if err := s.checkAttributes(e); err != nil {
 		return err
 	}
 	for _, t := range e.Child {
 		switch t := t.(type) {
 		case *etree.Element:
-			if err := s.visit(t); err != nil {
+			if err := s.checkElement(t); err != nil {
 				return err
 			}
 		case *etree.CharData:
@@ -113,8 +113,8 @@ func (s *survey) visit(e *etree.Element) error {
 	return nil
 }
 
-// name counts what there is to be one of, in any spelling and namespace.
-func (s *survey) name(e *etree.Element) error {
+// checkName counts what there is to be one of, in any spelling and namespace.
+func (s *structureChecker) checkName(e *etree.Element) error {
 	if !ncName.MatchString(e.Tag) || (e.Space != "" && !ncName.MatchString(e.Space)) ||
 		strings.HasPrefix(strings.ToLower(e.Space), "xml") {
 		return fmt.Errorf("an element has the name %.64q", e.FullTag())
@@ -139,15 +139,15 @@ func (s *survey) name(e *etree.Element) error {
 	return nil
 }
 
-// attributes checks that no attribute is there twice, and that ids are unique. The signature's
+// checkAttributes checks that no attribute is there twice, and that ids are unique. The signature's
 // library takes an ID by its local name, whatever its prefix; other programs take Id, id and xml:id
 // for one. So any of them is an id, and has to be the only one of its element.
-func (s *survey) attributes(e *etree.Element) error {
+func (s *structureChecker) checkAttributes(e *etree.Element) error {
 	seen := map[string]bool{}
 	id := false
 	for _, a := range e.Attr {
 		if a.Space == "xmlns" || (a.Space == "" && a.Key == "xmlns") {
-			if err := s.namespace(a); err != nil {
+			if err := s.checkNamespace(a); err != nil {
 				return err
 			}
 		} else if !ncName.MatchString(a.Key) || (a.Space != "" && !ncName.MatchString(a.Space)) {
@@ -174,7 +174,7 @@ func (s *survey) attributes(e *etree.Element) error {
 	return nil
 }
 
-func (s *survey) namespace(a etree.Attr) error {
+func (s *structureChecker) checkNamespace(a etree.Attr) error {
 	if prefix := strings.ToLower(a.Key); a.Space == "xmlns" &&
 		(!ncName.MatchString(a.Key) || strings.HasPrefix(prefix, "xml") || prefix == "id") {
 		return fmt.Errorf("a prefix has the name %.64q", a.Key)
@@ -217,7 +217,7 @@ func signatureOf(e *etree.Element) (*etree.Element, error) {
 		return nil, fmt.Errorf("%s has two signatures", e.Tag)
 	}
 	sig := found[0]
-	top, err := parts(sig, "SignedInfo", "SignatureValue", "KeyInfo?")
+	top, err := signatureParts(sig, "SignedInfo", "SignatureValue", "KeyInfo?")
 	if err != nil {
 		return nil, err
 	}
@@ -245,40 +245,42 @@ func signatureOf(e *etree.Element) (*etree.Element, error) {
 	case !slices.Contains(digestMethods, reference[1].algorithm()):
 		return nil, fmt.Errorf("digest method %.128q is not SHA-256 or more", reference[1].algorithm())
 	}
-	for _, leaf := range []part{info[0], info[1], transforms[0], reference[1], reference[2], top[1]} {
+	for _, leaf := range []signaturePart{info[0], info[1], transforms[0], reference[1], reference[2], top[1]} {
 		if len(leaf.ChildElements()) > 0 {
 			return nil, fmt.Errorf("%s of the signature has parameters", leaf.Tag)
 		}
 	}
 	for _, c := range transforms[1].ChildElements() {
-		if !is(c, exclusiveC14N, "InclusiveNamespaces") || len(c.ChildElements()) > 0 {
+		if !isElement(c, exclusiveC14N, "InclusiveNamespaces") || len(c.ChildElements()) > 0 {
 			return nil, fmt.Errorf("a transform of the signature has a parameter %s", c.Tag)
 		}
 	}
 	return sig, nil
 }
 
-// part is an element of a signature.
-type part struct{ *etree.Element }
+// signaturePart is an element of a signature.
+type signaturePart struct{ *etree.Element }
 
-func (p part) algorithm() string { return attr(p.Element, "Algorithm") }
+func (p signaturePart) algorithm() string { return attr(p.Element, "Algorithm") }
 
-func (p part) parts(names ...string) ([]part, error) { return parts(p.Element, names...) }
+func (p signaturePart) parts(names ...string) ([]signaturePart, error) {
+	return signatureParts(p.Element, names...)
+}
 
-// parts returns the children of e, which have to be these, in this order, and no others. A name
+// signatureParts returns the children of e, which have to be these, in this order, and no others. A name
 // that ends in "?" may be missing.
-func parts(e *etree.Element, names ...string) ([]part, error) {
+func signatureParts(e *etree.Element, names ...string) ([]signaturePart, error) {
 	all := e.ChildElements()
-	var found []part
+	var found []signaturePart
 	for _, name := range names {
 		name, optional := strings.CutSuffix(name, "?")
-		if len(all) == 0 || !is(all[0], nsSignature, name) {
+		if len(all) == 0 || !isElement(all[0], nsSignature, name) {
 			if optional {
 				continue
 			}
 			return nil, fmt.Errorf("%s of the signature has not the one %s", e.Tag, name)
 		}
-		found, all = append(found, part{all[0]}), all[1:]
+		found, all = append(found, signaturePart{all[0]}), all[1:]
 	}
 	if len(all) > 0 {
 		return nil, fmt.Errorf("%s of the signature has another element %s", e.Tag, all[0].Tag)

@@ -31,18 +31,18 @@ type limits struct {
 }
 
 var (
-	ofResponse = limits{bytes: 256 << 10, elements: 1000, depth: 24}
-	ofMetadata = limits{bytes: 1 << 20, elements: 20_000, depth: 24, comments: true}
+	responseLimits = limits{bytes: 256 << 10, elements: 1000, depth: 24}
+	metadataLimits = limits{bytes: 1 << 20, elements: 20_000, depth: 24, comments: true}
 )
 
 // declaration is the one processing instruction that a document may have, at its very beginning.
 var declaration = regexp.MustCompile(
 	`^<\?xml\s+version=["']1\.0["'](\s+encoding=["'](?i:utf-8)["'])?(\s+standalone=["'](yes|no)["'])?\s*\?>`)
 
-// parse reads a document of plain elements and text in UTF-8, and returns its root. What parsers
+// parseXML reads a document of plain elements and text in UTF-8, and returns its root. What parsers
 // are known to disagree about is refused by its bytes, before any parser sees it: document types
 // and with them entities, CDATA sections, processing instructions, and comments.
-func parse(raw []byte, l limits) (*etree.Element, error) {
+func parseXML(raw []byte, l limits) (*etree.Element, error) {
 	switch {
 	case len(raw) > l.bytes:
 		return nil, fmt.Errorf("it has more than %d KiB", l.bytes>>10)
@@ -50,11 +50,11 @@ func parse(raw []byte, l limits) (*etree.Element, error) {
 		return nil, errors.New("it is not UTF-8")
 	}
 	raw = raw[len(declaration.Find(raw)):]
-	if err := plain(raw, l); err != nil {
+	if err := checkPlain(raw, l); err != nil {
 		return nil, err
 	}
 	doc := etree.NewDocument()
-	doc.ReadSettings = etree.ReadSettings{PreserveDuplicateAttrs: true, MaxDepth: l.depth, CharsetReader: noCharset}
+	doc.ReadSettings = etree.ReadSettings{PreserveDuplicateAttrs: true, MaxDepth: l.depth, CharsetReader: rejectCharset}
 	if err := doc.ReadFromBytes(raw); err != nil {
 		return nil, fmt.Errorf("reading XML: %w", err)
 	}
@@ -78,7 +78,7 @@ func parse(raw []byte, l limits) (*etree.Element, error) {
 	return root, nil
 }
 
-func plain(raw []byte, l limits) error {
+func checkPlain(raw []byte, l limits) error {
 	if bytes.Count(raw, []byte("<")) > 2*l.elements {
 		return fmt.Errorf("it has more than %d elements", l.elements)
 	}
@@ -98,12 +98,12 @@ func plain(raw []byte, l limits) error {
 	}
 }
 
-func noCharset(charset string, _ io.Reader) (io.Reader, error) {
+func rejectCharset(charset string, _ io.Reader) (io.Reader, error) {
 	return nil, fmt.Errorf("encoding %q is not UTF-8", charset)
 }
 
-// is says whether e is the element of that name.
-func is(e *etree.Element, namespace, name string) bool {
+// isElement says whether e is the element of that name.
+func isElement(e *etree.Element, namespace, name string) bool {
 	return e != nil && e.Tag == name && namespaceOf(e, e.Space) == namespace
 }
 
@@ -133,15 +133,15 @@ func attr(e *etree.Element, name string) string {
 func children(e *etree.Element, namespace, name string) []*etree.Element {
 	var found []*etree.Element
 	for _, c := range e.ChildElements() {
-		if is(c, namespace, name) {
+		if isElement(c, namespace, name) {
 			found = append(found, c)
 		}
 	}
 	return found
 }
 
-// only returns the one child of that name.
-func only(e *etree.Element, namespace, name string) (*etree.Element, error) {
+// onlyChild returns the one child of that name.
+func onlyChild(e *etree.Element, namespace, name string) (*etree.Element, error) {
 	found := children(e, namespace, name)
 	if len(found) != 1 {
 		return nil, fmt.Errorf("%s has %d elements %s, not one", e.Tag, len(found), name)
@@ -149,8 +149,8 @@ func only(e *etree.Element, namespace, name string) (*etree.Element, error) {
 	return found[0], nil
 }
 
-// text returns the text of an element that has nothing else.
-func text(e *etree.Element) (string, error) {
+// elementText returns the text of an element that has nothing else.
+func elementText(e *etree.Element) (string, error) {
 	var b bytes.Buffer
 	for _, t := range e.Child {
 		switch t := t.(type) {

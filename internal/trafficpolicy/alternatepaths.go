@@ -9,62 +9,62 @@ import (
 	"strings"
 )
 
-// protects says whether the rule has an action that keeps requests out.
-func (r *rule) protects() bool {
-	return slices.ContainsFunc(r.actions, func(s step) bool { return s.kind.protects })
+// failsClosed says whether the rule has an action that keeps requests out.
+func (r *rule) failsClosed() bool {
+	return slices.ContainsFunc(r.actions, func(s ruleAction) bool { return s.actionType.failClosed })
 }
 
-// otherwise says whether the rule may hold for a request for which it does not, because the
+// matchesAlternatePath says whether the rule may hold for a request for which it does not, because the
 // upstream may read its path in another way than we do: then what protects applies. Where nobody
 // tries such a thing, there is one reading only.
-func (r *rule) otherwise(x *exchange) bool {
-	if x.r == nil || x.status != 0 || len(r.expressions) == 0 || !r.protects() {
+func (r *rule) matchesAlternatePath(x *exchange) bool {
+	if x.r == nil || x.status != 0 || len(r.expressions) == 0 || !r.failsClosed() {
 		return false
 	}
 	given := x.r.URL.Path
 	switch {
-	case !x.once("ambiguous", len(given), x.ambiguous).(bool):
+	case !x.cached("ambiguous", len(given), x.isAmbiguousPath).(bool):
 		return false
-	case len(given) > maxRead:
+	case len(given) > maxAlternatePathBytes:
 		return true
 	}
-	all := x.once("readings", maxReadings*len(given), func() any { return readings(given) }).([]string)
-	seen := x.path()
-	defer x.readAs(seen)
+	all := x.cached("readings", maxAlternatePaths*len(given), func() any { return alternatePaths(given) }).([]string)
+	seen := x.cleanPath()
+	defer x.setCleanPath(seen)
 	for _, path := range all {
-		if x.readAs(path); r.match(x) != skipped {
+		if x.setCleanPath(path); r.match(x) != notMatched {
 			return true
 		}
 	}
 	return false
 }
 
-// path returns the path of the request as rules see it.
-func (x *exchange) path() string {
-	return x.once("path", len(x.r.URL.Path), func() any { return cleanPath(x.r.URL.Path) }).(string)
+// cleanPath returns the path of the request as rules see it.
+func (x *exchange) cleanPath() string {
+	return x.cached("path", len(x.r.URL.Path), func() any { return cleanPath(x.r.URL.Path) }).(string)
 }
 
-// readAs makes rules see another path.
-func (x *exchange) readAs(path string) {
+// setCleanPath makes rules see another path.
+func (x *exchange) setCleanPath(path string) {
 	x.cache["path"] = path
 	delete(x.cache, "url")
 }
 
 // Bounds of the paths that are read in several ways. A longer one that could be, may be anything.
 const (
-	maxRead     = 4 << 10 // bytes
-	maxReadings = 16
+	maxAlternatePathBytes = 4 << 10 // bytes
+	maxAlternatePaths     = 16
 )
 
-// ambiguous reports, as a bool, whether the path may have more than one reading.
-func (x *exchange) ambiguous() any {
-	return strings.ContainsAny(x.r.URL.Path, `;\%`) || x.path() != x.r.URL.Path
+// isAmbiguousPath reports, as a bool, whether the path may have more than one reading.
+func (x *exchange) isAmbiguousPath() any {
+	return strings.ContainsAny(x.r.URL.Path, `;\%`) || x.cleanPath() != x.r.URL.Path
 }
 
-// readings are what servers make of a decoded path, but for the one that rules see: as it is, with
+// alternatePaths are what servers make of a decoded path, but for the one that rules see: as it is, with
 // "\" for "/", decoded once more, and without what follows a ";" in each part. Of
 // "/open/..;/admin", a servlet container makes "/admin".
-func readings(given string) []string {
+func alternatePaths(given string) []string {
 	seen, all := cleanPath(given), []string{given}
 	add := func(change func(string) string) {
 		for _, path := range slices.Clone(all) {

@@ -36,7 +36,7 @@ on_http_request:
 			}
 		}
 	}
-	long := strings.Repeat("x", maxRead)
+	long := strings.Repeat("x", maxAlternatePathBytes)
 	for path, status := range map[string]int{"/open/" + long: 200, "/open/" + long + ";": 403} {
 		if res := ask(t, open, fullConn(), httptest.NewRequest("GET", path, nil)); res.StatusCode != status {
 			t.Errorf("a long path: %d, want %d", res.StatusCode, status)

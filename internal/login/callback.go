@@ -1,0 +1,235 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// handleCallback takes the provider's answer that the browser brings with GET.
+func (q *request) handleCallback() {
+	if !q.checkRateLimit(PathCallback) {
+		return
+	}
+	state := q.clientQuery().Get("state")
+	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.State, state) })
+	if f == nil {
+		q.writeNoFlow("a callback")
+		return
+	}
+	ctx, cancel := q.providerContext()
+	defer cancel()
+	c, err := q.provider.(CallbackProvider).HandleCallback(ctx, q.clientRequest(q.r), f, q.action)
+	if err != nil {
+		q.writeError(err)
+		return
+	}
+	q.completeLogin(c, f)
+}
+
+// finishTicket is what a post to acs leaves for the GET that follows it: the post comes from another
+// site, without the browser's cookies.
+type finishTicket struct {
+	Authentication *Authentication `json:"confirmed"`
+	Scope          string          `json:"bound"`
+	ReturnTo       string          `json:"return_to"`
+	ReceivedAt     time.Time       `json:"came"`
+}
+
+// ticketLifetime is how long a browser may take from the post to the GET.
+const ticketLifetime = time.Minute
+
+// handleACS takes the provider's answer that the browser posts. Whose login it is turns out in
+// finish.
+func (q *request) handleACS() {
+	if !q.checkRateLimit(PathACS) {
+		return
+	}
+	ctx, cancel := q.providerContext()
+	defer cancel()
+	r := q.clientRequest(q.r).WithContext(ctx)
+	r.Body = http.MaxBytesReader(q.w, r.Body, maxPost)
+	c, err := q.provider.(PostProvider).ConsumeResponse(ctx, r, q.action)
+	if err != nil {
+		q.writeError(err)
+		return
+	}
+	if c.InResponseTo == "" && !q.Config.AllowIdPInitiated {
+		q.writeError(
+			RefusedError("This login began at the identity provider; this endpoint admits only those that begin here. Open "+
+				q.action.EndpointURL+".", nil))
+		return
+	}
+	if err := q.checkReplay(r, c); err != nil {
+		q.writeError(err)
+		return
+	}
+	returnTo := "/"
+	if c.InResponseTo == "" {
+		returnTo = returnPath(r.PostForm.Get("RelayState"))
+	}
+	data, err := json.Marshal(finishTicket{Authentication: c, Scope: q.scope(), ReturnTo: returnTo, ReceivedAt: q.now().UTC()})
+	if err != nil {
+		q.writeError(fmt.Errorf("encoding a ticket: %w", err))
+		return
+	}
+	secret, hash := newToken()
+	if err := q.opt.Store.SaveTicket(ctx, q.action.AccountID, hash, data, q.now().Add(ticketLifetime)); err != nil {
+		q.writeError(unavailable("keeping a ticket", err))
+		return
+	}
+	q.redirect(q.action.path(PathFinish) + "?ticket=" + url.QueryEscape(secret))
+}
+
+// checkReplay makes sure that the provider's word is used once, whichever server it comes to.
+func (q *request) checkReplay(r *http.Request, c *Authentication) error {
+	if c.Once == "" {
+		return nil
+	}
+	first, err := q.opt.Store.UseOnce(r.Context(), q.action.AccountID, c.Once, c.OnceUntil)
+	if err != nil {
+		return unavailable("noting that a login was used", err)
+	}
+	if !first {
+		return RefusedError("This login was used before. Open "+q.action.EndpointURL+" again.",
+			errors.New("an assertion came a second time"))
+	}
+	return nil
+}
+
+// handleFinish ends a login whose answer was posted, in the browser that has begun it.
+func (q *request) handleFinish() {
+	if !q.checkRateLimit(PathCallback) {
+		return
+	}
+	mode := q.r.Header.Get("Sec-Fetch-Mode")
+	hash := hashToken(q.clientQuery().Get("ticket"))
+	if hash == nil || mode != "" && mode != "navigate" {
+		q.writeNoFlow("a ticket that is none")
+		return
+	}
+	data, err := q.opt.Store.RedeemTicket(q.r.Context(), q.action.AccountID, hash)
+	switch {
+	case account.CodeOf(err) == account.CodeNotFound:
+		q.writeNoFlow("an unknown ticket")
+		return
+	case err != nil:
+		q.writeError(unavailable("taking a ticket", err))
+		return
+	}
+	var t finishTicket
+	if err := json.Unmarshal(data, &t); err != nil || t.Authentication == nil || t.Scope != q.scope() {
+		q.writeNoFlow("a ticket of another place")
+		return
+	}
+	if t.Authentication.InResponseTo == "" {
+		began := t.ReceivedAt
+		if at := t.Authentication.AuthTime; !at.IsZero() && at.Before(began) {
+			began = at
+		}
+		q.completeLogin(t.Authentication, &Flow{ReturnTo: t.ReturnTo, StartedAt: began})
+		return
+	}
+	f := q.consumeFlow(func(f *Flow) bool { return equalSecrets(f.RequestID, t.Authentication.InResponseTo) })
+	if f == nil {
+		q.writeNoFlow("an assertion")
+		return
+	}
+	q.completeLogin(t.Authentication, f)
+}
+
+// completeLogin makes the session of a confirmed login, always a new one, ends the one that the browser
+// had here, and sends the browser where it wanted to go.
+func (q *request) completeLogin(c *Authentication, f *Flow) {
+	if err := q.checkAuthTime(c, f); err != nil {
+		q.writeError(err)
+		return
+	}
+	token, hash := newToken()
+	session, err := q.opt.Store.Login(q.r.Context(), q.action.AccountID, account.NewLogin{
+		Key: c.Key, Provider: c.Provider, Identity: c.Identity, Issuer: c.Issuer, Client: c.Client, Subject: c.Subject,
+		SessionID: c.SessionID, StartedAt: f.StartedAt, AuthTime: c.AuthTime, ForceReauth: f.ForceReauth,
+		EndpointID: q.Endpoint.ID,
+		URL:        q.action.EndpointURL, Scope: q.scope(), TokenHash: hash, Replaces: q.sessionTokenHash(),
+		Device: q.opt.Device(q.r, q.Conn.ClientIP), MaxDuration: q.Config.MaxSession, Idle: q.Config.IdleSession,
+		NotAfter: c.NotAfter,
+	})
+	switch {
+	case account.CodeOf(err) == account.CodeLoginAgain && f.Restarts < maxRestarts:
+		q.log.Info("a login is asked for again: sessions of the person were revoked", "endpoint", q.Endpoint.ID, "auth_id",
+			q.Config.AuthID)
+		q.startFlow(f.ReturnTo, f.Restarts+1)
+		return
+	case account.CodeOf(err) == account.CodeLoginAgain:
+		q.writeError(&account.Error{Code: account.CodeLoginAgain,
+			Msg: "Your sessions were ended, and the identity provider has not asked you for your password since. Log out " +
+				"there, and open " + q.action.EndpointURL + " again.", Cause: err})
+		return
+	case account.CodeOf(err) == account.CodeLoginFailed:
+		q.writeError(err)
+		return
+	case account.CodeOf(err) == account.CodeLimit:
+		q.writeError(RefusedError("No more people can log in here. Ask whoever runs this endpoint to remove some.", err))
+		return
+	case err != nil:
+		q.writeError(unavailable("keeping a session", err))
+		return
+	}
+	q.log.Info("somebody has logged in", "endpoint", q.Endpoint.ID, "url", q.Endpoint.URL, "auth_id", q.Config.AuthID,
+		"user", session.UserID, "session", session.ID)
+	if session.ReplacedSessionID != "" {
+		q.opt.Live.Abort([]string{session.ReplacedSessionID})
+	}
+	q.setCookie(q.sessionCookieName(), token, q.Config.MaxSession)
+	q.redirect(f.ReturnTo)
+}
+
+// checkAuthTime makes sure that the provider has asked the person since the login began, where it
+// was told to. The person's browser carries that request, and may change it; what the provider says
+// of the time it cannot. A time that is still to come says nothing, and is removed.
+func (q *request) checkAuthTime(c *Authentication, f *Flow) error {
+	if ahead := c.AuthTime.Sub(q.now()); ahead > ClockSkew {
+		c.AuthTime = time.Time{}
+	}
+	const sentence = "The identity provider was told to ask you for your password again, and "
+	switch {
+	case !f.ForceReauth:
+	case c.AuthTime.IsZero() && c.AuthTimeRequired:
+		return RefusedError(sentence+"does not say that it has.", errors.New("the ID token has no auth_time, or one in the "+
+			"future, although max_age was asked for; for a provider that cannot say it there is require_auth_time: false"))
+	case !c.AuthTime.IsZero() && c.AuthTime.Before(f.StartedAt.Add(-ClockSkew)):
+		return RefusedError(sentence+"has not done so.",
+			fmt.Errorf("auth_time %s is before the login began, %s", c.AuthTime.UTC(), f.StartedAt))
+	}
+	return nil
+}
+
+// serveMetadata tells the provider's side who we are.
+func (q *request) serveMetadata() {
+	if !q.checkRateLimit(PathMetadata) {
+		return
+	}
+	ctx, cancel := q.providerContext()
+	defer cancel()
+	text, err := q.provider.(PostProvider).Metadata(ctx, q.action)
+	if err != nil {
+		q.writeError(err)
+		return
+	}
+	h := q.w.Header()
+	h.Set("Content-Type", "application/samlmetadata+xml")
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, _ = q.w.Write(text) // the client may be gone
+}
+
+func unavailable(doing string, err error) error {
+	return &account.Error{Code: account.CodeUnavailable, Msg: doing, Cause: err}
+}

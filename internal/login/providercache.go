@@ -1,0 +1,63 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package login
+
+import (
+	"container/list"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
+)
+
+// maxProviders is how many providers are kept, with what they have learnt of their keys; the
+// longest unused goes first.
+const maxProviders = 1024
+
+// providerCache makes a provider once for each account and config, and keeps it.
+type providerCache struct {
+	factories map[trafficpolicy.LoginKind]Factory
+	client    *http.Client
+
+	mu    sync.Mutex
+	byKey map[providerKey]*list.Element // of *kept
+	lru   list.List                     // the last used in front
+}
+
+type providerKey struct{ accountID, digest string }
+
+type providerEntry struct {
+	key      providerKey
+	provider Provider
+}
+
+func newProviderCache(factories map[trafficpolicy.LoginKind]Factory, client *http.Client) *providerCache {
+	return &providerCache{factories: factories, client: client, byKey: make(map[providerKey]*list.Element)}
+}
+
+// get returns the provider of a config.
+func (c *providerCache) get(accountID string, config *trafficpolicy.LoginConfig) (Provider, error) {
+	key := providerKey{accountID, config.Digest}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[key]; e != nil {
+		c.lru.MoveToFront(e)
+		return e.Value.(*providerEntry).provider, nil
+	}
+	factory := c.factories[config.Kind]
+	if factory == nil {
+		return nil, ProviderError(fmt.Errorf("this server has no provider for %s", config.Kind))
+	}
+	provider, err := factory(config, c.client)
+	if err != nil {
+		return nil, ProviderError(fmt.Errorf("setting up the provider: %w", err))
+	}
+	c.byKey[key] = c.lru.PushFront(&providerEntry{key, provider})
+	if c.lru.Len() > maxProviders {
+		oldest := c.lru.Remove(c.lru.Back()).(*providerEntry)
+		delete(c.byKey, oldest.key)
+	}
+	return provider, nil
+}

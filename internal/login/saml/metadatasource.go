@@ -1,0 +1,142 @@
+// Copyright The Fairlead Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package saml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
+)
+
+// When metadata is fetched.
+const (
+	refreshInterval = time.Hour
+	retryInterval   = time.Minute    // the last try, whatever came of it
+	maxStale        = 24 * time.Hour // metadata stays in use while its URL does not answer
+	fetchTimeout    = 10 * time.Second
+)
+
+// metadataSource is where an identity provider's metadata comes from: a text, or a URL that is asked when
+// somebody needs it. Safe for concurrent use.
+type metadataSource struct {
+	url    string // "" = the text was given
+	client *http.Client
+	now    func() time.Time
+
+	fetchLock chan struct{} // holds one token while somebody asks the URL
+
+	mu      sync.Mutex
+	entity  *entity // nil = never fetched
+	fetched time.Time
+	lastTry time.Time
+	lastErr error // of the last try; nil when it succeeded
+}
+
+// get returns the identity provider. Whoever has met a signature by a key that seen does not
+// have passes seen, nil otherwise: then the URL is asked again, unless that has just been done.
+func (s *metadataSource) get(ctx context.Context, stale *entity) (*entity, error) {
+	if known, ok, err := s.cached(stale); ok {
+		return known, err
+	}
+	select {
+	case s.fetchLock <- struct{}{}:
+	default: // somebody else is asking: what is known will do meanwhile
+		if known, err := s.current(); err == nil {
+			return known, nil
+		}
+		select {
+		case s.fetchLock <- struct{}{}:
+		case <-ctx.Done():
+			return nil, metadataUnavailable(ctx.Err())
+		}
+	}
+	defer func() { <-s.fetchLock }()
+	if known, ok, err := s.cached(stale); ok { // somebody else has asked meanwhile
+		return known, err
+	}
+	fresh, err := s.fetch(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastTry, s.lastErr = s.now(), err
+	if err == nil {
+		s.entity, s.fetched = fresh, s.now()
+	}
+	return s.validLocked()
+}
+
+// cached returns what is known, ok when it will do.
+func (s *metadataSource) cached(stale *entity) (known *entity, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	fresh := s.entity != nil && now.Sub(s.fetched) < refreshInterval && s.entity != stale
+	if s.url == "" || fresh || (!s.lastTry.IsZero() && now.Sub(s.lastTry) < retryInterval) {
+		known, err = s.validLocked()
+		return known, true, err
+	}
+	return nil, false, nil
+}
+
+func (s *metadataSource) current() (*entity, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.validLocked()
+}
+
+// validLocked returns what is known while it may be used. The lock is held.
+func (s *metadataSource) validLocked() (*entity, error) {
+	now := s.now()
+	switch {
+	case s.entity == nil:
+		return nil, metadataUnavailable(s.lastErr)
+	case !s.entity.validUntil.IsZero() && now.After(s.entity.validUntil):
+		return nil, metadataUnavailable(fmt.Errorf("the metadata was valid until %s (validUntil)",
+			s.entity.validUntil.Format(time.RFC3339)))
+	case s.url != "" && now.Sub(s.fetched) > maxStale:
+		return nil, metadataUnavailable(s.lastErr)
+	}
+	return s.entity, nil
+}
+
+func (s *metadataSource) fetch(ctx context.Context) (*entity, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("fetching metadata: %w", err)
+	}
+	r.Header.Set("Accept", "application/samlmetadata+xml, application/xml, text/xml")
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("fetching metadata: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("fetching metadata from %s: status %d", s.url, resp.StatusCode)
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, int64(metadataLimits.bytes)+1))
+	if err != nil {
+		return nil, fmt.Errorf("fetching metadata from %s: %w", s.url, err)
+	}
+	e, err := parseMetadata(raw)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metadata of %s: %w", s.url, err)
+	}
+	return e, nil
+}
+
+// metadataUnavailable is the answer while nobody can log in, because the metadata is not to be had.
+func metadataUnavailable(cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		cause = fmt.Errorf("the browser has gone: %w", cause)
+	}
+	return &account.Error{Code: account.CodeProviderFailed,
+		Msg: "The identity provider's metadata cannot be used now. Try again in a minute.", Cause: cause}
+}

@@ -173,10 +173,10 @@ type Revocation struct {
 	Streams    int       // that were cut; of the edge's Revoke only
 }
 
-// Revoker ends sessions. When Revoke of the edge returns, they are dead: nothing of theirs is
-// served any more. That of the store only ends what is stored: user or sessions, with tombstones,
-// an audit record and its details, in one transaction. CodeNotFound for the id of another account.
-// A selector by issuer that matches nothing is no error.
+// Revoker ends sessions. When Revoke of the service returns, nothing of the sessions is served any
+// more; it completes the revocation even if its context ends. That of the store only ends what is
+// stored: user or sessions, with tombstones, an audit record and its details, in one transaction.
+// CodeNotFound for the id of another account. A selector by issuer that matches nothing is no error.
 type Revoker interface {
 	Revoke(ctx context.Context, by Caller, sel RevokeSelector, reason string) (*Revocation, error)
 }

@@ -4,7 +4,6 @@
 package apiserver
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -175,10 +174,9 @@ func (s *server) revokeAppSession(c *call) error {
 	return c.revoke(account.RevokeSelector{SessionID: id})
 }
 
-// revoke answers when the sessions are dead. It goes on when nobody waits for the answer any more.
+// revoke ends the sessions and answers with 204.
 func (c *call) revoke(sel account.RevokeSelector) error {
-	if _, err := c.server.opt.Revoker.Revoke(context.WithoutCancel(c.r.Context()), c.caller(), sel,
-		account.RevokedByAdmin); err != nil {
+	if _, err := c.server.opt.Revoker.Revoke(c.r.Context(), c.caller(), sel, account.RevokedByAdmin); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)

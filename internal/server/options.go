@@ -82,6 +82,8 @@ type Options struct {
 	// stands between login actions and the store; nil = nothing does; tests look at what is between
 	// two steps
 	loginStore func(account.Logins) account.Logins
+	// wraps what revokes sessions; nil = nothing does; tests end requests there
+	revoker func(account.Revoker) account.Revoker
 }
 
 // Addresses are those of the listeners.

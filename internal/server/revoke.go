@@ -33,11 +33,13 @@ type revoker struct {
 		details map[string]string) error
 }
 
-// Revoke implements account.Revoker. When it returns, nothing of the sessions is served any more,
-// whatever became of ctx meanwhile.
+// Revoke implements account.Revoker. When it returns without an error, nothing of the sessions is
+// served any more. It completes the revocation even if ctx ends: clients that asked for it may be
+// gone before the answer.
 func (v *revoker) Revoke(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string,
 ) (*account.Revocation, error) {
+	ctx = context.WithoutCancel(ctx)
 	began := time.Now()
 	done, err := v.stored.Revoke(ctx, by, sel, reason)
 	if err != nil {
@@ -63,7 +65,7 @@ func (v *revoker) tell(
 	ctx context.Context, by account.Caller, sel account.RevokeSelector, reason string, done *account.Revocation,
 	cut time.Time,
 ) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	details := map[string]string{
 		"reason": reason, "sessions": strconv.Itoa(len(done.SessionIDs)), "streams": strconv.Itoa(done.Streams),
@@ -120,4 +122,7 @@ func (s *service) wirePeople() {
 		s.loginStore = f(s.loginStore)
 	}
 	s.revoker = &revoker{stored: s.store, live: s.live, meter: s.meter.people, log: s.log, record: s.store.RecordAudit}
+	if f := s.opt.revoker; f != nil {
+		s.revoker = f(s.revoker)
+	}
 }

@@ -9,6 +9,10 @@ import "strings"
 // the upstream: it carries the Code.
 const CodeHeader = "Fairlead-Error-Code"
 
+// ReservedPath begins the paths that the service keeps for itself on the hosts of endpoints with a
+// login action.
+const ReservedPath = "/_fairlead/"
+
 // IsReservedHeader reports whether the name of a header or trailer is the service's own:
 // "Fairlead-" and more, in any spelling. Servers that turn names into variables do not tell "-"
 // from "_", nor from any other sign.

@@ -49,7 +49,7 @@ func returnPath(given string) string {
 // takes a backslash for a slash, and removes dots, also those that are percent-encoded.
 func isReserved(decoded string) bool {
 	seen := (&url.URL{Path: "/"}).ResolveReference(&url.URL{Path: strings.ReplaceAll(decoded, `\`, "/")}).Path
-	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(reserved, "/"))
+	return strings.HasPrefix("/"+strings.TrimLeft(seen, "/"), strings.TrimSuffix(account.ReservedPath, "/"))
 }
 
 // randomToken returns a text of 256 random bits.

@@ -84,7 +84,7 @@ func FuzzReturnPath(f *testing.F) {
 		if err != nil || to.Host != base.Host || to.Scheme != base.Scheme || strings.HasPrefix(seen, "//") ||
 			!strings.HasPrefix(got, "/") {
 			t.Errorf("%q returns to %q, which is %v, %v", given, got, to, err)
-		} else if before, _, _ := strings.Cut(seen, "?"); strings.HasPrefix(withoutDots(before), reserved) {
+		} else if before, _, _ := strings.Cut(seen, "?"); strings.HasPrefix(withoutDots(before), account.ReservedPath) {
 			t.Errorf("%q returns to %q, a path of a login", given, got)
 		}
 	})

@@ -44,15 +44,12 @@ const (
 	PathMetadata = "metadata"
 )
 
-// reserved begins the paths of all login actions.
-const reserved = "/_fairlead/"
-
 // URL returns https://host[:port]/_fairlead/{auth_id}/{name}.
 func (p Action) URL(name string) string {
 	return strings.TrimSuffix(p.EndpointURL, "/") + p.path(name)
 }
 
-func (p Action) path(name string) string { return reserved + p.AuthID + "/" + name }
+func (p Action) path(name string) string { return trafficpolicy.LoginPath(p.AuthID) + name }
 
 // Redirect is where the browser goes.
 type Redirect struct {

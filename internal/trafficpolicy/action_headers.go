@@ -8,9 +8,10 @@ import (
 	"net/http"
 	"net/textproto"
 	"slices"
-	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
 const maxHeaders = 32
@@ -40,7 +41,7 @@ func headerName(name string, allowHost bool) (string, error) {
 		return "", fmt.Errorf("%s says how a message travels, and is the edge's to set", canonical)
 	case canonical == "Host" && !allowHost:
 		return "", fmt.Errorf("the header Host can only be set on requests, by add-headers")
-	case strings.HasPrefix(strings.ReplaceAll(canonical, "_", "-"), "Fairlead-"):
+	case account.IsReservedHeader(canonical):
 		return "", fmt.Errorf("%s: names that begin with Fairlead- are the edge's to set", canonical)
 	}
 	return canonical, nil

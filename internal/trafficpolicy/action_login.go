@@ -18,12 +18,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// reservedPath begins the paths that login actions keep for themselves on the hosts of their
-// endpoints.
-const reservedPath = "/_fairlead/"
-
-// LoginPath returns what the action's own paths begin with: /_fairlead/{auth_id}/.
-func LoginPath(authID string) string { return reservedPath + authID + "/" }
+// LoginPath returns the prefix of an action's reserved paths: /_fairlead/{auth_id}/.
+func LoginPath(authID string) string { return account.ReservedPath + authID + "/" }
 
 // ClientRequestURI is the path and query of a request as the client has sent them, whatever a policy has
 // made of the URL since.

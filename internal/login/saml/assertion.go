@@ -12,11 +12,11 @@ import (
 	"unicode"
 
 	"github.com/beevik/etree"
+
+	"github.com/fairlead-dev/fairlead/internal/login"
 )
 
 const (
-	skew = time.Minute // by which clocks may differ
-
 	// maxAssertionAge is how old an assertion may be at most, whatever it says of itself: so long its id has
 	// to be remembered.
 	maxAssertionAge = time.Hour
@@ -62,7 +62,7 @@ func (v *validator) readAssertion(e *etree.Element) (*assertion, error) {
 	if err != nil {
 		return nil, err
 	}
-	if issued.After(v.now.Add(skew)) {
+	if issued.After(v.now.Add(login.ClockSkew)) {
 		return nil, fmt.Errorf("the assertion was issued at %s, in the future: the clocks differ", attr(e, "IssueInstant"))
 	}
 	a.validUntil = issued.Add(maxAssertionAge)
@@ -71,7 +71,7 @@ func (v *validator) readAssertion(e *etree.Element) (*assertion, error) {
 			return nil, err
 		}
 	}
-	if !v.now.Before(a.validUntil.Add(skew)) {
+	if !v.now.Before(a.validUntil.Add(login.ClockSkew)) {
 		return nil, fmt.Errorf("the assertion was of use until %s", a.validUntil.Format(time.RFC3339))
 	}
 	a.attributes, err = attributes(e)
@@ -219,7 +219,7 @@ func (v *validator) checkValidity(e *etree.Element, a *assertion) error {
 		if err != nil {
 			return err
 		}
-		if begin.After(v.now.Add(skew)) {
+		if begin.After(v.now.Add(login.ClockSkew)) {
 			return fmt.Errorf("%s is not of use before %s: the clocks differ", e.Tag, attr(e, "NotBefore"))
 		}
 	}
@@ -239,7 +239,7 @@ func (v *validator) readAuthnStatement(e *etree.Element, a *assertion) error {
 	if a.authnInstant, err = timeAttr(statement, "AuthnInstant"); err != nil {
 		return err
 	}
-	if a.authnInstant.After(v.now.Add(skew)) {
+	if a.authnInstant.After(v.now.Add(login.ClockSkew)) {
 		return fmt.Errorf("the person was asked at %s, in the future: the clocks differ", attr(statement, "AuthnInstant"))
 	}
 	if attr(statement, "SessionNotOnOrAfter") == "" {

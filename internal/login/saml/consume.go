@@ -127,7 +127,7 @@ func (p *Provider) authenticate(a *assertion, idp *entity) (*login.Authenticatio
 		NotAfter:     a.sessionEnd,
 		InResponseTo: a.inResponseTo,
 		Once:         "saml\x00" + idp.id + "\x00" + a.id,
-		OnceUntil:    a.validUntil.Add(skew),
+		OnceUntil:    a.validUntil.Add(login.ClockSkew),
 	}, nil
 }
 
@@ -172,7 +172,7 @@ func (v *validator) checkEnvelope(root *etree.Element) error {
 	if err != nil {
 		return err
 	}
-	if issued.After(v.now.Add(skew)) {
+	if issued.After(v.now.Add(login.ClockSkew)) {
 		return errors.New("the response was issued in the future: the clocks differ")
 	}
 	issuers := children(root, nsAssertion, "Issuer")

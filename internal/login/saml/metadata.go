@@ -9,13 +9,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/beevik/etree"
+
+	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
 const (
@@ -103,20 +104,12 @@ func redirectURL(role *etree.Element) (*url.URL, error) {
 		}
 		u, err := url.Parse(attr(s, "Location"))
 		if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" ||
-			(u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname()))) {
+			(u.Scheme != "https" && (u.Scheme != "http" || !trafficpolicy.IsLoopbackHost(u.Hostname()))) {
 			return nil, fmt.Errorf("its SingleSignOnService is at %.256q: it has to be an https URL", attr(s, "Location"))
 		}
 		return u, nil
 	}
 	return nil, fmt.Errorf("none of its %d SingleSignOnServices takes the HTTP-Redirect binding", len(services))
-}
-
-// loopback says whether a host name never leaves the machine, so that plain http does no harm.
-func loopback(host string) bool {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.IsLoopback()
-	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // signingCertificates returns the certificates with which it signs.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login/oidc/oidctest"
 )
 
 // postLogouts posts logout tokens from one address, 16 at a time, and returns how often each status
@@ -53,9 +54,9 @@ func (c *crowd) postLogouts(tokens []string) map[int]int {
 }
 
 // joinClient makes a session of a client of the provider.
-func (c *crowd) joinClient(client, subject string) {
+func (c *crowd) joinClient(client, subject string) member {
 	c.t.Helper()
-	c.join(subject, crowdURL, func(l *account.NewLogin) { l.Issuer, l.Client, l.Subject = c.op.srv.URL, client, subject })
+	return c.join(subject, crowdURL, func(l *account.NewLogin) { l.Issuer, l.Client, l.Subject = c.idp.URL, client, subject })
 }
 
 func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
@@ -65,8 +66,8 @@ func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
 	tokens := make([]string, people)
 	for i := range tokens {
 		subject := fmt.Sprint("person-", i)
-		c.joinClient(clientID, subject)
-		tokens[i] = c.op.sign(c.op.logoutToken(subject))
+		c.joinClient(oidctest.ClientID, subject)
+		tokens[i] = c.idp.Sign(c.idp.LogoutClaims(subject))
 	}
 	c.joinClient("another", "person-0")
 	start := time.Now()
@@ -80,11 +81,11 @@ func TestBackChannelLogout_EndsEverySessionOfAProvider(t *testing.T) {
 	t.Logf("%d logout tokens took %s: %v", people, took, statuses)
 	unknown := make([]string, 60)
 	for i := range unknown {
-		unknown[i] = c.op.signAs(fmt.Sprint("key-", i), c.op.logoutToken(fmt.Sprint("unknown-", i)))
+		unknown[i] = c.idp.SignAs(fmt.Sprint("key-", i), c.idp.LogoutClaims(fmt.Sprint("unknown-", i)))
 	}
-	fetched, began := c.op.fetches.Load(), time.Now()
+	fetched, began := c.idp.Requests("/keys"), time.Now()
 	statuses = c.postLogouts(unknown)
-	n, most := c.op.fetches.Load()-fetched, 1+int32(time.Since(began)/(5*time.Second))
+	n, most := c.idp.Requests("/keys")-fetched, 1+int(time.Since(began)/(5*time.Second))
 	if n > most || statuses[http.StatusBadRequest] != len(unknown) {
 		t.Errorf("%d tokens with unknown keys: %d fetches, statuses %v", len(unknown), n, statuses)
 	}

@@ -12,27 +12,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fairlead-dev/fairlead/internal/login/oidc/oidctest"
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
 // loginWorld is a public service with endpoints that ask a provider.
 type loginWorld struct {
 	*publicWorld
-	op *identityProvider
+	idp *oidctest.Provider
 }
 
 func startLogins(t *testing.T, change ...func(*Options)) *loginWorld {
 	t.Helper()
-	op := startProvider(t)
+	idp := oidctest.Start(t)
+	idp.Discovery = map[string]any{"authorization_response_iss_parameter_supported": true}
+	idp.Person = map[string]any{"sub": "alice", "sid": "sid-alice", "email": "alice@example.com", "email_verified": true,
+		"name": "Alice Ä", "groups": []string{"staff", "a,b"}}
 	return &loginWorld{startPublic(t, append([]func(*Options){func(o *Options) { o.LoginAllow = []string{"127.0.0.1"} }},
-		change...)...), op}
+		change...)...), idp}
 }
 
 func (w *loginWorld) policy(more string) string {
 	return fmt.Sprintf(
 		"on_http_request:\n- actions:\n  - type: openid-connect\n    config: {issuer_url: %q, client_id: %s, "+
 			"client_secret: %s, scopes: [openid, email, profile, groups]%s}\n",
-		w.op.srv.URL, clientID, clientSecret, more)
+		w.idp.URL, oidctest.ClientID, oidctest.ClientSecret, more)
 }
 
 // protect binds an endpoint with a login before it.
@@ -145,7 +149,7 @@ func TestLogin(t *testing.T) {
 	b := w.person()
 	first := w.ask(b, "GET", "https://app.example.com/deep/page?q=%2F&x")
 	if first.status != http.StatusSeeOther || first.header.Get("Cache-Control") != "no-store" ||
-		!strings.HasPrefix(first.header.Get("Location"), w.op.srv.URL+"/authorize?") {
+		!strings.HasPrefix(first.header.Get("Location"), w.idp.URL+"/authorize?") {
 		t.Fatalf("%d %v", first.status, first.header)
 	}
 	if c := first.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-fl-oidc-") ||
@@ -153,7 +157,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the cookie of the flow: %s", c)
 	}
 	got, at := w.visit(b, "https://app.example.com/deep/page?q=%2F&x")
-	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.op.srv.URL, "http://")
+	want := "GET /deep/page?q=%2F&x\nFairlead-Auth-Email=alice@example.com\nFairlead-Auth-Groups=staff,a%2Cb\nFairlead-Auth-Name=Alice %C3%84\nFairlead-Auth-Provider=" + strings.TrimPrefix(w.idp.URL, "http://")
 	if got.status != 200 || at.String() != "https://app.example.com/deep/page?q=%2F&x" ||
 		!strings.HasPrefix(got.body, want+"\nFairlead-Auth-User-Id=au-") {
 		t.Errorf("%d at %s\n%s\nwant\n%s", got.status, at, got.body, want)
@@ -174,7 +178,7 @@ func TestLogin(t *testing.T) {
 	if c := cookiesOf(b, "https://app.example.com"); len(c) != 3 || c["__Host-fl-oidc"] == "" {
 		t.Errorf("cookies %v", c)
 	}
-	for _, secret := range []string{clientSecret, "access-token-of-the-provider",
+	for _, secret := range []string{oidctest.ClientSecret, oidctest.AccessToken,
 		cookiesOf(b, "https://app.example.com")["__Host-fl-oidc"], "code-", "state="} {
 		if strings.Contains(w.log.String(), secret) {
 			t.Errorf("the log holds %q", secret)

@@ -184,9 +184,10 @@ func TestEndsOfSessions(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
-	token := w.op.sign(map[string]any{"iss": w.op.srv.URL, "aud": clientID, "iat": time.Now().Unix(),
-		"exp": time.Now().Add(time.Minute).Unix(), "jti": "1", "sid": "sid-alice",
-		"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}})
+	claims := w.idp.LogoutClaims("alice")
+	claims["sid"] = "sid-alice"
+	delete(claims, "sub")
+	token := w.idp.Sign(claims)
 	if got := logout(token + "x"); got != 400 || !in(app) {
 		t.Errorf("a broken token: %d", got)
 	}

@@ -5,11 +5,13 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
+	"github.com/fairlead-dev/fairlead/internal/login/oidc/oidctest"
 )
 
 // onlySession returns the session that there is.
@@ -29,13 +31,11 @@ func TestARevokedSessionHasToLogInAgain(t *testing.T) {
 	w := startLogins(t)
 	w.protect("https://app.example.com", w.policy(""), mirror)
 	b := w.person()
-	w.op.mu.Lock()
-	w.op.authTime = time.Now().Add(-time.Hour) // the provider has a session of its own
-	w.op.mu.Unlock()
+	w.idp.SetAuthTime(time.Now().Add(-time.Hour)) // the provider has a session of its own
 	if a, _ := w.visit(b, "https://app.example.com/"); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if q, n := w.op.lastAsked(); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" ||
+	if q, n := lastAuthRequest(w.idp); n != 1 || q.Get("prompt") != "" || q.Get("max_age") != "" ||
 		q.Get("scope") != "openid email profile groups" {
 		t.Errorf("asked %d times, the last time %v", n, q)
 	}
@@ -48,15 +48,24 @@ func TestARevokedSessionHasToLogInAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := w.ask(b, "GET", "https://app.example.com/"); a.status != http.StatusSeeOther ||
-		!strings.HasPrefix(a.header.Get("Location"), w.op.srv.URL) {
+		!strings.HasPrefix(a.header.Get("Location"), w.idp.URL) {
 		t.Fatalf("after the revocation: %d", a.status)
 	}
 	a, at := w.visit(b, "https://app.example.com/again")
-	if q, n := w.op.lastAsked(); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" ||
+	if q, n := lastAuthRequest(w.idp); a.status != 200 || at.Path != "/again" || n != 3 || q.Get("prompt") != "login" ||
 		q.Get("max_age") != "0" {
 		t.Errorf("%d at %s; asked %d times, the last time %v", a.status, at, n, q)
 	}
 	if again := w.onlySession(); again.ID == session.ID || again.User.ID == session.User.ID {
 		t.Errorf("session %s of %s again", again.ID, again.User.ID)
 	}
+}
+
+// lastAuthRequest returns the query of the last request to authorize, and how many there were.
+func lastAuthRequest(p *oidctest.Provider) (url.Values, int) {
+	all := p.AuthRequests()
+	if len(all) == 0 {
+		return nil, 0
+	}
+	return all[len(all)-1], len(all)
 }

@@ -139,8 +139,8 @@ func (c *personClaims) identity(issuer, subject string, groups []string) (accoun
 	return id, nil
 }
 
-// stringList reads a text or a list of texts; nil for anything else. Texts that are too long, or too
-// many, are left out: then it is not the whole.
+// stringList reads a text or a list of texts; nil for anything else. Texts that are too long, or
+// too many, are left out: then it is not the whole.
 func stringList(raw json.RawMessage, most int) (list []string, whole bool) {
 	var one string
 	var many []string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/login"
+	"github.com/fairlead-dev/fairlead/internal/login/oidc/oidctest"
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
@@ -37,15 +38,15 @@ func TestManyTenants(t *testing.T) {
 		"not of one's own":       {"/" + tenant + "/v2.0", map[string]any{"tid": tenant, "iss": "/{tenantid}/v2.0"}, false},
 		"an issuer of elsewhere": {"https://evil.example/{tenantid}", map[string]any{"tid": tenant, "iss": "/x"}, false},
 	} {
-		p := startOP(t)
-		p.describe = map[string]any{"issuer": p.srv.URL + c.issuer}
+		p := startProvider(t)
+		p.Discovery = map[string]any{"issuer": p.URL + c.issuer}
 		if strings.HasPrefix(c.issuer, "https:") {
-			p.describe["issuer"] = c.issuer
+			p.Discovery["issuer"] = c.issuer
 		}
-		p.claims = map[string]any{"tid": c.claims["tid"], "iss": p.srv.URL + c.claims["iss"].(string), "email_verified": nil}
-		config := p.config()
+		p.Claims = map[string]any{"tid": c.claims["tid"], "iss": p.URL + c.claims["iss"].(string), "email_verified": nil}
+		config := configOf(p)
 		config.Kind, config.Provider = trafficpolicy.LoginOAuth, "microsoft"
-		got, err := callback(t, p.provider(config), "code=c")
+		got, err := handleCallback(t, newTestProvider(t, p, config), "code=c")
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		} else if c.ok && (got.Provider.Name != "Microsoft" || got.Identity.Email != "" ||
@@ -70,12 +71,13 @@ func TestDialects(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.name, c.issuer, d)
 		}
 	}
-	p := startOP(t)
-	p.claims = map[string]any{"groups": nil, "groups_direct": []string{"x/y"}}
-	config := p.config()
+	p := startProvider(t)
+	p.Claims = map[string]any{"groups": nil, "groups_direct": []string{"x/y"}}
+	config := configOf(p)
 	config.Kind, config.Provider = trafficpolicy.LoginOAuth, "gitlab"
-	if got, err := callback(t, p.provider(config), "code=c"); err != nil || !reflect.DeepEqual(got.Identity.Groups,
-		[]string{"x/y"}) {
+	if got, err := handleCallback(t, newTestProvider(t, p, config), "code=c"); err != nil ||
+		!reflect.DeepEqual(got.Identity.Groups,
+			[]string{"x/y"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -114,19 +116,19 @@ func TestGitHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := made.(login.CallbackProvider)
-	start, err := p.StartFlow(t.Context(), &login.Flow{State: "s", Verifier: "v", ForceReauth: true}, here)
-	if q := parsed(t, start.URL).Query(); err != nil || q.Get("prompt") != "select_account" ||
+	start, err := p.StartFlow(t.Context(), &login.Flow{State: "s", Verifier: "v", ForceReauth: true}, testAction)
+	if q := parseURL(t, start.URL).Query(); err != nil || q.Get("prompt") != "select_account" ||
 		q.Get("code_challenge_method") != "S256" || q.Get("scope") != "read:user user:email" ||
 		!strings.HasPrefix(start.URL, srv.URL+"/login/oauth/authorize?") {
 		t.Errorf("%s %v", start.URL, err)
 	}
-	got, err := callback(t, p, "code=c")
+	got, err := handleCallback(t, p, "code=c")
 	if err != nil || got.Key != "github\x00"+srv.URL+"\x001078" || got.Issuer != "" || !got.AuthTime.IsZero() ||
 		!reflect.DeepEqual(got.Identity, account.LoginIdentity{ProviderUserID: "1078", Username: "ann",
 			Email: "ann@example.com", Name: "Ann"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := callback(t, p, "code=d"); account.CodeOf(err) != account.CodeLoginFailed {
+	if _, err := handleCallback(t, p, "code=d"); account.CodeOf(err) != account.CodeLoginFailed {
 		t.Errorf("a bad code: %v", err)
 	}
 	for what, change := range map[string]func(){
@@ -134,12 +136,12 @@ func TestGitHub(t *testing.T) {
 		"not permitted": func() { status = http.StatusNotFound },
 	} {
 		change()
-		if got, err := callback(t, p, "code=c"); err != nil || got.Identity.Email != "" {
+		if got, err := handleCallback(t, p, "code=c"); err != nil || got.Identity.Email != "" {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
 	}
 	user = `{"login": "ann"}`
-	if got, err := callback(t, p, "code=c"); got != nil || account.CodeOf(err) != account.CodeProviderFailed {
+	if got, err := handleCallback(t, p, "code=c"); got != nil || account.CodeOf(err) != account.CodeProviderFailed {
 		t.Errorf("nobody: %+v, %v", got, err)
 	}
 }
@@ -150,13 +152,13 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked, down := 0, true
-		client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		client := &http.Client{Transport: oidctest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			asked++
 			w := httptest.NewRecorder()
 			if down {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			} else {
-				answerJSON(w, map[string]any{"issuer": "https://idp.example.com",
+				oidctest.WriteJSON(w, map[string]any{"issuer": "https://idp.example.com",
 					"authorization_endpoint": "https://idp.example.com/a", "token_endpoint": "https://idp.example.com/t",
 					"jwks_uri": "https://idp.example.com/k"})
 			}
@@ -188,10 +190,6 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 	})
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // What a description leads to is the tenant's word, too.
 func TestDescriptionsThatDoNotCount(t *testing.T) {
 	t.Parallel()
@@ -202,10 +200,10 @@ func TestDescriptionsThatDoNotCount(t *testing.T) {
 		"no URL":            {"authorization_endpoint": "/authorize"},
 		"with a user":       {"authorization_endpoint": "https://a:b@c"},
 	} {
-		p := startOP(t)
-		p.describe = change
-		if start, err := p.provider(p.config()).StartFlow(t.Context(), &login.Flow{State: "s"},
-			here); account.CodeOf(err) != account.CodeProviderFailed {
+		p := startProvider(t)
+		p.Discovery = change
+		if start, err := newTestProvider(t, p, configOf(p)).StartFlow(t.Context(), &login.Flow{State: "s"},
+			testAction); account.CodeOf(err) != account.CodeProviderFailed {
 			t.Errorf("%s: %+v, %v", name, start, err)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// CheckAddress returns ErrForbidden, with the reason, for a host:port that Dial would refuse for
-// what is written: an IP address, or localhost. Other names are admitted: what they mean is known
-// when dialed.
+// CheckAddress returns ErrForbidden, with the reason, for a host:port that Dial refuses without
+// resolving it: an IP address, or localhost. Other names are accepted here and checked when dialed.
 func (g *Guard) CheckAddress(address string) error {
 	if port, ok := strings.CutPrefix(strings.ToLower(address), "localhost:"); ok {
 		address = "127.0.0.1:" + port

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// Allowed is a range of addresses that Guard admits.
+// Allowed is a range of addresses that Guard permits.
 type Allowed struct {
 	Prefix netip.Prefix
 	Port   uint16 // 0 admits every port
@@ -23,9 +23,9 @@ func (a Allowed) contains(addr netip.Addr, port uint16) bool {
 	return a.Prefix.Contains(addr) && (a.Port == 0 || a.Port == port)
 }
 
-// ParseAllow parses CIDRs and addresses for Guard.Allow, each with :PORT behind it where one port
-// only is meant; with a port, IPv6 stands in brackets. It returns CodeInvalid with the field, which
-// is the flag's name, for anything else.
+// ParseAllow parses CIDRs and addresses for Guard.Allow, each with an optional :PORT, before which
+// IPv6 stands in brackets. For anything else it returns CodeInvalid with the field, which is the
+// flag's name.
 func ParseAllow(field string, list []string) ([]Allowed, error) {
 	var allow []Allowed
 	for _, text := range list {
@@ -57,8 +57,7 @@ func parseAllowed(text string) (Allowed, bool) {
 	return Allowed{Prefix: p, Port: uint16(port)}, true
 }
 
-// parseRange parses a CIDR or an address. IPv4 written as IPv6, and addresses with a zone, are
-// neither.
+// parseRange parses a CIDR or an address, except IPv4-mapped IPv6 and addresses with a zone.
 func parseRange(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	if addr, addrErr := netip.ParseAddr(text); err != nil && addrErr == nil && addr.Zone() == "" {

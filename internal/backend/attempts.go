@@ -19,41 +19,40 @@ const (
 	maxDuration = 10 * time.Second
 )
 
-// Attempts gives the leaves to try for one connection or request, one after the other. It is safe
-// for concurrent use.
+// Attempts yields the leaves to try for one connection or request. It is safe for concurrent use.
 type Attempts struct {
 	r         *Resolver
 	accountID string
-	client    voter
+	client    clientKey
 	deadline  time.Time
 
-	mu      sync.Mutex
-	frames  []*frame // from the root down to the leaf that is tried
-	left    int
-	current *Attempt
+	mu        sync.Mutex
+	path      []*pathStep // from the root down to the leaf being tried
+	remaining int
+	current   *Attempt
 }
 
-// Attempt is a leaf to try: one of Labels, Static and Response is set. The caller tells what became
-// of it; what is told once another attempt has begun is not heard.
+// Attempt is a leaf to try: one of Labels, Static and Response is set. The caller reports its
+// result; a report after the next attempt has begun is ignored.
 type Attempt struct {
 	BackendID string
 	Labels    map[string]string // of a tunnel group
 	Static    *account.StaticAddress
 	Response  *account.HTTPResponse
 
-	in      *Attempts
-	outcome outcome
+	attempts *Attempts
+	outcome  outcome
 }
 
 type outcome int
 
 const (
-	untold outcome = iota
-	wentUp
-	wentDown
+	outcomeUnknown outcome = iota
+	outcomeUp
+	outcomeDown
 )
 
-// Attempts begins a connection or request to the backend. CodeNotFound when the account has no such
+// Attempts starts a connection or request to the backend. CodeNotFound when the account has no such
 // backend.
 func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, client Client) (*Attempts, error) {
 	root, err := r.tree(ctx, accountID, backendID)
@@ -62,176 +61,178 @@ func (r *Resolver) Attempts(ctx context.Context, accountID, backendID string, cl
 	}
 	top := &node{branches: []branch{{node: root}}}
 	return &Attempts{
-		r: r, accountID: accountID, client: client.voter(), deadline: r.opt.Clock().Add(maxDuration),
-		frames: []*frame{newFrame(top)}, left: maxAttempts,
+		r: r, accountID: accountID, client: client.key(), deadline: r.opt.Clock().Add(maxDuration),
+		path: []*pathStep{newPathStep(top)}, remaining: maxAttempts,
 	}, nil
 }
 
-// Deadline is when no further attempt begins. The caller ends the ones under way by it too.
+// Deadline is when no further attempt begins. The caller also ends running attempts by it.
 func (a *Attempts) Deadline() time.Time { return a.deadline }
 
-// Next returns the next leaf to try. false: there is none, eight were tried, ten seconds have gone
-// by or ctx is done. An attempt before it of which nothing was told counts neither way.
+// Next returns the next leaf to try. false: none is left, maxAttempts were tried, maxDuration has
+// passed or ctx is done. An attempt without a reported result counts neither as success nor as
+// failure.
 func (a *Attempts) Next(ctx context.Context) (*Attempt, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.current != nil && a.current.outcome == untold {
+	if a.current != nil && a.current.outcome == outcomeUnknown {
 		a.release()
 	}
 	a.current = nil
-	for a.left > 0 && ctx.Err() == nil && len(a.frames) > 0 {
+	for a.remaining > 0 && ctx.Err() == nil && len(a.path) > 0 {
 		now := a.r.opt.Clock()
 		if !now.Before(a.deadline) {
 			break
 		}
-		f := a.frames[len(a.frames)-1]
-		child, probe := a.pick(f, now, false)
+		f := a.path[len(a.path)-1]
+		child, probe := a.pickChild(f, now, false)
 		if child < 0 {
 			a.pop()
 			continue
 		}
-		f.tried[child], f.chosen, f.probe, f.probed, f.started = true, child, probe, probe, now
+		f.tried[child], f.chosen, f.probe, f.wasProbe, f.started = true, child, probe, probe, now
 		n := f.branch().node
 		if n.isGroup() {
-			a.frames = append(a.frames, newFrame(n))
+			a.path = append(a.path, newPathStep(n))
 			continue
 		}
-		a.left--
-		for _, f := range a.frames {
-			f.yielded = true
+		a.remaining--
+		for _, f := range a.path {
+			f.attempted = true
 		}
 		a.current = &Attempt{BackendID: n.id, Labels: n.backend.Labels, Static: n.backend.Static,
-			Response: n.backend.Response, in: a}
+			Response: n.backend.Response, attempts: a}
 		return a.current, true
 	}
 	a.release() // turns that nobody will use
 	return nil, false
 }
 
-// pop leaves a group in which nobody is left to try: a failure of the group as a child, when all
-// that was tried in it failed.
+// pop leaves a group without a child left to try: a failure of the group as a child, when all that
+// was tried in it failed.
 func (a *Attempts) pop() {
-	last := len(a.frames) - 1
-	f := a.frames[last]
-	a.frames = a.frames[:last]
+	last := len(a.path) - 1
+	f := a.path[last]
+	a.path = a.path[:last]
 	if last == 0 {
 		return
 	}
 	if f.failed {
-		a.failure(a.frames[last-1])
+		a.recordFailure(a.path[last-1])
 		return
 	}
-	a.frames[last-1].release()
+	a.path[last-1].release()
 }
 
+// release gives up all probes on the path.
 func (a *Attempts) release() {
-	for _, f := range a.frames {
+	for _, f := range a.path {
 		f.release()
 	}
 }
 
-// release gives up the turn to try the child.
-func (f *frame) release() {
+// release gives up the probe of the child.
+func (f *pathStep) release() {
 	if f.probe {
 		f.probe = false
-		f.branch().health.release()
+		f.branch().health.releaseProbe()
 	}
 }
 
-// fail notes that the child which the frame chose failed, and leaves what is below.
-func (a *Attempts) fail(frame int) {
-	a.frames = a.frames[:frame+1]
-	for _, f := range a.frames {
+// fail records that the child chosen at the step failed, and drops the path below it.
+func (a *Attempts) fail(step int) {
+	a.path = a.path[:step+1]
+	for _, f := range a.path {
 		f.failed = true
 	}
-	a.failure(a.frames[frame])
+	a.recordFailure(a.path[step])
 }
 
-// failure notes that the child that f chose failed.
-func (a *Attempts) failure(f *frame) {
-	if h := f.branch().health; h != nil && h.failure(a.r.opt.Clock(), f.started, f.probe) {
-		a.r.judge(a.accountID, f.node)
+// recordFailure records that the child chosen by f failed.
+func (a *Attempts) recordFailure(f *pathStep) {
+	if h := f.branch().health; h != nil && h.recordFailure(a.r.opt.Clock(), f.started, f.probe) {
+		a.r.updateActive(a.accountID, f.node)
 	}
 	f.probe = false
 }
 
-// Up tells that the leaf was reached: the connection stands.
+// Up reports that the leaf was reached.
 func (t *Attempt) Up() {
-	a := t.in
+	a := t.attempts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.current != t || t.outcome != untold {
+	if a.current != t || t.outcome != outcomeUnknown {
 		return
 	}
-	t.outcome = wentUp
+	t.outcome = outcomeUp
 	now := a.r.opt.Clock()
-	for _, f := range a.frames {
-		if h := f.branch().health; h != nil && h.success(now, f.started, f.probe) {
-			a.r.judge(a.accountID, f.node)
+	for _, f := range a.path {
+		if h := f.branch().health; h != nil && h.recordSuccess(now, f.started, f.probe) {
+			a.r.updateActive(a.accountID, f.node)
 		}
 		f.failed, f.probe, f.started = false, false, now // a failure that follows is of a child that was up now
 	}
 }
 
-// Down tells that the leaf could not be reached, and why. A client that went away
-// (context.Canceled) says nothing of the leaf.
+// Down reports that the leaf could not be reached, and why. context.Canceled, of a client that
+// left, counts neither way.
 func (t *Attempt) Down(err error) {
-	a := t.in
+	a := t.attempts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.current != t || t.outcome == wentDown {
+	if a.current != t || t.outcome == outcomeDown {
 		return
 	}
-	t.outcome = wentDown
+	t.outcome = outcomeDown
 	if errors.Is(err, context.Canceled) {
 		a.release()
 		return
 	}
-	a.fail(len(a.frames) - 1)
+	a.fail(len(a.path) - 1)
 }
 
-// Status tells the status of the leaf's HTTP answer. Where a failover on the way lists it, retry
-// says that another child may be tried: Next gives it, once the caller has found that the request
-// can be repeated. Whether the child is down by it the failover's rule says, and what other clients
-// were answered.
+// Status reports the status of the leaf's HTTP answer. Where a failover on the path lists it, retry
+// reports that another child may be tried: Next returns it, and the caller decides whether the
+// request can be repeated. Whether the status takes the child down depends on the failover's rule
+// and the answers to other clients.
 func (t *Attempt) Status(code int) (retry bool) {
-	a := t.in
+	a := t.attempts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.current != t || t.outcome == wentDown {
+	if a.current != t || t.outcome == outcomeDown {
 		return false
 	}
 	now := a.r.opt.Clock()
-	for i, f := range slices.Backward(a.frames) {
+	for i, f := range slices.Backward(a.path) {
 		listed := f.node.backend.HealthStatus
 		if len(listed) == 0 {
 			continue
 		}
 		bad, h := slices.Contains(listed, code), f.branch().health
-		down := h != nil && h.answer(now, f.node.backend.HealthRule.WithDefaults(), a.client, bad, f.probed)
+		down := h != nil && h.recordStatus(now, f.node.backend.HealthRule.WithDefaults(), a.client, bad, f.wasProbe)
 		if !bad {
 			continue
 		}
-		t.outcome = wentDown
+		t.outcome = outcomeDown
 		if down {
 			a.fail(i)
 		} else {
-			a.frames = a.frames[:i+1]
+			a.path = a.path[:i+1]
 			a.release()
 		}
-		return a.more()
+		return a.canRetry()
 	}
 	return false
 }
 
-// more says that Next would find somebody to try.
-func (a *Attempts) more() bool {
+// canRetry reports whether Next would return a leaf.
+func (a *Attempts) canRetry() bool {
 	now := a.r.opt.Clock()
-	if a.left <= 0 || !now.Before(a.deadline) {
+	if a.remaining <= 0 || !now.Before(a.deadline) {
 		return false
 	}
-	return slices.ContainsFunc(a.frames, func(f *frame) bool {
-		child, _ := a.pick(f, now, true)
+	return slices.ContainsFunc(a.path, func(f *pathStep) bool {
+		child, _ := a.pickChild(f, now, true)
 		return child >= 0
 	})
 }

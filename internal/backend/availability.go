@@ -9,13 +9,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// online says whether the leaf can serve as far as is known without trying: only of a tunnel group
-// that is known.
+// online reports whether the leaf can serve as far as is known without trying: that is known only
+// of a tunnel group.
 func (r *Resolver) online(accountID string, n *node) bool {
 	return n.kind != account.BackendTunnelGroup || r.opt.TunnelOnline(accountID, n.backend.Labels)
 }
 
-// reachable says that some leaf at or below n may be tried, whatever its health.
+// reachable reports whether some leaf at or below n may be tried, whatever its health.
 func (r *Resolver) reachable(accountID string, n *node) bool {
 	if !n.isGroup() {
 		return r.online(accountID, n)
@@ -28,27 +28,27 @@ func (r *Resolver) reachable(accountID string, n *node) bool {
 	return false
 }
 
-// possible says that a connection that enters n would find somebody to try who is not known to be
+// available reports whether a connection to n would find a leaf to try that is not known to be
 // down.
-func (r *Resolver) possible(accountID string, n *node, now time.Time) bool {
+func (r *Resolver) available(accountID string, n *node, now time.Time) bool {
 	if !n.isGroup() {
 		return r.online(accountID, n)
 	}
 	for _, b := range n.branches {
-		fit := b.health == nil || b.health.level() > levelDown || b.health.due(now)
-		if n.eligible(b) && fit && r.possible(accountID, b.node, now) {
+		fit := b.health == nil || b.health.level() > levelDown || b.health.probeDue(now)
+		if n.eligible(b) && fit && r.available(accountID, b.node, now) {
 			return true
 		}
 	}
 	return false
 }
 
-// eligible says that the child may get connections at all: weight 0 is never.
+// eligible reports whether the child may get connections at all: with weight 0 it never does.
 func (n *node) eligible(b branch) bool { return n.kind != account.BackendWeighted || b.weight > 0 }
 
-// level returns how far the child can be relied on now.
+// level returns the health of the child now.
 func (r *Resolver) level(accountID string, b branch, now time.Time) level {
-	if !r.possible(accountID, b.node, now) {
+	if !r.available(accountID, b.node, now) {
 		return levelDown
 	}
 	if b.health == nil {
@@ -57,9 +57,9 @@ func (r *Resolver) level(accountID string, b branch, now time.Time) level {
 	return b.health.level()
 }
 
-// judge finds out which child of the failover serves: the first that is up, else the first that
-// recovers. It tells when that changed.
-func (r *Resolver) judge(accountID string, n *node) {
+// updateActive determines the active child of the failover: the first that is up, else the first
+// that is recovering. It calls OnActiveChange when that changed.
+func (r *Resolver) updateActive(accountID string, n *node) {
 	if n.kind != account.BackendFailover {
 		return
 	}
@@ -82,12 +82,12 @@ func (r *Resolver) judge(accountID string, n *node) {
 	}
 }
 
-// notice judges the failover when a connection is about to go to another child than the active one.
-func (r *Resolver) notice(accountID string, n *node, child string) {
+// updateActiveIfOther updates the failover's active child when a connection goes to another one.
+func (r *Resolver) updateActiveIfOther(accountID string, n *node, child string) {
 	if n.kind != account.BackendFailover {
 		return
 	}
 	if active := n.group.active.Load(); active == nil || *active != child {
-		r.judge(accountID, n)
+		r.updateActive(accountID, n)
 	}
 }

@@ -122,12 +122,12 @@ func TestStateDoesNotLeak(t *testing.T) {
 		if a := w.accounts[acme]; len(a.trees) != 5_000 || len(a.groups) != 5_000 {
 			t.Errorf("%d trees, %d groups before the sweep", len(a.trees), len(a.groups))
 		}
-		time.Sleep(treeIdle)
+		time.Sleep(treeIdleTTL)
 		w.connect(t, "stays")
 		if a := w.accounts[acme]; len(a.trees) != 1 || len(a.groups) != 1 || len(a.groups["stays"].health) != 2 {
 			t.Errorf("%d trees, %d groups are left", len(a.trees), len(a.groups))
 		}
-		time.Sleep(treeIdle)
+		time.Sleep(treeIdleTTL)
 		if _, err := w.Attempts(t.Context(), "ac-other", "b", Client{}); err != nil {
 			t.Fatal(err)
 		}

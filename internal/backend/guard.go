@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// ErrForbidden says that an address is not one that tenants may have the service connect to. Its
-// text names the address: it is for logs, not for tenants.
+// ErrForbidden reports an address that tenants must not make the service connect to. Its text names
+// the address: it is for logs, not for tenants.
 var ErrForbidden = errors.New("address not allowed")
 
 // connectTimeout is the default of Guard.Timeout.
 const connectTimeout = 5 * time.Second
 
-// Guard connects to addresses that tenants name. Every address is judged when it is about to be
-// connected to, after names are resolved, so what a name meant a moment ago is no way around it. It
-// is safe for concurrent use.
+// Guard connects to addresses that tenants configure. Each address is checked when it is about to
+// be connected to, after names are resolved, so that a DNS name cannot change its meaning after the
+// check. It is safe for concurrent use.
 type Guard struct {
 	Allow    []Allowed      // permitted non-public addresses
 	Deny     []netip.Prefix // forbidden addresses, even where Allow contains them
@@ -33,9 +33,9 @@ type Guard struct {
 	Resolver *net.Resolver  // nil = the system's
 }
 
-// Dial connects to a host:port over tcp, tcp4 or tcp6. Of a name's addresses those of both families
-// are tried as in RFC 8305, the ones that are not allowed left out. ErrForbidden when that left
-// none and nothing else was wrong.
+// Dial connects to a host:port over tcp, tcp4 or tcp6. Of a name's addresses both families are
+// tried as in RFC 8305, forbidden ones left out. ErrForbidden when none was left and there was no
+// other error.
 func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
@@ -57,7 +57,7 @@ func (g *Guard) Dial(ctx context.Context, network, address string) (net.Conn, er
 	return d.DialContext(ctx, network, address)
 }
 
-// control judges the address of a socket that is about to connect.
+// control checks the address of a socket that is about to connect.
 func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -70,7 +70,7 @@ func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 func (g *Guard) Check(at netip.AddrPort) error {
 	addr := at.Addr().Unmap()
 	for _, p := range g.Deny {
-		if p.Contains(addr.WithZone("")) || p.Contains(within(addr)) {
+		if p.Contains(addr.WithZone("")) || p.Contains(embeddedIPv4(addr)) {
 			return fmt.Errorf("%w: %s is never connected to", ErrForbidden, addr)
 		}
 	}
@@ -79,7 +79,7 @@ func (g *Guard) Check(at netip.AddrPort) error {
 			return nil
 		}
 	}
-	if what := forbidden(addr); what != "" {
+	if what := forbiddenReason(addr); what != "" {
 		return fmt.Errorf("%w: %s is %s; %s can permit it",
 			ErrForbidden, netip.AddrPortFrom(addr, at.Port()), what, cmp.Or(g.Flag, "--static-allow"))
 	}

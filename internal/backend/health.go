@@ -10,32 +10,33 @@ import (
 
 // When a child that went down is tried again, and when it is back.
 const (
-	firstRetry    = time.Second
-	lastRetry     = 30 * time.Second
-	recoveryPace  = time.Second // between two live connections to a child that recovers
-	recoverySpan  = 10 * time.Second
-	recoveryCount = 3
-	// probeLease is how long a live connection that tries a child keeps others from trying it too,
-	// when nobody tells its outcome.
+	firstRetry       = time.Second
+	lastRetry        = 30 * time.Second
+	recoveryInterval = time.Second // between two live connections to a child that recovers
+	recoverySpan     = 10 * time.Second
+	recoveryCount    = 3
+	// probeLease is how long a probe without a result keeps other connections from probing the
+	// child.
 	probeLease = maxDuration
 )
 
-// health is what live connections have taught of one child of one backend. The zero value is up. It
-// is safe for concurrent use.
+// health is the state of one child of one backend, learnt from live connections. The zero value is
+// up. It is safe for concurrent use.
 type health struct {
 	mu        sync.Mutex
 	down      bool // not fully up
-	successes int  // since it went down; more than 0 = it recovers
-	// when it went down, began to recover or was back; outcomes of older attempts are out of date
-	since  time.Time
-	delay  time.Duration       // between the last failure and the next try
-	next   time.Time           // when the next live connection may try it
-	lease  time.Time           // until then one does
-	votes  votes               // while it is up
-	barred map[voter]time.Time // who may not try it until then; since it went down
+	successes int  // since it went down; more than 0 = recovering
+	// when it went down, began to recover or was up again; results of older attempts are ignored
+	since         time.Time
+	retryDelay    time.Duration // between the last failure and the next probe
+	retryAt       time.Time     // when the next live connection may probe it
+	probeLeaseEnd time.Time     // until then a probe is running
+	statuses      statusWindow  // while it is up
+	// clients that may not probe it until then; since it went down
+	blocked map[clientKey]time.Time
 }
 
-// level is how far a child can be relied on.
+// level is how healthy a child is.
 type level int
 
 const (
@@ -60,38 +61,39 @@ func (h *health) levelLocked() level {
 	return levelDown
 }
 
-// due says that a live connection may try the child now.
-func (h *health) due(now time.Time) bool {
+// probeDue reports whether a live connection may probe the child now.
+func (h *health) probeDue(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.dueLocked(now)
+	return h.probeDueLocked(now)
 }
 
-func (h *health) dueLocked(now time.Time) bool {
-	return h.down && !now.Before(h.next) && !now.Before(h.lease)
+func (h *health) probeDueLocked(now time.Time) bool {
+	return h.down && !now.Before(h.retryAt) && !now.Before(h.probeLeaseEnd)
 }
 
-// take makes the caller the one live connection that tries the child, and says whether it is.
-func (h *health) take(now time.Time, by voter) bool {
+// acquireProbe makes the caller the one live connection that probes the child. It returns false
+// when it may not.
+func (h *health) acquireProbe(now time.Time, client clientKey) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.dueLocked(now) || now.Before(h.barred[by]) {
+	if !h.probeDueLocked(now) || now.Before(h.blocked[client]) {
 		return false
 	}
-	h.lease = now.Add(probeLease)
+	h.probeLeaseEnd = now.Add(probeLease)
 	return true
 }
 
-// release gives the turn of a probe without an outcome to the next.
-func (h *health) release() {
+// releaseProbe lets another connection probe instead of one without a result.
+func (h *health) releaseProbe() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lease = time.Time{}
+	h.probeLeaseEnd = time.Time{}
 }
 
-// success notes that an attempt that began at started got through, and says whether the level
-// changed.
-func (h *health) success(now, started time.Time, probe bool) bool {
+// recordSuccess records the success of an attempt that began at started. It reports whether the
+// level changed.
+func (h *health) recordSuccess(now, started time.Time, probe bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.down || !probe && started.Before(h.since) {
@@ -102,18 +104,18 @@ func (h *health) success(now, started time.Time, probe bool) bool {
 	if before == levelDown {
 		h.since = now
 	}
-	h.lease, h.next = time.Time{}, now.Add(recoveryPace)
+	h.probeLeaseEnd, h.retryAt = time.Time{}, now.Add(recoveryInterval)
 	if h.successes >= recoveryCount && now.Sub(h.since) >= recoverySpan {
-		h.down, h.successes, h.delay, h.since = false, 0, 0, now
-		h.votes, h.barred = votes{}, nil
+		h.down, h.successes, h.retryDelay, h.since = false, 0, 0, now
+		h.statuses, h.blocked = statusWindow{}, nil
 	}
 	return h.levelLocked() != before
 }
 
-// failure notes that an attempt that began at started failed, and says whether the level changed.
-// While the child is down only the probe counts, so that a thousand connections that fail at once
-// put it off no longer than one.
-func (h *health) failure(now, started time.Time, probe bool) bool {
+// recordFailure records the failure of an attempt that began at started. It reports whether the
+// level changed. While the child is down only the probe counts, so that a thousand connections that
+// fail at once delay the next probe no more than one.
+func (h *health) recordFailure(now, started time.Time, probe bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.levelLocked()
@@ -122,8 +124,8 @@ func (h *health) failure(now, started time.Time, probe bool) bool {
 	case started.Before(h.since) || before == levelDown:
 		return false
 	}
-	h.delay = min(max(firstRetry, 2*h.delay), lastRetry)
-	h.down, h.successes, h.lease, h.next = true, 0, time.Time{}, now.Add(h.delay)
+	h.retryDelay = min(max(firstRetry, 2*h.retryDelay), lastRetry)
+	h.down, h.successes, h.probeLeaseEnd, h.retryAt = true, 0, time.Time{}, now.Add(h.retryDelay)
 	if before != levelDown {
 		h.since = now
 	}

@@ -5,22 +5,22 @@ package backend
 
 import "net/netip"
 
-// reserved is a range that is not somebody's public address.
-type reserved struct {
+// specialRange is a range of addresses that are not public.
+type specialRange struct {
 	prefix netip.Prefix
-	what   string
+	name   string
 }
 
-func ranges(rows ...string) []reserved {
-	out := make([]reserved, 0, len(rows)/2)
+func specialRanges(rows ...string) []specialRange {
+	out := make([]specialRange, 0, len(rows)/2)
 	for i := 0; i < len(rows); i += 2 {
-		out = append(out, reserved{netip.MustParsePrefix(rows[i]), rows[i+1]})
+		out = append(out, specialRange{netip.MustParsePrefix(rows[i]), rows[i+1]})
 	}
 	return out
 }
 
 // IANA's special-purpose registries, and addresses by which clouds tell a machine its credentials.
-var reserved4 = ranges(
+var reserved4 = specialRanges(
 	"0.0.0.0/8", "this network",
 	"10.0.0.0/8", "private",
 	"100.64.0.0/10", "of a carrier's NAT",
@@ -40,7 +40,7 @@ var reserved4 = ranges(
 )
 
 // Of IPv6 only 2000::/3 is public, without these.
-var reserved6 = ranges(
+var reserved6 = specialRanges(
 	"2001::/23", "reserved for protocols, or Teredo",
 	"2001:db8::/32", "for documentation",
 	"3fff::/20", "for documentation",
@@ -52,25 +52,26 @@ var (
 	nat64     = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// forbidden says what an address is that must not be connected to; "" for a public one.
-func forbidden(addr netip.Addr) string {
+// forbiddenReason returns what a non-public address is; "" for a public one.
+func forbiddenReason(addr netip.Addr) string {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return "no address, or one of a single link"
 	}
 	if addr.Is4() {
-		return in(reserved4, addr)
+		return rangeName(reserved4, addr)
 	}
-	switch inner := within(addr); {
+	switch inner := embeddedIPv4(addr); {
 	case inner.IsValid():
-		return embedded(inner)
+		return embeddedReason(inner)
 	case !global6.Contains(addr):
 		return "not a public unicast address"
 	}
-	return in(reserved6, addr)
+	return rangeName(reserved6, addr)
 }
 
-// within is the address of IPv4 that a gateway takes the one of IPv6 for; none where it is no such.
-func within(addr netip.Addr) netip.Addr {
+// embeddedIPv4 returns the IPv4 address to which a gateway translates the IPv6 one; the zero Addr
+// where there is none.
+func embeddedIPv4(addr netip.Addr) netip.Addr {
 	raw := addr.As16()
 	switch {
 	case nat64.Contains(addr):
@@ -81,17 +82,17 @@ func within(addr netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-func embedded(addr netip.Addr) string {
-	if what := in(reserved4, addr); what != "" {
+func embeddedReason(addr netip.Addr) string {
+	if what := rangeName(reserved4, addr); what != "" {
 		return "another form of " + addr.String() + ", " + what
 	}
 	return ""
 }
 
-func in(list []reserved, addr netip.Addr) string {
+func rangeName(list []specialRange, addr netip.Addr) string {
 	for _, r := range list {
 		if r.prefix.Contains(addr) {
-			return r.what
+			return r.name
 		}
 	}
 	return ""

@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	treeAge     = time.Second     // after which a tree is read again
-	treeGrace   = 3 * time.Second // up to which it serves while another connection reads it again
-	treeIdle    = 5 * time.Minute // after which a tree that nobody used is forgotten
-	sweepEvery  = time.Minute     // at most so often idle trees are looked for
-	readTimeout = 3 * time.Second // for reading a tree; the last one that was read serves when that fails
+	treeTTL = time.Second // after which a tree is read again
+	// up to which it is used while another connection reads it again
+	treeStaleTTL  = 3 * time.Second
+	treeIdleTTL   = 5 * time.Minute // after which an unused tree is evicted
+	evictInterval = time.Minute     // between evictions at least
+	readTimeout   = 3 * time.Second // of one read of the store
 )
 
 // Options are what a Resolver needs. None of the functions may block or call the Resolver.
@@ -34,41 +35,42 @@ type Options struct {
 	Clock          func() time.Time // default time.Now
 }
 
-// Resolver chooses who serves what goes to a backend. It is safe for concurrent use.
+// Resolver chooses the leaves that serve connections to backends. It is safe for concurrent use.
 type Resolver struct {
 	opt  Options
-	draw func(n int) int // a number in [0, n)
+	draw func(n int) int // returns a random number in [0, n)
 
-	mu       sync.Mutex
-	accounts map[string]*accountTrees
-	swept    time.Time
-	closed   bool
+	mu        sync.Mutex
+	accounts  map[string]*accountTrees
+	evictedAt time.Time
+	closed    bool
 }
 
-// accountTrees is what is kept of one account, guarded by the Resolver's mutex.
+// accountTrees are the cached trees of one account, guarded by the Resolver's mutex.
 type accountTrees struct {
-	wake   <-chan struct{}
-	cancel func()
-	change int // number of wake-ups seen
-	trees  map[string]*cachedTree
-	groups map[string]*group
+	wake      <-chan struct{}
+	stopWatch func()
+	version   int // number of changes so far
+	trees     map[string]*cachedTree
+	groups    map[string]*group
 }
 
 // cachedTree is the tree of one root.
 type cachedTree struct {
 	root         *node // nil: not read yet
 	err          error // of the last read, while there is no root
-	change       int   // the account's when the read began
+	version      int   // the account's when the read began
 	readAt, used time.Time
-	reading      chan struct{} // closed when the read that is under way has ended
+	// closed when the read in progress ends; nil = none is in progress
+	reading chan struct{}
 }
 
-// New makes a Resolver. It starts nothing; Close ends its subscriptions.
+// New makes a Resolver. It starts nothing; Close ends its watches.
 func New(o Options) *Resolver {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Resolver{opt: o, draw: rand.IntN, accounts: map[string]*accountTrees{}, swept: o.Clock()}
+	return &Resolver{opt: o, draw: rand.IntN, accounts: map[string]*accountTrees{}, evictedAt: o.Clock()}
 }
 
 // Close ends all watches. Attempts that are under way may go on.
@@ -81,13 +83,13 @@ func (r *Resolver) Close() {
 	}
 }
 
-// tree returns the account's backend with all below it. CodeNotFound when the account has none of
-// that id.
+// tree returns the account's backend with all backends below it. CodeNotFound when the account has
+// none of that id.
 func (r *Resolver) tree(ctx context.Context, accountID, id string) (*node, error) {
 	for {
 		r.mu.Lock()
 		now := r.opt.Clock()
-		r.sweep(now)
+		r.evictIdle(now)
 		a := r.account(accountID)
 		t := a.trees[id]
 		if t == nil {
@@ -95,22 +97,22 @@ func (r *Resolver) tree(ctx context.Context, accountID, id string) (*node, error
 			a.trees[id] = t
 		}
 		t.used = now
-		changed := t.change != a.change
+		changed := t.version != a.version
 		age := now.Sub(t.readAt)
 		busy := t.reading
 		switch {
-		case t.root != nil && !changed && (age < treeAge || busy != nil && age < treeGrace):
+		case t.root != nil && !changed && (age < treeTTL || busy != nil && age < treeStaleTTL):
 			r.mu.Unlock()
 			return t.root, nil
 		case busy == nil:
-			t.reading, t.change = make(chan struct{}), a.change
+			t.reading, t.version = make(chan struct{}), a.version
 			r.mu.Unlock()
 			return r.read(ctx, accountID, id, t)
 		}
 		r.mu.Unlock()
 		select {
 		case <-busy:
-			if err := r.failed(t); err != nil {
+			if err := r.readError(t); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
@@ -119,15 +121,15 @@ func (r *Resolver) tree(ctx context.Context, accountID, id string) (*node, error
 	}
 }
 
-// failed is for those who waited for a read: why there is no tree.
-func (r *Resolver) failed(t *cachedTree) error {
+// readError returns the error of the last read, for callers that waited for it.
+func (r *Resolver) readError(t *cachedTree) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return t.err
 }
 
-// read reads a tree for all who want it. Where the store cannot be asked, the tree as it was last
-// serves for another second.
+// read reads a tree for all callers that want it. When the store does not answer, the last tree is
+// used for another treeTTL.
 func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree) (*node, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it
 	defer cancel()
@@ -135,7 +137,7 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 	var b *builder
 	var root *node
 	if err == nil {
-		b = &builder{tree: tree, made: map[string]*node{}}
+		b = &builder{tree: tree, nodes: map[string]*node{}}
 		root, err = b.build(tree.Root, 1)
 	}
 
@@ -145,19 +147,19 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 	t.reading, t.readAt, t.err = nil, r.opt.Clock(), err
 	a := r.accounts[accountID]
 	switch {
-	case err == nil && t.root != nil && t.root.sum == root.sum:
+	case err == nil && t.root != nil && t.root.digest == root.digest:
 	case err == nil && a != nil && a.trees[id] == t:
 		old := t.root
 		b.group = a.group
-		b.join()
-		for _, g := range root.groups(map[string]*group{}) {
+		b.attachGroups()
+		for _, g := range root.collectGroups(map[string]*group{}) {
 			g.refs++
 		}
 		t.root = root
-		a.drop(old)
+		a.releaseGroups(old)
 	case err == nil: // forgotten meanwhile
 		b.group = func(string) *group { return newGroup() }
-		b.join()
+		b.attachGroups()
 		t.root = root
 	case t.root == nil || account.CodeOf(err) == account.CodeNotFound:
 		if a != nil && a.trees[id] == t {
@@ -171,7 +173,7 @@ func (r *Resolver) read(ctx context.Context, accountID, id string, t *cachedTree
 	return t.root, nil
 }
 
-func newGroup() *group { return &group{health: map[string]*judged{}} }
+func newGroup() *group { return &group{health: map[string]*childHealth{}} }
 
 func (a *accountTrees) group(id string) *group {
 	g := a.groups[id]
@@ -182,31 +184,31 @@ func (a *accountTrees) group(id string) *group {
 	return g
 }
 
-// drop lets go of the groups of a tree that is no longer kept.
-func (a *accountTrees) drop(root *node) {
+// releaseGroups drops the groups of a tree that is no longer cached, unless other trees have them.
+func (a *accountTrees) releaseGroups(root *node) {
 	if root == nil {
 		return
 	}
-	for id, g := range root.groups(map[string]*group{}) {
+	for id, g := range root.collectGroups(map[string]*group{}) {
 		if g.refs--; g.refs == 0 {
 			delete(a.groups, id)
 		}
 	}
 }
 
-// account returns what is kept of the account, with the changes that it was woken for.
+// account returns the account's trees and applies pending notifications of its watch.
 func (r *Resolver) account(id string) *accountTrees {
 	a := r.accounts[id]
 	if a == nil {
-		a = &accountTrees{trees: map[string]*cachedTree{}, groups: map[string]*group{}, cancel: func() {}}
+		a = &accountTrees{trees: map[string]*cachedTree{}, groups: map[string]*group{}, stopWatch: func() {}}
 		if r.opt.WatchBackends != nil && !r.closed {
-			a.wake, a.cancel = r.opt.WatchBackends(id)
+			a.wake, a.stopWatch = r.opt.WatchBackends(id)
 		}
 		r.accounts[id] = a
 	}
 	select {
 	case _, open := <-a.wake:
-		if a.change++; !open {
+		if a.version++; !open {
 			a.wake = nil
 		}
 	default:
@@ -214,25 +216,25 @@ func (r *Resolver) account(id string) *accountTrees {
 	return a
 }
 
-// sweep forgets what nobody has used for a while.
-func (r *Resolver) sweep(now time.Time) {
-	if now.Sub(r.swept) < sweepEvery {
+// evictIdle evicts trees that were not used for treeIdleTTL.
+func (r *Resolver) evictIdle(now time.Time) {
+	if now.Sub(r.evictedAt) < evictInterval {
 		return
 	}
-	r.swept = now
+	r.evictedAt = now
 	for accountID, a := range r.accounts {
 		for id, t := range a.trees {
-			if t.reading == nil && now.Sub(t.used) >= treeIdle {
+			if t.reading == nil && now.Sub(t.used) >= treeIdleTTL {
 				r.forgetTree(accountID, id)
 			}
 		}
 	}
 }
 
-// forgetTree forgets a tree and, with the last one, the account.
+// forgetTree evicts a tree and, with the last one, the account.
 func (r *Resolver) forgetTree(accountID, id string) {
 	a := r.accounts[accountID]
-	a.drop(a.trees[id].root)
+	a.releaseGroups(a.trees[id].root)
 	delete(a.trees, id)
 	if len(a.trees) == 0 {
 		r.forget(accountID)
@@ -240,12 +242,12 @@ func (r *Resolver) forgetTree(accountID, id string) {
 }
 
 func (r *Resolver) forget(accountID string) {
-	r.accounts[accountID].cancel()
+	r.accounts[accountID].stopWatch()
 	delete(r.accounts, accountID)
 }
 
 // Active returns the child that serves the failover's new connections now; "" when no child is up,
-// and while nothing has gone through the failover.
+// and before the failover's first connection.
 func (r *Resolver) Active(accountID, backendID string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,8 +259,8 @@ func (r *Resolver) Active(accountID, backendID string) string {
 	return ""
 }
 
-// Failovers calls f with every failover that connections went through lately and its active child,
-// "" = none is up, until f returns false.
+// Failovers calls f with every recently used failover and its active child, "" = none is up, until
+// f returns false.
 func (r *Resolver) Failovers(f func(accountID, backendID, active string) bool) {
 	type known struct{ accountID, backendID, active string }
 	var all []known

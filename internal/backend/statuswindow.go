@@ -10,52 +10,50 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// maxVoters bounds the clients of half a window whose answers are counted, and those that are
-// barred.
-const maxVoters = 500
+// maxClients bounds the clients counted in half a window, and the blocked ones.
+const maxClients = 500
 
-// Client is whom a connection or request is for.
+// Client is the client of a connection or request.
 type Client struct {
 	Addr   netip.Addr // the zero Addr = unknown
-	OwnPod bool       // a pod of a cluster of the account's
+	OwnPod bool       // a pod of a cluster of the account
 }
 
-// voter is a client as statuses are counted by: an IPv4 address, or an IPv6 /64, which is what one
-// gets.
-type voter struct {
+// clientKey identifies a client for counting: an IPv4 address or an IPv6 /64.
+type clientKey struct {
 	network netip.Prefix
-	own     bool
+	ownPod  bool
 }
 
-func (c Client) voter() voter {
+func (c Client) key() clientKey {
 	addr, bits := c.Addr.Unmap(), 64
 	if addr.Is4() {
 		bits = 32
 	}
 	network, _ := addr.Prefix(bits) // of an unknown address: the zero Prefix
-	return voter{network, c.OwnPod}
+	return clientKey{network, c.OwnPod}
 }
 
-// votes counts the answers of a child by client in a window of two halves, so that what a single
-// client asks for tells little of the child. It is guarded by the health that has it.
-type votes struct {
-	began       time.Time // of now
-	now, before map[voter]tally
+// statusWindow counts a child's answers by client in a sliding window of two halves, so that the
+// requests of a single client do not decide about the child. It is guarded by its health.
+type statusWindow struct {
+	startedAt         time.Time // of current
+	current, previous map[clientKey]answerCount
 }
 
-type tally struct{ good, bad int }
+type answerCount struct{ good, bad int }
 
 // add counts an answer. It reports whether the child is down by the rule.
-func (v *votes) add(at time.Time, rule account.HealthRule, by voter, bad bool) bool {
+func (w *statusWindow) add(at time.Time, rule account.HealthRule, client clientKey, bad bool) bool {
 	half := time.Duration(rule.WindowSeconds) * time.Second / 2
-	switch age := at.Sub(v.began); {
-	case v.now == nil || age >= 2*half:
-		v.began, v.now, v.before = at, map[voter]tally{}, nil
+	switch age := at.Sub(w.startedAt); {
+	case w.current == nil || age >= 2*half:
+		w.startedAt, w.current, w.previous = at, map[clientKey]answerCount{}, nil
 	case age >= half:
-		v.began, v.now, v.before = at, map[voter]tally{}, v.now
+		w.startedAt, w.current, w.previous = at, map[clientKey]answerCount{}, w.current
 	}
-	t, known := v.now[by]
-	if !known && len(v.now) >= maxVoters {
+	t, known := w.current[client]
+	if !known && len(w.current) >= maxClients {
 		return false
 	}
 	if bad {
@@ -63,56 +61,56 @@ func (v *votes) add(at time.Time, rule account.HealthRule, by voter, bad bool) b
 	} else {
 		t.good++
 	}
-	v.now[by] = t
-	return bad && v.down(rule)
+	w.current[client] = t
+	return bad && w.down(rule)
 }
 
-// down reports whether enough answers were counted, and enough clients, as a number and as a share
-// of all, got enough bad ones. A pod of the account's own is enough of them.
-func (v *votes) down(rule account.HealthRule) bool {
-	answers, voters, against, own := 0, 0, 0, false
-	count := func(by voter, t tally) {
-		voters++
+// down reports whether there were enough answers, and enough clients, as a number and as a share of
+// all, got enough bad ones. A single pod of the account is enough clients.
+func (w *statusWindow) down(rule account.HealthRule) bool {
+	answers, clients, against, ownPod := 0, 0, 0, false
+	count := func(client clientKey, t answerCount) {
+		clients++
 		answers += t.good + t.bad
 		if 100*t.bad >= rule.FailurePercent*(t.good+t.bad) {
 			against++
-			own = own || by.own
+			ownPod = ownPod || client.ownPod
 		}
 	}
-	for by, t := range v.now {
-		was := v.before[by]
-		count(by, tally{t.good + was.good, t.bad + was.bad})
+	for client, t := range w.current {
+		earlier := w.previous[client]
+		count(client, answerCount{t.good + earlier.good, t.bad + earlier.bad})
 	}
-	for by, t := range v.before {
-		if _, counted := v.now[by]; !counted {
-			count(by, t)
+	for client, t := range w.previous {
+		if _, counted := w.current[client]; !counted {
+			count(client, t)
 		}
 	}
-	return answers >= rule.MinAnswers && 100*against >= rule.FailurePercent*voters &&
-		(own || against >= rule.MinClients)
+	return answers >= rule.MinAnswers && 100*against >= rule.FailurePercent*clients &&
+		(ownPod || against >= rule.MinClients)
 }
 
-// answer counts the status of an HTTP answer, and reports whether it is a failure of the child.
-// While the child is not fully up only its probes count; a client whose probe got a bad status is
-// barred from probing for a while, so that it does not keep the child from everybody.
-func (h *health) answer(now time.Time, rule account.HealthRule, by voter, bad, probe bool) bool {
+// recordStatus counts the status of an HTTP answer. It reports whether it is a failure of the
+// child. While the child is not fully up only probes count; a client whose probe got a bad status
+// may not probe again for a while, so that it does not keep the child down for other clients.
+func (h *health) recordStatus(now time.Time, rule account.HealthRule, client clientKey, bad, probe bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case !h.down:
-		if !h.votes.add(now, rule, by, bad) {
+		if !h.statuses.add(now, rule, client, bad) {
 			return false
 		}
-		h.votes = votes{}
+		h.statuses = statusWindow{}
 		return true
 	case !bad || !probe:
 		return false
 	}
-	if !by.own && len(h.barred) < maxVoters {
-		if h.barred == nil {
-			h.barred = map[voter]time.Time{}
+	if !client.ownPod && len(h.blocked) < maxClients {
+		if h.blocked == nil {
+			h.blocked = map[clientKey]time.Time{}
 		}
-		h.barred[by] = now.Add(lastRetry)
+		h.blocked[client] = now.Add(lastRetry)
 	}
 	return true
 }

@@ -14,57 +14,57 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// node is a backend of a tree as it was read. It does not change.
+// node is a backend of a tree. It is immutable.
 type node struct {
 	id       string
 	kind     account.BackendKind
 	backend  account.Backend
 	branches []branch
 	group    *group // of a failover or weighted backend
-	sum      [sha256.Size]byte
+	digest   [sha256.Size]byte
 }
 
-// branch is a child. Its health is nil where something else says whether it is up: a tunnel group's
-// tunnels, and for the root itself nobody.
+// branch is a child. Its health is nil where something else tells whether it is up (a tunnel
+// group's tunnels), and for the root.
 type branch struct {
 	node   *node
 	weight int
 	health *health
 }
 
-// group is what is known of the children of one backend. The trees that have the backend in them
-// share it.
+// group is the state of the children of one backend, shared by all trees that contain it.
 type group struct {
-	refs int // trees; guarded by the Resolver
+	refs int // number of trees; guarded by the Resolver
 
 	mu     sync.Mutex
-	health map[string]*judged // by the child's id
+	health map[string]*childHealth // by the child's id
 
-	switching sync.Mutex             // one judgement at a time, each told before the next
-	active    atomic.Pointer[string] // the child that serves; "" = none is up, nil = not known yet
+	switching sync.Mutex // serializes updates of active and their notifications
+	// child that serves; "" = none is up, nil = not known yet
+	active atomic.Pointer[string]
 }
 
-// judged is a health and what it is about: once the child or something below it is changed, it is
-// about something else.
-type judged struct {
+// childHealth is the health of a child with the digest of its configuration. A changed child has a
+// new health.
+type childHealth struct {
 	health
-	sum [sha256.Size]byte
+	digest [sha256.Size]byte
 }
 
-// healthOf returns the child's health; a new one when it was judged in another shape.
-func (g *group) healthOf(child string, sum [sha256.Size]byte) *health {
+// healthOf returns the child's health, a new one when its configuration has another digest.
+func (g *group) healthOf(child string, digest [sha256.Size]byte) *health {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	j := g.health[child]
-	if j == nil || j.sum != sum {
-		j = &judged{sum: sum}
+	if j == nil || j.digest != digest {
+		j = &childHealth{digest: digest}
 		g.health[child] = j
 	}
 	return &j.health
 }
 
-// keep forgets the children that are no longer any.
-func (g *group) keep(branches []branch) {
+// prune drops the health of former children.
+func (g *group) prune(branches []branch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id := range g.health {
@@ -74,17 +74,17 @@ func (g *group) keep(branches []branch) {
 	}
 }
 
-// builder makes nodes of a tree that was read.
+// builder makes the nodes of a tree.
 type builder struct {
 	tree  *account.BackendTree
 	group func(id string) *group
-	made  map[string]*node
+	nodes map[string]*node
 }
 
-// build makes the node of the backend and all below it. A tree that is deeper than backends may be
-// has a cycle.
+// build makes the node of the backend and all below it. A tree deeper than MaxBackendDepth has a
+// cycle.
 func (b *builder) build(id string, depth int) (*node, error) {
-	if n := b.made[id]; n != nil {
+	if n := b.nodes[id]; n != nil {
 		return n, nil
 	}
 	bk, ok := b.tree.All[id]
@@ -100,14 +100,14 @@ func (b *builder) build(id string, depth int) (*node, error) {
 		}
 		n.branches = append(n.branches, branch{node: below, weight: bk.Weights[child]})
 	}
-	n.sum = sum(n)
-	b.made[id] = n
+	n.digest = digestOf(n)
+	b.nodes[id] = n
 	return n, nil
 }
 
-// join gives every node below its group. It comes after build, when nothing can fail any more.
-func (b *builder) join() {
-	for _, n := range b.made {
+// attachGroups gives every node its group. It follows build, after which nothing can fail.
+func (b *builder) attachGroups() {
+	for _, n := range b.nodes {
 		if !n.isGroup() {
 			continue
 		}
@@ -115,15 +115,14 @@ func (b *builder) join() {
 		for i := range n.branches {
 			br := &n.branches[i]
 			if br.node.kind != account.BackendTunnelGroup {
-				br.health = n.group.healthOf(br.node.id, sum(br.node, n.backend.HealthStatus...))
+				br.health = n.group.healthOf(br.node.id, digestOf(br.node, n.backend.HealthStatus...))
 			}
 		}
-		n.group.keep(n.branches)
+		n.group.prune(n.branches)
 	}
 }
 
-// children returns the ids in the order of failover; those of a weighted backend have none of their
-// own.
+// children returns the ids of the children, in the order of failover.
 func children(b *account.Backend) []string {
 	if b.Kind == account.BackendFailover {
 		return b.Children
@@ -143,26 +142,26 @@ func (n *node) isGroup() bool {
 	return n.kind == account.BackendFailover || n.kind == account.BackendWeighted
 }
 
-// sum is a digest of what matters for connecting: of the backend, of all below it, and of more
-// statuses that count as failures.
-func sum(n *node, statuses ...int) [sha256.Size]byte {
+// digestOf returns a digest of all that matters for connecting: of the backend, of those below it,
+// and of the additional statuses that count as failures.
+func digestOf(n *node, statuses ...int) [sha256.Size]byte {
 	bk := n.backend
 	bk.Description, bk.Metadata, bk.CreatedAt, bk.UpdatedAt = "", "", n.backend.CreatedAt, n.backend.CreatedAt
 	var all bytes.Buffer
 	_ = json.NewEncoder(&all).Encode([]any{bk, statuses}) // neither can fail: strings, numbers and maps into memory
 	for _, b := range n.branches {
-		all.Write(b.node.sum[:])
+		all.Write(b.node.digest[:])
 	}
 	return sha256.Sum256(all.Bytes())
 }
 
-// groups lists the ids of the groups of the tree below n, each once.
-func (n *node) groups(into map[string]*group) map[string]*group {
+// collectGroups adds the groups of the tree below n to into, by id.
+func (n *node) collectGroups(into map[string]*group) map[string]*group {
 	if n.group != nil {
 		into[n.id] = n.group
 	}
 	for _, b := range n.branches {
-		b.node.groups(into)
+		b.node.collectGroups(into)
 	}
 	return into
 }

@@ -30,7 +30,7 @@ const (
 
 // FromRequest returns what is known of the browser that sent r from ip, which is at where.
 func FromRequest(r *http.Request, ip netip.Addr, where geo.Location) account.Device {
-	d := account.Device{UserAgent: agent(r.UserAgent())}
+	d := account.Device{UserAgent: parseUserAgent(r.UserAgent())}
 	if ip.IsValid() {
 		d.IPAddress = ip.Unmap().WithZone("").String()
 	}
@@ -55,12 +55,12 @@ var (
 
 // agent reads what a browser says of itself. What it does not say in a form that is known stays
 // empty; Raw has all of it.
-func agent(said string) account.UserAgent {
-	said = printable.Escape(strings.TrimSpace(said), maxAgent)
-	ua := useragent.Parse(said)
-	a := account.UserAgent{Raw: said, OSName: field(ua.OS), OSVersion: field(ua.OSVersion), DeviceType: "Unknown"}
+func parseUserAgent(raw string) account.UserAgent {
+	raw = printable.Escape(strings.TrimSpace(raw), maxAgent)
+	ua := useragent.Parse(raw)
+	a := account.UserAgent{Raw: raw, OSName: fieldText(ua.OS), OSVersion: fieldText(ua.OSVersion), DeviceType: "Unknown"}
 	if productName.MatchString(ua.Name) && productVersion.MatchString(ua.Version) {
-		a.BrowserName, a.BrowserVersion = field(ua.Name), field(ua.Version)
+		a.BrowserName, a.BrowserVersion = fieldText(ua.Name), fieldText(ua.Version)
 	}
 	switch a.OSVersion {
 	case "x86_64", "i686", "aarch64", "armv7l", "armv8l": // the machine's, and no version
@@ -79,4 +79,4 @@ func agent(said string) account.UserAgent {
 	return a
 }
 
-func field(s string) string { return printable.Escape(strings.TrimSpace(s), maxField) }
+func fieldText(s string) string { return printable.Escape(strings.TrimSpace(s), maxField) }

@@ -17,84 +17,83 @@ import (
 )
 
 const (
-	// maxIdle bounds the streams that a pool keeps between requests.
-	maxIdle = 64
-	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd, uvicorn)
-	// close an idle connection, so that a request hardly ever meets a connection at its end. A new
-	// stream costs no round trip.
+	maxIdleStreams = 64 // of a pool
+	// idleTimeout is shorter than the 5 s after which common servers (Node.js, Apache httpd,
+	// uvicorn) close an idle connection, so that a request hardly ever meets a closing connection.
+	// A new stream costs no round trip.
 	idleTimeout = 4 * time.Second
-	// maxResponseHeader bounds what is read of an upstream's response header, in bytes.
+	// maxResponseHeader bounds an upstream's response header, in bytes.
 	maxResponseHeader = 256 << 10
-	// expectTimeout is how long an upstream may think about "Expect: 100-continue" before it gets the
-	// body anyway.
+	// expectTimeout is how long to wait for "100 Continue" before the body is sent anyway.
 	expectTimeout = time.Second
 )
 
 const protocolHTTP2 = "http2"
 
-// pool keeps the streams to one agent for one endpoint. A new bind is a new pool: a stream never
-// serves an agent that has lost the endpoint.
-type pool struct {
+// agentPool keeps the streams to one agent for one endpoint. Each bind has its own pool: a stream
+// never serves an agent that has lost the endpoint.
+type agentPool struct {
 	transport *http.Transport
 	http2     bool
 }
 
-// pool returns the pool of the agent and drops it when the agent no longer holds the endpoint.
-func (e *Edge) pool(agent Agent) *pool {
+// agentPool returns the pool of the agent, which is dropped when the agent no longer holds the
+// endpoint.
+func (e *Edge) agentPool(agent Agent) *agentPool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p := e.pools[agent]; p != nil {
+	if p := e.agentPools[agent]; p != nil {
 		return p
 	}
-	p := e.newPool(agent)
-	e.pools[agent] = p
+	p := e.newAgentPool(agent)
+	e.agentPools[agent] = p
 	context.AfterFunc(agent.Context(), func() {
 		e.mu.Lock()
-		delete(e.pools, agent)
+		delete(e.agentPools, agent)
 		e.mu.Unlock()
 		p.transport.CloseIdleConnections()
 	})
 	return p
 }
 
-// transports returns those of all pools and static addresses.
+// transports returns the transports of all pools and static addresses.
 func (e *Edge) transports() []*http.Transport {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := slices.Collect(maps.Values(e.statics))
-	for _, p := range e.pools {
+	all := slices.Collect(maps.Values(e.staticTransports))
+	for _, p := range e.agentPools {
 		all = append(all, p.transport)
 	}
 	return all
 }
 
-func (e *Edge) newPool(agent Agent) *pool {
+func (e *Edge) newAgentPool(agent Agent) *agentPool {
 	ep := agent.Endpoint()
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			u, err := e.openAgent(ctx, agent,
+			s, err := e.openAgentStream(ctx, agent,
 				tunnel.OpenHeader{Scheme: "http", BytesFollow: ep.UpstreamProtocol != protocolHTTP2})
 			if err != nil {
 				return nil, err
 			}
-			// its connections serve many requests; the first may wait for the answer, so that a refusal is
-			// clear
+			// A connection serves many requests: the first one waits for the answer, so that a refusal is
+			// not taken for a broken connection.
 			if ep.UpstreamProtocol == protocolHTTP2 {
-				if err := u.opened(); err != nil {
-					_ = u.Stream.Close()
+				if err := s.waitOpened(); err != nil {
+					_ = s.Stream.Close()
 					return nil, err
 				}
 			}
-			return pooled{u}, nil
+			return pooledStream{s}, nil
 		},
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    maxIdle,
+		MaxIdleConnsPerHost:    maxIdleStreams,
 		IdleConnTimeout:        idleTimeout,
 		ExpectContinueTimeout:  expectTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 		Protocols:              new(http.Protocols),
 	}
-	p := &pool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2}
+	p := &agentPool{transport: t, http2: ep.UpstreamProtocol == protocolHTTP2}
 	if p.http2 {
 		t.Protocols.SetUnencryptedHTTP2(true)
 	} else {
@@ -103,27 +102,28 @@ func (e *Edge) newPool(agent Agent) *pool {
 	return p
 }
 
-// traced sends a request over a connection that is open once the transport has it.
-func traced(t *http.Transport, r *http.Request, body *attempt) (*http.Response, error) {
+// roundTripStatic sends a request to a static address. A body counts as accepted once the transport
+// has a connection.
+func roundTripStatic(t *http.Transport, r *http.Request, body *replayReader) (*http.Response, error) {
 	if body == nil {
 		return t.RoundTrip(r)
 	}
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.settle(nil) }}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { body.answered(nil) }}
 	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
-// roundTrip is send, but leaves an agent that becomes unresponsive while the request, which may be
-// sent twice, waits for the answer: with tunnel.ErrUnresponsive.
-func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, *upstream, error) {
-	if !onlyAsks(r) {
-		return p.send(r.Context(), r, body, func(pooled) {})
+// roundTrip sends a request. One that is retryable is given up with tunnel.ErrUnresponsive when the
+// agent becomes unresponsive before the answer.
+func (p *agentPool) roundTrip(r *http.Request, body *replayReader) (*http.Response, *agentStream, error) {
+	if !isRetryable(r) {
+		return p.send(r.Context(), r, body, func(pooledStream) {})
 	}
-	ctx, cancel := context.WithCancelCause(r.Context()) // which ends with the request: the answer's body needs it
+	ctx, cancel := context.WithCancelCause(r.Context()) // not canceled here: the answer's body needs it
 	stop := func() {}
 	defer func() { stop() }()
-	res, stream, err := p.send(ctx, r, body, func(conn pooled) {
+	res, stream, err := p.send(ctx, r, body, func(conn pooledStream) {
 		stop() // the transport may try another stream
-		if conn.upstream != nil {
+		if conn.agentStream != nil {
 			stop = conn.OnUnresponsive(func() { cancel(tunnel.ErrUnresponsive) })
 		}
 	})
@@ -133,47 +133,47 @@ func (p *pool) roundTrip(r *http.Request, body *attempt) (*http.Response, *upstr
 	return res, stream, err
 }
 
-// send sends a request, and its body if it has one, over a stream of the pool, of which got is
-// told. On HTTP/1 it keeps count of who uses a stream, so that the stream's Close knows an idle one
-// from one that is cut, and returns the stream.
-func (p *pool) send(
-	ctx context.Context, r *http.Request, body *attempt, got func(pooled),
-) (*http.Response, *upstream, error) {
-	var conn pooled
+// send sends a request over a stream of the pool; onConn is called with the stream. On HTTP/1 it
+// counts the users of the stream, so that Close can tell an idle stream from one in use, and
+// returns the stream.
+func (p *agentPool) send(
+	ctx context.Context, r *http.Request, body *replayReader, onConn func(pooledStream),
+) (*http.Response, *agentStream, error) {
+	var conn pooledStream
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		c, _ := info.Conn.(pooled)
-		got(c)
-		if p.http2 { // which is open, and many requests' at a time
+		c, _ := info.Conn.(pooledStream)
+		onConn(c)
+		if p.http2 { // the stream is open, and shared by many requests
 			if body != nil {
-				body.settle(nil)
+				body.answered(nil)
 			}
 			return
 		}
 		conn = c
-		conn.busy.Add(1)
+		conn.inUse.Add(1)
 		if body != nil {
-			conn.carry(body)
+			conn.attachBody(body)
 		}
 	}}
 	if !p.http2 {
 		trace.PutIdleConn = func(err error) {
 			if err == nil {
-				conn.before.set(nil)
-				conn.busy.Add(-1)
+				conn.flusher.set(nil)
+				conn.inUse.Add(-1)
 			}
 		}
 	}
 	res, err := p.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
-	return res, conn.upstream, err
+	return res, conn.agentStream, err
 }
 
-// pooled is an upstream in the hands of a transport.
-type pooled struct{ *upstream }
+// pooledStream is an agentStream owned by a transport.
+type pooledStream struct{ *agentStream }
 
-// Close cuts a stream that is in use and says goodbye on an idle one.
-func (p pooled) Close() error {
-	p.closing.Do(func() {
-		if p.busy.Load() > 0 {
+// Close aborts a stream that is in use and ends an idle one gently.
+func (p pooledStream) Close() error {
+	p.closeOnce.Do(func() {
+		if p.inUse.Load() > 0 {
 			_ = p.Stream.Close() // an abort, unless both directions have ended
 			return
 		}

@@ -12,32 +12,32 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// watchedBody is a client's body that remembers how far it was read, and why reading failed, so
+// clientBody is a client's body that records how far it was read and whether reading failed, so
 // that the upstream is not blamed for it.
-type watchedBody struct {
+type clientBody struct {
 	io.ReadCloser
-	seen    *RequestRecord
-	trailer http.Header // filled in when the body has ended
+	record  *RequestRecord
+	trailer http.Header // filled in at the end of the body
 
-	mu    sync.Mutex
-	begun bool
-	ended bool
-	err   error
+	mu        sync.Mutex
+	readBegan bool
+	eof       bool
+	err       error
 }
 
 // Read reads the client's body.
-func (b *watchedBody) Read(p []byte) (int, error) {
+func (b *clientBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
-	b.begun = true
+	b.readBegan = true
 	b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
-	b.seen.moved(n, 0)
+	b.record.addBytes(n, 0)
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err == io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
-			b.ended = true
-			dropFromTrailer(b.trailer)
+			b.eof = true
+			sanitizeTrailer(b.trailer)
 		} else {
 			b.err = err
 		}
@@ -45,17 +45,18 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// complete says whether all of the body was read; that there is none counts as well.
-func (b *watchedBody) complete() bool {
+// complete reports whether all of the body was read. A nil body is complete.
+func (b *clientBody) complete() bool {
 	if b == nil {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.ended
+	return b.eof
 }
 
-func (b *watchedBody) broken() bool {
+// readFailed reports whether reading the body failed.
+func (b *clientBody) readFailed() bool {
 	if b == nil {
 		return false
 	}
@@ -64,46 +65,47 @@ func (b *watchedBody) broken() bool {
 	return b.err != nil
 }
 
-// finishBody reads what is left of the client's body after an early answer, so that the connection
-// can carry the next request; when that is much or does not come, the connection ends after the
-// answer. Left to net/http, a body that ends after a full-duplex handler has returned is read by
-// two at once, and the connection breaks without a word.
-func (x *exchange) finishBody() {
+// drainBody reads the rest of the client's body after an early answer, so that the connection can
+// carry the next request. When that is too much or too slow, the connection ends after the answer.
+// net/http would read such a body concurrently with a full-duplex handler's last read and break the
+// connection.
+func (x *exchange) drainBody() {
 	if x.body.complete() {
 		return
 	}
 	x.body.mu.Lock()
-	begun := x.body.begun
+	readBegan := x.body.readBegan
 	x.body.mu.Unlock()
 	answer := http.NewResponseController(x.w)
-	if answer.Flush() != nil || !begun && httpguts.HeaderValuesContainsToken(x.r.Header["Expect"], "100-continue") {
-		x.readNoMore() // such a client need not send its body any more
+	if answer.Flush() != nil || !readBegan && httpguts.HeaderValuesContainsToken(x.r.Header["Expect"], "100-continue") {
+		x.stopReading() // the client need not send its body any more
 		return
 	}
 	_ = answer.SetReadDeadline(time.Now().Add(lingerTime))
 	if _, err := io.CopyN(io.Discard, x.body, lingerBytes); err != io.EOF { //nolint:errorlint // likewise
-		x.readNoMore()
+		x.stopReading()
 		return
 	}
 	_ = answer.SetReadDeadline(time.Time{})
 }
 
-// readNoMore makes the request the connection's last. One that is not ours was told by keepOrClose.
-func (x *exchange) readNoMore() {
+// stopReading makes the request the connection's last. On a connection of another server
+// setConnectionClose has asked for that.
+func (x *exchange) stopReading() {
 	if x.conn != nil {
-		x.conn.readNoMore()
+		x.conn.stopReading()
 	}
 }
 
-// buffers are what bodies are copied through.
+// buffers are the copy buffers of bodies.
 var buffers = bufferPool{}
 
 type bufferPool struct{}
 
 var bufferStore = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// Get takes a buffer.
+// Get returns a buffer.
 func (bufferPool) Get() []byte { return bufferStore.Get().(*[32 << 10]byte)[:] }
 
-// Put gives a buffer back.
+// Put returns a buffer to the pool.
 func (bufferPool) Put(b []byte) { bufferStore.Put((*[32 << 10]byte)(b)) }

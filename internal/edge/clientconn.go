@@ -21,54 +21,59 @@ import (
 
 const (
 	// halfClosedIdle is how long a client that has closed its sending side may wait for the answer
-	// without a byte of it arriving. Such a client may also be gone altogether; while its request is
-	// open nothing tells the two apart but a failing write.
+	// without receiving a byte. Such a client may also be gone; while its request is open only a
+	// failing write tells the two apart.
 	halfClosedIdle = time.Minute
-	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that the
-	// answer is not lost with unread input.
+	// lingerTime and lingerBytes bound what is read from a client after the last answer, so that
+	// the answer is not lost with unread input.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
 
-// clientConn is a client's connection in the hands of the HTTP server. It adds three things to
-// Client. A client that has sent its request and closed its sending side gets its answer (net/http
-// alone takes the half-close for a client that left). An aborted response ends in a reset, every
-// other in a clean end. And finished tells Serve when the HTTP server has let go.
+// clientConn is a client's connection as the HTTP server uses it. It adds three things to Client: a
+// client that has closed its sending side after its request gets its answer (net/http alone takes
+// the half-close for a client that left); an aborted answer ends in a reset, every other in a clean
+// end; and serverDone tells Serve when the HTTP server has let go.
 type clientConn struct {
 	Client
 	ctx      context.Context // of Serve
 	endpoint *account.Endpoint
-	origin   ClientInfo
+	info     ClientInfo
 
-	memory   connVerdicts
-	finished chan struct{}
-	finish   sync.Once
-	failing  atomic.Bool // the last request did not get through
-	ending   atomic.Bool // the HTTP server has all of the last answer: it writes the rest of it and closes the connection
+	verdicts   connVerdicts
+	serverDone chan struct{}
+	doneOnce   sync.Once
+	lastFailed atomic.Bool // the last request did not get through
+	// all of the last answer was handed to the HTTP server, which writes the rest of it and closes
+	// the connection
+	lastWrites atomic.Bool
 
-	mu        sync.Mutex
-	wake      chan struct{} // closed when what a held EOF waits for may have changed; nil = none is held
-	eof       bool          // the client has closed its sending side
-	deaf      bool          // nothing more is read
-	active    bool          // a request is being answered
-	hijacked  bool
-	aborted   bool
-	closed    bool
-	lastWrite time.Time
-	deadline  time.Time   // of reads
-	past      bool        // Client's reads fail: the deadline is past
-	alarm     *time.Timer // ends reads at the deadline; nil = there was none
-	alarmAt   time.Time   // when alarm goes off, perhaps before the deadline; zero = never
+	mu sync.Mutex
+	// closed to make a held EOF check its state again; nil = none is held
+	wake           chan struct{}
+	readEOF        bool // the client has closed its sending side
+	readStopped    bool // nothing more is read
+	requestActive  bool // a request is being answered
+	hijacked       bool
+	aborted        bool
+	closed         bool
+	lastWrite      time.Time
+	deadline       time.Time // of reads
+	deadlinePassed bool      // Client has a deadline in the past
+	// makes reads fail at the deadline; nil = none was set yet
+	readTimer *time.Timer
+	// when readTimer fires, perhaps before the deadline; zero = it does not
+	readTimerAt time.Time
 }
 
-func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) *clientConn {
-	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, origin: o, finished: make(chan struct{})}
-	cc.origin.verdicts = &cc.memory
+func newClientConn(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) *clientConn {
+	cc := &clientConn{Client: c, ctx: ctx, endpoint: ep, info: info, serverDone: make(chan struct{})}
+	cc.info.verdicts = &cc.verdicts
 	return cc
 }
 
-// change alters the state under the lock and wakes a held EOF.
-func (c *clientConn) change(f func()) {
+// update changes the state under the lock and wakes a held EOF.
+func (c *clientConn) update(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
@@ -78,21 +83,21 @@ func (c *clientConn) change(f func()) {
 	}
 }
 
-// Read holds back the EOF from the one-byte read by which net/http watches for a client that leaves
-// while its request is being answered.
+// Read holds back EOF from the one-byte read by which net/http detects that a client left while its
+// request is being answered.
 func (c *clientConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
-	eof, deaf := c.eof, c.deaf
+	eof, stopped := c.readEOF, c.readStopped
 	c.mu.Unlock()
-	if deaf {
-		return 0, errDeaf
+	if stopped {
+		return 0, errReadStopped
 	}
 	if !eof {
 		n, err := c.Client.Read(p)
 		if n > 0 || err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
 			return n, err
 		}
-		c.change(func() { c.eof, c.lastWrite = true, time.Now() })
+		c.update(func() { c.readEOF, c.lastWrite = true, time.Now() })
 	}
 	if len(p) != 1 {
 		return 0, io.EOF
@@ -100,19 +105,19 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return 0, c.holdEOF()
 }
 
-// errDeaf is no io.EOF: the HTTP server must not take the client's body for complete.
-var errDeaf = errors.New("the rest of the client's input is not wanted")
+// errReadStopped is not io.EOF: the HTTP server must not take the client's body for complete.
+var errReadStopped = errors.New("the rest of the client's input is not wanted")
 
-// readNoMore makes the request that is being answered the connection's last: what the client still
-// sends is not taken for another.
-func (c *clientConn) readNoMore() { c.change(func() { c.deaf = true }) }
+// stopReading makes the request that is being answered the connection's last: what the client still
+// sends is not read as another request.
+func (c *clientConn) stopReading() { c.update(func() { c.readStopped = true }) }
 
-// holdEOF returns io.EOF when the answer is complete or nothing of it has moved for halfClosedIdle,
-// and the deadline's error at the deadline.
+// holdEOF returns io.EOF when the answer is complete or no byte of it was written for
+// halfClosedIdle, and os.ErrDeadlineExceeded at the deadline.
 func (c *clientConn) holdEOF() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.active && !c.closed {
+	for c.requestActive && !c.closed {
 		now, until := time.Now(), c.lastWrite.Add(halfClosedIdle)
 		if !now.Before(until) {
 			return io.EOF
@@ -140,15 +145,15 @@ func (c *clientConn) holdEOF() error {
 	return io.EOF
 }
 
-// Write sends p. The last of the last answer goes out together with the connection's end.
+// Write sends p. The end of the last answer is sent together with the end of the connection.
 func (c *clientConn) Write(p []byte) (int, error) {
 	write := c.Client.Write
-	if later, ok := c.Client.(interface{ WriteLater(p []byte) (int, error) }); ok && c.ending.Load() {
+	if later, ok := c.Client.(interface{ WriteLater(p []byte) (int, error) }); ok && c.lastWrites.Load() {
 		write = later.WriteLater
 	}
 	n, err := write(p)
 	c.mu.Lock()
-	if c.eof {
+	if c.readEOF {
 		c.lastWrite = time.Now()
 	}
 	c.mu.Unlock()
@@ -161,78 +166,79 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline sets the deadline of reads, a held EOF included. The HTTP server sets several for
-// each request, of which hardly one comes: Client hears of those that have come, and one alarm
-// serves all others. It is not put off by a later deadline, only by going off.
+// each request, hardly one of which passes, so Client gets only those that have passed, and one
+// timer serves all. It is not rescheduled for a later deadline until it fires.
 func (c *clientConn) SetReadDeadline(t time.Time) (err error) {
-	c.change(func() { c.deadline, err = t, c.minded(t) })
+	c.update(func() { c.deadline, err = t, c.setReadDeadlineLocked(t) })
 	return err
 }
 
-// minded sees to it that reads end at t. The caller holds mu.
-func (c *clientConn) minded(t time.Time) error {
+// setReadDeadlineLocked makes reads fail at t; mu must be held.
+func (c *clientConn) setReadDeadlineLocked(t time.Time) error {
 	left := time.Until(t)
 	switch {
 	case t.IsZero() || left > 0:
-		if c.past {
+		if c.deadlinePassed {
 			if err := c.Client.SetReadDeadline(time.Time{}); err != nil {
 				return err
 			}
-			c.past = false
+			c.deadlinePassed = false
 		}
 	default:
-		c.past = true
+		c.deadlinePassed = true
 		return c.Client.SetReadDeadline(t)
 	}
 	switch {
-	case t.IsZero() || !c.alarmAt.IsZero() && !t.Before(c.alarmAt):
+	case t.IsZero() || !c.readTimerAt.IsZero() && !t.Before(c.readTimerAt):
 		return nil
-	case c.alarm == nil:
-		c.alarm = time.AfterFunc(left, c.expire)
+	case c.readTimer == nil:
+		c.readTimer = time.AfterFunc(left, c.readTimerFired)
 	default:
-		c.alarm.Reset(left)
+		c.readTimer.Reset(left)
 	}
-	c.alarmAt = t
+	c.readTimerAt = t
 	return nil
 }
 
-// expire is what the alarm does.
-func (c *clientConn) expire() {
+// readTimerFired applies the deadline when readTimer fires.
+func (c *clientConn) readTimerFired() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.alarmAt = time.Time{}
-	if !c.deadline.IsZero() && !c.past {
-		_ = c.minded(c.deadline)
+	c.readTimerAt = time.Time{}
+	if !c.deadline.IsZero() && !c.deadlinePassed {
+		_ = c.setReadDeadlineLocked(c.deadline)
 	}
 }
 
-// state follows the HTTP server's view of the connection.
-func (c *clientConn) state(st http.ConnState) {
-	c.change(func() {
-		c.active = st == http.StateActive
+// setState follows the HTTP server's view of the connection.
+func (c *clientConn) setState(st http.ConnState) {
+	c.update(func() {
+		c.requestActive = st == http.StateActive
 		c.hijacked = c.hijacked || st == http.StateHijacked
 	})
 	if st == http.StateClosed {
-		c.letGo()
+		c.signalDone()
 	}
 }
 
-func (c *clientConn) letGo() { c.finish.Do(func() { close(c.finished) }) }
+// signalDone closes serverDone.
+func (c *clientConn) signalDone() { c.doneOnce.Do(func() { close(c.serverDone) }) }
 
-// abort cuts the connection: the client must not take what it got for an answer.
+// abort resets the connection, so that the client does not take what it got for a whole answer.
 func (c *clientConn) abort() {
-	c.change(func() { c.aborted = true })
+	c.update(func() { c.aborted = true })
 	_ = c.Client.Reset(tunnel.Aborted)
 }
 
-// willAbort makes the coming Close an abort.
-func (c *clientConn) willAbort() { c.change(func() { c.aborted = true }) }
+// abortOnClose makes Close an abort.
+func (c *clientConn) abortOnClose() { c.update(func() { c.aborted = true }) }
 
-// Close ends the connection in the way its state asks for. On an upgraded connection that is for
-// Client to judge: clean when both directions have ended. Otherwise HTTP's framing has said that
-// the answer is complete; Serve reads on for a moment and then closes.
+// Close ends the connection as its state requires. An upgraded connection is closed by Client:
+// clean when both directions have ended. Otherwise the answer is complete by HTTP's framing; Serve
+// lingers and then closes.
 func (c *clientConn) Close() error {
 	var already, aborted, hijacked bool
-	c.change(func() { already, aborted, hijacked, c.closed = c.closed, c.aborted, c.hijacked, true })
+	c.update(func() { already, aborted, hijacked, c.closed = c.closed, c.aborted, c.hijacked, true })
 	switch {
 	case already:
 		return nil
@@ -245,12 +251,12 @@ func (c *clientConn) Close() error {
 		_ = c.SetReadDeadline(time.Unix(1, 0)) // ends a read that is under way
 	}
 	if hijacked {
-		c.letGo()
+		c.signalDone()
 	}
 	return nil
 }
 
-// linger ends what Close left half-open.
+// linger closes what Close left half-open, after a bounded read.
 func (c *clientConn) linger() {
 	c.mu.Lock()
 	cut := c.aborted || c.hijacked
@@ -262,16 +268,16 @@ func (c *clientConn) linger() {
 	_ = c.Client.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.deadline = (time.Time{}); c.alarm != nil {
-		c.alarm.Stop()
+	if c.deadline = (time.Time{}); c.readTimer != nil {
+		c.readTimer.Stop()
 	}
 }
 
-// RemoteAddr returns the client's address as it was stated. The HTTP server asks for it first of
-// all in the goroutine that it makes for the connection.
+// RemoteAddr returns the client's address as stated. The HTTP server calls it first in the
+// goroutine of the connection, so the goroutine gets its large stack here.
 func (c *clientConn) RemoteAddr() net.Addr {
 	stack.Grow16KiB()
-	return statedAddr(c.origin.ClientAddr)
+	return statedAddr(c.info.ClientAddr)
 }
 
 type statedAddr string

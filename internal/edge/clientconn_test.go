@@ -37,7 +37,7 @@ func (eofClient) Close() error                    { return nil }
 
 func answering() *clientConn {
 	c := newClientConn(context.Background(), eofClient{}, nil, ClientInfo{})
-	c.state(http.StateActive)
+	c.setState(http.StateActive)
 	return c
 }
 
@@ -65,7 +65,7 @@ func TestAHeldEndIsLetGo(t *testing.T) {
 		}, io.EOF, halfClosedIdle * 3 / 2},
 		"when the answer is complete": {func(c *clientConn) {
 			time.Sleep(time.Second)
-			c.state(http.StateIdle)
+			c.setState(http.StateIdle)
 		}, io.EOF, time.Second},
 		"when the connection is closed": {func(c *clientConn) {
 			time.Sleep(time.Second)
@@ -180,7 +180,7 @@ func TestOnlyTheWatchOfARequestIsHeld(t *testing.T) {
 	if _, err := c.Read(make([]byte, 4096)); !errors.Is(err, io.EOF) {
 		t.Errorf("reading a body that breaks off: %v", err)
 	}
-	c.state(http.StateIdle)
+	c.setState(http.StateIdle)
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("reading between requests: %v", err)
 	}
@@ -215,7 +215,7 @@ func TestCodesOfWhatHappened(t *testing.T) {
 		{refused(tunnel.RefusedUnknownEndpoint), account.CodeEndpointOffline, tunnel.RefusedOffline},
 		{refused(tunnel.RefusedDraining), account.CodeEndpointOffline, tunnel.RefusedOffline},
 		{refused(tunnel.RefusedInternal), account.CodeUpstreamBroken, tunnel.RefusedInternal},
-		{errSilent, account.CodeAgentSilent, tunnel.RefusedUpstream},
+		{errAgentTimeout, account.CodeAgentSilent, tunnel.RefusedUpstream},
 		{io.ErrUnexpectedEOF, account.CodeUpstreamBroken, tunnel.RefusedInternal},
 	} {
 		if got := errorCode(c.err); got != c.page {

@@ -13,66 +13,66 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// shares lets the members of a pool of cloud endpoints take turns. They are always online, and
-// nothing is held by one of them, so that turns are as good as a count of what each has open.
-type shares struct {
+// poolMembers lets the members of a pool of cloud endpoints serve in turn. They are always online
+// and hold no connections, so round robin balances as well as a count of connections.
+type poolMembers struct {
 	list func(ctx context.Context, ep *account.Endpoint) ([]account.Endpoint, error)
 
-	mu  sync.Mutex
-	all map[shareKey]*share
+	mu    sync.Mutex
+	pools map[poolKey]*memberList
 }
 
-// shareKey is what the members of a pool share.
-type shareKey struct{ accountID, binding, url string }
+// poolKey identifies a pool.
+type poolKey struct{ accountID, binding, url string }
 
-// share is a pool as it was listed last, guarded by shares.mu.
-type share struct {
+// memberList is a pool as it was last listed, guarded by poolMembers.mu.
+type memberList struct {
 	members []member
-	turn    int
-	at      time.Time
+	next    int // index of the member whose turn it is
+	readAt  time.Time
 	reading bool
 }
 
 type member struct{ id, backendID string }
 
-// next returns the pool's members in the order in which they are to be tried; none where the pool
-// is not known, or nobody pools.
-func (s *shares) next(ctx context.Context, ep *account.Endpoint) []member {
+// ordered returns the pool's members in the order in which they are to be tried; none where the
+// endpoint does not pool or the pool is not known.
+func (s *poolMembers) ordered(ctx context.Context, ep *account.Endpoint) []member {
 	if s.list == nil || ep.Type != account.TypeCloud || !ep.PoolingEnabled {
 		return nil
 	}
-	key := shareKey{ep.AccountID, ep.Bindings[0], ep.URL}
+	key := poolKey{ep.AccountID, ep.Bindings[0], ep.URL}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.all[key]
+	p := s.pools[key]
 	if p == nil {
-		if len(s.all) >= maxCurrent {
-			clear(s.all)
+		if len(s.pools) >= maxCachedEndpoints {
+			clear(s.pools)
 		}
-		p = &share{}
-		s.all[key] = p
+		p = &memberList{}
+		s.pools[key] = p
 	}
-	if !p.reading && time.Since(p.at) >= currentAge {
-		s.read(ctx, p, ep)
+	if !p.reading && time.Since(p.readAt) >= endpointTTL {
+		s.refreshLocked(ctx, p, ep)
 	}
 	if len(p.members) == 0 {
 		return nil
 	}
-	first := p.turn % len(p.members)
-	p.turn = first + 1
+	first := p.next % len(p.members)
+	p.next = first + 1
 	return slices.Concat(p.members[first:], p.members[:first])
 }
 
-// read lists the pool anew. Others use what is known meanwhile, and for longer if the store does
-// not answer. The caller holds mu.
-func (s *shares) read(ctx context.Context, p *share, ep *account.Endpoint) {
+// refreshLocked lists the pool again. Meanwhile, and when the store does not answer, others use the
+// last list. mu must be held; it is released during the read.
+func (s *poolMembers) refreshLocked(ctx context.Context, p *memberList, ep *account.Endpoint) {
 	p.reading = true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), currentRead)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endpointReadTimeout)
 	defer cancel()
 	list, err := s.list(ctx, ep)
 	s.mu.Lock()
-	p.reading, p.at = false, time.Now()
+	p.reading, p.readAt = false, time.Now()
 	if err != nil {
 		return
 	}
@@ -85,12 +85,12 @@ func (s *shares) read(ctx context.Context, p *share, ep *account.Endpoint) {
 	slices.SortFunc(p.members, func(a, b member) int { return cmp.Compare(a.id, b.id) })
 }
 
-// backends returns what the other members of the endpoint's pool answer by, in the order in which
-// they follow it.
-func (s *shares) backends(ep *account.Endpoint) []string {
+// otherBackends returns the backends of the other members of the endpoint's pool, in the order in
+// which they follow it.
+func (s *poolMembers) otherBackends(ep *account.Endpoint) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.all[shareKey{ep.AccountID, ep.Bindings[0], ep.URL}]
+	p := s.pools[poolKey{ep.AccountID, ep.Bindings[0], ep.URL}]
 	if p == nil || !ep.PoolingEnabled {
 		return nil
 	}
@@ -105,24 +105,24 @@ func (s *shares) backends(ep *account.Endpoint) []string {
 	return ids
 }
 
-// turns goes through the backend of one member of a pool, and then through those of the others.
-type turns struct {
+// chainedAttempts yields the leaves of one backend, then those of nextBackends.
+type chainedAttempts struct {
 	Attempts
-	others []string
-	begin  func(ctx context.Context, backendID string) (Attempts, error)
+	nextBackends []string
+	begin        func(ctx context.Context, backendID string) (Attempts, error)
 }
 
 // Next returns the next leaf.
-func (t *turns) Next(ctx context.Context) (Attempt, bool) {
+func (c *chainedAttempts) Next(ctx context.Context) (Attempt, bool) {
 	for {
-		leaf, ok := t.Attempts.Next(ctx)
-		if ok || len(t.others) == 0 {
+		leaf, ok := c.Attempts.Next(ctx)
+		if ok || len(c.nextBackends) == 0 {
 			return leaf, ok
 		}
-		next, err := t.begin(ctx, t.others[0])
-		t.others = t.others[1:]
-		if err == nil { // else it was deleted just now, or the store is away
-			t.Attempts = next
+		next, err := c.begin(ctx, c.nextBackends[0])
+		c.nextBackends = c.nextBackends[1:]
+		if err == nil { // else it was deleted just now, or the store does not answer
+			c.Attempts = next
 		}
 	}
 }

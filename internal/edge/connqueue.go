@@ -8,45 +8,45 @@ import (
 	"sync"
 )
 
-// handover is the listener through which Serve hands connections to the HTTP server.
-type handover struct {
+// connQueue is the listener through which Serve passes connections to the HTTP server.
+type connQueue struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newHandover() *handover {
-	return &handover{conns: make(chan net.Conn), closed: make(chan struct{})}
+func newConnQueue() *connQueue {
+	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // give hands a connection over and says whether it was taken.
-func (h *handover) give(c net.Conn) bool {
+func (q *connQueue) put(c net.Conn) bool {
 	select {
-	case h.conns <- c:
+	case q.conns <- c:
 		return true
-	case <-h.closed:
+	case <-q.closed:
 		return false
 	}
 }
 
 // Accept returns the next connection; net.ErrClosed after Close.
-func (h *handover) Accept() (net.Conn, error) {
+func (q *connQueue) Accept() (net.Conn, error) {
 	select {
-	case c := <-h.conns:
+	case c := <-q.conns:
 		return c, nil
-	case <-h.closed:
+	case <-q.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close ends Accept and give.
-func (h *handover) Close() error {
-	h.once.Do(func() { close(h.closed) })
+func (q *connQueue) Close() error {
+	q.once.Do(func() { close(q.closed) })
 	return nil
 }
 
 // Addr names the listener.
-func (h *handover) Addr() net.Addr { return edgeAddr{} }
+func (q *connQueue) Addr() net.Addr { return edgeAddr{} }
 
 type edgeAddr struct{}
 

@@ -114,7 +114,7 @@ type Options struct {
 	// DialStatic connects to a static address, which a tenant configured. nil = static addresses are
 	// not offered.
 	DialStatic func(ctx context.Context, network, address string) (net.Conn, error)
-	// Logins runs the login actions of traffic policies; nil = they deny every request.
+	// Logins runs the login actions of traffic policies; nil = they deny.
 	Logins      trafficpolicy.LoginHandler
 	RootCAs     *x509.CertPool // that certify static addresses with TLS; nil = those of the system
 	Meter       Meter
@@ -122,24 +122,24 @@ type Options struct {
 	OpenTimeout time.Duration // how long an agent may take to answer an opened stream; default 5 s
 }
 
-// Edge serves connections. It is safe for concurrent use.
+// Edge serves connections and requests to endpoints. It is safe for concurrent use.
 type Edge struct {
-	opt  Options
-	log  *slog.Logger
-	http *http.Server
-	in   *handover
+	opt   Options
+	log   *slog.Logger
+	http  *http.Server
+	conns *connQueue
 
-	policies *policies
-	current  *current
-	shares   *shares
+	policies    *policies
+	endpoints   *endpointCache
+	poolMembers *poolMembers
 
-	mu       sync.Mutex
-	pools    map[Agent]*pool
-	statics  map[string]*http.Transport // by account
-	live     int
-	draining chan struct{} // closed by Drain
-	closed   bool
-	quiet    chan struct{} // closed while draining and nothing is live
+	mu               sync.Mutex
+	agentPools       map[Agent]*agentPool
+	staticTransports map[string]*http.Transport // by account
+	active           int                        // connections and requests being served
+	draining         chan struct{}              // closed by Drain
+	closed           bool
+	drained          chan struct{} // closed while draining and nothing is active
 
 	bg sync.WaitGroup
 }
@@ -149,70 +149,71 @@ func New(o Options) *Edge {
 	if o.OpenTimeout == 0 {
 		o.OpenTimeout = 5 * time.Second
 	}
-	e := &Edge{opt: o, log: o.Logger, in: newHandover(), pools: make(map[Agent]*pool),
-		statics: make(map[string]*http.Transport), draining: make(chan struct{}), quiet: make(chan struct{})}
+	e := &Edge{opt: o, log: o.Logger, conns: newConnQueue(), agentPools: make(map[Agent]*agentPool),
+		staticTransports: make(map[string]*http.Transport), draining: make(chan struct{}), drained: make(chan struct{})}
 	e.policies = newPolicies(o.Logger, o.Logins)
-	e.current = &current{byID: o.GetEndpoint, byURL: o.GetInternal, log: o.Logger, all: make(map[currentKey]*seen)}
-	e.shares = &shares{list: o.ListPool, all: make(map[shareKey]*share)}
+	e.endpoints = &endpointCache{getByID: o.GetEndpoint, getByURL: o.GetInternal, log: o.Logger,
+		entries: make(map[endpointKey]*cacheEntry)}
+	e.poolMembers = &poolMembers{list: o.ListPool, pools: make(map[poolKey]*memberList)}
 	e.http = e.newHTTPServer()
 	e.bg.Go(func() {
-		if err := e.http.Serve(e.in); !errors.Is(err, http.ErrServerClosed) {
+		if err := e.http.Serve(e.conns); !errors.Is(err, http.ErrServerClosed) {
 			e.log.Error("the edge's HTTP server ended", "err", err)
 		}
 	})
 	return e
 }
 
-// Serve serves one connection for the endpoint and returns when it has ended. It owns c. The end of
-// ctx cuts the connection and all that it caused.
-func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
-	e.enter()
-	defer e.leave()
+// Serve serves one connection to the endpoint and returns when it has ended. It owns c. The end of
+// ctx aborts the connection and all that it caused.
+func (e *Edge) Serve(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
+	e.connStarted()
+	defer e.connEnded()
 	if ep.Scheme == "tcp" {
-		e.serveTCP(ctx, c, ep, o)
+		e.serveTCP(ctx, c, ep, info)
 		return
 	}
-	e.serveHTTP(ctx, c, ep, o)
+	e.serveHTTP(ctx, c, ep, info)
 }
 
-func (e *Edge) enter() {
+func (e *Edge) connStarted() {
 	e.mu.Lock()
-	e.live++
+	e.active++
 	e.mu.Unlock()
 }
 
-func (e *Edge) leave() {
+func (e *Edge) connEnded() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.live--
-	e.noteQuiet()
+	e.active--
+	e.signalDrainedLocked()
 }
 
-// noteQuiet closes quiet once, when the last connection has ended while draining. The caller holds
-// mu.
-func (e *Edge) noteQuiet() {
-	if !e.drains() || e.live > 0 {
+// signalDrainedLocked closes drained once the edge drains and nothing is active; mu must be held.
+func (e *Edge) signalDrainedLocked() {
+	if !e.isDraining() || e.active > 0 {
 		return
 	}
 	select {
-	case <-e.quiet:
+	case <-e.drained:
 	default:
-		close(e.quiet)
+		close(e.drained)
 	}
 }
 
-// Live returns the number of connections being served.
+// Live returns the number of connections and requests being served.
 func (e *Edge) Live() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.live
+	return e.active
 }
 
-// idleGrace is how long idle connections have, once the edge drains, to send the request whose
-// answer ends them: one that is closed while its client writes looks broken to the client.
-const idleGrace = time.Second
+// idleDrainDelay is how long idle connections stay open after the start of a drain, to end with the
+// answer to their next request: closing one while its client writes looks like a failure to the
+// client.
+const idleDrainDelay = time.Second
 
-func (e *Edge) drains() bool {
+func (e *Edge) isDraining() bool {
 	select {
 	case <-e.draining:
 		return true
@@ -221,29 +222,30 @@ func (e *Edge) drains() bool {
 	}
 }
 
-// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after a moment
-// HTTP/2 connections get GOAWAY and idle ones are closed. It returns when nothing is live (nil) or
-// ctx is done. Connections that still come are served the same way. It is called once.
+// Drain asks every connection to end: HTTP/1 answers carry "Connection: close"; after
+// idleDrainDelay HTTP/2 connections get GOAWAY and idle ones are closed. It returns nil when
+// nothing is active, or the error of ctx. New connections are still served, in the same way. It is
+// called once.
 func (e *Edge) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	close(e.draining)
-	e.noteQuiet()
+	e.signalDrainedLocked()
 	e.mu.Unlock()
-	grace := time.NewTimer(idleGrace)
+	grace := time.NewTimer(idleDrainDelay)
 	defer grace.Stop()
 	select {
-	case <-e.quiet:
+	case <-e.drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-grace.C:
 	}
-	again := time.NewTicker(200 * time.Millisecond) // connections that became idle, or never sent a request
+	again := time.NewTicker(200 * time.Millisecond) // for connections that become idle later, or never sent a request
 	defer again.Stop()
 	for {
 		e.http.SetKeepAlivesEnabled(false)
 		select {
-		case <-e.quiet:
+		case <-e.drained:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -252,29 +254,31 @@ func (e *Edge) Drain(ctx context.Context) error {
 	}
 }
 
-// agent chooses who serves the endpoint. It waits no longer than the client's forwarder does.
-func (e *Edge) agent(ctx context.Context, ep *account.Endpoint, o *ClientInfo, tried []Agent) (Agent, error) {
-	if o.MaxWait > 0 {
+// chooseAgent chooses the agent that serves the endpoint. It waits at most ClientInfo.MaxWait.
+func (e *Edge) chooseAgent(ctx context.Context, ep *account.Endpoint, info *ClientInfo, tried []Agent) (Agent, error) {
+	if info.MaxWait > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.MaxWait)
+		ctx, cancel = context.WithTimeout(ctx, info.MaxWait)
 		defer cancel()
 	}
 	return e.opt.ChooseAgent(ctx, ep, tried)
 }
 
-// labelled chooses a tunnel of a group.
-func (e *Edge) labelled(ctx context.Context, accountID string, labels map[string]string, tried []Agent) (Agent, error) {
+// chooseTunnel chooses a tunnel of a tunnel group.
+func (e *Edge) chooseTunnel(
+	ctx context.Context, accountID string, labels map[string]string, tried []Agent,
+) (Agent, error) {
 	if e.opt.ChooseTunnel == nil {
 		return nil, &account.Error{Code: account.CodeEndpointOffline, Msg: "no labelled tunnel is online"}
 	}
 	return e.opt.ChooseTunnel(ctx, accountID, labels, tried)
 }
 
-// Close ends the edge at once and waits for what it started. Connections still being served are
-// cut.
+// Close ends the edge at once and waits for its goroutines. Connections still being served are
+// aborted.
 func (e *Edge) Close() {
-	_ = e.in.Close()
-	_ = e.http.Close() // the error is the listener's, which has none
+	_ = e.conns.Close()
+	_ = e.http.Close() // the listener's Close does not fail
 	for _, t := range e.transports() {
 		t.CloseIdleConnections()
 	}
@@ -284,8 +288,9 @@ func (e *Edge) Close() {
 	e.bg.Wait()
 }
 
-// background runs f and says whether it does: not when the edge is closed.
-func (e *Edge) background(f func()) bool {
+// goBackground runs f in a goroutine that Close waits for. It returns false once the edge is
+// closed.
+func (e *Edge) goBackground(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

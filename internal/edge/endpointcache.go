@@ -13,41 +13,43 @@ import (
 )
 
 const (
-	currentAge  = 500 * time.Millisecond // after which an endpoint is read again
-	currentRead = 3 * time.Second        // how long that may take
-	currentKeep = time.Minute            // after which one that nobody asks for is forgotten
-	maxCurrent  = 4096                   // when that is looked after
+	// after which an endpoint is read again
+	endpointTTL         = 500 * time.Millisecond
+	endpointReadTimeout = 3 * time.Second // of one read of the store
+	endpointIdleTTL     = time.Minute     // after which an unused entry may be evicted
+	maxCachedEndpoints  = 4096            // from which on idle entries are evicted
 )
 
-// current knows what endpoints are now that no agent holds: a change takes effect within a second,
-// also on connections that were there before, and thousands of requests a second cost two queries.
-type current struct {
-	byID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
-	byURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
-	log   *slog.Logger
+// endpointCache caches endpoints that no agent holds. A change takes effect within a second, also
+// on existing connections; the load on the store does not depend on the rate of requests.
+type endpointCache struct {
+	getByID  func(ctx context.Context, accountID, id string) (*account.Endpoint, error)
+	getByURL func(ctx context.Context, accountID, url string) (*account.Endpoint, error)
+	log      *slog.Logger
 
-	mu  sync.Mutex
-	all map[currentKey]*seen
+	mu      sync.Mutex
+	entries map[endpointKey]*cacheEntry
 }
 
-// currentKey is an endpoint's id, or the URL of an internal one.
-type currentKey struct{ accountID, id, url string }
+// endpointKey is an endpoint's id, or the URL of an internal endpoint.
+type endpointKey struct{ accountID, id, url string }
 
-// seen is what was read last, guarded by current.mu.
-type seen struct {
+// cacheEntry is the result of the last read, guarded by endpointCache.mu.
+type cacheEntry struct {
 	endpoint *account.Endpoint
-	err      error // CodeNotFound: there is none
-	at       time.Time
-	reading  chan struct{} // closed when the read that is under way has ended; nil = none is
+	err      error // CodeNotFound: it does not exist
+	readAt   time.Time
+	// closed when the read in progress ends; nil = none is in progress
+	reading chan struct{}
 }
 
-// endpoint returns the endpoint as it is now: CodeEndpointUnknown when it was deleted. While the
-// store does not answer, ep or what was read last has to do: nothing can have been changed then.
-func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
-	if c.byID == nil {
+// latest returns the current state of the endpoint: CodeEndpointUnknown when it was deleted. While
+// the store does not answer, it returns the last state read, or ep: nothing can have changed then.
+func (c *endpointCache) latest(ctx context.Context, ep *account.Endpoint) (*account.Endpoint, error) {
+	if c.getByID == nil {
 		return ep, nil
 	}
-	now, err := c.known(ctx, ep.AccountID, ep.ID)
+	latest, err := c.get(ctx, ep.AccountID, ep.ID)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return nil, account.Errorf(account.CodeEndpointUnknown, "%s was deleted", ep.URL)
@@ -55,47 +57,47 @@ func (c *current) endpoint(ctx context.Context, ep *account.Endpoint) (*account.
 		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", ep.ID, "err", err)
 		return ep, nil
 	}
-	return now, err
+	return latest, err
 }
 
-// known returns the endpoint of an id, as it is now or was read last; CodeNotFound when it was
-// deleted.
-func (c *current) known(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
-	return c.read(ctx, currentKey{accountID: accountID, id: id}, func(ctx context.Context) (*account.Endpoint, error) {
-		return c.byID(ctx, accountID, id)
+// get returns the endpoint with the id, at most endpointTTL old unless the store does not answer;
+// CodeNotFound when it was deleted.
+func (c *endpointCache) get(ctx context.Context, accountID, id string) (*account.Endpoint, error) {
+	return c.load(ctx, endpointKey{accountID: accountID, id: id}, func(ctx context.Context) (*account.Endpoint, error) {
+		return c.getByID(ctx, accountID, id)
 	})
 }
 
-// internal finds an internal endpoint by its URL; CodeNoInternal when the account has none.
-func (c *current) internal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
+// getInternal returns an internal endpoint by its URL; CodeNoInternal when the account has none.
+func (c *endpointCache) getInternal(ctx context.Context, accountID, url string) (*account.Endpoint, error) {
 	missing := account.Errorf(account.CodeNoInternal, "there is no internal endpoint %s", url)
-	if c.byURL == nil {
+	if c.getByURL == nil {
 		return nil, missing
 	}
-	now, err := c.read(ctx, currentKey{accountID: accountID, url: url},
+	ep, err := c.load(ctx, endpointKey{accountID: accountID, url: url},
 		func(ctx context.Context) (*account.Endpoint, error) {
-			return c.byURL(ctx, accountID, url)
+			return c.getByURL(ctx, accountID, url)
 		})
 	if account.CodeOf(err) == account.CodeNotFound {
 		return nil, missing
 	}
-	return now, err
+	return ep, err
 }
 
-// read returns what is known, if that is new, else what get reads. Who comes while another one
-// reads gets what was known, unless that is old.
-func (c *current) read(
-	ctx context.Context, key currentKey, get func(context.Context) (*account.Endpoint, error),
+// load returns the cached result while it is fresh, else that of fetch. While another caller
+// fetches, it returns the cached result unless that is older than twice endpointTTL.
+func (c *endpointCache) load(
+	ctx context.Context, key endpointKey, fetch func(context.Context) (*account.Endpoint, error),
 ) (*account.Endpoint, error) {
 	c.mu.Lock()
-	s := c.all[key]
-	if s == nil {
-		c.sweep()
-		s = &seen{}
-		c.all[key] = s
+	entry := c.entries[key]
+	if entry == nil {
+		c.evictIdleLocked()
+		entry = &cacheEntry{}
+		c.entries[key] = entry
 	}
-	for s.reading != nil && time.Since(s.at) > 2*currentAge {
-		done := s.reading
+	for entry.reading != nil && time.Since(entry.readAt) > 2*endpointTTL {
+		done := entry.reading
 		c.mu.Unlock()
 		select {
 		case <-done:
@@ -104,36 +106,37 @@ func (c *current) read(
 		}
 		c.mu.Lock()
 	}
-	if s.reading != nil || time.Since(s.at) < currentAge {
+	if entry.reading != nil || time.Since(entry.readAt) < endpointTTL {
 		defer c.mu.Unlock()
-		return s.endpoint, s.err
+		return entry.endpoint, entry.err
 	}
-	s.reading = make(chan struct{})
+	entry.reading = make(chan struct{})
 	c.mu.Unlock()
-	// Not by the client's context: others wait for it, too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), currentRead)
+	// Not canceled with the client: others wait for the result too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endpointReadTimeout)
 	defer cancel()
-	ep, err := get(ctx)
+	ep, err := fetch(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(s.reading)
-	s.reading, s.at = nil, time.Now()
-	if err == nil || account.CodeOf(err) == account.CodeNotFound || s.endpoint == nil {
-		s.endpoint, s.err = ep, err
+	close(entry.reading)
+	entry.reading, entry.readAt = nil, time.Now()
+	if err == nil || account.CodeOf(err) == account.CodeNotFound || entry.endpoint == nil {
+		entry.endpoint, entry.err = ep, err
 	} else {
-		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", s.endpoint.ID, "err", err)
+		c.log.Debug("an endpoint could not be read again; it is used as it was", "endpoint", entry.endpoint.ID, "err", err)
 	}
-	return s.endpoint, s.err
+	return entry.endpoint, entry.err
 }
 
-// sweep forgets what nobody has asked for, once much is known. The caller holds mu.
-func (c *current) sweep() {
-	if len(c.all) < maxCurrent {
+// evictIdleLocked drops entries that were not read for a while, once there are many; mu must be
+// held.
+func (c *endpointCache) evictIdleLocked() {
+	if len(c.entries) < maxCachedEndpoints {
 		return
 	}
-	for key, s := range c.all {
-		if s.reading == nil && time.Since(s.at) > currentKeep {
-			delete(c.all, key)
+	for key, entry := range c.entries {
+		if entry.reading == nil && time.Since(entry.readAt) > endpointIdleTTL {
+			delete(c.entries, key)
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// fail answers a request that got no answer from the upstream.
+// fail answers a request that got no answer from an upstream.
 func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil || x.body.broken() { // the client has left, or a policy has cut the request
+	if r.Context().Err() != nil || x.body.readFailed() { // the client left, or a policy aborted the request
 		x.status = statusClientGone
 		panic(http.ErrAbortHandler)
 	}
@@ -27,7 +27,7 @@ func (x *exchange) fail(_ http.ResponseWriter, r *http.Request, err error) {
 	if code == account.CodeUpstreamBroken {
 		x.edge.log.Debug("an upstream broke off", "endpoint", x.endpoint.ID, "err", err)
 	}
-	x.page(code, sentence(code, x.endpoint))
+	x.writeError(code, errorMessage(code, x.endpoint))
 }
 
 // errorCode says what a request met on its way.
@@ -51,13 +51,13 @@ func errorCode(err error) account.Code {
 		return account.CodeUpstreamBroken
 	case account.CodeOf(err) == account.CodeEndpointOffline:
 		return account.CodeEndpointOffline
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errAgentTimeout):
 		return account.CodeAgentSilent
 	}
 	return account.CodeUpstreamBroken
 }
 
-func sentence(code account.Code, ep *account.Endpoint) string {
+func errorMessage(code account.Code, ep *account.Endpoint) string {
 	url, cloud := ep.URL, ep.Type == account.TypeCloud
 	switch code {
 	case account.CodeEndpointUnknown:
@@ -107,15 +107,15 @@ func sentence(code account.Code, ep *account.Endpoint) string {
 			"may say why.", url)
 }
 
-// page answers with an error of the edge.
-func (x *exchange) page(code account.Code, msg string) {
-	x.pageWith(code.Status(), code, msg)
+// writeError answers with an error of the edge.
+func (x *exchange) writeError(code account.Code, msg string) {
+	x.writeErrorStatus(code.Status(), code, msg)
 }
 
-// pageWith is page with another status than the code's.
-func (x *exchange) pageWith(status int, code account.Code, msg string) {
+// writeErrorStatus is writeError with another status than the code's.
+func (x *exchange) writeErrorStatus(status int, code account.Code, msg string) {
 	x.status, x.code = status, code
-	x.keepOrClose()
+	x.setConnectionClose()
 	WriteErrorPage(x.w, x.r, x.status, code, msg)
 }
 
@@ -140,7 +140,7 @@ func WriteErrorPage(w http.ResponseWriter, r *http.Request, status int, code acc
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// wantsHTML says whether the client names HTML: browsers do, programs rarely.
+// wantsHTML reports whether the client accepts HTML by name: browsers do, programs rarely.
 func wantsHTML(h http.Header) bool {
 	for _, v := range h.Values("Accept") {
 		for part := range strings.SplitSeq(v, ",") {
@@ -149,7 +149,7 @@ func wantsHTML(h http.Header) bool {
 			case "text/html", "application/xhtml+xml":
 				return !strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;")
 			case "application/json":
-				return false // it comes first
+				return false // named before HTML
 			}
 		}
 	}
@@ -162,7 +162,7 @@ main { max-width: 40rem; margin: 15vh auto; padding: 0 1.5rem }
 code { opacity: .75 }
 `
 
-// pagePolicy lets a page have its own style and nothing else, and no site frame it.
+// pagePolicy allows the page its own style and nothing else, and no framing.
 var pagePolicy = func() string {
 	digest := sha256.Sum256([]byte(pageStyle))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) +
@@ -183,23 +183,23 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
 </html>
 `))
 
-// linkBegins is how our sentences tell a person to go somewhere.
-const linkBegins = "Open https://"
+// linkPrefix precedes an address to open in the sentences of error pages.
+const linkPrefix = "Open https://"
 
-// link finds the address that a message tells the person to open.
-func link(msg string) (before, address, after string) {
-	i := strings.Index(msg, linkBegins)
+// splitLink splits a message around the address that it tells the user to open.
+func splitLink(msg string) (before, address, after string) {
+	i := strings.Index(msg, linkPrefix)
 	if i < 0 {
 		return msg, "", ""
 	}
-	i += len(linkBegins) - len("https://")
+	i += len(linkPrefix) - len("https://")
 	address, _, _ = strings.Cut(msg[i:], " ")
 	address = strings.TrimRight(address, ".,;")
 	return msg[:i], address, msg[i+len(address):]
 }
 
 func htmlPage(status int, code account.Code, msg string) []byte {
-	before, address, after := link(msg)
+	before, address, after := splitLink(msg)
 	var b strings.Builder
 	err := pageTemplate.Execute(&b, struct {
 		Status                int

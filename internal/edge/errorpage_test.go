@@ -17,7 +17,7 @@ func TestTheRemedyOfAnOfflineEndpointIsItsAgentsCommand(t *testing.T) {
 		account.BindingPublic:     "(fairlead http PORT --url http://a.demo --binding public)",
 	} {
 		ep := &account.Endpoint{URL: "http://a.demo", Bindings: []string{binding}, Type: account.TypeAgent}
-		if got := sentence(account.CodeEndpointOffline, ep); !strings.Contains(got, want) {
+		if got := errorMessage(account.CodeEndpointOffline, ep); !strings.Contains(got, want) {
 			t.Errorf("%s: %q does not hold %q", binding, got, want)
 		}
 	}

@@ -22,13 +22,13 @@ import (
 const (
 	clientIdle      = 5 * time.Minute
 	maxHTTP2Streams = 250
-	// What an HTTP/2 stream and its connection take of uploads that nobody reads yet; so one that
-	// stalls holds up no other.
+	// receive window of an HTTP/2 stream and of its connection: an upload that is not read does not
+	// block the others
 	uploadBuffer     = 1 << 20
 	connUploadBuffer = 16 << 20
 )
 
-// statusClientGone is what is counted and shown for a request whose client left before the answer.
+// statusClientGone is the status recorded for a request whose client left before the answer.
 const statusClientGone = 499
 
 type connKey struct{}
@@ -38,7 +38,7 @@ func (e *Edge) newHTTPServer() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:                      http.HandlerFunc(e.handle),
+		Handler:                      http.HandlerFunc(e.serveConnRequest),
 		ReadHeaderTimeout:            clientIdle, // a head that has begun has framing.HeadTimeout
 		IdleTimeout:                  clientIdle,
 		MaxHeaderBytes:               framing.MaxHeaderBytes,
@@ -59,14 +59,14 @@ func (e *Edge) newHTTPServer() *http.Server {
 		ConnState: func(c net.Conn, st http.ConnState) {
 			if cc, framed := clientConnOf(c); cc != nil {
 				framed.SetState(st)
-				cc.state(st)
+				cc.setState(st)
 			}
 		},
 	}
 }
 
-// clientConnOf returns the client's connection below one that the HTTP server has; nil when there
-// is none.
+// clientConnOf returns the clientConn below a connection of the HTTP server, nil when there is
+// none.
 func clientConnOf(c net.Conn) (*clientConn, *framing.Conn) {
 	framed, ok := c.(*framing.Conn)
 	if !ok {
@@ -76,15 +76,15 @@ func clientConnOf(c net.Conn) (*clientConn, *framing.Conn) {
 	return cc, framed
 }
 
-// connContext is what the requests of a connection begin with: it is done when the connection's is,
-// and knows what the HTTP server's does.
+// connContext is the base context of a connection's requests: it is done with the connection's
+// context and has the values of the HTTP server's.
 type connContext struct {
 	context.Context
 	server context.Context
 	conn   *clientConn
 }
 
-// Value finds the connection, and what the HTTP server has to say of it.
+// Value returns the connection, or a value of the HTTP server's context.
 func (c *connContext) Value(key any) any {
 	if _, ok := key.(connKey); ok {
 		return c.conn
@@ -95,12 +95,12 @@ func (c *connContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// serveHTTP accepts the client, whose checks are done, and lets the HTTP server have the
-// connection.
-func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
+// serveHTTP accepts the client and passes the connection to the HTTP server. The caller has checked
+// the client.
+func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cc := newClientConn(inner, c, ep, o)
+	cc := newClientConn(inner, c, ep, info)
 	if err := c.Accept(); err != nil {
 		_ = c.Close()
 		return
@@ -108,112 +108,112 @@ func (e *Edge) serveHTTP(ctx context.Context, c Client, ep *account.Endpoint, o 
 	framed := framing.New(cc, framing.Options{
 		Protocol: framing.HTTP1OrHTTP2, StartTimeout: clientIdle, HeadTimeout: framing.HeadTimeout,
 	})
-	if !e.in.give(framed) {
+	if !e.conns.put(framed) {
 		_ = c.Reset(tunnel.RefusedDraining)
 		return
 	}
 	select {
-	case <-cc.finished:
+	case <-cc.serverDone:
 	case <-ctx.Done():
 		cc.abort()
-		<-cc.finished
+		<-cc.serverDone
 	}
 	cc.linger()
 }
 
 // exchange is one request and its answer.
 type exchange struct {
-	edge     *Edge
-	conn     *clientConn // nil where somebody else has the connection
-	endpoint *account.Endpoint
-	origin   *ClientInfo
-	w        http.ResponseWriter
-	out      http.ResponseWriter // w, or what the policies have put before it
-	r        *http.Request
-	body     *watchedBody
-	host     string // that the client asked for
-	route    route
-	replay   *replay   // of body, once it is sent
-	target   target    // that serves the request, or tries to
-	stream   *upstream // that the answer comes over; nil where it is not known, or shared
-	start    time.Time
-	status   int
-	code     account.Code // of a page; empty when the upstream answered
-	seen     RequestRecord
+	edge         *Edge
+	conn         *clientConn // nil on a connection of another server
+	endpoint     *account.Endpoint
+	info         *ClientInfo
+	w            http.ResponseWriter
+	policyWriter http.ResponseWriter // w, or the writer that the policies wrap it in
+	r            *http.Request
+	body         *clientBody
+	host         string // Host header of the client's request
+	route        route
+	replayBuffer *replayBuffer // of body, once it is sent
+	target       target        // that serves the request, or is being tried
+	stream       *agentStream  // of the answer; nil where it is not known, or shared
+	start        time.Time
+	status       int
+	code         account.Code // of an error page; empty when the upstream answered
+	record       RequestRecord
 }
 
-// handle serves one request of a connection of ours. The URL is the connection's; the agent is
-// chosen for every request.
-func (e *Edge) handle(w http.ResponseWriter, r *http.Request) {
+// serveConnRequest serves one request of a connection of Serve. The connection has the URL; the
+// agent is chosen for every request.
+func (e *Edge) serveConnRequest(w http.ResponseWriter, r *http.Request) {
 	cc, ok := r.Context().Value(connKey{}).(*clientConn)
 	if !ok {
 		panic("edge: a request without its connection")
 	}
-	x := &exchange{edge: e, conn: cc, endpoint: cc.endpoint, origin: &cc.origin, w: w, r: r}
+	x := &exchange{edge: e, conn: cc, endpoint: cc.endpoint, info: &cc.info, w: w, r: r}
 	x.run()
 	if r.Close || w.Header().Get("Connection") == "close" {
-		cc.ending.Store(true)
+		cc.lastWrites.Store(true)
 	}
 }
 
-// ServeHTTP serves one request to the endpoint, of a connection that somebody else has parsed. An
-// answer that breaks off ends in a panic with http.ErrAbortHandler, and r's context cuts what the
-// request caused. Drain waits for it.
-func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, o ClientInfo) {
-	e.enter()
-	defer e.leave()
-	x := &exchange{edge: e, endpoint: ep, origin: &o, w: w, r: r}
+// ServeHTTP serves one request to the endpoint that another HTTP server has parsed. An answer that
+// breaks off panics with http.ErrAbortHandler; the end of r's context aborts what the request
+// caused. Drain waits for it.
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, info ClientInfo) {
+	e.connStarted()
+	defer e.connEnded()
+	x := &exchange{edge: e, endpoint: ep, info: &info, w: w, r: r}
 	x.run()
 }
 
 func (x *exchange) run() {
 	x.start = time.Now()
-	x.see()
-	whole := false
-	defer func() { x.done(whole) }()
-	x.serve()
-	whole = true
+	x.startRecord()
+	completed := false
+	defer func() { x.finish(completed) }()
+	x.dispatch()
+	completed = true
 }
 
-func (x *exchange) serve() {
+func (x *exchange) dispatch() {
 	if x.r.ContentLength != 0 {
-		x.body = &watchedBody{ReadCloser: x.r.Body, seen: &x.seen, trailer: x.r.Trailer}
-		x.r = x.r.WithContext(x.r.Context()) // a copy: the server goes by the body that it made
+		x.body = &clientBody{ReadCloser: x.r.Body, record: &x.record, trailer: x.r.Trailer}
+		x.r = x.r.WithContext(x.r.Context()) // a copy: the server checks the body of its own
 		x.r.Body = x.body
 	}
 	if x.conn != nil {
 		if problem := framing.CheckRequest(x.r); problem != "" {
-			x.refuse(problem)
+			x.rejectMalformed(problem)
 			return
 		}
 	}
 	if x.r.ProtoMajor == 1 {
-		_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/1 of net/http always can
+		_ = http.NewResponseController(x.w).EnableFullDuplex() // never fails on HTTP/1 of net/http
 		dropUpgradeToHTTP2(x.r.Header)
 	}
-	maps.DeleteFunc(x.r.Header, isReserved)
-	dropFromTrailer(x.r.Trailer)
-	x.stateClient()
+	maps.DeleteFunc(x.r.Header, isReservedHeader)
+	sanitizeTrailer(x.r.Trailer)
+	x.setForwardingHeaders()
 	defer func() { x.target.release() }()
-	x.visit(x.w, x.r, x.endpoint, 0)
+	x.handleRequest(x.w, x.r, x.endpoint, 0)
 }
 
-// refuse answers a malformed request. What follows it on an HTTP/1 connection is not taken for
-// another request.
-func (x *exchange) refuse(problem string) {
+// rejectMalformed answers a malformed request. What follows it on an HTTP/1 connection is not read
+// as another request.
+func (x *exchange) rejectMalformed(problem string) {
 	if x.r.ProtoMajor == 1 {
 		x.w.Header().Set("Connection", "close")
 	}
-	x.page(account.CodeBadRequest, problem)
+	x.writeError(account.CodeBadRequest, problem)
 }
 
-// proxy lets the request have what answers at the end of its route.
+// proxy proxies the request to the targets of its route.
 func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
-	x.out = w
+	x.policyWriter = w
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
-		ModifyResponse: x.response,
+		ModifyResponse: x.modifyResponse,
 		ErrorHandler:   x.fail,
 		BufferPool:     buffers,
 		ErrorLog:       x.edge.http.ErrorLog,
@@ -221,31 +221,30 @@ func (x *exchange) proxy(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
-// response looks at the upstream's answer before it goes to the client.
-func (x *exchange) response(res *http.Response) error {
+// modifyResponse prepares the upstream's answer for the client.
+func (x *exchange) modifyResponse(res *http.Response) error {
 	x.status = res.StatusCode
 	dropLoginCookies(res.Header)
-	maps.DeleteFunc(res.Header, isReserved)
-	maps.DeleteFunc(res.Trailer, isReserved) // the names; values come with its end
+	maps.DeleteFunc(res.Header, isReservedHeader)
+	maps.DeleteFunc(res.Trailer, isReservedHeader) // the names; the values come at the end of the body
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.report() // its end may be far away
-		x.tell()
+		x.reportToAgent() // the upgraded connection may last long
+		x.reportToForwarder()
 		return nil
 	}
-	x.keepOrClose()
+	x.setConnectionClose()
 	if _, ok := res.Header["Content-Type"]; !ok {
-		x.out.Header()["Content-Type"] = nil // net/http would guess one
+		x.policyWriter.Header()["Content-Type"] = nil // net/http would guess one
 	}
-	x.answer(res)
+	x.prepareBody(res)
 	return nil
 }
 
-// keepOrClose asks the client to come back over another connection when the forwarder that relays
-// it, or this server, is about to stop, and where the connection is not ours and the rest of the
-// request may not be wanted.
-func (x *exchange) keepOrClose() {
+// setConnectionClose sets "Connection: close" when the client's forwarder or this server is about
+// to stop, and where another server has the connection and the request's body is not fully read.
+func (x *exchange) setConnectionClose() {
 	select {
-	case <-x.origin.Draining:
+	case <-x.info.Draining:
 		x.w.Header().Set("Connection", "close")
 	case <-x.edge.draining:
 		x.w.Header().Set("Connection", "close")
@@ -256,48 +255,49 @@ func (x *exchange) keepOrClose() {
 	}
 }
 
-// done closes the books. A response that broke off in the middle becomes an abort.
-func (x *exchange) done(whole bool) {
+// finish completes the request's accounting. An answer that broke off becomes an abort.
+func (x *exchange) finish(completed bool) {
 	switch {
 	case x.r.ProtoMajor != 1:
-	case !whole:
+	case !completed:
 		if x.conn != nil {
-			x.conn.willAbort()
+			x.conn.abortOnClose()
 		}
 	case x.status != http.StatusSwitchingProtocols:
-		x.finishBody()
+		x.drainBody()
 	}
 	if x.status == 0 {
-		x.status = cmp.Or(x.seen.Status, statusClientGone) // a policy has answered, or nobody
+		x.status = cmp.Or(x.record.Status, statusClientGone) // the policy's answer, or none
 	}
-	x.saw()
+	x.finishRecord()
 	if x.status != http.StatusSwitchingProtocols {
-		x.report()
-		x.tell()
+		x.reportToAgent()
+		x.reportToForwarder()
 	}
 }
 
-// tell tells the forwarder of every request that did not get through, and of the connection's next
-// one that did.
-func (x *exchange) tell() {
-	tell := x.origin.ReportLine
-	if tell == nil || x.conn == nil || x.status == statusClientGone {
+// reportToForwarder reports a request that did not get through, and the connection's first one
+// after it that did.
+func (x *exchange) reportToForwarder() {
+	report := x.info.ReportLine
+	if report == nil || x.conn == nil || x.status == statusClientGone {
 		return
 	}
 	switch x.code {
-	// nothing is wrong with the way
+	// the endpoint can be reached
 	case account.CodeBadRequest, account.CodeDenied, account.CodeLoginNeeded, account.CodeRateLimited:
 		return
 	}
-	if failed := x.conn.failing.Swap(x.code != ""); failed || x.code != "" {
-		tell(tunnel.RequestLine{Status: x.status, Code: string(x.code), Duration: time.Since(x.start), At: x.start})
+	if failed := x.conn.lastFailed.Swap(x.code != ""); failed || x.code != "" {
+		report(tunnel.RequestLine{Status: x.status, Code: string(x.code), Duration: time.Since(x.start), At: x.start})
 	}
 }
 
 const maxReportedPath = 512
 
-// report shows the request on the agent's screen. The query stays out: it often holds secrets.
-func (x *exchange) report() {
+// reportToAgent shows the request on the agent's screen, without the query, which often holds
+// secrets.
+func (x *exchange) reportToAgent() {
 	agent := x.target.agent
 	if agent == nil {
 		return

@@ -15,18 +15,19 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// line is a connection to a target. The first read of one to an agent waits for its answer.
-type line interface {
+// targetConn is a connection to a target. On one to an agent the first read waits for the agent's
+// answer.
+type targetConn interface {
 	relay.HalfCloser
-	Next() ([]byte, error) // what is read, until the next call
+	Next() ([]byte, error) // reads; the bytes are valid until the next call
 	Abort() error
-	opened() error // waits until the target has answered; every call returns the same
+	waitOpened() error // waits until the target has answered; every call returns the same
 }
 
-// opening is a client's way to a target, of which it is not decided at first which one it will be.
-// What the client sends goes to the target that is tried, and is kept until one has answered: at
-// most maxKept, then the client waits.
-type opening struct {
+// pendingConn connects a client to the first target of a route that answers. What the client sends
+// is forwarded to the target being tried and kept until one has answered: at most maxReplayBytes,
+// then the client's writes block.
+type pendingConn struct {
 	edge   *Edge
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -37,198 +38,201 @@ type opening struct {
 
 	once sync.Once
 	err  error
-	line atomic.Pointer[line] // that is tried, and then the one that has answered
-	open atomic.Bool          // it has answered
+	// to the target being tried, later to the one that answered
+	conn        atomic.Pointer[targetConn]
+	established atomic.Bool // a target has answered
 
-	mu    sync.Mutex // guards what follows, and all writes until one has answered
-	room  *sync.Cond
-	kept  []byte
-	ended bool // the client sends no more
-	over  bool // nothing is kept any more
+	// guards what follows, and all writes until a target has answered
+	mu           sync.Mutex
+	cond         *sync.Cond
+	buffered     []byte
+	writeClosed  bool // the client sends no more
+	bufferClosed bool // nothing is buffered any more
 }
 
-var _ line = (*opening)(nil)
+var _ targetConn = (*pendingConn)(nil)
 
-func (e *Edge) newOpening(ctx context.Context, c Client, r *route, h tunnel.OpenHeader) *opening {
-	o := &opening{edge: e, client: c, route: r, header: h}
-	o.ctx, o.cancel = context.WithCancel(ctx)
-	o.room = sync.NewCond(&o.mu)
-	return o
+func (e *Edge) newPendingConn(ctx context.Context, c Client, r *route, h tunnel.OpenHeader) *pendingConn {
+	p := &pendingConn{edge: e, client: c, route: r, header: h}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.cond = sync.NewCond(&p.mu)
+	return p
 }
 
-// opened finds a target. The client is accepted when one has answered, and refused with the reason
-// of the last when none has.
-func (o *opening) opened() error {
-	o.once.Do(func() {
-		err := o.find()
-		o.mu.Lock()
-		o.open.Store(err == nil)
-		o.over, o.kept = true, nil
-		o.room.Broadcast()
-		o.mu.Unlock()
+// waitOpened connects to a target. It accepts the client when one has answered, and refuses it with
+// the final error of the route when none has. Every call returns the same.
+func (p *pendingConn) waitOpened() error {
+	p.once.Do(func() {
+		err := p.tryTargets()
+		p.mu.Lock()
+		p.established.Store(err == nil)
+		p.bufferClosed, p.buffered = true, nil
+		p.cond.Broadcast()
+		p.mu.Unlock()
 		if err == nil {
-			err = o.client.Accept()
+			err = p.client.Accept()
 		} else {
-			o.edge.refuse(o.client, refuseCode(err))
+			p.edge.refuse(p.client, refuseCode(err))
 		}
-		o.err = err
+		p.err = err
 	})
-	return o.err
+	return p.err
 }
 
-// find tries one target after the other. What a target has begun to serve is not tried again.
-func (o *opening) find() error {
+// tryTargets tries one target after the other. A target that has begun to serve is the last.
+func (p *pendingConn) tryTargets() error {
 	var failed error
 	for {
-		t, err := o.route.next(o.ctx)
+		t, err := p.route.nextTarget(p.ctx)
 		if err != nil {
-			return o.route.sum(err, failed)
+			return p.route.finalError(err, failed)
 		}
-		l, err := o.edge.connect(o.ctx, &t, o.about())
+		conn, err := p.edge.connect(p.ctx, &t, p.openHeader())
 		if err == nil {
-			o.use(l)
-			err = l.opened()
+			p.attach(conn)
+			err = conn.waitOpened()
 		}
 		if err == nil {
-			o.target = t
-			t.up()
+			p.target = t
+			t.reportUp()
 			return nil
 		}
-		if l := o.line.Swap(nil); l != nil {
-			_ = (*l).Close() // a refused stream has to be closed, too
+		if conn := p.conn.Swap(nil); conn != nil {
+			_ = (*conn).Close() // a refused stream has to be closed too
 		}
 		t.release()
-		if !o.route.failed(&t, err) || o.ctx.Err() != nil {
+		if !p.route.recordFailure(&t, err) || p.ctx.Err() != nil {
 			return err
 		}
-		failed = telling(failed, err)
+		failed = moreSpecific(failed, err)
 	}
 }
 
-// about returns what a target gets to know first.
-func (o *opening) about() tunnel.OpenHeader {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h := o.header
-	h.BytesFollow = len(o.kept) > 0
+// openHeader returns the header of the stream to a target.
+func (p *pendingConn) openHeader() tunnel.OpenHeader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.header
+	h.BytesFollow = len(p.buffered) > 0
 	return h
 }
 
-// use sends what the client has sent so far. Whether it arrives the answer says.
-func (o *opening) use(l line) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.line.Store(&l)
-	if len(o.kept) > 0 {
-		_, _ = l.Write(o.kept)
+// attach sends what the client has sent so far to conn. Write errors are ignored: the target's
+// answer tells whether it arrived.
+func (p *pendingConn) attach(conn targetConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conn.Store(&conn)
+	if len(p.buffered) > 0 {
+		_, _ = conn.Write(p.buffered)
 	}
-	if o.ended {
-		_ = l.CloseWrite()
+	if p.writeClosed {
+		_ = conn.CloseWrite()
 	}
-	if o.ctx.Err() != nil { // Abort may have come before the line
-		_ = l.Abort()
+	if p.ctx.Err() != nil { // Abort was called before conn was stored
+		_ = conn.Abort()
 	}
 }
 
-// release ends what opened has begun.
-func (o *opening) release() {
-	o.cancel()
-	o.target.release()
+// release ends what waitOpened began.
+func (p *pendingConn) release() {
+	p.cancel()
+	p.target.release()
 }
 
-// current returns the line; nil while there is none.
-func (o *opening) current() line {
-	if l := o.line.Load(); l != nil {
-		return *l
+// loadConn returns the current connection, nil while there is none.
+func (p *pendingConn) loadConn() targetConn {
+	if conn := p.conn.Load(); conn != nil {
+		return *conn
 	}
 	return nil
 }
 
 // Read waits for a target's answer first.
-func (o *opening) Read(p []byte) (int, error) {
-	if err := o.opened(); err != nil {
+func (p *pendingConn) Read(b []byte) (int, error) {
+	if err := p.waitOpened(); err != nil {
 		return 0, err
 	}
-	return o.current().Read(p)
+	return p.loadConn().Read(b)
 }
 
 // Next is Read without a copy.
-func (o *opening) Next() ([]byte, error) {
-	if err := o.opened(); err != nil {
+func (p *pendingConn) Next() ([]byte, error) {
+	if err := p.waitOpened(); err != nil {
 		return nil, err
 	}
-	return o.current().Next()
+	return p.loadConn().Next()
 }
 
-// Write does not wait for an answer, unless much is kept already.
-func (o *opening) Write(p []byte) (int, error) {
-	if o.open.Load() {
-		return o.current().Write(p)
+// Write does not wait for an answer unless maxReplayBytes are buffered.
+func (p *pendingConn) Write(b []byte) (int, error) {
+	if p.established.Load() {
+		return p.loadConn().Write(b)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for !o.over && len(o.kept) > 0 && len(o.kept)+len(p) > maxKept {
-		o.room.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.bufferClosed && len(p.buffered) > 0 && len(p.buffered)+len(b) > maxReplayBytes {
+		p.cond.Wait()
 	}
 	switch {
-	case o.open.Load():
-		return o.current().Write(p)
-	case o.over:
+	case p.established.Load():
+		return p.loadConn().Write(b)
+	case p.bufferClosed:
 		return 0, net.ErrClosed
 	}
-	o.kept = append(o.kept, p...)
-	if l := o.current(); l != nil {
-		_, _ = l.Write(p)
+	p.buffered = append(p.buffered, b...)
+	if conn := p.loadConn(); conn != nil {
+		_, _ = conn.Write(b)
 	}
-	return len(p), nil
+	return len(b), nil
 }
 
-// CloseWrite says that the client sends no more.
-func (o *opening) CloseWrite() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ended = true
-	if l := o.current(); l != nil {
-		if err := l.CloseWrite(); err != nil && o.open.Load() {
+// CloseWrite ends the client's sending side.
+func (p *pendingConn) CloseWrite() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writeClosed = true
+	if conn := p.loadConn(); conn != nil {
+		if err := conn.CloseWrite(); err != nil && p.established.Load() {
 			return err
 		}
 	}
 	return nil
 }
 
-// Abort ends the line, or the search for one.
-func (o *opening) Abort() error {
-	o.cancel()
+// Abort aborts the connection, or the search for a target.
+func (p *pendingConn) Abort() error {
+	p.cancel()
 	var err error
-	if l := o.current(); l != nil {
-		err = l.Abort()
+	if conn := p.loadConn(); conn != nil {
+		err = conn.Abort()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.over = true
-	o.room.Broadcast()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bufferClosed = true
+	p.cond.Broadcast()
 	return err
 }
 
-// Close ends the line, cleanly when both directions have ended.
-func (o *opening) Close() error {
-	if l := o.current(); l != nil {
-		return l.Close()
+// Close closes the connection, without an abort when both directions have ended.
+func (p *pendingConn) Close() error {
+	if conn := p.loadConn(); conn != nil {
+		return conn.Close()
 	}
 	return nil
 }
 
-// LocalAddr names the edge.
-func (o *opening) LocalAddr() net.Addr { return edgeAddr{} }
+// LocalAddr returns the address of the edge.
+func (p *pendingConn) LocalAddr() net.Addr { return edgeAddr{} }
 
-// RemoteAddr names the edge, too: the target is not known at first.
-func (o *opening) RemoteAddr() net.Addr { return edgeAddr{} }
+// RemoteAddr returns the address of the edge too: the target is not known at first.
+func (p *pendingConn) RemoteAddr() net.Addr { return edgeAddr{} }
 
-// SetDeadline is not offered: who relays has its own ways to end.
-func (o *opening) SetDeadline(time.Time) error { return errors.ErrUnsupported }
+// SetDeadline is not supported: the relay ends connections by Abort.
+func (p *pendingConn) SetDeadline(time.Time) error { return errors.ErrUnsupported }
 
-// SetReadDeadline is not offered.
-func (o *opening) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+// SetReadDeadline is not supported.
+func (p *pendingConn) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
 
-// SetWriteDeadline is not offered.
-func (o *opening) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
+// SetWriteDeadline is not supported.
+func (p *pendingConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }

@@ -18,83 +18,83 @@ import (
 )
 
 const (
-	maxPolicies = 4096 // that are kept compiled; the longest unused goes first
-	maxTexts    = 4    // of one meaning, as the members of a pool may have them
+	maxPolicies = 4096 // that stay compiled; the least recently used goes first
+	maxSources  = 4    // of one policy, as the members of a pool may have them
 )
 
-// policies are the compiled traffic policies of the endpoints in use. All members of a pool share
-// one: its counters are the URL's.
+// policies caches compiled traffic policies. All members of a pool share one: its counters are the
+// URL's.
 type policies struct {
 	log    *slog.Logger
 	logins trafficpolicy.LoginHandler
 
-	mu   sync.Mutex
-	at   map[policyKey]*list.Element // of *policyOf
-	used *list.List                  // the last used in front
+	mu    sync.Mutex
+	byURL map[policyKey]*list.Element // of *policyEntry
+	lru   *list.List                  // most recently used first
 }
 
 type policyKey struct{ accountID, binding, url string }
 
-// policyOf is the policy of one URL.
-type policyOf struct {
+// policyEntry is the policy of one URL.
+type policyEntry struct {
 	key policyKey
 
-	mu     sync.Mutex
-	texts  []string // that mean it
-	policy *trafficpolicy.Policy
-	err    error // why there is none
+	mu      sync.Mutex
+	sources []string // texts that compile to it
+	policy  *trafficpolicy.Policy
+	err     error // of the compilation
 }
 
 func newPolicies(log *slog.Logger, logins trafficpolicy.LoginHandler) *policies {
-	return &policies{log: log, logins: logins, at: make(map[policyKey]*list.Element), used: list.New()}
+	return &policies{log: log, logins: logins, byURL: make(map[policyKey]*list.Element), lru: list.New()}
 }
 
-// of returns the policy of the endpoint, nil when it has none. CodePolicyBroken for one that does
-// not compile.
-func (p *policies) of(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
+// forEndpoint returns the policy of the endpoint, nil when it has none; CodePolicyBroken when it
+// does not compile.
+func (p *policies) forEndpoint(ep *account.Endpoint) (*trafficpolicy.Policy, error) {
 	if ep.TrafficPolicy == "" {
 		return nil, nil //nolint:nilnil // documented
 	}
-	o := p.entry(policyKey{ep.AccountID, ep.Bindings[0], ep.URL})
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if slices.Contains(o.texts, ep.TrafficPolicy) {
-		return o.policy, o.err
+	entry := p.entry(policyKey{ep.AccountID, ep.Bindings[0], ep.URL})
+	entry.mu.Lock()
+	defer entry.mu.Unlock()
+	if slices.Contains(entry.sources, ep.TrafficPolicy) {
+		return entry.policy, entry.err
 	}
 	compiled, err := trafficpolicy.Compile(ep.TrafficPolicy, trafficpolicy.Options{
-		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: policyPage, LoginHandler: p.logins,
+		Scheme: ep.Scheme, Binding: ep.Bindings[0], Stored: true, Page: writePolicyError, LoginHandler: p.logins,
 		OnCostExceeded: func(rule string) {
-			p.log.Warn("a traffic policy takes too much work; requests are refused",
+			p.log.Warn("traffic policy exceeds its cost limit; requests are refused",
 				"endpoint", ep.ID, "url", ep.URL, "rule", rule)
 		},
 	})
 	switch {
 	case err != nil:
-		p.log.Error("a traffic policy does not compile; nothing passes", "endpoint", ep.ID, "url", ep.URL, "err", err)
+		p.log.Error("traffic policy does not compile; all traffic is refused", "endpoint", ep.ID, "url", ep.URL, "err", err)
 		err = &account.Error{Code: account.CodePolicyBroken, Msg: "the traffic policy of " + ep.URL + " cannot be applied",
 			Cause: err}
-	case o.policy != nil && compiled.Facts().Digest == o.policy.Facts().Digest && len(o.texts) < maxTexts:
-		o.texts = append(o.texts, ep.TrafficPolicy)
-		return o.policy, nil
+	case entry.policy != nil && compiled.Facts().Digest == entry.policy.Facts().Digest && len(entry.sources) < maxSources:
+		entry.sources = append(entry.sources, ep.TrafficPolicy)
+		return entry.policy, nil
 	}
-	o.texts, o.policy, o.err = []string{ep.TrafficPolicy}, compiled, err
-	return o.policy, o.err
+	entry.sources, entry.policy, entry.err = []string{ep.TrafficPolicy}, compiled, err
+	return entry.policy, entry.err
 }
 
-func (p *policies) entry(key policyKey) *policyOf {
+func (p *policies) entry(key policyKey) *policyEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.at[key]; e != nil {
-		p.used.MoveToFront(e)
-		return e.Value.(*policyOf)
+	if e := p.byURL[key]; e != nil {
+		p.lru.MoveToFront(e)
+		return e.Value.(*policyEntry)
 	}
-	o := &policyOf{key: key}
-	p.at[key] = p.used.PushFront(o)
-	if p.used.Len() > maxPolicies {
-		oldest := p.used.Remove(p.used.Back()).(*policyOf)
-		delete(p.at, oldest.key)
+	entry := &policyEntry{key: key}
+	p.byURL[key] = p.lru.PushFront(entry)
+	if p.lru.Len() > maxPolicies {
+		oldest := p.lru.Remove(p.lru.Back()).(*policyEntry)
+		delete(p.byURL, oldest.key)
 	}
-	return o
+	return entry
 }
 
 // connVerdicts caches the verdicts of policies on one client connection, so that on_tcp_connect
@@ -103,20 +103,20 @@ func (p *policies) entry(key policyKey) *policyOf {
 type connVerdicts struct {
 	mu      sync.Mutex
 	started time.Time
-	said    []said
+	cached  []cachedVerdict
 }
 
-type said struct {
+type cachedVerdict struct {
 	policy  *trafficpolicy.Policy
 	verdict trafficpolicy.Verdict
 }
 
-// maxSaid is how many policies a connection remembers: those of its endpoint and of the internal
-// ones behind it, and earlier ones.
-const maxSaid = 2 * maxHops
+// maxCachedVerdicts bounds the cache: policies of the endpoint, of internal ones behind it, and
+// older versions.
+const maxCachedVerdicts = 2 * maxHops
 
-// verdict is what the policy says of the connection, the same every time. c nil: of a connection
-// that nobody remembers.
+// verdict returns the policy's verdict on the connection, the same every time. A nil c evaluates
+// the policy anew.
 func (c *connVerdicts) verdict(
 	ctx context.Context, p *trafficpolicy.Policy, conn *trafficpolicy.Conn,
 ) trafficpolicy.Verdict {
@@ -130,32 +130,32 @@ func (c *connVerdicts) verdict(
 		c.started = time.Now()
 	}
 	conn.Started = c.started
-	for i := range c.said {
-		if c.said[i].policy == p {
-			return c.said[i].verdict
+	for i := range c.cached {
+		if c.cached[i].policy == p {
+			return c.cached[i].verdict
 		}
 	}
 	v := p.Connect(ctx, conn)
-	if len(c.said) == maxSaid {
-		c.said = slices.Delete(c.said, 0, 1)
+	if len(c.cached) == maxCachedVerdicts {
+		c.cached = slices.Delete(c.cached, 0, 1)
 	}
-	c.said = append(c.said, said{p, v})
+	c.cached = append(c.cached, cachedVerdict{p, v})
 	return v
 }
 
-// conn is what a policy may know of the client. Who the pod is only an operator's authenticated
-// session can say, and what is cut says nothing.
-func (o *ClientInfo) conn(ep *account.Endpoint) *trafficpolicy.Conn {
-	c := &trafficpolicy.Conn{ClientIP: o.ClientIP, Endpoint: ep, TLS: o.TLS, ServerName: o.ServerName, Geo: o.Geo,
-		Abort: o.Abort}
-	if at, err := netip.ParseAddrPort(o.ClientAddr); err == nil {
+// policyConn returns what a policy may know of the client. The pod is known only from an operator's
+// authenticated session, and only where its identity was not truncated.
+func (info *ClientInfo) policyConn(ep *account.Endpoint) *trafficpolicy.Conn {
+	c := &trafficpolicy.Conn{ClientIP: info.ClientIP, Endpoint: ep, TLS: info.TLS, ServerName: info.ServerName,
+		Geo: info.Geo, Abort: info.Abort}
+	if at, err := netip.ParseAddrPort(info.ClientAddr); err == nil {
 		c.ClientPort = int(at.Port())
 	}
-	if o.OperatorID == "" {
+	if info.OperatorID == "" {
 		return c
 	}
-	c.OperatorID, c.Cluster = o.OperatorID, o.Cluster
-	if pod := o.StatedPod; pod != nil && !pod.Truncated {
+	c.OperatorID, c.Cluster = info.OperatorID, info.Cluster
+	if pod := info.StatedPod; pod != nil && !pod.Truncated {
 		c.Pod = &trafficpolicy.Pod{Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: pod.ServiceAccount}
 		if !pod.AnnotationsCut {
 			c.Pod.Annotations = pod.Annotations
@@ -164,31 +164,30 @@ func (o *ClientInfo) conn(ep *account.Endpoint) *trafficpolicy.Conn {
 	return c
 }
 
-// recorder is what the parts of an exchange that write their own answers write to: it notes the
-// status.
-type recorder struct {
+// statusRecorder records the status of an answer that a policy writes itself.
+type statusRecorder struct {
 	http.ResponseWriter
 	x *exchange
 }
 
-// WriteHeader notes the status of the answer.
-func (w *recorder) WriteHeader(status int) {
+// WriteHeader records the status of the answer.
+func (w *statusRecorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		w.x.status = status
-		w.x.keepOrClose()
+		w.x.setConnectionClose()
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController reach what the connection can do.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap lets http.ResponseController reach the wrapped writer.
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// policyPage answers with a page of the edge's for a policy that refuses a request.
-func policyPage(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
+// writePolicyError answers a request that a policy refuses with an error page of the edge.
+func writePolicyError(w http.ResponseWriter, _ *http.Request, status int, code account.Code, msg string) {
 	for {
 		switch t := w.(type) {
-		case *recorder:
-			t.x.pageWith(status, code, msg)
+		case *statusRecorder:
+			t.x.writeErrorStatus(status, code, msg)
 			return
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = t.Unwrap()

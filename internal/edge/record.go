@@ -43,7 +43,7 @@ type Traffic struct{ in, out atomic.Int64 }
 // Totals returns the bytes from and to clients.
 func (t *Traffic) Totals() (in, out int64) { return t.in.Load(), t.out.Load() }
 
-// Add adds bytes from and to clients.
+// Add adds bytes from and to clients. Negative numbers are ignored.
 func (t *Traffic) Add(in, out int64) {
 	if in > 0 {
 		t.in.Add(in)
@@ -53,110 +53,112 @@ func (t *Traffic) Add(in, out int64) {
 	}
 }
 
-func (s *RequestRecord) moved(in, out int) {
-	if s == nil {
+// addBytes adds bytes from and to the client; r may be nil.
+func (r *RequestRecord) addBytes(in, out int) {
+	if r == nil {
 		return
 	}
-	s.Traffic.Add(int64(in), int64(out))
-	if s.LiveTraffic != nil {
-		s.LiveTraffic.Add(int64(in), int64(out))
+	r.Traffic.Add(int64(in), int64(out))
+	if r.LiveTraffic != nil {
+		r.LiveTraffic.Add(int64(in), int64(out))
 	}
 }
 
-// see tells that the request begins, and counts what its answer has.
-func (x *exchange) see() {
-	x.seen.Endpoint, x.seen.Client, x.seen.Request, x.seen.StartedAt = x.endpoint, x.origin, x.r, x.start
-	x.edge.opt.Meter.Start(&x.seen)
-	x.w = &seenWriter{ResponseWriter: x.w, seen: &x.seen}
+// startRecord starts the request's record and counts the bytes of its answer.
+func (x *exchange) startRecord() {
+	x.record.Endpoint, x.record.Client, x.record.Request, x.record.StartedAt = x.endpoint, x.info, x.r, x.start
+	x.edge.opt.Meter.Start(&x.record)
+	x.w = &countingWriter{ResponseWriter: x.w, record: &x.record}
 }
 
-// saw tells how the request went.
-func (x *exchange) saw() {
-	x.seen.Duration, x.seen.Code, x.seen.BackendID = time.Since(x.start), x.code, x.target.leaf.BackendID
-	x.seen.Status = cmp.Or(x.seen.Status, x.status) // an upgrade's, and that of a client who left, are not written
-	x.edge.opt.Meter.Finish(&x.seen)
+// finishRecord completes the request's record.
+func (x *exchange) finishRecord() {
+	x.record.Duration, x.record.Code, x.record.BackendID = time.Since(x.start), x.code, x.target.leaf.BackendID
+	x.record.Status = cmp.Or(x.record.Status, x.status) // those of upgrades and of clients that left are not written
+	x.edge.opt.Meter.Finish(&x.record)
 }
 
-// seenConn tells that a connection to a tcp endpoint begins.
-func (e *Edge) seenConn(ep *account.Endpoint, o *ClientInfo) *RequestRecord {
-	s := &RequestRecord{Endpoint: ep, Client: o, StartedAt: time.Now()}
-	e.opt.Meter.Start(s)
-	return s
+// startConnRecord starts the record of a connection to a tcp endpoint.
+func (e *Edge) startConnRecord(ep *account.Endpoint, info *ClientInfo) *RequestRecord {
+	record := &RequestRecord{Endpoint: ep, Client: info, StartedAt: time.Now()}
+	e.opt.Meter.Start(record)
+	return record
 }
 
-// saw tells how the connection went: err is why it did not reach a target.
-func (e *Edge) saw(s *RequestRecord, backendID string, err error) {
-	s.Duration, s.BackendID = time.Since(s.StartedAt), backendID
+// finishConnRecord completes the record of a connection; err is why it did not reach a target.
+func (e *Edge) finishConnRecord(record *RequestRecord, backendID string, err error) {
+	record.Duration, record.BackendID = time.Since(record.StartedAt), backendID
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.Code = errorCode(err)
+		record.Code = errorCode(err)
 	}
-	e.opt.Meter.Finish(s)
+	e.opt.Meter.Finish(record)
 }
 
-// seenOpening counts what is relayed.
-type seenOpening struct {
-	*opening
-	seen *RequestRecord
+// countingConn counts what is relayed.
+type countingConn struct {
+	*pendingConn
+	record *RequestRecord
 }
 
 // Read reads from the target.
-func (o *seenOpening) Read(p []byte) (int, error) {
-	n, err := o.opening.Read(p)
-	o.seen.moved(0, n)
+func (c *countingConn) Read(p []byte) (int, error) {
+	n, err := c.pendingConn.Read(p)
+	c.record.addBytes(0, n)
 	return n, err
 }
 
 // Next is Read without a copy.
-func (o *seenOpening) Next() ([]byte, error) {
-	p, err := o.opening.Next()
-	o.seen.moved(0, len(p))
+func (c *countingConn) Next() ([]byte, error) {
+	p, err := c.pendingConn.Next()
+	c.record.addBytes(0, len(p))
 	return p, err
 }
 
 // Write writes to the target.
-func (o *seenOpening) Write(p []byte) (int, error) {
-	n, err := o.opening.Write(p)
-	o.seen.moved(n, 0)
+func (c *countingConn) Write(p []byte) (int, error) {
+	n, err := c.pendingConn.Write(p)
+	c.record.addBytes(n, 0)
 	return n, err
 }
 
-// seenWriter counts what an answer has.
-type seenWriter struct {
+// countingWriter records the status and the size of an answer.
+type countingWriter struct {
 	http.ResponseWriter
-	seen *RequestRecord
+	record *RequestRecord
 }
 
-// WriteHeader notes the status that the client gets.
-func (w *seenWriter) WriteHeader(status int) {
+// WriteHeader records the status that the client gets.
+func (w *countingWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		dropLoginCookies(w.Header()) // of an interim response of the upstream
-		maps.DeleteFunc(w.Header(), isReserved)
+		maps.DeleteFunc(w.Header(), isReservedHeader)
 	}
-	if w.seen.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.seen.Status = status
+	if w.record.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.record.Status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write writes to the client.
-func (w *seenWriter) Write(p []byte) (int, error) {
-	w.seen.Status = cmp.Or(w.seen.Status, http.StatusOK)
+func (w *countingWriter) Write(p []byte) (int, error) {
+	w.record.Status = cmp.Or(w.record.Status, http.StatusOK)
 	n, err := w.ResponseWriter.Write(p)
-	w.seen.moved(0, n)
+	w.record.addBytes(0, n)
 	return n, err
 }
 
-// Unwrap lets http.ResponseController find what else the writer can do.
-func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap lets http.ResponseController reach the wrapped writer.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack hands over the connection of an upgraded request; its bytes go on being counted. Those
-// that the HTTP server has read ahead come first: the proxy reads the connection, not the buffer.
-func (w *seenWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack returns the connection of an upgraded request, whose bytes are counted too. The connection
+// first returns what the HTTP server has read ahead: the proxy reads the connection, not the
+// buffer.
+func (w *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if half, ok := c.(halfCloser); ok && err == nil {
-		early := make([]byte, buffered.Reader.Buffered())
-		_, _ = io.ReadFull(buffered, early)
-		up := &seenUpgrade{halfCloser: half, seen: w.seen, early: early}
+		readAhead := make([]byte, buffered.Reader.Buffered())
+		_, _ = io.ReadFull(buffered, readAhead)
+		up := &upgradedConn{halfCloser: half, record: w.record, readAhead: readAhead}
 		buffered.Reader.Reset(up)
 		return up, buffered, nil
 	}
@@ -168,26 +170,26 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-// seenUpgrade is the client's connection after an upgrade.
-type seenUpgrade struct {
+// upgradedConn is the client's connection after an upgrade.
+type upgradedConn struct {
 	halfCloser
-	seen  *RequestRecord
-	early []byte // read already, not handed out yet
+	record    *RequestRecord
+	readAhead []byte // already read, not returned yet
 }
 
 // Read reads from the client.
-func (c *seenUpgrade) Read(p []byte) (int, error) {
-	n, err := copy(p, c.early), error(nil)
-	if c.early = c.early[n:]; n == 0 {
+func (c *upgradedConn) Read(p []byte) (int, error) {
+	n, err := copy(p, c.readAhead), error(nil)
+	if c.readAhead = c.readAhead[n:]; n == 0 {
 		n, err = c.halfCloser.Read(p)
 	}
-	c.seen.moved(n, 0)
+	c.record.addBytes(n, 0)
 	return n, err
 }
 
 // Write writes to the client.
-func (c *seenUpgrade) Write(p []byte) (int, error) {
+func (c *upgradedConn) Write(p []byte) (int, error) {
 	n, err := c.halfCloser.Write(p)
-	c.seen.moved(0, n)
+	c.record.addBytes(0, n)
 	return n, err
 }

@@ -8,122 +8,124 @@ import (
 	"sync"
 )
 
-// maxKept is how much of what a client sends is kept until somebody has taken it; more waits.
-const maxKept = 64 << 10
+// maxReplayBytes bounds what is kept of a client's bytes until a target has accepted them; further
+// bytes wait.
+const maxReplayBytes = 64 << 10
 
-// replay is a request's body, of which the beginning is kept while it may have to be sent to
-// somebody else. Each attempt reads it through a reader of its own.
-type replay struct {
+// replayBuffer is a request's body whose beginning is kept while it may have to be sent to another
+// target. Each attempt reads it through its own replayReader.
+type replayBuffer struct {
 	src io.Reader
 
-	mu      sync.Mutex
-	change  *sync.Cond
-	kept    []byte
-	err     error // of src, after what is kept
-	reading bool  // somebody reads src
-	direct  bool  // an attempt was taken, and reads src itself
-	lost    bool  // what it has read is not kept
+	mu          sync.Mutex
+	cond        *sync.Cond
+	buffered    []byte
+	err         error // of src, after buffered
+	filling     bool  // fill is reading src
+	passThrough bool  // an attempt was accepted; its reader reads src itself
+	discarded   bool  // part of the body is no longer buffered
 }
 
-func newReplay(src io.Reader) *replay {
-	b := &replay{src: src}
-	b.change = sync.NewCond(&b.mu)
+func newReplayBuffer(src io.Reader) *replayBuffer {
+	b := &replayBuffer{src: src}
+	b.cond = sync.NewCond(&b.mu)
 	return b
 }
 
-// attempt reads the body from its beginning. Only the newest one is read.
-type attempt struct {
-	body *replay
+// replayReader reads the body from its beginning. Only the newest one is read.
+type replayReader struct {
+	body *replayBuffer
 	off  int
-	err  error // why it is over
+	err  error // after which no read succeeds
 }
 
-func (b *replay) attempt() *attempt { return &attempt{body: b} }
+// newReader returns a reader for the next attempt.
+func (b *replayBuffer) newReader() *replayReader { return &replayReader{body: b} }
 
-// begun says that a part of the body is gone: it cannot be sent again.
-func (b *replay) begun() bool {
+// consumed reports whether part of the body is gone, so that it cannot be sent again.
+func (b *replayBuffer) consumed() bool {
 	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lost
+	return b.discarded
 }
 
-// begin says that the attempt goes to somebody who has not taken it yet, whatever was before.
-func (a *attempt) begin() {
-	a.body.mu.Lock()
-	defer a.body.mu.Unlock()
-	a.body.direct = a.body.direct && a.body.lost
+// awaitAnswer marks the attempt as not yet accepted, so that its body stays buffered.
+func (r *replayReader) awaitAnswer() {
+	r.body.mu.Lock()
+	defer r.body.mu.Unlock()
+	r.body.passThrough = r.body.passThrough && r.body.discarded
 }
 
-// settle says whether somebody has taken the attempt: then it reads on without keeping anything.
-// Otherwise its reads fail with err.
-func (a *attempt) settle(err error) {
-	b := a.body
+// answered records whether the target accepted the attempt: with a nil err its reads no longer
+// buffer, else they fail with err.
+func (r *replayReader) answered(err error) {
+	b := r.body
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case a.err != nil:
+	case r.err != nil:
 	case err != nil:
-		a.err = err
+		r.err = err
 	default:
-		b.direct = true
+		b.passThrough = true
 	}
-	b.change.Broadcast()
+	b.cond.Broadcast()
 }
 
-// Close ends the attempt and leaves the client's body alone.
-func (a *attempt) Close() error {
-	a.settle(io.ErrClosedPipe)
+// Close ends the attempt and leaves the client's body open.
+func (r *replayReader) Close() error {
+	r.answered(io.ErrClosedPipe)
 	return nil
 }
 
-// Read returns what is kept, and then what comes.
-func (a *attempt) Read(p []byte) (int, error) {
-	b := a.body
+// Read returns what is buffered, then the rest of the body.
+func (r *replayReader) Read(p []byte) (int, error) {
+	b := r.body
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
 		switch {
-		case a.err != nil:
-			return 0, a.err
-		case a.off < len(b.kept):
-			n := copy(p, b.kept[a.off:])
-			if a.off += n; b.direct && a.off == len(b.kept) {
-				b.kept, a.off, b.lost = nil, 0, true
+		case r.err != nil:
+			return 0, r.err
+		case r.off < len(b.buffered):
+			n := copy(p, b.buffered[r.off:])
+			if r.off += n; b.passThrough && r.off == len(b.buffered) {
+				b.buffered, r.off, b.discarded = nil, 0, true
 			}
 			return n, nil
 		case b.err != nil:
 			return 0, b.err
-		case b.reading || !b.direct && len(b.kept) >= maxKept:
-			b.change.Wait()
-		case b.direct:
-			b.lost = true
+		case b.filling || !b.passThrough && len(b.buffered) >= maxReplayBytes:
+			b.cond.Wait()
+		case b.passThrough:
+			b.discarded = true
 			b.mu.Unlock()
 			n, err := b.src.Read(p)
 			b.mu.Lock()
 			return n, err
 		default:
-			b.reading = true
+			b.filling = true
 			go b.fill()
-			b.change.Wait()
+			b.cond.Wait()
 		}
 	}
 }
 
-// fill reads a piece to keep. It is not the attempt that reads: that one may be over before the
-// client sends.
-func (b *replay) fill() {
+// fill buffers the next piece of src. It runs in its own goroutine, as the attempt that needs it
+// may end before the client sends.
+func (b *replayBuffer) fill() {
 	buf := buffers.Get()
 	defer buffers.Put(buf)
 	b.mu.Lock()
-	room := min(maxKept-len(b.kept), len(buf))
+	room := min(maxReplayBytes-len(b.buffered), len(buf))
 	b.mu.Unlock()
 	n, err := b.src.Read(buf[:room])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept = append(b.kept, buf[:n]...)
-	b.err, b.reading = err, false
-	b.change.Broadcast()
+	b.buffered = append(b.buffered, buf[:n]...)
+	b.err, b.filling = err, false
+	b.cond.Broadcast()
 }

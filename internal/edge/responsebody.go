@@ -10,12 +10,11 @@ import (
 	"sync"
 )
 
-// answer lets the client have at once what has come of the upstream's answer, and in one piece: it
-// goes out before more is waited for, so that a short answer is one write, head and body. (The
-// proxy's own way to flush sends each head on its own, by a timer and a goroutine for every
-// answer.)
-func (x *exchange) answer(res *http.Response) {
-	// The length of a 304 is that of what it does not carry. The HTTP/2 transport waits for it.
+// prepareBody makes the proxy flush what has come of the answer before it waits for more, so that a
+// short answer is one write, head and body. The proxy's own flushing sends each head on its own,
+// with a timer and a goroutine for every answer.
+func (x *exchange) prepareBody(res *http.Response) {
+	// The Content-Length of a 304 is not that of its body. The HTTP/2 transport would wait for one.
 	if res.StatusCode == http.StatusNotModified {
 		_ = res.Body.Close()
 		res.Body = http.NoBody
@@ -23,74 +22,77 @@ func (x *exchange) answer(res *http.Response) {
 	if res.Body == http.NoBody {
 		return
 	}
-	body := &answerBody{ReadCloser: res.Body, res: res, stream: x.stream}
+	body := &responseBody{ReadCloser: res.Body, res: res, stream: x.stream}
 	res.Body = body
 	// An empty body of the HTTP/2 transport is not http.NoBody. Flushed before its end, the header
 	// would not end the stream, as clients of gRPC expect of a status without a message.
 	if res.ContentLength == 0 {
 		return
 	}
-	body.out = http.NewResponseController(x.out)
+	body.client = http.NewResponseController(x.policyWriter)
 	if res.ContentLength < 0 {
 		res.ContentLength = 0 // read by the proxy only, which would flush after each piece
 	}
 }
 
-// answerBody is the body of an upstream's answer.
-type answerBody struct {
+// responseBody is the body of an upstream's answer.
+type responseBody struct {
 	io.ReadCloser
 	res    *http.Response
-	stream *upstream                // nil: what comes of the body may have to be waited for each time
-	out    *http.ResponseController // nil: nothing is flushed before the end
+	stream *agentStream             // nil: every read may have to wait
+	client *http.ResponseController // nil: nothing is flushed before the end
 }
 
 // Read reads from the upstream.
-func (b *answerBody) Read(p []byte) (int, error) {
+func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
-	case b.out == nil:
+	case b.client == nil:
 		return b.ReadCloser.Read(p)
 	case b.stream == nil:
-		_ = b.out.Flush() // a client that is gone fails the next write
+		_ = b.client.Flush() // a client that is gone fails the next write
 		return b.ReadCloser.Read(p)
 	}
-	b.stream.before.set(b)
+	b.stream.flusher.set(b)
 	n, err := b.ReadCloser.Read(p)
-	b.stream.before.unset(b)
+	b.stream.flusher.unset(b)
 	return n, err
 }
 
-// Close removes from the trailers, which have come by now, what only the edge says.
-func (b *answerBody) Close() error {
+// Close removes reserved headers from the trailers, which are complete by now.
+func (b *responseBody) Close() error {
 	err := b.ReadCloser.Close()
-	maps.DeleteFunc(b.res.Trailer, isReserved)
+	maps.DeleteFunc(b.res.Trailer, isReservedHeader)
 	return err
 }
 
 // flusher flushes the answer that is being read from a stream before the stream is read.
 type flusher struct {
 	mu   sync.Mutex
-	body *answerBody // that somebody reads; nil: nobody does
+	body *responseBody // being read; nil: none
 }
 
-func (f *flusher) set(b *answerBody) {
+// set makes b the body that flush flushes; nil = none.
+func (f *flusher) set(b *responseBody) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.body = b
 }
 
-// unset returns when nobody flushes b, and nobody will: its owner goes on to write.
-func (f *flusher) unset(b *answerBody) {
+// unset ends the flushing of b. It returns when no flush of b is in progress: its owner writes
+// next.
+func (f *flusher) unset(b *responseBody) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.body == b { // else it was put aside with its end, and the stream may serve another request
+	if f.body == b { // else b has ended, and the stream may serve another request
 		f.body = nil
 	}
 }
 
+// flush flushes the body that was set.
 func (f *flusher) flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.body != nil {
-		_ = f.body.out.Flush()
+		_ = f.body.client.Flush()
 	}
 }

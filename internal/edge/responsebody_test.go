@@ -57,14 +57,14 @@ func TestAnAnswerIsFlushedBeforeMoreIsWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, stream := &flushes{ResponseWriter: httptest.NewRecorder()}, &upstream{}
-			x := &exchange{out: out, stream: stream}
-			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, stream.before.flush}}
-			x.answer(res)
+			out, stream := &flushes{ResponseWriter: httptest.NewRecorder()}, &agentStream{}
+			x := &exchange{policyWriter: out, stream: stream}
+			res := &http.Response{ContentLength: -1, Body: &pieces{c.pieces, stream.flusher.flush}}
+			x.prepareBody(res)
 			if _, err := io.Copy(out, res.Body); err != nil {
 				t.Fatal(err)
 			}
-			stream.before.flush() // the connection waits for the next answer, which is somebody else's
+			stream.flusher.flush() // the connection waits for the next answer, which is somebody else's
 			if !slices.Equal(out.at, c.flushed) {
 				t.Errorf("flushed with %q, want %q", out.at, c.flushed)
 			}
@@ -79,15 +79,15 @@ func TestAnAnswerIsFlushedBeforeMoreIsWaitedFor(t *testing.T) {
 func TestOnlyTheAnswerThatIsReadIsFlushed(t *testing.T) {
 	t.Parallel()
 	before, next := &flushes{}, &flushes{}
-	stream := &upstream{}
-	a := &answerBody{stream: stream, out: http.NewResponseController(before)}
-	b := &answerBody{stream: stream, out: http.NewResponseController(next)}
-	stream.before.set(a)
-	stream.before.set(nil) // put aside
-	stream.before.flush()
-	stream.before.set(b)
-	stream.before.unset(a)
-	stream.before.flush()
+	stream := &agentStream{}
+	a := &responseBody{stream: stream, client: http.NewResponseController(before)}
+	b := &responseBody{stream: stream, client: http.NewResponseController(next)}
+	stream.flusher.set(a)
+	stream.flusher.set(nil) // put aside
+	stream.flusher.flush()
+	stream.flusher.set(b)
+	stream.flusher.unset(a)
+	stream.flusher.flush()
 	if len(before.at) != 0 || len(next.at) != 1 {
 		t.Errorf("the first answer was flushed %d times, the next %d times", len(before.at), len(next.at))
 	}

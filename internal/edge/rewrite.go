@@ -16,52 +16,51 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// rewrite makes the request to an upstream of the client's. Where it goes, and with which Host,
-// each attempt says.
+// rewrite prepares the outgoing request. Its address and Host are set for each target.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	x.host = p.In.Host
-	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came, also where Go cannot parse it
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // unchanged, even where Go cannot parse it
 	p.Out.Trailer = p.In.Trailer           // filled in while the body is read
-	// Also where no login action has done so: its rule does not hold, or it is gone.
+	// Login actions drop these cookies too, but only where their rule applies.
 	trafficpolicy.DropLoginCookies(p.Out.Header)
 	for name, values := range p.In.Header {
 		if account.IsForwardingHeader(name) {
-			p.Out.Header[name] = values // the proxy has left out some
+			p.Out.Header[name] = values // the proxy drops some of them
 		}
 	}
 }
 
-// stateClient makes the request's header say where it comes from, before policies read and change
-// it. What the client says goes; a listener that has done so is believed.
-func (x *exchange) stateClient() {
-	if x.origin.Forwarded {
+// setForwardingHeaders sets X-Forwarded-* of the request before policies read and change them. What
+// the client sent is dropped, unless ClientInfo.Forwarded.
+func (x *exchange) setForwardingHeaders() {
+	if x.info.Forwarded {
 		return
 	}
 	h := x.r.Header
-	maps.DeleteFunc(h, isForwarding)
-	if ip := x.origin.ClientIP; ip.IsValid() {
+	maps.DeleteFunc(h, isForwardingHeader)
+	if ip := x.info.ClientIP; ip.IsValid() {
 		h.Set("X-Forwarded-For", ip.String())
 	} else if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
 		h.Set("X-Forwarded-For", host)
 	}
 	h.Set("X-Forwarded-Host", x.r.Host)
 	h.Set("X-Forwarded-Proto", "http")
-	if x.origin.TLS {
+	if x.info.TLS {
 		h.Set("X-Forwarded-Proto", "https")
 	}
 }
 
-func isForwarding(name string, _ []string) bool { return account.IsForwardingHeader(name) }
+func isForwardingHeader(name string, _ []string) bool { return account.IsForwardingHeader(name) }
 
-func isReserved(name string, _ []string) bool { return account.IsReservedHeader(name) }
+func isReservedHeader(name string, _ []string) bool { return account.IsReservedHeader(name) }
 
-// dropFromTrailer removes from a request's trailers what only a header of ours may say.
-func dropFromTrailer(trailer http.Header) {
-	maps.DeleteFunc(trailer, isReserved)
-	maps.DeleteFunc(trailer, isForwarding)
+// sanitizeTrailer removes reserved and forwarding headers from a request's trailers.
+func sanitizeTrailer(trailer http.Header) {
+	maps.DeleteFunc(trailer, isReservedHeader)
+	maps.DeleteFunc(trailer, isForwardingHeader)
 }
 
-// upstreamHost is the Host that the upstream sees.
+// upstreamHost returns the Host header that the upstream gets; given is the client's.
 func upstreamHost(ep *account.Endpoint, given string) string {
 	switch ep.HostMode {
 	case account.HostPassthrough, "":
@@ -78,8 +77,8 @@ func upstreamHost(ep *account.Endpoint, given string) string {
 	return ep.HostMode
 }
 
-// dropLoginCookies removes cookies of login actions from an upstream's answer: they are the edge's
-// to set.
+// dropLoginCookies removes cookies of login actions from an upstream's answer: only the edge sets
+// them.
 func dropLoginCookies(h http.Header) {
 	all := h["Set-Cookie"]
 	if !slices.ContainsFunc(all, trafficpolicy.IsLoginCookie) {
@@ -91,9 +90,8 @@ func dropLoginCookies(h http.Header) {
 	}
 }
 
-// dropUpgradeToHTTP2 removes an offer to go on in HTTP/2: a connection that took it would carry
-// requests that nobody parses. RFC 9113 has dropped that upgrade; clients that offer it go on in
-// HTTP/1.1.
+// dropUpgradeToHTTP2 removes an offer to upgrade to h2c: the requests on such a connection would
+// not be parsed. RFC 9113 has dropped that upgrade; clients that offer it go on in HTTP/1.1.
 func dropUpgradeToHTTP2(h http.Header) {
 	for _, v := range h.Values("Upgrade") {
 		for token := range strings.SplitSeq(v, ",") {

@@ -10,47 +10,46 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// RoundTrip sends the proxied request to a target of the exchange's route, and to the next one as
-// long as that can do no harm: while no upstream has anything of it; and once more where it only
-// asks, and no answer has begun.
+// RoundTrip sends the proxied request to a target of the route. It tries the next one while no
+// upstream has anything of the request, and once more for a retryable request without an answer.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	var failed error
-	repeated := !onlyAsks(r)
-	t, end := x.route.next(r.Context())
+	repeated := !isRetryable(r)
+	t, end := x.route.nextTarget(r.Context())
 	for end == nil {
-		x.take(t)
+		x.setTarget(t)
 		res, err := x.send(r, &x.target)
 		var next target
 		switch {
 		case err == nil:
-			if !x.unwell(res.StatusCode) || repeated {
+			if !x.reportStatus(res.StatusCode) || repeated {
 				return res, nil
 			}
 			repeated = true
-			if next, end = x.route.next(r.Context()); end != nil {
-				return res, nil //nolint:nilerr // better than nothing
+			if next, end = x.route.nextTarget(r.Context()); end != nil {
+				return res, nil //nolint:nilerr // no other target: this answer is returned
 			}
 			_ = res.Body.Close()
 		case r.Context().Err() != nil:
 			return nil, err
-		case !x.route.failed(&x.target, err) || x.replay.begun():
+		case !x.route.recordFailure(&x.target, err) || x.replayBuffer.consumed():
 			if repeated {
 				return nil, err
 			}
 			repeated = true
-			x.route.avoid(&x.target)
+			x.route.exclude(&x.target)
 			fallthrough
 		default:
-			failed = telling(failed, err)
-			next, end = x.route.next(r.Context())
+			failed = moreSpecific(failed, err)
+			next, end = x.route.nextTarget(r.Context())
 		}
 		t = next
 	}
-	return nil, x.route.sum(end, failed)
+	return nil, x.route.finalError(end, failed)
 }
 
-// onlyAsks reports whether the request may be sent twice.
-func onlyAsks(r *http.Request) bool {
+// isRetryable reports whether the request may be sent twice.
+func isRetryable(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return r.Body == nil
@@ -58,68 +57,68 @@ func onlyAsks(r *http.Request) bool {
 	return false
 }
 
-// take makes t the target that serves the request.
-func (x *exchange) take(t target) {
-	if !t.first {
+// setTarget makes t the target that serves the request and releases the one before.
+func (x *exchange) setTarget(t target) {
+	if !t.preselected {
 		x.target.release()
 	}
 	x.target = t
 }
 
-// unwell tells a backend of an answer's status, and says whether another child is to answer.
-func (x *exchange) unwell(status int) bool {
+// reportStatus reports an answer's status to the backend. retry: another child may be tried.
+func (x *exchange) reportStatus(status int) bool {
 	return x.target.leaf.Outcome != nil && x.target.leaf.Outcome.Status(status)
 }
 
 // send sends the request to the target.
 func (x *exchange) send(r *http.Request, t *target) (*http.Response, error) {
 	out := r
-	if x.route.count > 1 || r.Body != nil { // the one before may still look at its own
+	if x.route.attemptCount > 1 || r.Body != nil { // the attempt before may still use r
 		out = r.WithContext(r.Context())
 		u := *r.URL
 		out.URL = &u
 	}
-	var body *attempt
+	var body *replayReader
 	if r.Body != nil {
-		if x.replay == nil {
-			x.replay = newReplay(r.Body)
+		if x.replayBuffer == nil {
+			x.replayBuffer = newReplayBuffer(r.Body)
 		}
-		body = x.replay.attempt()
+		body = x.replayBuffer.newReader()
 		out.Body = body
 	}
 	res, err := x.sendTo(out, t, body)
 	if err == nil {
-		t.up()
+		t.reportUp()
 	}
 	return res, err
 }
 
-func (x *exchange) sendTo(out *http.Request, t *target, body *attempt) (*http.Response, error) {
+func (x *exchange) sendTo(out *http.Request, t *target, body *replayReader) (*http.Response, error) {
 	x.stream = nil
 	switch static := t.leaf.Static; {
 	case t.leaf.Response != nil:
-		return canned(out, t.leaf.Response), nil
+		return fixedResponse(out, t.leaf.Response), nil
 	case static != nil && x.edge.opt.DialStatic == nil:
-		return nil, &notConnected{errors.New("static addresses are not offered here")}
+		return nil, &staticDialError{errors.New("static addresses are not offered here")}
 	case static != nil:
 		out.URL.Scheme, out.URL.Host, out.Host = "http", static.Address, staticHost(static)
 		if static.TLS {
 			out.URL.Scheme = "https"
 		}
-		return traced(x.edge.staticTransport(x.endpoint.AccountID), out, body)
+		return roundTripStatic(x.edge.staticTransport(x.endpoint.AccountID), out, body)
 	}
 	ep := t.agent.Endpoint()
-	out.URL.Scheme, out.URL.Host = "http", ep.ID // a name for the pool; streams are not found by it
+	out.URL.Scheme, out.URL.Host = "http", ep.ID // only a key of the pool
 	out.Host = upstreamHost(ep, x.host)
-	res, stream, err := x.edge.pool(t.agent).roundTrip(out, body)
+	res, stream, err := x.edge.agentPool(t.agent).roundTrip(out, body)
 	x.stream = stream
 	return res, err
 }
 
-// avoid keeps a target that broke off out of the attempt that follows.
-func (r *route) avoid(t *target) {
+// exclude keeps a target that broke off out of the next attempt.
+func (r *route) exclude(t *target) {
 	if t.agent != nil {
 		r.tried = append(r.tried, t.agent)
-		r.down = account.Errorf(account.CodeUpstreamBroken, "an upstream broke off")
+		r.groupErr = account.Errorf(account.CodeUpstreamBroken, "an upstream broke off")
 	}
 }

@@ -15,13 +15,13 @@ import (
 
 // Limits of what is tried for one connection or request.
 const (
-	maxAttempts = 8
-	maxTrying   = 10 * time.Second
+	maxAttempts  = 8
+	maxRetryTime = 10 * time.Second
 )
 
-// Attempts gives the leaves of a backend to try for one connection or request, one after the other.
+// Attempts yields the leaves of a backend to try for one connection or request.
 type Attempts interface {
-	// Next returns the next leaf; false when nobody is left to try.
+	// Next returns the next leaf; false when none is left.
 	Next(ctx context.Context) (Attempt, bool)
 }
 
@@ -34,25 +34,25 @@ type Attempt struct {
 	Outcome   Outcome
 }
 
-// Outcome is told what became of an Attempt.
+// Outcome receives the result of an Attempt.
 type Outcome interface {
-	Up()            // the leaf was reached
-	Down(err error) // it was not
-	// Status tells the status of its HTTP answer. retry: it counts as a failure, and another leaf may
-	// be tried.
+	Up()            // reports that the leaf was reached
+	Down(err error) // reports that it was not
+	// Status reports the status of the leaf's HTTP answer. retry: it counts as a failure, and
+	// another leaf may be tried.
 	Status(code int) (retry bool)
 }
 
-// target is one place that a connection or request may go to: an agent, or a leaf of a backend that
-// is none.
+// target is what a connection or request may go to: an agent, or a leaf of a backend without one.
 type target struct {
-	agent Agent   // nil for static addresses and responses
-	first bool    // the agent was chosen when the client arrived, and is the exchange's target already
-	leaf  Attempt // zero for an agent of the endpoint itself
+	agent Agent // nil for static addresses and fixed responses
+	// the agent was chosen before the route, and is the exchange's target already
+	preselected bool
+	leaf        Attempt // zero for an agent of the endpoint itself
 }
 
-// up notes that the target was reached.
-func (t *target) up() {
+// reportUp reports to the backend that the target was reached.
+func (t *target) reportUp() {
 	if t.leaf.Outcome != nil {
 		t.leaf.Outcome.Up()
 	}
@@ -64,48 +64,50 @@ func (t *target) release() {
 	}
 }
 
-// route gives, one after the other, what a connection or request to an endpoint may go to.
+// route yields, one after the other, the targets of a connection or request to an endpoint.
 type route struct {
 	edge     *Edge
-	origin   *ClientInfo
+	info     *ClientInfo
 	endpoint *account.Endpoint
 
-	first    Agent    // of the endpoint, chosen already; nil = none
-	attempts Attempts // of its backend; nil where its agents serve it
-	group    *Attempt // a tunnel group of which another tunnel may be tried
-	down     error    // why the group's last tunnel did not serve
-	tried    []Agent
-	mute     *Attempt // of an agent that does not respond, and may again: zero for one of the endpoint itself
-	count    int
-	began    time.Time // of the second attempt
+	preselected Agent    // agent that was chosen already; nil = none
+	attempts    Attempts // of its backend; nil where its agents serve it
+	tunnelGroup *Attempt // whose tunnels are being tried; nil = none
+	groupErr    error    // why the group's last tunnel did not serve
+	tried       []Agent
+	// leaf whose agent does not respond but may again; zero for an agent of the endpoint itself
+	unresponsive *Attempt
+	attemptCount int
+	retriesBegan time.Time // time of the second attempt
 }
 
-// routeTo is the way to what the endpoint itself says: its agents, or its backend.
-func (e *Edge) routeTo(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (route, error) {
+// routeToEndpoint returns the route to the endpoint's own agents or backend.
+func (e *Edge) routeToEndpoint(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
 	switch {
 	case ep.Type != account.TypeCloud:
-		return route{edge: e, origin: o, endpoint: ep}, nil
+		return route{edge: e, info: info, endpoint: ep}, nil
 	case ep.BackendID == "":
 		return route{}, account.Errorf(account.CodeNoTarget, "%s has no backend", ep.URL)
 	}
-	r, err := e.routeToBackend(ctx, ep, ep.BackendID, o)
-	if others := e.shares.backends(ep); err == nil && len(others) > 0 {
+	r, err := e.routeToBackend(ctx, ep, ep.BackendID, info)
+	if others := e.poolMembers.otherBackends(ep); err == nil && len(others) > 0 {
 		begin := func(ctx context.Context, id string) (Attempts, error) {
-			return e.opt.BackendAttempts(ctx, ep.AccountID, id, o)
+			return e.opt.BackendAttempts(ctx, ep.AccountID, id, info)
 		}
-		r.attempts = &turns{r.attempts, others, begin}
+		r.attempts = &chainedAttempts{r.attempts, others, begin}
 	}
 	return r, err
 }
 
+// routeToBackend returns the route to a backend.
 func (e *Edge) routeToBackend(
-	ctx context.Context, ep *account.Endpoint, backendID string, o *ClientInfo,
+	ctx context.Context, ep *account.Endpoint, backendID string, info *ClientInfo,
 ) (route, error) {
 	if e.opt.BackendAttempts == nil {
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, and there are none here", ep.URL,
 			backendID)
 	}
-	a, err := e.opt.BackendAttempts(ctx, ep.AccountID, backendID, o)
+	a, err := e.opt.BackendAttempts(ctx, ep.AccountID, backendID, info)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		return route{}, account.Errorf(account.CodeNoTarget, "%s forwards to backend %s, which does not exist", ep.URL,
@@ -113,29 +115,30 @@ func (e *Edge) routeToBackend(
 	case err != nil:
 		return route{}, fmt.Errorf("reading backend %s: %w", backendID, err)
 	}
-	return route{edge: e, origin: o, endpoint: ep, attempts: a}, nil
+	return route{edge: e, info: info, endpoint: ep, attempts: a}, nil
 }
 
-// next chooses what is tried next. The caller releases it.
-func (r *route) next(ctx context.Context) (target, error) {
-	r.count++
+// nextTarget chooses the target to try next; errNoTargetLeft when the limits are reached or none is
+// left. The caller releases it.
+func (r *route) nextTarget(ctx context.Context) (target, error) {
+	r.attemptCount++
 	switch {
-	case r.count == 2:
-		r.began = time.Now()
-	case r.count > maxAttempts, r.count > 2 && time.Since(r.began) > maxTrying:
-		return target{}, errNobodyLeft
+	case r.attemptCount == 2:
+		r.retriesBegan = time.Now()
+	case r.attemptCount > maxAttempts, r.attemptCount > 2 && time.Since(r.retriesBegan) > maxRetryTime:
+		return target{}, errNoTargetLeft
 	}
 	if r.attempts != nil {
 		return r.nextLeaf(ctx)
 	}
-	if agent := r.first; agent != nil {
-		r.first = nil
-		return target{agent: agent, first: true}, nil
+	if agent := r.preselected; agent != nil {
+		r.preselected = nil
+		return target{agent: agent, preselected: true}, nil
 	}
-	agent, err := r.edge.agent(ctx, r.endpoint, r.origin, r.tried)
-	if err != nil && r.mute != nil { // there is no other: it is waited for
-		r.mute, r.tried = nil, nil
-		agent, err = r.edge.agent(ctx, r.endpoint, r.origin, nil)
+	agent, err := r.edge.chooseAgent(ctx, r.endpoint, r.info, r.tried)
+	if err != nil && r.unresponsive != nil { // there is no other: wait for it
+		r.unresponsive, r.tried = nil, nil
+		agent, err = r.edge.chooseAgent(ctx, r.endpoint, r.info, nil)
 	}
 	if err != nil {
 		return target{}, err
@@ -143,50 +146,51 @@ func (r *route) next(ctx context.Context) (target, error) {
 	return target{agent: agent}, nil
 }
 
-// errNobodyLeft says that everything that may be tried was tried.
-var errNobodyLeft = errors.New("nobody is left to try")
+// errNoTargetLeft reports that every target that may be tried was tried.
+var errNoTargetLeft = errors.New("no target is left to try")
 
-// nextLeaf goes through the leaves of a backend, and through the tunnels of a group.
+// nextLeaf returns the next leaf of the backend, or the next tunnel of the tunnel group being
+// tried.
 func (r *route) nextLeaf(ctx context.Context) (target, error) {
 	for {
-		if r.group == nil {
+		if r.tunnelGroup == nil {
 			leaf, ok := r.attempts.Next(ctx)
 			switch {
-			case !ok && r.mute == nil:
-				return target{}, errNobodyLeft
+			case !ok && r.unresponsive == nil:
+				return target{}, errNoTargetLeft
 			case !ok:
-				leaf, r.mute, r.tried = *r.mute, nil, nil
+				leaf, r.unresponsive, r.tried = *r.unresponsive, nil, nil
 			}
 			if leaf.Labels == nil {
 				return target{leaf: leaf}, nil
 			}
-			r.group = &leaf
+			r.tunnelGroup = &leaf
 		}
-		agent, err := r.edge.labelled(ctx, r.endpoint.AccountID, r.group.Labels, r.tried)
+		agent, err := r.edge.chooseTunnel(ctx, r.endpoint.AccountID, r.tunnelGroup.Labels, r.tried)
 		if err == nil {
-			return target{agent: agent, leaf: *r.group}, nil
+			return target{agent: agent, leaf: *r.tunnelGroup}, nil
 		}
-		if r.down != nil {
-			err = r.down
+		if r.groupErr != nil {
+			err = r.groupErr
 		}
-		r.group.Outcome.Down(err)
-		r.group, r.down = nil, nil
+		r.tunnelGroup.Outcome.Down(err)
+		r.tunnelGroup, r.groupErr = nil, nil
 	}
 }
 
-// failed notes that t did not serve, and says whether another one may be tried: nothing of what was
-// sent has reached an upstream.
-func (r *route) failed(t *target, err error) (again bool) {
-	if !unopened(err) {
+// recordFailure records that t did not serve. It reports whether another target may be tried:
+// nothing of what was sent has reached an upstream.
+func (r *route) recordFailure(t *target, err error) (again bool) {
+	if !isUndelivered(err) {
 		return false
 	}
 	switch {
 	case t.agent != nil:
 		r.tried = append(r.tried, t.agent)
-		r.down = err
+		r.groupErr = err
 		if errors.Is(err, tunnel.ErrUnresponsive) {
-			leaf := t.leaf // which is another's after the next attempt
-			r.mute = &leaf
+			leaf := t.leaf // a copy: t changes with the next attempt
+			r.unresponsive = &leaf
 		}
 	case t.leaf.Outcome != nil:
 		t.leaf.Outcome.Down(err)
@@ -194,9 +198,9 @@ func (r *route) failed(t *target, err error) (again bool) {
 	return true
 }
 
-// sum is the error of a route that has come to its end: last is next's, failed what the attempts
-// before it met.
-func (r *route) sum(last, failed error) error {
+// finalError returns the error of an exhausted route: last is that of nextTarget, failed that of
+// the attempts before it.
+func (r *route) finalError(last, failed error) error {
 	switch {
 	case r.attempts != nil:
 		return &account.Error{Code: account.CodeNoChild, Msg: r.endpoint.URL + ": no child of its backend could be reached",
@@ -207,25 +211,26 @@ func (r *route) sum(last, failed error) error {
 	return last
 }
 
-// telling returns the one of two errors that says more.
-func telling(before, now error) error {
+// moreSpecific returns the more precise of two errors: the earlier one, unless that only says
+// offline.
+func moreSpecific(before, now error) error {
 	if before == nil || account.CodeOf(before) == account.CodeEndpointOffline {
 		return now
 	}
 	return before
 }
 
-// notConnected says that no connection to a static address came about.
-type notConnected struct{ cause error }
+// staticDialError reports that no connection to a static address was made.
+type staticDialError struct{ cause error }
 
-func (n *notConnected) Error() string { return "connecting to a static address: " + n.cause.Error() }
-func (n *notConnected) Unwrap() error { return n.cause }
+func (n *staticDialError) Error() string { return "connecting to a static address: " + n.cause.Error() }
+func (n *staticDialError) Unwrap() error { return n.cause }
 
-// unopened says of an error that what was sent may be sent elsewhere: the upstream has nothing of
-// it, or may have it twice, and does not respond.
-func unopened(err error) bool {
+// isUndelivered reports whether what was sent may be sent to another target after err: the upstream
+// has nothing of it, or may get it twice and does not respond.
+func isUndelivered(err error) bool {
 	var refused *tunnel.RefusedError
-	var static *notConnected
-	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, errSilent) ||
+	var static *staticDialError
+	return errors.As(err, &refused) || errors.As(err, &static) || errors.Is(err, errAgentTimeout) ||
 		errors.Is(err, tunnel.ErrUnresponsive) || account.CodeOf(err) == account.CodeEndpointOffline
 }

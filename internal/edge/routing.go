@@ -11,16 +11,18 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/trafficpolicy"
 )
 
-// maxHops is how many internal endpoints a connection or request may be forwarded to, one after the
-// other.
+// maxHops bounds the internal endpoints that a connection or request may be forwarded to in a row.
 const maxHops = 8
 
-// arrive finds what the endpoint is at this moment: a connection may be older than the policy that
-// holds now. With an endpoint of agents comes the one that is to serve; nil where there is none,
-// and the policy may still answer. Of cloud endpoints that pool it is the one whose turn it is.
-func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (*account.Endpoint, Agent, error) {
+// resolveEndpoint returns the current state of the endpoint, which may be newer than the
+// connection, and of a pool of cloud endpoints the member whose turn it is. For an endpoint of
+// agents it also returns the agent that is to serve, or nil when none is online and the endpoint
+// has a traffic policy, which may still answer.
+func (e *Edge) resolveEndpoint(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (*account.Endpoint, Agent, error) {
 	if ep.Type != account.TypeCloud {
-		agent, err := e.agent(ctx, ep, o, nil)
+		agent, err := e.chooseAgent(ctx, ep, info, nil)
 		switch {
 		case err == nil:
 			return agent.Endpoint(), agent, nil
@@ -33,54 +35,56 @@ func (e *Edge) arrive(ctx context.Context, ep *account.Endpoint, o *ClientInfo) 
 			return nil, nil, err
 		}
 	}
-	if e.current.byID != nil {
-		for _, m := range e.shares.next(ctx, ep) {
-			// else it was deleted just now, or the store is away
-			if now, err := e.current.known(ctx, ep.AccountID, m.id); err == nil {
-				return now, nil, nil
+	if e.endpoints.getByID != nil {
+		for _, member := range e.poolMembers.ordered(ctx, ep) {
+			// an error: it was deleted just now, or the store does not answer
+			if latest, err := e.endpoints.get(ctx, ep.AccountID, member.id); err == nil {
+				return latest, nil, nil
 			}
 		}
 	}
-	now, err := e.current.endpoint(ctx, ep)
-	return now, nil, err
+	latest, err := e.endpoints.latest(ctx, ep)
+	return latest, nil, err
 }
 
-// follow goes where a policy says: on to another endpoint, or to what serves the connection. The
-// zero Target is the endpoint's own, of which agent was chosen already, or nil.
-func (e *Edge) follow(
-	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, o *ClientInfo,
+// nextHop follows the target of a policy: it returns either the internal endpoint to go on to, or
+// the route to what serves the connection. The zero Target is the endpoint itself, whose agent, if
+// not nil, was already chosen.
+func (e *Edge) nextHop(
+	ctx context.Context, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, info *ClientInfo,
 ) (next *account.Endpoint, r route, err error) {
 	switch {
 	case t.InternalURL != "":
-		next, err = e.current.internal(ctx, ep.AccountID, t.InternalURL)
+		next, err = e.endpoints.getInternal(ctx, ep.AccountID, t.InternalURL)
 		if err == nil && (next.Scheme == "tcp") != (ep.Scheme == "tcp") {
 			return nil, route{}, account.Errorf(account.CodeNoInternal, "%s forwards to %s, which is of another scheme", ep.URL,
 				t.InternalURL)
 		}
 	case t.BackendID != "":
-		r, err = e.routeToBackend(ctx, ep, t.BackendID, o)
+		r, err = e.routeToBackend(ctx, ep, t.BackendID, info)
 	default:
-		r, err = e.routeTo(ctx, ep, o)
-		r.first = agent
+		r, err = e.routeToEndpoint(ctx, ep, info)
+		r.preselected = agent
 	}
 	return next, r, err
 }
 
-// lead finds the way of a connection to a tcp endpoint, through the policies of all that it passes.
-func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (route, error) {
+// resolveTCP returns the route of a connection to a tcp endpoint, through the policies of all
+// endpoints that it passes.
+func (e *Edge) resolveTCP(ctx context.Context, ep *account.Endpoint, info *ClientInfo) (route, error) {
 	for range maxHops + 1 {
-		now, agent, err := e.arrive(ctx, ep, o)
+		latest, agent, err := e.resolveEndpoint(ctx, ep, info)
 		if err != nil {
 			return route{}, err
 		}
-		verdict, err := e.admit(ctx, now, o)
+		verdict, err := e.evaluateConn(ctx, latest, info)
 		if agent != nil && (err != nil || verdict.Target != trafficpolicy.Target{}) {
 			agent.Release()
 		}
 		if err != nil {
 			return route{}, err
 		}
-		next, r, err := e.follow(ctx, now, agent, verdict.Target, o)
+		next, r, err := e.nextHop(ctx, latest, agent, verdict.Target, info)
 		if err != nil || next == nil {
 			return r, err
 		}
@@ -89,62 +93,64 @@ func (e *Edge) lead(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (r
 	return route{}, account.Errorf(account.CodeLoop, "%s: more than %d internal endpoints in a row", ep.URL, maxHops)
 }
 
-// admit asks the policy of an endpoint about a connection. CodeDenied when it does not want it.
-func (e *Edge) admit(ctx context.Context, ep *account.Endpoint, o *ClientInfo) (trafficpolicy.Verdict, error) {
-	policy, err := e.policies.of(ep)
+// evaluateConn evaluates the endpoint's policy for a connection; CodeDenied when it denies it.
+func (e *Edge) evaluateConn(
+	ctx context.Context, ep *account.Endpoint, info *ClientInfo,
+) (trafficpolicy.Verdict, error) {
+	policy, err := e.policies.forEndpoint(ep)
 	if policy == nil || err != nil {
 		return trafficpolicy.Verdict{}, err
 	}
-	v := o.verdicts.verdict(ctx, policy, o.conn(ep))
+	v := info.verdicts.verdict(ctx, policy, info.policyConn(ep))
 	if v.Deny {
 		return v, account.Errorf(account.CodeDenied, "the traffic policy of %s denies the connection by %s", ep.URL, v.Rule)
 	}
 	return v, nil
 }
 
-// visit does with a request what an endpoint says; hops is the number of internal endpoints that it
-// has passed.
-func (x *exchange) visit(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, hops int) {
+// handleRequest applies the endpoint's policy to a request and forwards it. hops is the number of
+// internal endpoints that the request has passed.
+func (x *exchange) handleRequest(w http.ResponseWriter, r *http.Request, ep *account.Endpoint, hops int) {
 	ctx := r.Context()
-	now, agent, err := x.edge.arrive(ctx, ep, x.origin)
+	latest, agent, err := x.edge.resolveEndpoint(ctx, ep, x.info)
 	if agent != nil {
-		x.take(target{agent: agent})
+		x.setTarget(target{agent: agent})
 	}
 	if err != nil {
 		x.fail(w, r, err)
 		return
 	}
-	policy, err := x.edge.policies.of(now)
+	policy, err := x.edge.policies.forEndpoint(latest)
 	switch {
 	case err != nil:
 		x.fail(w, r, err)
 		return
 	case policy == nil:
-		x.forward(w, r, now, agent, trafficpolicy.Target{}, hops)
+		x.forward(w, r, latest, agent, trafficpolicy.Target{}, hops)
 		return
 	}
-	conn := x.origin.conn(now)
-	verdict := x.origin.verdicts.verdict(ctx, policy, conn)
+	conn := x.info.policyConn(latest)
+	verdict := x.info.verdicts.verdict(ctx, policy, conn)
 	if verdict.Deny {
-		x.page(account.CodeDenied, "The traffic policy of this endpoint does not admit the connection.")
+		x.writeError(account.CodeDenied, "The traffic policy of this endpoint does not admit the connection.")
 		return
 	}
 	if hops == 0 {
-		w = &recorder{w, x}
+		w = &statusRecorder{w, x}
 	}
 	policy.ServeHTTP(w, r, conn, func(w http.ResponseWriter, r *http.Request, t trafficpolicy.Target) {
 		if t == (trafficpolicy.Target{}) {
 			t = verdict.Target
 		}
-		x.forward(w, r, now, agent, t, hops)
+		x.forward(w, r, latest, agent, t, hops)
 	})
 }
 
-// forward sends a request on as the policy of the endpoint has left it.
+// forward sends a request on to the target that the endpoint's policy chose.
 func (x *exchange) forward(
 	w http.ResponseWriter, r *http.Request, ep *account.Endpoint, agent Agent, t trafficpolicy.Target, hops int,
 ) {
-	next, route, err := x.edge.follow(r.Context(), ep, agent, t, x.origin)
+	next, route, err := x.edge.nextHop(r.Context(), ep, agent, t, x.info)
 	switch {
 	case err != nil:
 		x.fail(w, r, err)
@@ -154,6 +160,6 @@ func (x *exchange) forward(
 	case hops == maxHops:
 		x.fail(w, r, account.Errorf(account.CodeLoop, "more than %d internal endpoints in a row", maxHops))
 	default:
-		x.visit(w, r, next, hops+1)
+		x.handleRequest(w, r, next, hops+1)
 	}
 }

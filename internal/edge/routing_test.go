@@ -195,7 +195,7 @@ func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 	same.ID = "ep-2" // of a pool
 	get := func(ep *account.Endpoint) any {
 		t.Helper()
-		got, err := p.of(ep)
+		got, err := p.forEndpoint(ep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 	if a, b := get(one), get(elsewhere); a == b {
 		t.Error("two accounts share a policy")
 	}
-	if got, err := p.of(httpEndpoint()); got != nil || err != nil {
+	if got, err := p.forEndpoint(httpEndpoint()); got != nil || err != nil {
 		t.Errorf("without a text: %v %v", got, err)
 	}
 	for i := range maxPolicies + 10 {
@@ -221,8 +221,8 @@ func TestAPolicyIsCompiledOnceForAURL(t *testing.T) {
 		ep.URL = fmt.Sprint("http://", i, ".demo")
 		p.entry(policyKey{ep.AccountID, ep.Bindings[0], ep.URL})
 	}
-	if len(p.at) != maxPolicies || p.used.Len() != maxPolicies {
-		t.Errorf("%d policies are kept, in order %d", len(p.at), p.used.Len())
+	if len(p.byURL) != maxPolicies || p.lru.Len() != maxPolicies {
+		t.Errorf("%d policies are kept, in order %d", len(p.byURL), p.lru.Len())
 	}
 }
 
@@ -238,15 +238,15 @@ func TestOnTCPConnectIsAskedOnceForAConnection(t *testing.T) {
 			t.Errorf("a denied connection: %d %s", w.Code, w.Body)
 		}
 	}
-	if len(memory.said) != 1 {
-		t.Errorf("the policy was asked %d times", len(memory.said))
+	if len(memory.cached) != 1 {
+		t.Errorf("the policy was asked %d times", len(memory.cached))
 	}
 	admit := cloudEndpoint("on_http_request: [{actions: [{type: custom-response, config: {status_code: 204}}]}]", "")
 	w := httptest.NewRecorder()
 	// another policy, set meanwhile
 	e.ServeHTTP(w, httptest.NewRequest("GET", "/", nil), admit, ClientInfo{verdicts: &memory})
-	if w.Code != 204 || len(memory.said) != 2 {
-		t.Errorf("after a change: %d %s, asked %d times", w.Code, w.Body, len(memory.said))
+	if w.Code != 204 || len(memory.cached) != 2 {
+		t.Errorf("after a change: %d %s, asked %d times", w.Code, w.Body, len(memory.cached))
 	}
 }
 
@@ -255,8 +255,8 @@ func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, reads := "one", 0
 		var broken error
-		c := &current{log: slog.New(slog.DiscardHandler), all: map[currentKey]*seen{},
-			byID: func(context.Context, string, string) (*account.Endpoint, error) {
+		c := &endpointCache{log: slog.New(slog.DiscardHandler), entries: map[endpointKey]*cacheEntry{},
+			getByID: func(context.Context, string, string) (*account.Endpoint, error) {
 				reads++
 				if broken != nil {
 					return nil, broken
@@ -267,7 +267,7 @@ func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
 			}}
 		ask := func(want string) {
 			t.Helper()
-			got, err := c.endpoint(t.Context(), cloudEndpoint("", ""))
+			got, err := c.latest(t.Context(), cloudEndpoint("", ""))
 			if err != nil || got.Name != want {
 				t.Errorf("it is %+v %v, want %s", got, err, want)
 			}
@@ -287,7 +287,7 @@ func TestWhatAnEndpointIsNowIsKnownWithinASecond(t *testing.T) {
 		ask("two") // as it was: nothing can change meanwhile
 		broken = &account.Error{Code: account.CodeNotFound}
 		time.Sleep(time.Second)
-		if _, err := c.endpoint(t.Context(), cloudEndpoint("", "")); account.CodeOf(err) != account.CodeEndpointUnknown {
+		if _, err := c.latest(t.Context(), cloudEndpoint("", "")); account.CodeOf(err) != account.CodeEndpointUnknown {
 			t.Errorf("a deleted endpoint: %v", err)
 		}
 	})
@@ -302,8 +302,8 @@ func TestABodyIsKeptUntilSomebodyHasTakenIt(t *testing.T) {
 			_, _ = client.Write(sent)
 			_ = client.Close()
 		}()
-		b := newReplay(body)
-		first := b.attempt()
+		b := newReplayBuffer(body)
+		first := b.newReader()
 		var got bytes.Buffer
 		done := make(chan error, 1)
 		go func() {
@@ -311,19 +311,19 @@ func TestABodyIsKeptUntilSomebodyHasTakenIt(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		if got.Len() != maxKept {
+		if got.Len() != maxReplayBytes {
 			t.Errorf("%d bytes went out before anybody had taken them", got.Len())
 		}
 		refused := errors.New("refused")
-		first.settle(refused)
+		first.answered(refused)
 		if err := <-done; !errors.Is(err, refused) {
 			t.Errorf("the first attempt ended with %v", err)
 		}
-		second := b.attempt()
-		second.begin()
-		second.settle(nil)
+		second := b.newReader()
+		second.awaitAnswer()
+		second.answered(nil)
 		all, err := io.ReadAll(second)
-		if err != nil || !bytes.Equal(all, sent) || !b.begun() {
+		if err != nil || !bytes.Equal(all, sent) || !b.consumed() {
 			t.Errorf("the second got %d of %d bytes, %v", len(all), len(sent), err)
 		}
 	})

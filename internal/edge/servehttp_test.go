@@ -135,8 +135,8 @@ func TestWhatTheUpstreamIsToldOfTheClient(t *testing.T) {
 			t.Parallel()
 			in := httptest.NewRequestWithContext(t.Context(), "GET", "http://hello.demo/", nil)
 			in.RemoteAddr, in.Header = c.addr, c.given
-			x := &exchange{origin: &c.origin, r: in}
-			x.stateClient()
+			x := &exchange{info: &c.origin, r: in}
+			x.setForwardingHeaders()
 			p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
 			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // as httputil does
 				p.Out.Header.Del(h)
@@ -158,7 +158,7 @@ func TestTheUpstreamGetsNoCookiesOfLogins(t *testing.T) {
 	in := httptest.NewRequestWithContext(t.Context(), "GET", "https://app.example.com/open", nil)
 	in.Header["Cookie"] = []string{"a=b; __Host-fl-oidc=secret; __host-fl-oidc-abcdefgh=secret", "__Host-fl-oidc=secret"}
 	p := &httputil.ProxyRequest{In: in, Out: in.Clone(t.Context())}
-	(&exchange{origin: &ClientInfo{}}).rewrite(p)
+	(&exchange{info: &ClientInfo{}}).rewrite(p)
 	if got := p.Out.Header["Cookie"]; !slices.Equal(got, []string{"a=b"}) {
 		t.Errorf("the upstream gets %q", got)
 	}

@@ -16,50 +16,52 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/relay"
 )
 
-// dial connects to a static address; with TLS the certificate must be that of the address' host.
-// Every error is a *notConnected.
-func (e *Edge) dial(ctx context.Context, address string, secure bool, protocols ...string) (relay.HalfCloser, error) {
+// dialStatic connects to a static address; with TLS the certificate must be valid for the address'
+// host. Every error is a *staticDialError.
+func (e *Edge) dialStatic(
+	ctx context.Context, address string, secure bool, protocols ...string,
+) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.OpenTimeout)
 	defer cancel()
 	c, err := e.opt.DialStatic(ctx, "tcp", address)
 	if err != nil {
-		return nil, &notConnected{err}
+		return nil, &staticDialError{err}
 	}
 	metered := meteredConn{c, e.opt.Meter}
 	if !secure {
 		return metered, nil
 	}
-	host, _, _ := net.SplitHostPort(address) // Dial has read it
+	host, _, _ := net.SplitHostPort(address) // DialStatic has checked it
 	t := tls.Client(metered, &tls.Config{ServerName: host, NextProtos: protocols, MinVersion: tls.VersionTLS12,
 		RootCAs: e.opt.RootCAs})
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
-		return nil, &notConnected{err}
+		return nil, &staticDialError{err}
 	}
 	return t, nil
 }
 
-// meteredConn counts what passes.
+// meteredConn counts the bytes of a connection.
 type meteredConn struct {
 	net.Conn
 	meter Meter
 }
 
-// Read counts what comes.
+// Read reads and counts.
 func (c meteredConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.meter.CountBytes(0, n)
 	return n, err
 }
 
-// Write counts what goes.
+// Write writes and counts.
 func (c meteredConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.meter.CountBytes(n, 0)
 	return n, err
 }
 
-// CloseWrite ends one direction.
+// CloseWrite ends the sending side.
 func (c meteredConn) CloseWrite() error {
 	if h, ok := c.Conn.(relay.HalfCloser); ok {
 		return h.CloseWrite()
@@ -67,7 +69,7 @@ func (c meteredConn) CloseWrite() error {
 	return c.Close()
 }
 
-// SetLinger lets a connection be aborted.
+// SetLinger makes a Close after SetLinger(0) an abort.
 func (c meteredConn) SetLinger(seconds int) error {
 	if l, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
 		return l.SetLinger(seconds)
@@ -75,24 +77,24 @@ func (c meteredConn) SetLinger(seconds int) error {
 	return nil
 }
 
-// staticLine is a connection to a static address; it is open from the start.
-type staticLine struct {
+// staticConn is a connection to a static address; it is open from the start.
+type staticConn struct {
 	relay.HalfCloser
-	in *relay.Source
+	source *relay.Source
 }
 
-func newStaticLine(c relay.HalfCloser) *staticLine {
-	return &staticLine{HalfCloser: c, in: relay.NewSource(c)}
+func newStaticConn(c relay.HalfCloser) *staticConn {
+	return &staticConn{HalfCloser: c, source: relay.NewSource(c)}
 }
 
-func (*staticLine) opened() error { return nil }
+func (*staticConn) waitOpened() error { return nil }
 
-// Next returns what comes.
-func (l *staticLine) Next() ([]byte, error) { return l.in.Next() }
+// Next returns the next bytes.
+func (c *staticConn) Next() ([]byte, error) { return c.source.Next() }
 
-// Abort resets the connection: its peer must not take what it got for all.
-func (l *staticLine) Abort() error {
-	var below net.Conn = l.HalfCloser
+// Abort resets the connection, so that the peer does not take what it got for complete.
+func (c *staticConn) Abort() error {
+	var below net.Conn = c.HalfCloser
 	if t, ok := below.(*tls.Conn); ok {
 		below = t.NetConn()
 	}
@@ -102,21 +104,23 @@ func (l *staticLine) Abort() error {
 	return below.Close()
 }
 
-// staticTransport is the way to the static addresses of an account. A connection to an address is
-// never shared between accounts.
+// staticTransport returns the transport to the static addresses of an account. Accounts never share
+// a connection.
 func (e *Edge) staticTransport(accountID string) *http.Transport {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t := e.statics[accountID]; t != nil {
+	if t := e.staticTransports[accountID]; t != nil {
 		return t
 	}
 	t := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return e.dial(ctx, address, false) },
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return e.dialStatic(ctx, address, false)
+		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return e.dial(ctx, address, true, "h2", "http/1.1")
+			return e.dialStatic(ctx, address, true, "h2", "http/1.1")
 		},
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    maxIdle,
+		MaxIdleConnsPerHost:    maxIdleStreams,
 		IdleConnTimeout:        idleTimeout,
 		ExpectContinueTimeout:  expectTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
@@ -124,12 +128,12 @@ func (e *Edge) staticTransport(accountID string) *http.Transport {
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(true)
-	e.statics[accountID] = t
+	e.staticTransports[accountID] = t
 	return t
 }
 
-// staticHost is the Host that a static address gets: its own, which with TLS is the one that was
-// verified.
+// staticHost returns the Host header for a static address: its own host, which with TLS is the one
+// that was verified.
 func staticHost(s *account.StaticAddress) string {
 	usual := ":80"
 	if s.TLS {
@@ -138,22 +142,23 @@ func staticHost(s *account.StaticAddress) string {
 	return strings.TrimSuffix(s.Address, usual)
 }
 
-// canned is the answer of an http_response backend.
-func canned(r *http.Request, c *account.HTTPResponse) *http.Response {
+// fixedResponse returns the answer of an http_response backend.
+func fixedResponse(r *http.Request, configured *account.HTTPResponse) *http.Response {
 	res := &http.Response{
-		StatusCode: c.StatusCode, Status: http.StatusText(c.StatusCode), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, len(c.Headers)), Body: http.NoBody, Request: r,
+		StatusCode: configured.StatusCode, Status: http.StatusText(configured.StatusCode), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     make(http.Header, len(configured.Headers)), Body: http.NoBody, Request: r,
 	}
-	for name, value := range c.Headers {
+	for name, value := range configured.Headers {
 		res.Header.Set(name, value)
 	}
-	res.Header.Del("Content-Length") // it is the body's
-	if c.StatusCode == http.StatusNoContent || c.StatusCode == http.StatusNotModified {
+	res.Header.Del("Content-Length") // set from the body below
+	if configured.StatusCode == http.StatusNoContent || configured.StatusCode == http.StatusNotModified {
 		return res
 	}
-	res.Header.Set("Content-Length", strconv.Itoa(len(c.Body)))
+	res.Header.Set("Content-Length", strconv.Itoa(len(configured.Body)))
 	if r.Method != http.MethodHead {
-		res.ContentLength, res.Body = int64(len(c.Body)), io.NopCloser(strings.NewReader(c.Body))
+		res.ContentLength, res.Body = int64(len(configured.Body)), io.NopCloser(strings.NewReader(configured.Body))
 	}
 	return res
 }

@@ -13,38 +13,39 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// serveTCP joins the client to a target of the endpoint. The client's bytes follow the header of a
-// stream at once; the client is accepted when a target has answered, and refused with the reason of
-// the last one when none has.
-func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, o ClientInfo) {
+// serveTCP relays between the client and a target of the endpoint. The client's bytes follow the
+// header of a stream at once. The client is accepted when a target has answered, and refused with
+// the final error of the route when none has.
+func (e *Edge) serveTCP(ctx context.Context, c Client, ep *account.Endpoint, info ClientInfo) {
 	stack.Grow8KiB()
-	seen := e.seenConn(ep, &o)
-	route, err := e.lead(ctx, ep, &o)
+	record := e.startConnRecord(ep, &info)
+	route, err := e.resolveTCP(ctx, ep, &info)
 	switch {
-	case account.CodeOf(err) == account.CodeDenied: // nothing is wrong with the way: the forwarder is not to report that
-		e.log.Debug("a connection was denied", "endpoint", ep.ID, "client", o.ClientAddr, "err", err)
-		e.saw(seen, "", err)
+	case account.CodeOf(err) == account.CodeDenied: // not a failure that the forwarder is to report
+		e.log.Debug("connection denied", "endpoint", ep.ID, "client", info.ClientAddr, "err", err)
+		e.finishConnRecord(record, "", err)
 		_ = c.Accept()
 		_ = c.Reset(tunnel.Aborted)
 		return
 	case err != nil:
-		e.saw(seen, "", err)
+		e.finishConnRecord(record, "", err)
 		e.refuse(c, refuseCode(err))
 		return
 	}
-	up := e.newOpening(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: o.ClientAddr, TraceID: o.TraceID,
-		Pod: named(o.StatedPod)})
-	defer up.release()
-	moved, err := relay.Join(ctx, c, &seenOpening{up, seen}, relay.Options{})
-	e.saw(seen, up.target.leaf.BackendID, up.err)
+	pending := e.newPendingConn(ctx, c, &route, tunnel.OpenHeader{Scheme: "tcp", ClientAddr: info.ClientAddr,
+		TraceID: info.TraceID,
+		Pod:     withoutAnnotations(info.StatedPod)})
+	defer pending.release()
+	moved, err := relay.Join(ctx, c, &countingConn{pending, record}, relay.Options{})
+	e.finishConnRecord(record, pending.target.leaf.BackendID, pending.err)
 	if err != nil {
-		e.log.Debug("a connection broke", "endpoint", ep.ID, "client", o.ClientAddr, "err", err, "to_agent", moved.AToB,
+		e.log.Debug("connection broke", "endpoint", ep.ID, "client", info.ClientAddr, "err", err, "to_agent", moved.AToB,
 			"from_agent", moved.BToA)
 	}
 }
 
-// named is what an agent gets to know of a pod: its annotations are for policies.
-func named(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
+// withoutAnnotations returns the pod as agents may know it: annotations are for policies only.
+func withoutAnnotations(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
 	if pod == nil {
 		return nil
 	}
@@ -52,29 +53,29 @@ func named(pod *tunnel.PodIdentity) *tunnel.PodIdentity {
 		Truncated: pod.Truncated}
 }
 
-// connect begins a connection to the target.
-func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (line, error) {
+// connect opens a connection to the target.
+func (e *Edge) connect(ctx context.Context, t *target, h tunnel.OpenHeader) (targetConn, error) {
 	static := t.leaf.Static
 	switch {
 	case t.agent != nil:
-		u, err := e.openAgent(ctx, t.agent, h)
+		s, err := e.openAgentStream(ctx, t.agent, h)
 		if err != nil {
-			return nil, err // not u: a nil *upstream is no nil line
+			return nil, err // a nil *agentStream would be a non-nil targetConn
 		}
-		return u, nil
+		return s, nil
 	case static == nil:
-		return nil, &notConnected{errors.New("an HTTP answer is nothing for a tcp endpoint")}
+		return nil, &staticDialError{errors.New("an HTTP answer is nothing for a tcp endpoint")}
 	}
-	c, err := e.dial(ctx, static.Address, static.TLS)
+	c, err := e.dialStatic(ctx, static.Address, static.TLS)
 	if err != nil {
 		return nil, err
 	}
-	return newStaticLine(c), nil
+	return newStaticConn(c), nil
 }
 
-// openAgent opens a stream; h is what is known of the client. The stream's header is its first
-// flight, together with bytes that follow at once.
-func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*upstream, error) {
+// openAgentStream opens a stream to the agent; h describes the client. The stream's header is sent
+// together with the bytes that follow at once.
+func (e *Edge) openAgentStream(ctx context.Context, agent Agent, h tunnel.OpenHeader) (*agentStream, error) {
 	ep := agent.Endpoint()
 	h.EndpointID, h.Host, h.Port, h.Deadline = ep.ID, ep.Host, ep.Port, e.opt.OpenTimeout
 	st, err := agent.Open(ctx, h)
@@ -82,9 +83,10 @@ func (e *Edge) openAgent(ctx context.Context, agent Agent, h tunnel.OpenHeader) 
 		e.opt.Meter.CountStream("offline")
 		return nil, err
 	}
-	return e.newUpstream(st), nil
+	return e.newAgentStream(st), nil
 }
 
+// refuse refuses the client.
 func (e *Edge) refuse(c Client, code tunnel.RefuseCode) {
 	if err := c.Refuse(code); err != nil {
 		e.log.Debug("refusal not sent", "code", code.String(), "err", err)
@@ -109,7 +111,7 @@ func refuseCode(err error) tunnel.RefuseCode {
 		return refused.Code
 	case account.CodeOf(err) == account.CodeEndpointOffline:
 		return tunnel.RefusedOffline
-	case errors.Is(err, errSilent), errors.Is(err, tunnel.ErrUnresponsive):
+	case errors.Is(err, errAgentTimeout), errors.Is(err, tunnel.ErrUnresponsive):
 		return tunnel.RefusedUpstream
 	}
 	return tunnel.RefusedInternal

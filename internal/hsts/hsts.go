@@ -15,7 +15,7 @@ import (
 
 // value keeps browsers on https for 180 days after the last answer. Subdomains are not included:
 // they may be other hosts of the owner.
-const value = "max-age=15552000"
+const headerValue = "max-age=15552000"
 
 // Set sets the header of an answer over TLS of the host, which is that of the request and may have
 // a port. The header holds for every port of a host, so localhost, on whose other ports people
@@ -29,5 +29,5 @@ func Set(h http.Header, host string) {
 		strings.HasSuffix(host, ".localhost") {
 		return
 	}
-	h.Set("Strict-Transport-Security", value)
+	h.Set("Strict-Transport-Security", headerValue)
 }

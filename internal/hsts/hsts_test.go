@@ -11,7 +11,7 @@ import (
 func TestSet(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]string{
-		"fairlead.example.com": value, "Fairlead.Example.com:8443": value, "notlocalhost": value,
+		"fairlead.example.com": headerValue, "Fairlead.Example.com:8443": headerValue, "notlocalhost": headerValue,
 		"localhost": "", "LOCALHOST.:8443": "", "app.localhost:443": "", "127.0.0.1": "", "127.0.0.1:8443": "",
 		"[::1]:8443": "", "[::1]": "", "": "",
 	} {

@@ -8,43 +8,45 @@ import "math"
 // maxChunkLine bounds the line before a chunk, with its extensions, and maxTrailer all that follows
 // the last.
 const (
+	// maxChunkLine bounds a chunk's size line with its extensions, maxTrailer the trailer section,
+	// in bytes.
 	maxChunkLine = 256
 	maxTrailer   = 8 << 10
 )
 
-// chunks follows a chunked body to its end.
-type chunks struct {
-	at     chunkPart
-	left   int64 // of the chunk's data
-	digits int
-	line   int  // bytes of the line so far
-	total  int  // bytes of the trailer so far
-	cr     bool // the last byte was CR
+// chunkScanner finds the end of a chunked body.
+type chunkScanner struct {
+	state      chunkState
+	dataLeft   int64 // of the chunk's data
+	digits     int
+	lineLen    int  // of the line so far
+	trailerLen int  // of the trailer section so far
+	afterCR    bool // the last byte was CR
 }
 
-type chunkPart int
+type chunkState int
 
 const (
-	chunkSize chunkPart = iota
+	chunkSize chunkState = iota
 	chunkExtension
 	chunkData
 	chunkDataEnd
 	chunkTrailer
 )
 
-// scan returns how many bytes belong to the body, whether it has ended there, and whether every
-// program reads them alike; used is then what came before the fault.
-func (c *chunks) scan(b []byte) (used int, done, ok bool) {
+// scan returns how many bytes belong to the body and whether it ends there. ok is false where
+// programs may read it differently; used then counts the bytes before the fault.
+func (c *chunkScanner) scan(b []byte) (used int, done, ok bool) {
 	for i := 0; i < len(b); {
-		if c.at == chunkData {
-			n := min(int64(len(b)-i), c.left)
-			if c.left -= n; c.left == 0 {
-				c.at = chunkDataEnd
+		if c.state == chunkData {
+			n := min(int64(len(b)-i), c.dataLeft)
+			if c.dataLeft -= n; c.dataLeft == 0 {
+				c.state = chunkDataEnd
 			}
 			i += int(n)
 			continue
 		}
-		done, ok := c.next(b[i])
+		done, ok := c.nextByte(b[i])
 		if !ok {
 			return i, false, false
 		}
@@ -56,32 +58,33 @@ func (c *chunks) scan(b []byte) (used int, done, ok bool) {
 	return len(b), false, true
 }
 
-// next takes a byte outside of data.
-func (c *chunks) next(b byte) (done, ok bool) {
-	if c.cr { // the end of a line: nothing else may stand here
-		c.cr = false
+// nextByte scans a byte outside of data.
+func (c *chunkScanner) nextByte(b byte) (done, ok bool) {
+	if c.afterCR { // the end of a line: nothing else may stand here
+		c.afterCR = false
 		return c.endLine(), b == '\n'
 	}
 	if b == '\r' {
-		c.cr = true
-		return false, c.at != chunkSize || c.digits > 0
+		c.afterCR = true
+		return false, c.state != chunkSize || c.digits > 0
 	}
 	if b < ' ' && b != '\t' || b == 0x7f {
 		return false, false
 	}
-	switch c.line++; c.at {
+	switch c.lineLen++; c.state {
 	case chunkSize:
-		return false, c.size(b)
+		return false, c.sizeByte(b)
 	case chunkExtension:
-		return false, c.line <= maxChunkLine
+		return false, c.lineLen <= maxChunkLine
 	case chunkTrailer:
-		c.total++
-		return false, c.total <= maxTrailer && (c.line > 1 || b != ' ' && b != '\t')
+		c.trailerLen++
+		return false, c.trailerLen <= maxTrailer && (c.lineLen > 1 || b != ' ' && b != '\t')
 	}
 	return false, false // after data
 }
 
-func (c *chunks) size(b byte) bool {
+// sizeByte scans a byte of a chunk's size.
+func (c *chunkScanner) sizeByte(b byte) bool {
 	var digit int64
 	switch {
 	case '0' <= b && b <= '9':
@@ -91,31 +94,31 @@ func (c *chunks) size(b byte) bool {
 	case 'A' <= b && b <= 'F':
 		digit = int64(b-'A') + 10
 	case (b == ';' || b == ' ' || b == '\t') && c.digits > 0:
-		c.at = chunkExtension
+		c.state = chunkExtension
 		return true
 	default:
 		return false
 	}
 	c.digits++
-	if c.left > math.MaxInt64>>4 || c.digits > 16 {
+	if c.dataLeft > math.MaxInt64>>4 || c.digits > 16 {
 		return false
 	}
-	c.left = c.left<<4 | digit
+	c.dataLeft = c.dataLeft<<4 | digit
 	return true
 }
 
-// endLine begins what follows a line, and says whether that was the body's last.
-func (c *chunks) endLine() (done bool) {
-	empty := c.line == 0
-	c.line = 0
-	switch c.at {
+// endLine starts the next part after a line. It reports whether the line was the body's last.
+func (c *chunkScanner) endLine() (done bool) {
+	empty := c.lineLen == 0
+	c.lineLen = 0
+	switch c.state {
 	case chunkSize, chunkExtension:
 		c.digits = 0
-		if c.at = chunkData; c.left == 0 {
-			c.at = chunkTrailer
+		if c.state = chunkData; c.dataLeft == 0 {
+			c.state = chunkTrailer
 		}
 	case chunkDataEnd:
-		c.at = chunkSize
+		c.state = chunkSize
 	case chunkTrailer:
 		return empty
 	}

@@ -24,11 +24,10 @@ const (
 	// HeadTimeout is how long a request's head may take, from its first byte to its last.
 	HeadTimeout = 10 * time.Second
 
-	// maxHead is more than net/http takes for a head (MaxHeaderBytes and a little): it answers a
-	// longer one with 431, and ends the connection.
+	// maxHead is more than net/http accepts for a head (MaxHeaderBytes and a little): it answers a
+	// longer one with 431 and ends the connection.
 	maxHead = MaxHeaderBytes + 16<<10
-	// refusedHead is what net/http reads in place of a head that is refused: it answers in its turn,
-	// with 400, and ends the connection.
+	// refusedHead replaces a refused head: net/http answers it with 400 and ends the connection.
 	refusedHead = "REFUSED\r\n\r\n"
 
 	lingerTime  = time.Second
@@ -36,8 +35,8 @@ const (
 )
 
 var (
-	errFraming  = errors.New("the framing of the request's body is broken")
-	errTooEarly = errors.New("too much came behind a request for an upgrade that was declined")
+	errFraming         = errors.New("the framing of the request's body is broken")
+	errUpgradeDeclined = errors.New("too much came behind a request for an upgrade that was declined")
 )
 
 // Protocol is what a client may speak on a connection.
@@ -50,333 +49,333 @@ const (
 	HTTP1OrHTTP2          // HTTP/2 with prior knowledge (RFC 9113, section 3.3)
 )
 
-// Options are what a Conn has to know of its listener.
+// Options are the settings of a Conn.
 type Options struct {
 	Protocol     Protocol
-	StartTimeout time.Duration // until the first byte arrives
+	StartTimeout time.Duration // until the first byte
 	HeadTimeout  time.Duration // of a head or an HTTP/2 header block, from its first byte to its last
-	// Linger makes Close read on for a moment after a refusal: a connection that is closed with unread
-	// input is reset, and the client might not see the answer. Not needed where the connection below
-	// does that itself.
+	// Linger makes Close read on for a moment after a refusal: closing a connection with unread
+	// input resets it, and the client might not see the answer. Not needed where the connection
+	// below does that itself.
 	Linger bool
 }
 
-// Conn is a connection that lets only heads and bodies through whose framing every program reads
-// alike (see checkHead). Programs before and behind the edge then agree with it on where each
-// request ends. It keeps no bytes but those of an incomplete head. Read is for one goroutine at a
-// time, like that of net/http.
+// Conn is a connection that passes only heads and bodies whose framing every program reads alike
+// (see checkHead), so that programs before and behind the edge agree with it on where each request
+// ends. It buffers no more than an incomplete head. Read is for one goroutine at a time, as with
+// net/http.
 type Conn struct {
 	net.Conn
 	opt Options
 
-	// Only Read touches these.
-	in          []byte // read, but not checked yet: the beginning of a head
-	out         []byte // checked, but not handed out yet
-	next        part
-	left        int64 // of a body with a length
-	chunks      chunks
-	frames      frames
+	unchecked   []byte // read, but not checked yet: the beginning of a head
+	checked     []byte // checked, but not returned yet
+	state       readState
+	bodyLeft    int64 // of a body with a length
+	chunks      chunkScanner
+	frames      frameScanner
 	head        headState
 	err         error // sticky
 	passThrough bool  // nothing more is checked
 
-	hijacked       atomic.Bool
-	upgradePending atomic.Bool // what follows may not be HTTP, and is kept until the upgrade is answered
-	refused        atomic.Bool // the last answer may still be on its way while the client sends
+	hijacked atomic.Bool
+	// what follows may not be HTTP, and is buffered until the upgrade is answered
+	upgradePending atomic.Bool
+	// the last answer may still be in transit while the client sends
+	refused atomic.Bool
 
-	mu       sync.Mutex
-	deadline time.Time // as the http.Server has set it
-	headDue  time.Time // when the incomplete head has to be complete; zero = there is none
+	mu           sync.Mutex
+	deadline     time.Time // set by the http.Server
+	headDeadline time.Time // of the incomplete head; zero = there is none
 }
 
-// part is what comes next.
-type part int
+// readState is what the connection is expected to carry next.
+type readState int
 
 const (
-	startNext part = iota // of the connection: the preface of HTTP/2, or a head
-	headNext
-	lengthNext
-	chunksNext
-	framesNext
+	stateStart readState = iota // of the connection: the preface of HTTP/2, or a head
+	stateHead
+	stateLength
+	stateChunks
+	stateFrames
 )
 
-// headState is what has come of a head.
+// headState is the progress of a head.
 type headState int
 
 const (
 	headAwaited    headState = iota // the connection is new
-	headIncomplete                  // HeadTimeout runs
+	headIncomplete                  // HeadTimeout is running
 	headComplete
 )
 
-// New returns a Conn that checks what c reads.
+// New returns a Conn that checks what is read from below.
 func New(c net.Conn, o Options) *Conn {
-	s := &Conn{Conn: c, opt: o}
+	conn := &Conn{Conn: c, opt: o}
 	if o.Protocol == HTTP1 {
-		s.next = headNext
+		conn.state = stateHead
 	}
-	s.setHeadDue(time.Now().Add(o.StartTimeout))
-	return s
+	conn.setHeadDeadline(time.Now().Add(o.StartTimeout))
+	return conn
 }
 
-// Read hands out complete heads and what belongs to bodies.
-func (s *Conn) Read(p []byte) (int, error) {
+// Read returns complete heads and bytes of bodies.
+func (c *Conn) Read(p []byte) (int, error) {
 	for len(p) > 0 {
 		switch {
-		case len(s.out) > 0:
-			n := copy(p, s.out)
-			if s.out = s.out[n:]; len(s.out) == 0 {
-				s.out = nil
+		case len(c.checked) > 0:
+			n := copy(p, c.checked)
+			if c.checked = c.checked[n:]; len(c.checked) == 0 {
+				c.checked = nil
 			}
 			return n, nil
-		case s.passThrough || s.hijacked.Load():
-			if len(s.in) > 0 {
-				s.out, s.in = s.in, nil
+		case c.passThrough || c.hijacked.Load():
+			if len(c.unchecked) > 0 {
+				c.checked, c.unchecked = c.unchecked, nil
 				continue
 			}
-			return s.Conn.Read(p)
-		case s.err != nil:
-			return 0, s.err
+			return c.Conn.Read(p)
+		case c.err != nil:
+			return 0, c.err
 		}
-		if n, err := s.readNext(p); n > 0 || err != nil {
+		if n, err := c.readNext(p); n > 0 || err != nil {
 			return n, err
 		}
 	}
 	return 0, nil
 }
 
-// readNext returns 0 and nil when there is something to hand out, or to go on with.
-func (s *Conn) readNext(p []byte) (int, error) {
-	switch s.next {
-	case startNext:
-		return 0, s.readStart()
-	case lengthNext:
-		return s.readLength(p)
-	case chunksNext:
-		return s.readChunks(p)
-	case framesNext:
-		return s.readFrames(p)
+// readNext returns 0 and nil when Read can go on.
+func (c *Conn) readNext(p []byte) (int, error) {
+	switch c.state {
+	case stateStart:
+		return 0, c.readStart()
+	case stateLength:
+		return c.readLength(p)
+	case stateChunks:
+		return c.readChunks(p)
+	case stateFrames:
+		return c.readFrames(p)
 	default:
-		return s.readHead(p)
+		return c.readHead(p)
 	}
 }
 
-// take moves what was read too far ahead, or else reads from the connection.
-func (s *Conn) take(p []byte) (int, error) {
-	if len(s.in) > 0 {
-		n := copy(p, s.in)
-		if s.in = s.in[n:]; len(s.in) == 0 {
-			s.in = nil
+// readBuffered reads from unchecked, or else from the connection.
+func (c *Conn) readBuffered(p []byte) (int, error) {
+	if len(c.unchecked) > 0 {
+		n := copy(p, c.unchecked)
+		if c.unchecked = c.unchecked[n:]; len(c.unchecked) == 0 {
+			c.unchecked = nil
 		}
 		return n, nil
 	}
-	return s.Conn.Read(p)
+	return c.Conn.Read(p)
 }
 
-func (s *Conn) readLength(p []byte) (int, error) {
-	n, err := s.take(p[:min(int64(len(p)), s.left)])
-	if s.left -= int64(n); s.left == 0 {
-		s.next = headNext
+func (c *Conn) readLength(p []byte) (int, error) {
+	n, err := c.readBuffered(p[:min(int64(len(p)), c.bodyLeft)])
+	if c.bodyLeft -= int64(n); c.bodyLeft == 0 {
+		c.state = stateHead
 	}
 	return n, err
 }
 
-func (s *Conn) readChunks(p []byte) (int, error) {
-	n, err := s.take(p)
-	used, done, ok := s.chunks.scan(p[:n])
+func (c *Conn) readChunks(p []byte) (int, error) {
+	n, err := c.readBuffered(p)
+	used, done, ok := c.chunks.scan(p[:n])
 	switch {
 	case !ok:
-		s.err = errFraming
+		c.err = errFraming
 		err = nil // it comes with the next read, when there is something before it
 	case done:
-		s.next = headNext
-		s.in = append(bytes.Clone(p[used:n]), s.in...)
+		c.state = stateHead
+		c.unchecked = append(bytes.Clone(p[used:n]), c.unchecked...)
 	}
 	return used, err
 }
 
 // readStart reads until it is clear whether the client speaks HTTP/2, which begins with a preface.
-func (s *Conn) readStart() error {
-	switch n := min(len(s.in), len(preface)); {
-	case string(s.in[:n]) != preface[:n] && s.opt.Protocol == HTTP2:
-		s.err = io.EOF // no answer would be understood
-	case string(s.in[:n]) != preface[:n]:
-		s.next = headNext
-	case n == len(preface):
-		s.out, s.in, s.next = s.in[:n:n], s.in[n:], framesNext
-		s.headEnds()
+func (c *Conn) readStart() error {
+	switch n := min(len(c.unchecked), len(http2Preface)); {
+	case string(c.unchecked[:n]) != http2Preface[:n] && c.opt.Protocol == HTTP2:
+		c.err = io.EOF // no answer would be understood
+	case string(c.unchecked[:n]) != http2Preface[:n]:
+		c.state = stateHead
+	case n == len(http2Preface):
+		c.checked, c.unchecked, c.state = c.unchecked[:n:n], c.unchecked[n:], stateFrames
+		c.stopHeadTimer()
 	default:
-		return s.readMore()
+		return c.readMore()
 	}
 	return nil
 }
 
-// readFrames hands out what an HTTP/2 client sends. A header block has HeadTimeout.
-func (s *Conn) readFrames(p []byte) (int, error) {
-	n, err := s.take(p)
-	ended, open, ok := s.frames.scan(p[:n])
+// readFrames returns what an HTTP/2 client sends. A header block has HeadTimeout.
+func (c *Conn) readFrames(p []byte) (int, error) {
+	n, err := c.readBuffered(p)
+	ended, open, ok := c.frames.scan(p[:n])
 	if !ok {
-		s.err = errHeaderBlock
-		return 0, s.err
+		c.err = errHeaderBlock
+		return 0, c.err
 	}
 	if ended || !open {
-		s.headEnds()
+		c.stopHeadTimer()
 	}
 	if open {
-		s.headBegins()
+		c.startHeadTimer()
 	}
 	return n, err
 }
 
-func (s *Conn) readHead(p []byte) (int, error) {
-	if len(s.in) == 0 { // the usual case: a head comes as a whole and is not copied
-		n, err := s.Conn.Read(p)
+func (c *Conn) readHead(p []byte) (int, error) {
+	if len(c.unchecked) == 0 { // the usual case: a head comes as a whole and is not copied
+		n, err := c.Conn.Read(p)
 		if n == 0 {
 			return 0, err
 		}
 		end, bad := headEnd(p[:n])
-		if !bad && end == n && !s.upgradePending.Load() && s.follow(p[:n]) {
-			s.headEnds()
+		if !bad && end == n && !c.upgradePending.Load() && c.acceptHead(p[:n]) {
+			c.stopHeadTimer()
 			return n, nil
 		}
-		s.in = append(make([]byte, 0, max(2*n, 4<<10)), p[:n]...)
+		c.unchecked = append(make([]byte, 0, max(2*n, 4<<10)), p[:n]...)
 	}
-	end, bad := headEnd(s.in)
+	end, bad := headEnd(c.unchecked)
 	switch {
-	case s.upgradePending.Load() && len(s.in) < maxHead:
-		return 0, s.readMore()
-	case s.upgradePending.Load():
+	case c.upgradePending.Load() && len(c.unchecked) < maxHead:
+		return 0, c.readMore()
+	case c.upgradePending.Load():
 		// net/http takes one byte and no more before the upgrade is answered. When it is declined,
 		// there is no head to go on with, and the connection ends.
-		s.out, s.in, s.err = s.in[:1:1], s.in[1:], errTooEarly
+		c.checked, c.unchecked, c.err = c.unchecked[:1:1], c.unchecked[1:], errUpgradeDeclined
 		return 0, nil
-	case bad || end > 0 && !s.follow(s.in[:end]):
-		s.refuse()
+	case bad || end > 0 && !c.acceptHead(c.unchecked[:end]):
+		c.rejectHead()
 		return 0, nil
 	case end > 0:
-		s.out, s.in = s.in[:end:end], s.in[end:]
-		s.headEnds()
+		c.checked, c.unchecked = c.unchecked[:end:end], c.unchecked[end:]
+		c.stopHeadTimer()
 		return 0, nil
-	case len(s.in) >= maxHead:
-		s.passThrough = true
-		s.refused.Store(true)
+	case len(c.unchecked) >= maxHead:
+		c.passThrough = true
+		c.refused.Store(true)
 		return 0, nil
 	}
-	return 0, s.readMore()
+	return 0, c.readMore()
 }
 
-// refuse makes net/http answer 400, and the connection end.
-func (s *Conn) refuse() {
-	s.out, s.in, s.err = []byte(refusedHead), nil, io.EOF
-	s.refused.Store(true)
-	s.next = headNext
-	s.headEnds()
+// rejectHead makes net/http answer 400 and end the connection.
+func (c *Conn) rejectHead() {
+	c.checked, c.unchecked, c.err = []byte(refusedHead), nil, io.EOF
+	c.refused.Store(true)
+	c.state = stateHead
+	c.stopHeadTimer()
 }
 
-// readMore adds to an incomplete head. It has HeadTimeout in all, however long the http.Server
-// allows.
-func (s *Conn) readMore() error {
-	if len(s.in) > 0 && !s.upgradePending.Load() {
-		s.headBegins()
+// readMore reads more of an incomplete head, which has HeadTimeout in all, even where the
+// http.Server allows more.
+func (c *Conn) readMore() error {
+	if len(c.unchecked) > 0 && !c.upgradePending.Load() {
+		c.startHeadTimer()
 	}
-	if cap(s.in) == len(s.in) {
-		s.in = append(make([]byte, 0, max(2*cap(s.in), 4<<10)), s.in...)
+	if cap(c.unchecked) == len(c.unchecked) {
+		c.unchecked = append(make([]byte, 0, max(2*cap(c.unchecked), 4<<10)), c.unchecked...)
 	}
-	n, err := s.Conn.Read(s.in[len(s.in):cap(s.in)])
-	s.in = s.in[:len(s.in)+n]
+	n, err := c.Conn.Read(c.unchecked[len(c.unchecked):cap(c.unchecked)])
+	c.unchecked = c.unchecked[:len(c.unchecked)+n]
 	if n > 0 {
 		return nil
 	}
 	if err == io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
-		s.passThrough = true // net/http answers what there is
+		c.passThrough = true // net/http answers what there is
 		return nil
 	}
 	return err
 }
 
-// follow checks a complete head and prepares for what it announces.
-func (s *Conn) follow(head []byte) bool {
+// acceptHead checks a complete head and prepares for the body that it announces.
+func (c *Conn) acceptHead(head []byte) bool {
 	length, chunked, ok := checkHead(head)
-	s.upgradePending.Store(ok && asksUpgrade(head))
+	c.upgradePending.Store(ok && hasUpgrade(head))
 	switch {
 	case !ok:
 		return false
 	case chunked:
-		s.next, s.chunks = chunksNext, chunks{}
+		c.state, c.chunks = stateChunks, chunkScanner{}
 	case length > 0:
-		s.next, s.left = lengthNext, length
+		c.state, c.bodyLeft = stateLength, length
 	}
 	return true
 }
 
-// SetState follows the http.Server's view of the connection: it is to be called by its ConnState
-// hook.
-func (s *Conn) SetState(st http.ConnState) {
+// SetState follows the http.Server's view of the connection: its ConnState hook has to call it.
+func (c *Conn) SetState(st http.ConnState) {
 	switch st {
 	case http.StateHijacked:
-		s.hijacked.Store(true)
+		c.hijacked.Store(true)
 	case http.StateIdle: // the upgrade was declined: what follows is a request
-		s.upgradePending.Store(false)
+		c.upgradePending.Store(false)
 	}
 }
 
-// headBegins starts the clock of a head.
-func (s *Conn) headBegins() {
-	if s.head != headIncomplete {
-		s.head = headIncomplete
-		s.setHeadDue(time.Now().Add(s.opt.HeadTimeout))
+// startHeadTimer starts the deadline of a head.
+func (c *Conn) startHeadTimer() {
+	if c.head != headIncomplete {
+		c.head = headIncomplete
+		c.setHeadDeadline(time.Now().Add(c.opt.HeadTimeout))
 	}
 }
 
-// headEnds stops it.
-func (s *Conn) headEnds() {
-	if s.head != headComplete {
-		s.head = headComplete
-		s.setHeadDue(time.Time{})
+// stopHeadTimer ends the deadline of a head.
+func (c *Conn) stopHeadTimer() {
+	if c.head != headComplete {
+		c.head = headComplete
+		c.setHeadDeadline(time.Time{})
 	}
 }
 
-func (s *Conn) setHeadDue(t time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.headDue = t
-	_ = s.Conn.SetReadDeadline(s.readDeadline())
+func (c *Conn) setHeadDeadline(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.headDeadline = t
+	_ = c.Conn.SetReadDeadline(c.readDeadlineLocked())
 }
 
-// readDeadline is the earlier of the deadlines of reads. The caller holds mu.
-func (s *Conn) readDeadline() time.Time {
-	if s.headDue.IsZero() || !s.deadline.IsZero() && s.deadline.Before(s.headDue) {
-		return s.deadline
+// readDeadlineLocked returns the earlier of the deadlines of reads; mu must be held.
+func (c *Conn) readDeadlineLocked() time.Time {
+	if c.headDeadline.IsZero() || !c.deadline.IsZero() && c.deadline.Before(c.headDeadline) {
+		return c.deadline
 	}
-	return s.headDue
+	return c.headDeadline
 }
 
 // SetReadDeadline sets the deadline of reads; an incomplete head may have an earlier one.
-func (s *Conn) SetReadDeadline(t time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deadline = t
-	return s.Conn.SetReadDeadline(s.readDeadline())
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return c.Conn.SetReadDeadline(c.readDeadlineLocked())
 }
 
 // SetDeadline sets both deadlines.
-func (s *Conn) SetDeadline(t time.Time) error {
-	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// Close closes the connection, after a refusal as Options.Linger has it.
-func (s *Conn) Close() error {
-	if s.refused.Swap(false) && s.opt.Linger {
-		_ = s.CloseWrite()
-		_ = s.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.CopyN(io.Discard, s.Conn, lingerBytes)
+// Close closes the connection, after a refusal as described at Options.Linger.
+func (c *Conn) Close() error {
+	if c.refused.Swap(false) && c.opt.Linger {
+		_ = c.CloseWrite()
+		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 	}
-	return s.Conn.Close()
+	return c.Conn.Close()
 }
 
 // CloseWrite ends the sending side, so that the last answer is not lost with unread input.
-func (s *Conn) CloseWrite() error {
-	if c, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+func (c *Conn) CloseWrite() error {
+	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}
 	return nil

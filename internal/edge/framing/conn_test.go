@@ -37,17 +37,17 @@ func TestConn_EndsIncompleteHeads(t *testing.T) {
 		"half a head":                       {"GET / HTTP/1.1\r\nHost", HeadTimeout},
 		"a head":                            {wholeHead, serverTimeout},
 		"half a second head":                {wholeHead + "GET", HeadTimeout},
-		"half a preface":                    {preface[:20], HeadTimeout},
-		"a preface":                         {preface, serverTimeout},
-		"half a frame's header":             {preface + headers[:5], HeadTimeout},
-		"half a HEADERS frame":              {preface + headers[:12], HeadTimeout},
-		"HEADERS without their end":         {preface + headers, HeadTimeout},
-		"an empty CONTINUATION behind them": {preface + headers + frame(frameContinuation, 0, 0), HeadTimeout},
-		"HEADERS that end":                  {preface + frame(frameHeaders, flagEndHeaders, 10), serverTimeout},
-		"HEADERS that end in a CONTINUATION": {preface + headers + frame(frameContinuation, flagEndHeaders, 3),
+		"half a preface":                    {http2Preface[:20], HeadTimeout},
+		"a preface":                         {http2Preface, serverTimeout},
+		"half a frame's header":             {http2Preface + headers[:5], HeadTimeout},
+		"half a HEADERS frame":              {http2Preface + headers[:12], HeadTimeout},
+		"HEADERS without their end":         {http2Preface + headers, HeadTimeout},
+		"an empty CONTINUATION behind them": {http2Preface + headers + frame(frameContinuation, 0, 0), HeadTimeout},
+		"HEADERS that end":                  {http2Preface + frame(frameHeaders, flagEndHeaders, 10), serverTimeout},
+		"HEADERS that end in a CONTINUATION": {http2Preface + headers + frame(frameContinuation, flagEndHeaders, 3),
 			serverTimeout},
-		"half a DATA frame":          {preface + data[:50], serverTimeout},
-		"a DATA frame, half HEADERS": {preface + data + headers[:12], HeadTimeout},
+		"half a DATA frame":          {http2Preface + data[:50], serverTimeout},
+		"a DATA frame, half HEADERS": {http2Preface + data + headers[:12], HeadTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,14 +79,14 @@ func TestConn_RestartsTheClockForEachHeaderBlock(t *testing.T) {
 		conn := New(server, Options{Protocol: HTTP2, StartTimeout: startTimeout, HeadTimeout: HeadTimeout})
 		whole := frame(frameHeaders, flagEndHeaders, 10)
 		go func() {
-			_, _ = io.WriteString(client, preface+whole[:5])
+			_, _ = io.WriteString(client, http2Preface+whole[:5])
 			for range 10 {
 				time.Sleep(6 * time.Second)
 				_, _ = io.WriteString(client, whole[5:]+whole[:5])
 			}
 			_ = client.Close()
 		}()
-		if b, err := io.ReadAll(conn); err != nil || len(b) != len(preface)+10*len(whole)+5 {
+		if b, err := io.ReadAll(conn); err != nil || len(b) != len(http2Preface)+10*len(whole)+5 {
 			t.Errorf("%d bytes, %v", len(b), err)
 		}
 	})
@@ -95,7 +95,7 @@ func TestConn_RestartsTheClockForEachHeaderBlock(t *testing.T) {
 func TestFrames_BoundContinuations(t *testing.T) {
 	t.Parallel()
 	most := frame(frameHeaders, 0, 3) + strings.Repeat(frame(frameContinuation, 0, 0), maxContinuations-1)
-	var f frames
+	var f frameScanner
 	if ended, open, ok := f.scan([]byte(most + frame(frameContinuation, flagEndHeaders, 0))); !ended || open || !ok {
 		t.Errorf("as many as are allowed: %t %t %t", ended, open, ok)
 	}
@@ -115,7 +115,7 @@ func FuzzFrames(f *testing.F) {
 		if step <= 0 {
 			return
 		}
-		var whole, piecewise frames
+		var whole, piecewise frameScanner
 		_, open, ok := whole.scan(b)
 		stillOpen, good := false, true
 		for at := 0; at < len(b) && good; at += min(step, len(b)-at) {
@@ -139,7 +139,7 @@ func TestConn_KeepsWhatComesBehindAnUpgrade(t *testing.T) {
 		err      error
 	}{
 		"accepted": {http.StateHijacked, early, nil},
-		"declined": {http.StateIdle, early[:1], errTooEarly},
+		"declined": {http.StateIdle, early[:1], errUpgradeDeclined},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// headEnd returns where the head ends, 0 while it is not complete. bad says that it cannot become a
-// good one: a line that does not end in CRLF.
+// headEnd returns where the head ends, 0 while it is incomplete. bad reports that it cannot become
+// valid: a line does not end in CRLF.
 func headEnd(b []byte) (end int, bad bool) {
 	for at := 0; ; {
 		i := bytes.IndexByte(b[at:], '\n')
@@ -26,12 +26,12 @@ func headEnd(b []byte) (end int, bad bool) {
 	}
 }
 
-// checkHead says what body a complete head announces, and whether every program would read that
-// alike: one of Content-Length and Transfer-Encoding, once, plainly written; one Host; no line that
-// goes on in the next, no blank before a colon, no control characters.
+// checkHead returns the body that a complete head announces. ok reports whether every program reads
+// that alike: one of Content-Length and Transfer-Encoding, once and in its plain form; one Host; no
+// folded lines, no space before a colon, no control characters.
 func checkHead(head []byte) (length int64, chunked, ok bool) {
 	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
-	old, ok := checkRequestLine(line)
+	http10, ok := checkRequestLine(line)
 	if !ok {
 		return 0, false, false
 	}
@@ -46,7 +46,7 @@ func checkHead(head []byte) (length int64, chunked, ok bool) {
 			return 0, false, false
 		}
 		value = bytes.Trim(value, " \t")
-		switch plain := plainName(name); plain {
+		switch plain := normalizedName(name); plain {
 		case "host", "content-length", "transfer-encoding":
 			if bytes.IndexByte(name, '_') >= 0 { // taken for the same by servers that turn names into variables
 				return 0, false, false
@@ -67,14 +67,14 @@ func checkHead(head []byte) (length int64, chunked, ok bool) {
 		}
 	}
 	switch {
-	case hosts > 1 || hosts == 0 && !old, lengths+codings > 1, codings > 0 && old:
+	case hosts > 1 || hosts == 0 && !http10, lengths+codings > 1, codings > 0 && http10:
 		return 0, false, false
 	}
 	return length, codings > 0, true
 }
 
-// asksUpgrade says whether a good head has a header Upgrade.
-func asksUpgrade(head []byte) bool {
+// hasUpgrade reports whether a valid head has an Upgrade header.
+func hasUpgrade(head []byte) bool {
 	const name = "\r\nupgrade:"
 	for i := 0; i+len(name) <= len(head); i++ {
 		if head[i] == '\r' && strings.EqualFold(string(head[i:i+len(name)]), name) {
@@ -84,8 +84,8 @@ func asksUpgrade(head []byte) bool {
 	return false
 }
 
-// checkRequestLine checks "METHOD TARGET HTTP/1.x"; old says that x is 0.
-func checkRequestLine(line []byte) (old, ok bool) {
+// checkRequestLine checks "METHOD TARGET HTTP/1.x"; http10 reports whether x is 0.
+func checkRequestLine(line []byte) (http10, ok bool) {
 	method, rest, ok1 := bytes.Cut(line, []byte(" "))
 	target, version, ok2 := bytes.Cut(rest, []byte(" "))
 	if !ok1 || !ok2 || !isToken(method) || len(target) == 0 {
@@ -99,9 +99,9 @@ func checkRequestLine(line []byte) (old, ok bool) {
 	return string(version) == "HTTP/1.0", string(version) == "HTTP/1.0" || string(version) == "HTTP/1.1"
 }
 
-// plainName is the name in lower case with "-" for "_", where it may be one that matters; "" for
-// all others.
-func plainName(name []byte) string {
+// normalizedName returns the name in lower case with "-" for "_" if its length is that of a name
+// that checkHead checks, else "".
+func normalizedName(name []byte) string {
 	switch len(name) {
 	case len("host"), len("content-length"), len("transfer-encoding"):
 		return strings.ReplaceAll(strings.ToLower(string(name)), "_", "-")
@@ -128,7 +128,7 @@ func isText(b []byte) bool {
 	return true
 }
 
-// parseLength reads digits; more than fit an int64 are refused.
+// parseLength parses decimal digits; values above an int64 are refused.
 func parseLength(b []byte) (n int64, ok bool) {
 	for _, c := range b {
 		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {

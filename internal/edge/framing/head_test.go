@@ -57,7 +57,7 @@ func FuzzChunks(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var whole, piecewise chunks
+		var whole, piecewise chunkScanner
 		used, done, ok := whole.scan(b)
 		n, end, good := 0, false, true
 		for i := 0; i < len(b) && good && !end; i++ {

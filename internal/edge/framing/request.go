@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// CheckRequest returns what is wrong with a request that net/http accepts although some other
-// program might read it differently, as a sentence for the client; "" when nothing is. The request
-// is answered with 400.
+// CheckRequest returns what is wrong with a request that net/http accepts although other programs
+// might read it differently, as a sentence for the client; "" when nothing is. The caller answers
+// such a request with 400.
 func CheckRequest(r *http.Request) string {
 	switch {
 	case !isToken([]byte(r.Method)):
@@ -28,8 +28,8 @@ func CheckRequest(r *http.Request) string {
 	return checkLengths(r)
 }
 
-// checkLengths checks what an HTTP/2 request announces of its body (RFC 9113, section 8.1.1):
-// net/http takes the first of several lengths, and does not compare it with a body that is absent.
+// checkLengths checks the Content-Length of an HTTP/2 request (RFC 9113, section 8.1.1): net/http
+// takes the first of several, and does not compare it with an absent body.
 func checkLengths(r *http.Request) string {
 	lengths := r.Header["Content-Length"]
 	if len(lengths) == 0 {

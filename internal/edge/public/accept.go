@@ -18,12 +18,11 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
-// maxHandshakes bounds the TLS handshakes at a time: they are what costs most, and anybody can ask
-// for one.
+// maxHandshakes bounds concurrent TLS handshakes: they are expensive, and any client can start one.
 const maxHandshakes = 512
 
-// accept takes connections until the listener is closed.
-func (e *Server) accept(ctx context.Context, l net.Listener, secure bool) {
+// accept accepts connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 	var pause time.Duration
 	for {
 		raw, err := l.Accept()
@@ -32,7 +31,7 @@ func (e *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 			return
 		case err != nil: // out of descriptors, for instance: it passes
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			e.log.Error("accepting a public connection", "err", err, "retry_in", pause)
+			s.log.Error("accepting a public connection", "err", err, "retry_in", pause)
 			timer := time.NewTimer(pause)
 			select {
 			case <-timer.C:
@@ -43,82 +42,83 @@ func (e *Server) accept(ctx context.Context, l net.Listener, secure bool) {
 		}
 		pause = 0
 		c := &conn{Conn: raw, peer: addrOf(raw.RemoteAddr())}
-		c.client, c.trusted = c.peer, contains(e.opt.TrustedProxies, c.peer.Addr())
-		if !e.conns.add(c) {
+		c.client, c.trusted = c.peer, containsAddr(s.opt.TrustedProxies, c.peer.Addr())
+		if !s.conns.add(c) {
 			_ = raw.Close()
 			continue
 		}
-		e.tasks.Go(func() { e.admit(ctx, c, secure) })
+		s.tasks.Go(func() { s.setUp(ctx, c, secure) })
 	}
 }
 
-// admit does what comes before the first request and hands the connection to the HTTP server.
-func (e *Server) admit(ctx context.Context, c *conn, secure bool) {
-	ready, err := e.prepare(ctx, c, secure)
+// setUp does what comes before the first request and passes the connection to the HTTP server.
+func (s *Server) setUp(ctx context.Context, c *conn, secure bool) {
+	ready, err := s.prepare(ctx, c, secure)
 	if err != nil {
-		e.log.Debug("a public connection ended before its first request", "peer", c.peer, "err", err)
+		s.log.Debug("a public connection ended before its first request", "peer", c.peer, "err", err)
 		_ = c.Close()
 		return
 	}
-	e.queue.give(ready)
+	s.queue.put(ready)
 }
 
-func (e *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, error) {
-	if e.opt.ProxyProtocol && c.trusted {
-		if err := c.readProxyHeader(e.opt.headerTimeout); err != nil {
+// prepare reads the PROXY header, admits the client and does the TLS handshake.
+func (s *Server) prepare(ctx context.Context, c *conn, secure bool) (net.Conn, error) {
+	if s.opt.ProxyProtocol && c.trusted {
+		if err := c.readProxyHeader(s.opt.headerTimeout); err != nil {
 			return nil, err
 		}
 	}
-	if !e.conns.addForClient(c) {
+	if !s.conns.addForClient(c) {
 		return nil, errors.New("the client has too many connections")
 	}
 	if !secure {
-		return e.framed(c, framing.HTTP1), nil
+		return s.framed(c, framing.HTTP1), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.opt.headerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.opt.headerTimeout)
 	defer cancel()
 	select {
-	case e.shakes <- struct{}{}:
+	case s.handshakes <- struct{}{}:
 	case <-ctx.Done():
-		e.conns.countFailedHandshake()
+		s.conns.countFailedHandshake()
 		return nil, errors.New("too many handshakes are under way")
 	}
-	defer func() { <-e.shakes }()
-	shaken := tls.Server(c, e.tls)
-	if err := shaken.HandshakeContext(ctx); err != nil {
-		e.conns.countFailedHandshake()
+	defer func() { <-s.handshakes }()
+	tlsConn := tls.Server(c, s.tls)
+	if err := tlsConn.HandshakeContext(ctx); err != nil {
+		s.conns.countFailedHandshake()
 		return nil, fmt.Errorf("the TLS handshake: %w", err)
 	}
-	state := shaken.ConnectionState()
+	state := tlsConn.ConnectionState()
 	c.tls = &state
 	if state.NegotiatedProtocol == "h2" {
-		return e.framed(shaken, framing.HTTP2), nil
+		return s.framed(tlsConn, framing.HTTP2), nil
 	}
-	return e.framed(shaken, framing.HTTP1), nil
+	return s.framed(tlsConn, framing.HTTP1), nil
 }
 
-// framed lets the HTTP server read only what every program reads alike.
-func (e *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
-	return framing.New(c, framing.Options{Protocol: p, StartTimeout: e.opt.headerTimeout, HeadTimeout: e.opt.headerTimeout,
+// framed makes the HTTP server read only what every program reads alike.
+func (s *Server) framed(c net.Conn, p framing.Protocol) *framing.Conn {
+	return framing.New(c, framing.Options{Protocol: p, StartTimeout: s.opt.headerTimeout, HeadTimeout: s.opt.headerTimeout,
 		Linger: true})
 }
 
-// conn is a client's connection before TLS.
+// conn is a client's connection below TLS.
 type conn struct {
 	net.Conn
-	peer    netip.AddrPort       // who connected: the client, or a proxy
-	client  netip.AddrPort       // who the client is, as far as connections say
+	peer    netip.AddrPort       // the other end: the client, or a proxy
+	client  netip.AddrPort       // the client, as far as the connection tells
 	trusted bool                 // peer is a trusted proxy
 	tls     *tls.ConnectionState // nil without TLS
 
-	left sync.Once
-	gone func() // ends its counting; set by the connLimiter
+	closeOnce sync.Once
+	onClose   func() // ends its counting; set by connLimiter
 }
 
 // Close closes the connection and stops counting it.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.left.Do(c.gone)
+	c.closeOnce.Do(c.onClose)
 	return err
 }
 
@@ -130,16 +130,16 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// sever resets the connection. It is this one that is closed and not the TLS above it, whose
-// goodbye would wait for a client that does not read.
-func (c *conn) sever() {
+// abort resets the connection. It closes the TCP connection and not the TLS above it, whose close
+// would wait for a client that does not read.
+func (c *conn) abort() {
 	if tcp := c.tcp(); tcp != nil {
 		_ = tcp.SetLinger(0) // what is queued is dropped
 	}
 	_ = c.Close()
 }
 
-// tcp is the connection itself; nil where it is of another kind.
+// tcp returns the TCP connection, nil where there is none.
 func (c *conn) tcp() *net.TCPConn {
 	below := c.Conn
 	if pc, ok := below.(*proxyproto.Conn); ok {
@@ -149,7 +149,8 @@ func (c *conn) tcp() *net.TCPConn {
 	return tcp
 }
 
-// readProxyHeader reads what a trusted proxy says of the client. It must say something.
+// readProxyHeader reads the client's address from the PROXY header of a trusted proxy, which must
+// send one.
 func (c *conn) readProxyHeader(timeout time.Duration) error {
 	pc := proxyproto.NewConn(c.Conn, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(timeout))
 	h := pc.ProxyHeader()
@@ -168,7 +169,8 @@ func (c *conn) readProxyHeader(timeout time.Duration) error {
 	return nil
 }
 
-// addrOf reads an address of TCP; IPv4 in its own form, without a zone.
+// addrOf returns the address as an AddrPort, IPv4 unmapped and without a zone; the zero AddrPort
+// when it has none.
 func addrOf(a net.Addr) netip.AddrPort {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -179,7 +181,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 
 type connKey struct{}
 
-// withConn makes a request's connection known to its handler.
+// withConn stores a connection in the context of its requests.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	framed, ok := c.(*framing.Conn)
 	if !ok {
@@ -193,16 +195,18 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 }
 
 // queue is the listener of the HTTP server.
-type queue struct {
+type connQueue struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newQueue() *queue { return &queue{conns: make(chan net.Conn), closed: make(chan struct{})} }
+func newConnQueue() *connQueue {
+	return &connQueue{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
 
 // give hands a connection over, or closes it.
-func (q *queue) give(c net.Conn) {
+func (q *connQueue) put(c net.Conn) {
 	select {
 	case q.conns <- c:
 	case <-q.closed:
@@ -211,7 +215,7 @@ func (q *queue) give(c net.Conn) {
 }
 
 // Accept returns the next connection; net.ErrClosed after Close.
-func (q *queue) Accept() (net.Conn, error) {
+func (q *connQueue) Accept() (net.Conn, error) {
 	select {
 	case c := <-q.conns:
 		return c, nil
@@ -221,10 +225,10 @@ func (q *queue) Accept() (net.Conn, error) {
 }
 
 // Close ends Accept.
-func (q *queue) Close() error {
+func (q *connQueue) Close() error {
 	q.once.Do(func() { close(q.closed) })
 	return nil
 }
 
 // Addr names the listener.
-func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
+func (q *connQueue) Addr() net.Addr { return &net.TCPAddr{} }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	reloadEvery = 10 * time.Second
-	warnBefore  = 7 * 24 * time.Hour // of a certificate's end
+	reloadInterval = 10 * time.Second
+	expiryWarning  = 7 * 24 * time.Hour // before a certificate's end
 )
 
 // CertFiles names a certificate: two PEM files, the chain (leaf first) and its private key; or,
@@ -28,17 +28,17 @@ const (
 // that hold tls.crt and tls.key, as Kubernetes mounts Secrets.
 type CertFiles struct{ Cert, Key string }
 
-// Certificates are those of the public edge. They follow their files. It is safe for concurrent
-// use.
+// Certificates are those of the public listeners. They are reloaded when their files change. It is
+// safe for concurrent use.
 type Certificates struct {
-	from    []CertFiles
+	sources []CertFiles
 	log     *slog.Logger
 	current atomic.Pointer[certSet]
 
 	// only Open and Run touch these
-	loaded  map[CertFiles]loadedPair
-	failing map[CertFiles]string // the last error, told once
-	warned  map[string]bool      // by serial number and state
+	loaded     map[CertFiles]loadedPair
+	lastErrors map[CertFiles]string // each is logged once
+	warned     map[string]bool      // by serial number and state
 }
 
 type loadedPair struct {
@@ -46,27 +46,28 @@ type loadedPair struct {
 	pair      *tls.Certificate
 }
 
-// certSet finds certificates by name: "app.example.com" or "*.example.com".
+// certSet is an index of certificates by name: "app.example.com" or "*.example.com".
 type certSet struct{ byName map[string][]*tls.Certificate }
 
-// OpenCertificates loads all files. What is missing or does not fit is an error that names it; what
-// has expired is only logged.
-func OpenCertificates(from []CertFiles, log *slog.Logger) (*Certificates, error) {
-	c := &Certificates{from: from, log: log, loaded: make(map[CertFiles]loadedPair), failing: make(map[CertFiles]string),
-		warned: make(map[string]bool)}
+// OpenCertificates loads all files. A missing or invalid file is an error that names it; an expired
+// certificate is only logged.
+func OpenCertificates(sources []CertFiles, log *slog.Logger) (*Certificates, error) {
+	c := &Certificates{sources: sources, log: log, loaded: make(map[CertFiles]loadedPair),
+		lastErrors: make(map[CertFiles]string),
+		warned:     make(map[string]bool)}
 	if errs := c.reload(time.Now()); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	if len(c.current.Load().byName) == 0 {
-		return nil, fmt.Errorf("--public-tls-cert %s: there is no certificate with a DNS name", from[0].Cert)
+		return nil, fmt.Errorf("--public-tls-cert %s: there is no certificate with a DNS name", sources[0].Cert)
 	}
 	return c, nil
 }
 
-// Run reloads what has changed until ctx is done. Files that cannot be read, or do not fit, leave
-// the certificate that was made of them in service.
+// Run reloads changed files until ctx is done. Where files cannot be read or are invalid, the
+// certificate loaded before stays in use.
 func (c *Certificates) Run(ctx context.Context) {
-	tick := time.NewTicker(reloadEvery)
+	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -89,18 +90,18 @@ func (c *Certificates) refresh(now time.Time) {
 	}
 }
 
-// reload makes the set of what the files hold now. It returns the errors that are new.
+// reload loads the files again. It returns the errors that are new.
 func (c *Certificates) reload(now time.Time) (errs []error) {
 	note := func(at CertFiles, err error) {
-		if c.failing[at] != err.Error() {
-			c.failing[at] = err.Error()
+		if c.lastErrors[at] != err.Error() {
+			c.lastErrors[at] = err.Error()
 			errs = append(errs, err)
 		}
 	}
-	pairs := make([]*tls.Certificate, 0, len(c.from))
+	pairs := make([]*tls.Certificate, 0, len(c.sources))
 	live := make(map[CertFiles]loadedPair)
-	for _, given := range c.from {
-		files, err := expand(given)
+	for _, given := range c.sources {
+		files, err := listPairs(given)
 		if err != nil {
 			note(given, err)
 			for at, l := range c.loaded { // a directory that cannot be read has lost nothing
@@ -115,22 +116,21 @@ func (c *Certificates) reload(now time.Time) (errs []error) {
 			if err != nil {
 				note(at, err)
 			} else {
-				delete(c.failing, at)
+				delete(c.lastErrors, at)
 			}
 			if l.pair != nil {
 				pairs, live[at] = append(pairs, l.pair), l
 			}
 		}
-		delete(c.failing, given)
+		delete(c.lastErrors, given)
 	}
 	c.loaded = live
 	c.current.Store(newCertSet(pairs))
-	c.warn(pairs, now)
+	c.warnExpiry(pairs, now)
 	return errs
 }
 
-// load returns the pair of the files, or the one that they held before, with the error that keeps
-// it.
+// load returns the pair in the files, or with an error the one loaded before.
 func (c *Certificates) load(at CertFiles) (loadedPair, error) {
 	old := c.loaded[at]
 	cert, err := os.ReadFile(at.Cert)
@@ -157,8 +157,8 @@ func (c *Certificates) load(at CertFiles) (loadedPair, error) {
 	return loadedPair{cert, key, &pair}, nil
 }
 
-// expand lists the pairs of a directory; two files are themselves.
-func expand(given CertFiles) ([]CertFiles, error) {
+// listPairs lists the pairs of a directory; two files are one pair.
+func listPairs(given CertFiles) ([]CertFiles, error) {
 	if given.Key != "" {
 		return []CertFiles{given}, nil
 	}
@@ -189,8 +189,8 @@ func expand(given CertFiles) ([]CertFiles, error) {
 	return found, nil
 }
 
-// warn says once of each certificate that it has expired, or soon will.
-func (c *Certificates) warn(pairs []*tls.Certificate, now time.Time) {
+// warnExpiry logs once of each certificate that it has expired, or soon will.
+func (c *Certificates) warnExpiry(pairs []*tls.Certificate, now time.Time) {
 	for _, p := range pairs {
 		state := ""
 		switch {
@@ -198,7 +198,7 @@ func (c *Certificates) warn(pairs []*tls.Certificate, now time.Time) {
 			state = "a public certificate has expired"
 		case now.Before(p.Leaf.NotBefore):
 			state = "a public certificate is not valid yet"
-		case now.After(p.Leaf.NotAfter.Add(-warnBefore)) && p.Leaf.NotAfter.Sub(p.Leaf.NotBefore) > 2*warnBefore:
+		case now.After(p.Leaf.NotAfter.Add(-expiryWarning)) && p.Leaf.NotAfter.Sub(p.Leaf.NotBefore) > 2*expiryWarning:
 			state = "a public certificate expires soon"
 		}
 		id := p.Leaf.SerialNumber.String() + state
@@ -232,9 +232,9 @@ func (s *certSet) names() []string {
 	return names
 }
 
-// of returns the certificates for a host, best first. A wildcard covers one label, as clients see
-// it.
-func (s *certSet) of(host string) []*tls.Certificate {
+// forHost returns the certificates for a host, best first. A wildcard covers one label, as for
+// clients.
+func (s *certSet) forHost(host string) []*tls.Certificate {
 	if exact := s.byName[host]; len(exact) > 0 {
 		return exact
 	}
@@ -242,13 +242,13 @@ func (s *certSet) of(host string) []*tls.Certificate {
 	return s.byName["*."+parent]
 }
 
-// Covers says whether there is a certificate for the host.
-func (c *Certificates) Covers(host string) bool { return len(c.current.Load().of(host)) > 0 }
+// Covers reports whether there is a certificate for the host.
+func (c *Certificates) Covers(host string) bool { return len(c.current.Load().forHost(host)) > 0 }
 
-// get is the hook for tls.Config. Without a certificate for the name crypto/tls answers with the
-// alert unrecognized_name.
-func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	fit := c.current.Load().of(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+// getCertificate is the hook for tls.Config. Without a certificate for the name crypto/tls answers
+// with the alert unrecognized_name.
+func (c *Certificates) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	fit := c.current.Load().forHost(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
 	for _, p := range fit {
 		if hello.SupportsCertificate(p) == nil {
 			return p, nil
@@ -260,13 +260,13 @@ func (c *Certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, nil
 }
 
-// coversBoth says whether a connection that was opened for one name may carry requests for the
-// host: clients do that where its certificate covers both.
+// coversBoth reports whether a connection that was opened for name may carry requests for the host:
+// clients do that where its certificate covers both.
 func (c *Certificates) coversBoth(name, host string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if name == host {
 		return true
 	}
-	fit := c.current.Load().of(name)
+	fit := c.current.Load().forHost(name)
 	return len(fit) > 0 && fit[0].Leaf.VerifyHostname(host) == nil
 }

@@ -33,13 +33,13 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (e *Server) Stats() Stats {
-	l := e.conns
+func (s *Server) Stats() Stats {
+	l := s.conns
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.stats
-	s.Live = len(l.conns)
-	return s
+	stats := l.stats
+	stats.Live = len(l.conns)
+	return stats
 }
 
 func newConnLimiter(max, maxPerClient int, log *slog.Logger) *connLimiter {
@@ -68,7 +68,7 @@ func (l *connLimiter) add(c *conn) bool {
 	}
 	l.stats.Accepted++
 	l.conns[c] = nil
-	c.gone = func() { l.remove(c) }
+	c.onClose = func() { l.remove(c) }
 	return true
 }
 

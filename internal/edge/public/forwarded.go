@@ -19,21 +19,21 @@ const (
 	forwardedHost  = "X-Forwarded-Host"
 )
 
-// clientOf says who sent the request: the connection's client, or whom a trusted proxy names in
-// X-Forwarded-For. Of the addresses there, the last that is no trusted proxy counts: what stands
-// before it, the client may have written.
-func (e *Server) clientOf(c *conn, r *http.Request) Client {
+// clientOf returns the client of a request: that of the connection, or the one that trusted proxies
+// name in X-Forwarded-For: its last address that is no trusted proxy, as the client may have
+// written those before it.
+func (s *Server) clientOf(c *conn, r *http.Request) Client {
 	client := Client{Addr: c.client, TLS: c.tls != nil}
 	if r.ProtoMajor == 1 {
-		client.Abort = c.sever
+		client.Abort = c.abort
 	}
 	if c.tls != nil {
 		client.ServerName = c.tls.ServerName
 	}
-	if !contains(e.opt.TrustedProxies, c.client.Addr()) {
+	if !containsAddr(s.opt.TrustedProxies, c.client.Addr()) {
 		return client
 	}
-	if hops := e.hops(c, r); len(hops) > 0 && hops[0] != c.client.Addr() {
+	if hops := s.hops(c, r); len(hops) > 0 && hops[0] != c.client.Addr() {
 		client.Addr = netip.AddrPortFrom(hops[0], 0)
 	}
 	if v := r.Header.Values(forwardedProto); len(v) == 1 && !client.TLS {
@@ -42,21 +42,21 @@ func (e *Server) clientOf(c *conn, r *http.Request) Client {
 	return client
 }
 
-// hops are the client and the trusted proxies after it.
-func (e *Server) hops(c *conn, r *http.Request) []netip.Addr {
-	return hops(r, c.client.Addr(), e.opt.TrustedProxies)
+// hops returns the client and the trusted proxies after it.
+func (s *Server) hops(c *conn, r *http.Request) []netip.Addr {
+	return hops(r, c.client.Addr(), s.opt.TrustedProxies)
 }
 
-// ForwardedClient says whom a request over a connection from the address is of: of the addresses in
-// a trusted proxy's X-Forwarded-For the last that is no trusted proxy. Of a connection from
-// elsewhere it is that address.
+// ForwardedClient returns the client of a request on a connection from the address. Where that is a
+// trusted proxy it is the last address in X-Forwarded-For that is no trusted proxy, else the
+// address itself.
 func ForwardedClient(r *http.Request, from netip.Addr, trusted []netip.Prefix) netip.Addr {
 	return hops(r, from.Unmap().WithZone(""), trusted)[0]
 }
 
 func hops(r *http.Request, from netip.Addr, trusted []netip.Prefix) []netip.Addr {
 	hops := []netip.Addr{from}
-	if !contains(trusted, from) {
+	if !containsAddr(trusted, from) {
 		return hops
 	}
 	given := strings.Split(strings.Join(r.Header.Values(forwardedFor), ","), ",")
@@ -66,18 +66,18 @@ func hops(r *http.Request, from netip.Addr, trusted []netip.Prefix) []netip.Addr
 			break
 		}
 		hops = slices.Insert(hops, 0, a)
-		if !contains(trusted, a) {
+		if !containsAddr(trusted, a) {
 			break
 		}
 	}
 	return hops
 }
 
-func contains(networks []netip.Prefix, a netip.Addr) bool {
+func containsAddr(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// parseHop reads an address as proxies write it: bare, or with a port.
+// parseHop parses an address as proxies write it: bare, or with a port.
 func parseHop(s string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {
@@ -90,11 +90,10 @@ func parseHop(s string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), true
 }
 
-// setForwarded replaces what the request says about hops before us by what is true. A trusted proxy
-// is believed as well in X-Forwarded-For and -Proto only: it passes on other names as clients send
-// them.
-func (e *Server) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
-	hops := e.hops(c, r)
+// setForwarded replaces the request's X-Forwarded-* and Forwarded headers. Of a trusted proxy only
+// X-Forwarded-For and -Proto are used: it passes on other names as clients send them.
+func (s *Server) setForwarded(c *conn, r *http.Request, client Client, scheme string) {
+	hops := s.hops(c, r)
 	if len(hops) > 1 {
 		hops = hops[:len(hops)-1] // the last proxy's own address is the connection's, not the client's story
 	}

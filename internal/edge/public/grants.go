@@ -12,50 +12,52 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-// guardEvery keeps the promise that a revoked grant ends what lives on it within a second.
-const guardEvery = 500 * time.Millisecond
+// grantCheckInterval is how often grants are checked: requests to a host end within a second after
+// its grant is revoked.
+const grantCheckInterval = 500 * time.Millisecond
 
-// host is a host that an account has.
-type host struct{ accountID, name string }
+// accountHost is a host of an account.
+type accountHost struct{ accountID, name string }
 
-// guard knows the requests under way, upgraded connections among them, by host.
-type guard struct {
-	mu   sync.Mutex
-	next uint64
-	live map[host]map[uint64]context.CancelFunc
+// activeRequests tracks the requests in progress by host, upgraded connections included.
+type activeRequests struct {
+	mu     sync.Mutex
+	next   uint64
+	byHost map[accountHost]map[uint64]context.CancelFunc
 }
 
-// enter makes the request one that a revoked grant ends. The caller calls leave when it has ended.
-func (g *guard) enter(r *http.Request, ep *account.Endpoint) (guarded *http.Request, leave func()) {
+// add tracks the request, which cancel then ends. The caller calls remove when the request has
+// ended.
+func (a *activeRequests) add(r *http.Request, ep *account.Endpoint) (tracked *http.Request, remove func()) {
 	ctx, cancel := context.WithCancel(r.Context())
-	at := host{ep.AccountID, ep.Host}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == nil {
-		g.live = make(map[host]map[uint64]context.CancelFunc)
+	at := accountHost{ep.AccountID, ep.Host}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byHost == nil {
+		a.byHost = make(map[accountHost]map[uint64]context.CancelFunc)
 	}
-	if g.live[at] == nil {
-		g.live[at] = make(map[uint64]context.CancelFunc)
+	if a.byHost[at] == nil {
+		a.byHost[at] = make(map[uint64]context.CancelFunc)
 	}
-	g.next++
-	id := g.next
-	g.live[at][id] = cancel
+	a.next++
+	id := a.next
+	a.byHost[at][id] = cancel
 	return r.WithContext(ctx), func() {
 		cancel()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if delete(g.live[at], id); len(g.live[at]) == 0 {
-			delete(g.live, at)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if delete(a.byHost[at], id); len(a.byHost[at]) == 0 {
+			delete(a.byHost, at)
 		}
 	}
 }
 
-// hosts returns the hosts with requests under way, by account.
-func (g *guard) hosts() map[string][]string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// hosts returns the hosts with requests in progress, by account.
+func (a *activeRequests) hosts() map[string][]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var all map[string][]string
-	for at := range g.live {
+	for at := range a.byHost {
 		if all == nil {
 			all = make(map[string][]string)
 		}
@@ -64,38 +66,38 @@ func (g *guard) hosts() map[string][]string {
 	return all
 }
 
-// end ends the requests to a host.
-func (g *guard) end(at host) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, cancel := range g.live[at] {
+// cancel ends the requests to a host.
+func (a *activeRequests) cancel(at accountHost) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, cancel := range a.byHost[at] {
 		cancel()
 	}
 }
 
-// keepGrants ends requests to hosts that their accounts have no more, until ctx is done. When the
-// store does not answer, they live on.
-func (e *Server) keepGrants(ctx context.Context) {
-	tick := time.NewTicker(guardEvery)
+// endRevoked ends requests to hosts that their accounts no longer have, until ctx is done. It ends
+// none while the store does not answer.
+func (s *Server) endRevoked(ctx context.Context) {
+	tick := time.NewTicker(grantCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.stopped:
+		case <-s.stopped:
 			return
 		case <-tick.C:
 		}
-		for accountID, names := range e.guard.hosts() {
-			granted, err := e.opt.GrantedHosts(ctx, accountID, names)
+		for accountID, names := range s.grants.hosts() {
+			granted, err := s.opt.GrantedHosts(ctx, accountID, names)
 			if err != nil {
-				e.log.Debug("grants of domains could not be read", "account", accountID, "err", err)
+				s.log.Debug("grants of domains could not be read", "account", accountID, "err", err)
 				continue
 			}
 			for _, name := range names {
 				if !granted[name] {
-					e.log.Info("requests ended: the domain is no longer granted", "account", accountID, "host", name)
-					e.guard.end(host{accountID, name})
+					s.log.Info("requests ended: the domain is no longer granted", "account", accountID, "host", name)
+					s.grants.cancel(accountHost{accountID, name})
 				}
 			}
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/edge/framing"
 )
 
-// The page's sentence for hosts that nobody has, that somebody must not have, and that have no
-// agent's or cloud endpoint at the port: one for all.
-const nothingHere = "There is nothing at this address."
+// noEndpointMessage is the same for unknown hosts, for hosts that no account may have and for hosts
+// without an endpoint at the port, so that it does not tell them apart.
+const noEndpointMessage = "There is nothing at this address."
 
-// handle answers one request: host and port of the request, not of the connection, choose the
-// endpoint.
-func (e *Server) handle(w http.ResponseWriter, r *http.Request) {
+// handle answers one request. The endpoint is chosen by host and port of the request, not of the
+// connection.
+func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {
 		panic("public: a request without its connection")
@@ -28,38 +28,38 @@ func (e *Server) handle(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
-		e.opt.WriteError(w, r, account.CodeBadRequest, problem)
+		s.opt.WriteError(w, r, account.CodeBadRequest, problem)
 		return
 	}
-	client := e.clientOf(c, r)
+	client := s.clientOf(c, r)
 	scheme := "http"
 	if client.TLS {
 		scheme = "https"
 	}
 	host, port := splitHost(r.Host, scheme)
-	if c.tls != nil && host != "" && !e.opt.Certificates.coversBoth(c.tls.ServerName, host) {
-		e.opt.WriteError(w, r, account.CodeMisdirected,
+	if c.tls != nil && host != "" && !s.opt.Certificates.coversBoth(c.tls.ServerName, host) {
+		s.opt.WriteError(w, r, account.CodeMisdirected,
 			"This connection was opened for another host. Open a new one for this.")
 		return
 	}
-	ep, err := e.lookup.find(r.Context(), host, port, scheme)
+	ep, err := s.lookup.find(r.Context(), host, port, scheme)
 	switch {
 	case err != nil:
-		e.opt.WriteError(w, r, account.CodeUnavailable,
+		s.opt.WriteError(w, r, account.CodeUnavailable,
 			"The service cannot look up who serves this address. Try again in a moment.")
 	case ep != nil:
-		e.setForwarded(c, r, client, scheme)
-		guarded, leave := e.guard.enter(r, ep)
+		s.setForwarded(c, r, client, scheme)
+		guarded, leave := s.grants.add(r, ep)
 		defer leave()
-		e.opt.ServeEndpoint(w, guarded, ep, client)
-	case scheme == "http" && e.redirect(w, r, host):
+		s.opt.ServeEndpoint(w, guarded, ep, client)
+	case scheme == "http" && s.redirect(w, r, host):
 	default:
-		e.opt.WriteError(w, r, account.CodeEndpointUnknown, nothingHere)
+		s.opt.WriteError(w, r, account.CodeEndpointUnknown, noEndpointMessage)
 	}
 }
 
-// splitHost reads the host of a request; the port is the scheme's where it names none. What is no
-// host that an endpoint can have becomes "".
+// splitHost parses the host of a request; without a port the scheme's default is returned. A host
+// that no endpoint can have becomes "".
 func splitHost(given, scheme string) (host string, port int) {
 	host, port = given, account.DefaultPort(scheme)
 	if h, p, err := net.SplitHostPort(given); err == nil {
@@ -75,18 +75,18 @@ func splitHost(given, scheme string) (host string, port int) {
 	return host, port
 }
 
-// redirect sends a client of the HTTP listener to the endpoint's https URL, and says whether there
-// is one. It keeps method and body (308).
-func (e *Server) redirect(w http.ResponseWriter, r *http.Request, host string) bool {
-	if e.opt.HTTPS == nil || host == "" {
+// redirect redirects a client of the HTTP listener to the endpoint's https URL with 308, which
+// keeps method and body. It returns false when there is no such endpoint.
+func (s *Server) redirect(w http.ResponseWriter, r *http.Request, host string) bool {
+	if s.opt.HTTPS == nil || host == "" {
 		return false
 	}
 	ports := []int{443}
-	if a, ok := e.opt.HTTPS.Addr().(*net.TCPAddr); ok && a.Port != 443 {
+	if a, ok := s.opt.HTTPS.Addr().(*net.TCPAddr); ok && a.Port != 443 {
 		ports = append(ports, a.Port)
 	}
 	for _, port := range ports {
-		ep, err := e.lookup.find(r.Context(), host, port, "https")
+		ep, err := s.lookup.find(r.Context(), host, port, "https")
 		if err != nil || ep == nil {
 			continue
 		}

@@ -30,13 +30,17 @@ func TestARequestGoesToTheEndpointOfItsHost(t *testing.T) {
 		"http://plain.example.com/y":   "200 http://plain.example.com GET /y|127.0.0.1|false|127.0.0.1|http|",
 		"http://app.example.com:8080/": "200 http://app.example.com:8080 GET /|127.0.0.1|false|127.0.0.1|http|",
 		"https://APP.example.com/":     "200 https://app.example.com GET /|127.0.0.1|true|127.0.0.1|https|",
-		"https://nobody.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
-		"http://nobody.example.com/":   "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
+		"https://nobody.example.com/":  "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
+		"http://nobody.example.com/":   "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage + "\n",
 		// is http
-		"https://plain.example.com/":                 "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
-		"http://localhost/":                          "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
-		"http://127.0.0.1/":                          "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
-		"http://[::1]/":                              "404 " + string(account.CodeEndpointUnknown) + " " + nothingHere + "\n",
+		"https://plain.example.com/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://localhost/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://127.0.0.1/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
+		"http://[::1]/": "404 " + string(account.CodeEndpointUnknown) + " " + noEndpointMessage +
+			"\n",
 		"http://app.example.com:81/p":                "308 https://app.example.com/p",
 		"http://app.example.com/p?q=1&r=//evil.test": "308 https://app.example.com/p?q=1&r=//evil.test",
 		"http://app.example.com//evil.test/":         "308 https://app.example.com//evil.test/",

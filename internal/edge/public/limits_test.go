@@ -208,7 +208,7 @@ func TestARevokedGrantEndsWhatLives(t *testing.T) {
 	if got := <-ended; got != "two.example.com" {
 		t.Errorf("a request to %s was ended", got)
 	}
-	if live := w.edge.guard.hosts()[""]; !slices.Contains(live, "app.example.com") {
+	if live := w.edge.grants.hosts()[""]; !slices.Contains(live, "app.example.com") {
 		t.Errorf("live are %q", live)
 	}
 }
@@ -283,7 +283,7 @@ func TestOfSeveralCertificatesTheOneThatLivesLongest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := certs.current.Load().of("x.test")[0].Leaf.Subject.CommonName; got != "b" {
+	if got := certs.current.Load().forHost("x.test")[0].Leaf.Subject.CommonName; got != "b" {
 		t.Errorf("certificate %s", got)
 	}
 	if !certs.coversBoth("x.test", "y.test") || certs.coversBoth("x.test", "z.test") ||
@@ -333,9 +333,9 @@ func TestLookupsSurviveTheStore(t *testing.T) {
 	})
 	at := address{"a.test", 80}
 	age := func(d time.Duration) {
-		f := l.known[at]
-		f.at = f.at.Add(-d)
-		l.known[at] = f
+		f := l.cache[at]
+		f.readAt = f.readAt.Add(-d)
+		l.cache[at] = f
 	}
 	find := func(want bool, wantErr bool) {
 		t.Helper()
@@ -353,16 +353,16 @@ func TestLookupsSurviveTheStore(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 	answer = account.Errorf(account.CodeUnavailable, "no store")
-	age(lookupFresh)
+	age(lookupTTL)
 	find(true, false)
-	age(lookupStale)
+	age(lookupStaleTTL)
 	find(false, true)
 	answer = nil
 	find(true, false)
 	answer = account.Errorf(account.CodeNotFound, "gone")
-	age(lookupFresh)
+	age(lookupTTL)
 	find(false, false)
-	if len(l.known) != 0 {
+	if len(l.cache) != 0 {
 		t.Error("what is gone is remembered")
 	}
 }

@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	// lookupFresh is how long an endpoint is taken for the one at its address without asking again.
-	// With the time that a revoked grant or a deleted endpoint may live on (1 s), it leaves enough for
-	// everything else.
-	lookupFresh = 250 * time.Millisecond
-	// lookupStale is how long the last answer is good while the store gives none.
-	lookupStale = time.Minute
-	// lookupMost bounds the answers that are kept. They are of endpoints that exist: strangers cannot
-	// fill it with names.
-	lookupMost = 10_000
+	// lookupTTL is how long a lookup is cached. It must leave enough of the second within which a
+	// revoked grant or a deleted endpoint takes effect.
+	lookupTTL = 250 * time.Millisecond
+	// lookupStaleTTL is how long the last lookup is used while the store does not answer.
+	lookupStaleTTL = time.Minute
+	// maxLookups bounds the cache. Only existing endpoints are cached, so clients cannot fill it
+	// with names.
+	maxLookups = 10_000
 )
 
 type address struct {
@@ -28,59 +27,60 @@ type address struct {
 	port int
 }
 
-type found struct {
+type cachedEndpoint struct {
 	endpoint *account.Endpoint
-	at       time.Time
+	readAt   time.Time
 }
 
-// lookup finds endpoints by their address and remembers them for a moment.
-type lookup struct {
-	ask func(ctx context.Context, host string, port int) (*account.Endpoint, error)
+// endpointLookup finds endpoints by address and caches them for a moment.
+type endpointLookup struct {
+	fetch func(ctx context.Context, host string, port int) (*account.Endpoint, error)
 
 	mu    sync.Mutex
-	known map[address]found
+	cache map[address]cachedEndpoint
 }
 
-func newLookup(ask func(context.Context, string, int) (*account.Endpoint, error)) *lookup {
-	return &lookup{ask: ask, known: make(map[address]found)}
+func newLookup(fetch func(context.Context, string, int) (*account.Endpoint, error)) *endpointLookup {
+	return &endpointLookup{fetch: fetch, cache: make(map[address]cachedEndpoint)}
 }
 
 // find returns the endpoint, nil when there is none of the scheme. The error is the store's.
-func (l *lookup) find(ctx context.Context, host string, port int, scheme string) (*account.Endpoint, error) {
+func (l *endpointLookup) find(ctx context.Context, host string, port int, scheme string) (*account.Endpoint, error) {
 	if host == "" {
 		return nil, nil
 	}
-	ep, err := l.at(ctx, address{host, port})
+	ep, err := l.get(ctx, address{host, port})
 	if err != nil || ep == nil || ep.Scheme != scheme {
 		return nil, err
 	}
 	return ep, nil
 }
 
-func (l *lookup) at(ctx context.Context, a address) (*account.Endpoint, error) {
+// get returns the endpoint at the address, nil when there is none.
+func (l *endpointLookup) get(ctx context.Context, a address) (*account.Endpoint, error) {
 	l.mu.Lock()
-	last, known := l.known[a]
+	last, cached := l.cache[a]
 	l.mu.Unlock()
-	if known && time.Since(last.at) < lookupFresh {
+	if cached && time.Since(last.readAt) < lookupTTL {
 		return last.endpoint, nil
 	}
-	ep, err := l.ask(ctx, a.host, a.port)
+	ep, err := l.fetch(ctx, a.host, a.port)
 	switch {
 	case account.CodeOf(err) == account.CodeNotFound:
 		l.mu.Lock()
-		delete(l.known, a)
+		delete(l.cache, a)
 		l.mu.Unlock()
 		return nil, nil
-	case err != nil && known && time.Since(last.at) < lookupStale:
+	case err != nil && cached && time.Since(last.readAt) < lookupStaleTTL:
 		return last.endpoint, nil
 	case err != nil:
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.known) >= lookupMost {
-		clear(l.known)
+	if len(l.cache) >= maxLookups {
+		clear(l.cache)
 	}
-	l.known[a] = found{endpoint: ep, at: time.Now()}
+	l.cache[a] = cachedEndpoint{endpoint: ep, readAt: time.Now()}
 	return ep, nil
 }

@@ -37,9 +37,9 @@ const (
 
 // Client is what is known of the client that sent a request.
 type Client struct {
-	Addr       netip.AddrPort // port 0 where a proxy does not tell it
-	TLS        bool           // spoken with us, or with a trusted proxy
-	ServerName string         // that the client asked for in TLS with us
+	Addr       netip.AddrPort // port 0 where a proxy does not state it
+	TLS        bool           // with the listener, or with a trusted proxy
+	ServerName string         // SNI on the listener; "" = none
 	// Abort resets the connection and drops what is queued for the client. nil where the connection
 	// carries other requests too. It does not block, and must not be called after the request was
 	// served: the connection may then carry a request of another user.
@@ -63,28 +63,28 @@ type Options struct {
 	WriteError func(w http.ResponseWriter, r *http.Request, code account.Code, msg string)
 	Logger     *slog.Logger
 
-	// connections from TrustedProxies begin with a header of the PROXY protocol, version 1 or 2
+	// connections from TrustedProxies begin with a PROXY protocol header, version 1 or 2
 	ProxyProtocol  bool
-	TrustedProxies []netip.Prefix // whose word about clients counts
+	TrustedProxies []netip.Prefix // whose statements about clients are believed
 	MaxConns       int            // of all clients; 0 = DefaultMaxConns
 	// of one IPv4 address or IPv6 /64, trusted proxies excepted; 0 = DefaultMaxConnsPerClient
 	MaxConnsPerClient int
 
-	// of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; tests change it
+	// of a request's header, a PROXY header, a TLS handshake; 0 = framing.HeadTimeout; for tests
 	headerTimeout time.Duration
 }
 
 // Server serves the public listeners. It is safe for concurrent use.
 type Server struct {
-	opt    Options
-	log    *slog.Logger
-	tls    *tls.Config
-	http   *http.Server
-	queue  *queue
-	conns  *connLimiter
-	lookup *lookup
-	shakes chan struct{} // handshakes under way
-	guard  guard
+	opt        Options
+	log        *slog.Logger
+	tls        *tls.Config
+	http       *http.Server
+	queue      *connQueue
+	conns      *connLimiter
+	lookup     *endpointLookup
+	handshakes chan struct{} // holds a value per handshake in progress
+	grants     activeRequests
 
 	stopped chan struct{} // closed by Close
 	stop    sync.Once
@@ -96,23 +96,24 @@ func New(o Options) *Server {
 	o.MaxConns = cmp.Or(o.MaxConns, DefaultMaxConns)
 	o.MaxConnsPerClient = cmp.Or(o.MaxConnsPerClient, DefaultMaxConnsPerClient)
 	o.headerTimeout = cmp.Or(o.headerTimeout, framing.HeadTimeout)
-	e := &Server{opt: o, log: o.Logger, queue: newQueue(), conns: newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
-		lookup: newLookup(o.FindEndpoint), shakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
+	s := &Server{opt: o, log: o.Logger, queue: newConnQueue(),
+		conns:  newConnLimiter(o.MaxConns, o.MaxConnsPerClient, o.Logger),
+		lookup: newLookup(o.FindEndpoint), handshakes: make(chan struct{}, maxHandshakes), stopped: make(chan struct{})}
 	if o.HTTPS != nil {
-		e.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-			GetCertificate: o.Certificates.get}
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: o.Certificates.getCertificate}
 	}
-	e.http = e.newServer()
-	return e
+	s.http = s.newServer()
+	return s
 }
 
-func (e *Server) newServer() *http.Server {
+func (s *Server) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // TLS has ended already; framing lets HTTP/2 through where ALPN agreed on it
 	return &http.Server{
-		Handler:                      http.HandlerFunc(e.handle),
-		ReadHeaderTimeout:            e.opt.headerTimeout,
+		Handler:                      http.HandlerFunc(s.handle),
+		ReadHeaderTimeout:            s.opt.headerTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               framing.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is the upstream's to answer
@@ -121,7 +122,7 @@ func (e *Server) newServer() *http.Server {
 			MaxConcurrentStreams: maxHTTP2Streams, MaxReadFrameSize: framing.MaxFrameSize, SendPingTimeout: pingAfter,
 			MaxReceiveBufferPerStream: uploadBuffer, MaxReceiveBufferPerConnection: connUploadBuffer,
 		},
-		ErrorLog:    slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		ConnContext: withConn,
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if framed, ok := c.(*framing.Conn); ok {
@@ -131,51 +132,50 @@ func (e *Server) newServer() *http.Server {
 	}
 }
 
-// Start begins to serve. The end of ctx cuts the requests that are being answered.
-func (e *Server) Start(ctx context.Context) {
-	e.http.BaseContext = func(net.Listener) context.Context { return ctx }
-	e.tasks.Go(func() {
-		if err := e.http.Serve(e.queue); !errors.Is(err, http.ErrServerClosed) {
-			e.log.Error("the public edge's HTTP server ended", "err", err)
+// Start starts to serve. The end of ctx aborts the requests in progress.
+func (s *Server) Start(ctx context.Context) {
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.tasks.Go(func() {
+		if err := s.http.Serve(s.queue); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the public edge's HTTP server ended", "err", err)
 		}
 	})
-	if e.opt.GrantedHosts != nil {
-		e.tasks.Go(func() { e.keepGrants(ctx) })
+	if s.opt.GrantedHosts != nil {
+		s.tasks.Go(func() { s.endRevoked(ctx) })
 	}
-	if l := e.opt.HTTP; l != nil {
-		e.tasks.Go(func() { e.accept(ctx, l, false) })
+	if l := s.opt.HTTP; l != nil {
+		s.tasks.Go(func() { s.accept(ctx, l, false) })
 	}
-	if l := e.opt.HTTPS; l != nil {
-		e.tasks.Go(func() { e.accept(ctx, l, true) })
+	if l := s.opt.HTTPS; l != nil {
+		s.tasks.Go(func() { s.accept(ctx, l, true) })
 	}
 }
 
-// Live is the number of connections.
-func (e *Server) Live() int { return e.conns.live() }
+// Live returns the number of connections.
+func (s *Server) Live() int { return s.conns.live() }
 
-// Shutdown stops listening, closes idle connections, sends GOAWAY on those of HTTP/2, and waits for
-// requests under way until ctx is done; what is then left is cut. It comes after the edge's own
-// drain, during which connections are still taken: their answers ask the clients to come back over
-// another.
-func (e *Server) Shutdown(ctx context.Context) error {
-	e.closeListeners()
-	err := e.http.Shutdown(ctx)
-	e.Close()
+// Shutdown stops listening, closes idle connections, sends GOAWAY on HTTP/2 and waits for requests
+// in progress until ctx is done, which aborts the rest. It follows the edge's own drain, during
+// which connections are still accepted: their answers ask the clients to reconnect.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.closeListeners()
+	err := s.http.Shutdown(ctx)
+	s.Close()
 	return err
 }
 
 // Close ends everything at once and waits for it.
-func (e *Server) Close() {
-	e.stop.Do(func() { close(e.stopped) })
-	e.closeListeners()
-	_ = e.queue.Close()
-	e.conns.closeAll() // first: the HTTP server would wait for what lingers
-	_ = e.http.Close() // the error is the queue's, which has none
-	e.tasks.Wait()
+func (s *Server) Close() {
+	s.stop.Do(func() { close(s.stopped) })
+	s.closeListeners()
+	_ = s.queue.Close()
+	s.conns.closeAll() // first: the HTTP server would wait for what lingers
+	_ = s.http.Close() // the error is the queue's, which has none
+	s.tasks.Wait()
 }
 
-func (e *Server) closeListeners() {
-	for _, l := range []net.Listener{e.opt.HTTP, e.opt.HTTPS} {
+func (s *Server) closeListeners() {
+	for _, l := range []net.Listener{s.opt.HTTP, s.opt.HTTPS} {
 		if l != nil {
 			_ = l.Close()
 		}

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// Answers reads every answer on a connection until it ends, as "200 body", and returns how it
-// ended.
+// Answers reads every answer on a connection until it ends, as "200 body", and returns the error of
+// the last read.
 func Answers(c io.Reader) (all []string, end error) {
 	for r := bufio.NewReader(c); ; {
 		res, err := http.ReadResponse(r, nil)
@@ -31,7 +31,7 @@ func Answers(c io.Reader) (all []string, end error) {
 	}
 }
 
-// Expect sends bytes and compares the statuses of the answers. It closes c.
+// Expect sends bytes and checks the statuses of the answers. It closes c.
 func Expect(t *testing.T, c io.ReadWriteCloser, send, want string) {
 	t.Helper()
 	done := make(chan struct{})
@@ -60,7 +60,7 @@ func ExpectByteByByte(t *testing.T, c io.ReadWriteCloser, send, want string) {
 	ExpectAnswers(t, c, want)
 }
 
-// ExpectAnswers compares the statuses of the answers that come until the connection ends.
+// ExpectAnswers checks the statuses of the answers until the connection ends.
 func ExpectAnswers(t *testing.T, c io.Reader, want string) {
 	t.Helper()
 	all, end := Answers(c)

@@ -30,8 +30,8 @@ var knownFailures = map[string]string{
 }
 
 // H2Spec runs the conformance suite h2spec against the server at addr, which serves "localhost",
-// and fails the test for every case whose outcome is not the expected one. A server without TLS
-// speaks HTTP/1, too. H2Spec must not run twice at a time in one process.
+// and fails the test for every case with an unexpected outcome. A server without TLS speaks HTTP/1
+// too. H2Spec must not run twice at a time in one process.
 func H2Spec(t *testing.T, addr net.Addr, tls bool) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr.String())

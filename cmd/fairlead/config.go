@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,10 +30,12 @@ func newConfig(c console) *cobra.Command {
   ca_file: ca.crt        # relative to the config file; or
   ca_sha256: 3f9c…       # the fingerprint that fairlead-server prints
   endpoints: […]         # and tunnels: what fairlead start serves; see fairlead start --help`,
+		Example: `  fairlead config add-authtoken -
+  fairlead config check`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAddAuthtoken(c), newCheck(c))
+	cmd.AddCommand(newAddAuthtoken(c), newConfigCheck(c))
 	return cmd
 }
 
@@ -43,10 +44,11 @@ func newAddAuthtoken(c console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add-authtoken TOKEN|-",
 		Short: "Store the authtoken of this machine",
-		Long: `Store the authtoken in the config file, which only its owner can read afterwards. Other keys of the file stay. With - the token is read
-from the terminal without echo, or from standard input, and appears neither in the shell's history nor in the process list.
+		Long: `Store the authtoken in the config file, which only its owner can read afterwards. Other keys of the
+file stay. With - the token is read from the terminal without echo, or from standard input, and
+appears neither in the shell's history nor in the process list.
 
---server, --ca-file and --ca-sha256 are stored too when they are given, so that one command sets up a machine.`,
+--server, --ca-file and --ca-sha256 are stored too, so that one command sets up a machine.`,
 		Example: `  fairlead config add-authtoken -
   fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt
   pass show fairlead | fairlead config add-authtoken -`,
@@ -67,11 +69,11 @@ func addAuthtoken(c console, flags agentconfig.Flags, arg string) error {
 	if err != nil {
 		return &usageError{err.Error()}
 	}
-	values, err := givenSettings(flags)
+	values, err := settingsToStore(flags)
 	if err != nil {
 		return err
 	}
-	token, err := givenToken(c, arg)
+	token, err := tokenArgument(c, arg)
 	if err != nil {
 		return err
 	}
@@ -83,7 +85,9 @@ func addAuthtoken(c console, flags agentconfig.Flags, arg string) error {
 	return err
 }
 
-func givenToken(c console, arg string) (string, error) {
+// tokenArgument returns the authtoken of the argument, which may be - for the terminal or standard
+// input.
+func tokenArgument(c console, arg string) (string, error) {
 	if arg != "-" {
 		token := strings.TrimSpace(arg)
 		return token, agentconfig.CheckAuthtoken("the argument", token)
@@ -98,9 +102,8 @@ func givenToken(c console, arg string) (string, error) {
 	return agentconfig.ReadAuthtoken("standard input", c.in)
 }
 
-// givenSettings checks the flags that are to be stored. The two ways to name an authority replace
-// each other.
-func givenSettings(f agentconfig.Flags) (map[string]string, error) {
+// settingsToStore validates the flags that are stored. --ca-file and --ca-sha256 replace each other.
+func settingsToStore(f agentconfig.Flags) (map[string]string, error) {
 	values := map[string]string{}
 	if f.ServerURL != "" {
 		u, err := account.ParseServerURL("--server", f.ServerURL)
@@ -126,22 +129,23 @@ func givenSettings(f agentconfig.Flags) (map[string]string, error) {
 	return values, nil
 }
 
-func newCheck(c console) *cobra.Command {
+func newConfigCheck(c console) *cobra.Command {
 	var flags agentconfig.Flags
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Show the settings in force, where each comes from, and what is wrong with them",
-		Long: `Show the settings in force and where each comes from, without the authtoken itself, and the endpoints and tunnels of the config file, whose
-traffic policies are read, too. Fails when something is missing or wrong. It connects to nothing.`,
+		Long: `Show the settings in force and where each comes from, without the authtoken itself, and the
+endpoints and tunnels of the config file. Their traffic policies are checked, too. Fails when
+something is missing or wrong. Connects to nothing.`,
 		Example: "  fairlead config check",
 		Args:    noArguments,
-		RunE:    func(*cobra.Command, []string) error { return check(c, flags) },
+		RunE:    func(*cobra.Command, []string) error { return checkConfig(c, flags) },
 	}
 	addSettings(cmd, &flags)
 	return cmd
 }
 
-func check(c console, flags agentconfig.Flags) error {
+func checkConfig(c console, flags agentconfig.Flags) error {
 	s, err := loadSettings(flags, c)
 	if s == nil {
 		return err
@@ -163,57 +167,41 @@ func check(c console, flags agentconfig.Flags) error {
 	for _, w := range s.Warnings {
 		_, _ = fmt.Fprintln(c.err, "fairlead: warning: "+w)
 	}
-	_, missing := connection(s)
-	return allOf(errors.Join(err, missing, errors.Join(checkEntries(c, s)...)))
+	_, missing := connectionOptions(s)
+	return asUsageErrors(errors.Join(err, missing, errors.Join(checkSpecs(c, s)...)))
 }
 
-// checkEntries shows the endpoints and tunnels of the config file, and returns everything that is
-// wrong with them.
-func checkEntries(c console, s *agentconfig.Settings) []error {
-	entries, wrong := s.EndpointSpecs()
-	for _, entry := range entries {
-		e, problems := readEntry(entry)
-		if len(problems) > 0 {
+// checkSpecs prints the endpoints and tunnels of the config file, and returns all their errors.
+func checkSpecs(c console, s *agentconfig.Settings) []error {
+	specs, errs := s.EndpointSpecs()
+	for _, spec := range specs {
+		e, broken := validateFileSpec(spec)
+		if len(broken) > 0 {
 			continue
 		}
-		wrong = append(wrong, entryPolicy(entry, e)...)
-		what := e.URL.String()
-		if entry.Tunnel {
-			what = strings.Join(labelTexts(e.Labels), " ")
-		}
-		_, _ = fmt.Fprintf(c.out, "%-12s %s -> %s\n", entry.Title(), what, e.Upstream)
+		errs = append(errs, policyErrors(spec, e)...)
+		_, _ = fmt.Fprintf(c.out, "%-12s %s -> %s\n", spec.Title(), e.DisplayName(), e.Upstream)
 	}
-	if _, err := readEntries(entries); err != nil {
-		var list *usageErrors
-		if errors.As(err, &list) {
-			wrong = append(wrong, list.all...)
-		}
+	var invalid *usageErrors
+	if _, err := validateSpecs(specs); errors.As(err, &invalid) {
+		errs = append(errs, invalid.all...)
 	}
-	return wrong
+	return errs
 }
 
-// entryPolicy says what is wrong with the traffic policy of an entry, by this program's version.
-// When the endpoint is started the service decides.
-func entryPolicy(entry *agentconfig.EndpointSpec, e agent.Endpoint) []error {
+// policyErrors checks the traffic policy of a spec as this version of the program does. The service
+// decides when the endpoint is started.
+func policyErrors(spec *agentconfig.EndpointSpec, e agent.Endpoint) []error {
 	if e.TrafficPolicy == "" {
 		return nil
 	}
 	_, mistakes := trafficpolicy.Check(e.TrafficPolicy, trafficpolicy.Options{Scheme: e.URL.Scheme, Binding: e.Binding})
-	wrong := make([]error, len(mistakes))
+	errs := make([]error, len(mistakes))
 	for i, p := range mistakes {
-		wrong[i] = entry.ErrorAt("traffic_policy", "traffic_policy: "+p.String())
-		if entry.TrafficPolicyFile != "" {
-			wrong[i] = errors.New(mistakeLine(entry.TrafficPolicyFile, p.Line, p.Column, p.Msg))
+		errs[i] = &agentconfig.SpecError{Spec: spec, Field: "traffic_policy", Msg: "traffic_policy: " + p.String()}
+		if spec.TrafficPolicyFile != "" {
+			errs[i] = errors.New(mistakeLine(spec.TrafficPolicyFile, p.Line, p.Column, p.Msg))
 		}
 	}
-	return wrong
-}
-
-func labelTexts(labels map[string]string) []string {
-	texts := make([]string, 0, len(labels))
-	for key, value := range labels {
-		texts = append(texts, key+"="+value)
-	}
-	slices.Sort(texts)
-	return texts
+	return errs
 }

@@ -84,7 +84,7 @@ func (m *machine) lookAtSettings(context.Context) doctor.Hop {
 
 func (m *machine) lookAtAuthtoken(context.Context) doctor.Hop {
 	var err error
-	if m.o, err = connection(m.settings); err != nil {
+	if m.o, err = connectionOptions(m.settings); err != nil {
 		var credential *agentconfig.CredentialError
 		if errors.As(err, &credential) {
 			return found(doctor.Broken, "store one:\nfairlead config add-authtoken -", "%v", err)

@@ -27,30 +27,30 @@ const (
 	exitIdentity    = 6
 )
 
-// usageError says what is wrong with the command line or a setting.
+// usageError is an error of the command line or a setting.
 type usageError struct{ msg string }
 
 func (e *usageError) Error() string { return e.msg }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// reported is an error with the format in which its command reports.
-type reported struct {
+// formattedError is an error with the format in which its command reports errors.
+type formattedError struct {
 	error
 	json bool
 }
 
-func (e *reported) Unwrap() error { return e.error }
+func (e *formattedError) Unwrap() error { return e.error }
 
-const maxError = 2000 // characters; a server's words are in it
+const maxError = 2000 // characters of an error, which may quote the server
 
-// report prints the error as one line, or several as a line each, and returns the exit code.
+// report prints each error on a line of its own and returns the exit code.
 func report(c console, err error) int {
 	code := exitCode(err)
 	if errors.Is(err, errBroken) || errors.Is(err, errInvalidPolicy) {
-		return code // the report has said it
+		return code // the command has printed it
 	}
-	var r *reported
+	var r *formattedError
 	if errors.As(err, &r) && r.json {
 		line, _ := json.Marshal(map[string]any{"time": time.Now().UTC(), "level": "error", "event": "failed",
 			"cause": err.Error(), "exit_code": code})
@@ -62,14 +62,14 @@ func report(c console, err error) int {
 		refused.print(c)
 		return code
 	}
-	var list *usageErrors
-	if errors.As(err, &list) {
-		for _, e := range list.all {
-			_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Escape(e.Error(), maxError))
-		}
-		return code
+	all := []error{err}
+	var several *usageErrors
+	if errors.As(err, &several) {
+		all = several.all
 	}
-	_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Escape(err.Error(), maxError))
+	for _, e := range all {
+		_, _ = fmt.Fprintln(c.err, "fairlead: "+printable.Escape(e.Error(), maxError))
+	}
 	return code
 }
 
@@ -85,7 +85,7 @@ func exitCode(err error) int {
 		return map[agent.Reason]int{agent.ReasonCredentials: exitCredentials, agent.ReasonURLTaken: exitURLTaken,
 			agent.ReasonStopped:  exitStopped,
 			agent.ReasonIdentity: exitIdentity, agent.ReasonRefused: exitUsage}[failure.Reason]
-	case errors.As(err, &usages): // several
+	case errors.As(err, &usages):
 		return exitUsage
 	case errors.As(err, &credential), err != nil && account.CodeOf(err).Status() == http.StatusUnauthorized:
 		return exitCredentials
@@ -97,7 +97,7 @@ func exitCode(err error) int {
 	return exitOther
 }
 
-// withRemedy adds to an agent's failure what its user can do about it.
+// withRemedy adds a remedy to a failure of the agent.
 func withRemedy(err error, s *agentconfig.Settings) error {
 	var failure *agent.Failure
 	if !errors.As(err, &failure) {
@@ -116,6 +116,7 @@ func withRemedy(err error, s *agentconfig.Settings) error {
 	return fmt.Errorf("%w; %s", err, remedy)
 }
 
+// identityRemedy returns a remedy for a server that is not trusted, or "".
 func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
 	source := trustSource(s)
 	switch {
@@ -127,12 +128,4 @@ func identityRemedy(p trust.Problem, s *agentconfig.Settings) string {
 		return "compare " + source + " with what the server has (fairlead-server ca)"
 	}
 	return ""
-}
-
-// trustSource says what names the authority to trust; "" when the system's are trusted.
-func trustSource(s *agentconfig.Settings) string {
-	if s.CAFile.Text != "" {
-		return s.CAFile.Source
-	}
-	return s.CASHA256.Source
 }

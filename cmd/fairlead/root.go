@@ -13,16 +13,16 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/cli"
 )
 
-const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can call. Nothing becomes public, unless
-you say --binding public.
+const rootHelp = `fairlead makes a port of this machine a private endpoint that pods in your Kubernetes clusters can
+call. Nothing becomes public unless you say --binding public.
 
 First time:
   fairlead config add-authtoken - --server https://fairlead.example.net:8443 --ca-file ca.crt
   fairlead http 8080 --url http://hello.demo        # then, in a pod: curl http://hello.demo
 
-Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN, FAIRLEAD_CA_FILE,
-FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file (~/.config/fairlead/config.yaml). HTTPS_PROXY and NO_PROXY are
-honoured on the way to the server.
+Settings come from flags, else from the environment (FAIRLEAD_SERVER_URL, FAIRLEAD_AUTHTOKEN,
+FAIRLEAD_CA_FILE, FAIRLEAD_CA_SHA256, FAIRLEAD_CONFIG), else from the config file
+(~/.config/fairlead/config.yaml). Connections to the server honour HTTPS_PROXY and NO_PROXY.
 
 Exit codes:
   0  stopped with Ctrl-C or SIGTERM
@@ -31,7 +31,7 @@ Exit codes:
   3  the authtoken is missing, was refused or was revoked; the API key was refused
   4  another agent holds the URL
   5  the service ended the session for good, or speaks another protocol version
-  6  the server is not the one that is trusted: wrong certificate authority, fingerprint, host name or date`
+  6  the server is not trusted: wrong authority, fingerprint, host name or date`
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, c console) int {
@@ -62,32 +62,20 @@ func newRoot(c console) *cobra.Command {
 	return root
 }
 
-// knownCommand is the Args of commands that only hold others.
+// knownCommand is the Args of commands that only have subcommands.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	return cli.SubcommandsOnly(usageMessage)(cmd, args)
 }
 
 func usageMessage(msg string) error { return &usageError{msg} }
 
-// flagError words what is wrong with a flag; its text comes from the flag library and names flag
-// and value.
+// flagError turns an error of the flag library, which names flag and value, into a usage error.
 func flagError(cmd *cobra.Command, err error) error {
 	if strings.Contains(err.Error(), "--authtoken") && strings.HasPrefix(err.Error(), "unknown flag") {
 		return &usageError{"there is no flag --authtoken: every user of this machine can read process arguments; " +
-			agentconfig.AuthtokenHint +
-			", or give --authtoken-file"}
+			agentconfig.AuthtokenHint + ", or give --authtoken-file"}
 	}
 	return &usageError{cli.FlagErrorMessage(cmd, err)}
-}
-
-// addSettings adds the flags that say which server to trust. The authtoken's flag is the caller's.
-func addSettings(cmd *cobra.Command, f *agentconfig.Flags) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.Config, "config", "", "config `FILE`; default $XDG_CONFIG_HOME/fairlead/config.yaml")
-	flags.StringVar(&f.ServerURL, "server", "", "`URL` of fairlead-server, https://HOST[:PORT]")
-	flags.StringVar(&f.CAFile, "ca-file", "", "PEM `FILE` of the certificate authorities to trust; default the system's")
-	flags.StringVar(&f.CASHA256, "ca-sha256", "",
-		"trust the authority whose key has this SHA-256 `FINGERPRINT`, which fairlead-server prints")
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {

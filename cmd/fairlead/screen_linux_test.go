@@ -230,7 +230,6 @@ func TestNoColour(t *testing.T) {
 	t.Parallel()
 	for env, want := range map[string]bool{"NO_COLOR=1": false, "X=1": true} {
 		o := startOnTerminal(t, newService(t, nil, nil), []string{env}, "http", "8080", "--url", "http://a.b")
-		o.until("Session   ")
 		if got := o.until(" for "); strings.Contains(got, "\x1b[3") != want {
 			t.Errorf("%s: %q", env, got)
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 )
 
-const startHelp = `Serve endpoints and tunnels of the config file, several over one session. Each is what fairlead http, tcp or tunnel would serve with flags:
+const startHelp = `Serve endpoints and tunnels of the config file over one session. Each is what fairlead http, tcp or
+tunnel serves with flags:
 
   endpoints:
     - name: web                     # for fairlead start web
@@ -31,166 +32,153 @@ const startHelp = `Serve endpoints and tunnels of the config file, several over 
       labels: {app: api, site: a}
       upstream: 9000
 
-Further fields of an endpoint: binding, description, metadata, upstream_protocol, host_header, pooling_enabled, replace_pool_policy; of a tunnel:
-metadata, upstream_protocol. With pooling_enabled the name stays in the file: the members of a pool are told apart by their machines.
+Further fields of an endpoint: binding, description, metadata, upstream_protocol, host_header,
+pooling_enabled, replace_pool_policy; of a tunnel: metadata, upstream_protocol. With pooling_enabled
+the service does not get the name: it tells the members of a pool apart by their machines.
 
-Anything wrong with one of them refuses the start, and everything that is wrong is listed. When the service refuses one of several (its URL is
-taken, say), the others are served, and that one is tried again until it works; when it refuses all, the agent ends with the exit code of the
-first. Exit codes: fairlead --help.`
+Nothing is served while any chosen entry has an error; all errors are listed. When the service
+refuses one of several, because its URL is taken, say, the others are served, and the agent keeps
+trying that one. When the service refuses all of them, the agent exits with the code of the first.
+Exit codes: fairlead --help.`
 
-const startExample = `  fairlead start --all
+const startExamples = `  fairlead start --all
   fairlead start web orders
   fairlead config check        # what is in the file, without connecting`
 
 func newStart(c console) *cobra.Command {
-	f := &forward{console: c}
+	a := &agentCommand{console: c}
 	var all bool
 	cmd := &cobra.Command{
 		Use:     "start --all | NAME...",
 		Short:   "Serve endpoints and tunnels of the config file",
 		Long:    startHelp,
-		Example: startExample,
+		Example: startExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), func(s *agentconfig.Settings) ([]agent.Endpoint, error) {
-				return chooseEntries(s, args, all)
+			return a.run(cmd.Context(), func(s *agentconfig.Settings) ([]agent.Endpoint, error) {
+				return selectEndpoints(s, args, all)
 			})
 		},
 		ValidArgsFunction: func(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return completeEntries(c, f.settings)
+			return completeNames(c, a.settings)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "serve all of them")
-	f.addFlags(cmd)
+	a.addFlags(cmd)
 	return cmd
 }
 
-// chooseEntries returns the entries of the config file that were asked for.
-func chooseEntries(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
-	entries, wrong := s.EndpointSpecs()
-	if len(wrong) > 0 {
-		return nil, &usageErrors{wrong}
+// selectEndpoints validates the endpoints and tunnels of the config file that names or all select.
+func selectEndpoints(s *agentconfig.Settings, names []string, all bool) ([]agent.Endpoint, error) {
+	specs, problems := s.EndpointSpecs()
+	if len(problems) > 0 {
+		return nil, &usageErrors{problems}
 	}
-	if len(entries) == 0 {
+	if len(specs) == 0 {
 		return nil,
 			usagef("config file %q has no endpoints and no tunnels; `fairlead start --help` shows how they are written", s.Path)
 	}
-	chosen := entries
 	switch {
 	case all && len(names) > 0:
 		return nil, usagef("--all and names exclude each other: give one of them")
 	case !all && len(names) == 0:
 		return nil, usagef("say which: give --all, or names; config file %q has %s", s.Path,
-			strings.Join(entryNames(entries), ", "))
+			strings.Join(specNames(specs), ", "))
 	case !all:
 		var err error
-		if chosen, err = pick(s, entries, names); err != nil {
+		if specs, err = selectSpecs(s, specs, names); err != nil {
 			return nil, err
 		}
 	}
-	return readEntries(chosen)
+	return validateSpecs(specs)
 }
 
-func pick(
-	s *agentconfig.Settings, entries []*agentconfig.EndpointSpec, names []string,
+func selectSpecs(
+	s *agentconfig.Settings, specs []*agentconfig.EndpointSpec, names []string,
 ) ([]*agentconfig.EndpointSpec, error) {
-	var out []*agentconfig.EndpointSpec
-	var wrong []error
+	var selected []*agentconfig.EndpointSpec
+	var unknown []error
 	for i, name := range names {
-		at := slices.IndexFunc(entries, func(e *agentconfig.EndpointSpec) bool { return e.Name == name })
+		at := slices.IndexFunc(specs, func(e *agentconfig.EndpointSpec) bool { return e.Name == name })
 		switch {
 		case slices.Contains(names[:i], name):
 		case at < 0:
-			wrong = append(wrong, usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path, account.Shorten(name),
-				strings.Join(entryNames(entries), ", ")))
+			unknown = append(unknown, usagef("config file %q has no endpoint or tunnel %q; it has %s", s.Path,
+				account.Shorten(name), strings.Join(specNames(specs), ", ")))
 		default:
-			out = append(out, entries[at])
+			selected = append(selected, specs[at])
 		}
 	}
-	if len(wrong) > 0 {
-		return nil, &usageErrors{wrong}
+	if len(unknown) > 0 {
+		return nil, &usageErrors{unknown}
 	}
-	return out, nil
+	return selected, nil
 }
 
-func entryNames(entries []*agentconfig.EndpointSpec) []string {
-	names := make([]string, len(entries))
-	for i, e := range entries {
+func specNames(specs []*agentconfig.EndpointSpec) []string {
+	names := make([]string, len(specs))
+	for i, e := range specs {
 		names[i] = e.Name
 	}
 	return names
 }
 
-// readEntries turns entries into what the agent binds, or lists everything that is wrong with any
-// of them.
-func readEntries(entries []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) {
-	var wrong []error
-	var out []agent.Endpoint
-	taken := map[string]*agentconfig.EndpointSpec{} // by host and port
-	for _, entry := range entries {
-		e, problems := readEntry(entry)
-		wrong = append(wrong, problems...)
-		out = append(out, e)
-		if entry.Tunnel || e.URL.Host == "" {
+// validateSpecs returns what the agent binds, or every error of any spec as usageErrors.
+func validateSpecs(specs []*agentconfig.EndpointSpec) ([]agent.Endpoint, error) {
+	var errs []error
+	var endpoints []agent.Endpoint
+	byAddress := map[string]*agentconfig.EndpointSpec{} // by binding, host and port
+	for _, spec := range specs {
+		e, broken := validateFileSpec(spec)
+		for _, err := range broken {
+			errs = append(errs, err)
+		}
+		endpoints = append(endpoints, e)
+		if spec.Tunnel || e.URL.Host == "" {
 			continue
 		}
 		key := e.Binding + " " + e.URL.HostPort()
-		if other := taken[key]; other != nil {
-			wrong = append(wrong,
-				entry.ErrorAt("url", fmt.Sprintf("url %q: %s has this host and port, too; an agent serves each only once",
-					entry.URL, other.Title())))
+		if other := byAddress[key]; other != nil {
+			errs = append(errs, &agentconfig.SpecError{Spec: spec, Field: "url", Msg: fmt.Sprintf(
+				"url %q: %s has this host and port, too; an agent serves each only once", spec.URL, other.Title())})
 		}
-		taken[key] = entry
+		byAddress[key] = spec
 	}
-	if len(wrong) > 0 {
-		return nil, &usageErrors{wrong}
+	if len(errs) > 0 {
+		return nil, &usageErrors{errs}
 	}
-	return out, nil
+	return endpoints, nil
 }
 
-func readEntry(entry *agentconfig.EndpointSpec) (agent.Endpoint, []error) {
-	wrong := slices.Clone(entry.Errors)
-	spec := endpointSpec{
-		url: entry.URL, binding: entry.Binding, name: entry.Name, description: entry.Description, metadata: entry.Metadata,
-		upstream: entry.Upstream, protocol: entry.UpstreamProtocol, hostHeader: entry.HostHeader, policy: entry.TrafficPolicy,
-		policyFile: entry.TrafficPolicyFile,
-		pooling:    entry.PoolingEnabled, replacePolicy: entry.ReplacePoolPolicy,
-	}
-	if spec.binding == "" {
-		spec.binding = account.BindingKubernetes
-	}
-	if spec.pooling {
-		spec.name = "" // the same file on another machine is another member
-	}
-	if entry.Tunnel {
-		spec.labels = entry.Labels
-		if spec.labels == nil {
-			spec.labels = map[string]string{}
+// validateFileSpec validates an item of the config file. A field whose form is wrong has that error
+// only. The name of a pool's member is not bound: with the same file on another machine it would
+// name another member.
+func validateFileSpec(spec *agentconfig.EndpointSpec) (agent.Endpoint, []*agentconfig.SpecError) {
+	e, broken := validateSpec(spec)
+	errs := slices.Clone(spec.Errors)
+	for _, f := range broken {
+		if !spec.HasError(f.Field) {
+			errs = append(errs, &agentconfig.SpecError{Spec: spec, Field: f.Field, Msg: errorText(f.Field, f)})
 		}
 	}
-	e, problems := spec.check()
-	for _, p := range problems {
-		if said := slices.ContainsFunc(entry.Errors, func(err error) bool {
-			return strings.Contains(err.Error(), ": "+p.Field)
-		}); !said {
-			wrong = append(wrong, entry.ErrorAt(p.Field, sentence(p.Field, p)))
-		}
+	if spec.PoolingEnabled {
+		e.Name = ""
 	}
-	return e, wrong
+	return e, errs
 }
 
-// usageErrors is everything that is wrong, at least one error.
+// usageErrors are several errors of the command line or the settings, at least one.
 type usageErrors struct{ all []error }
 
 func (e *usageErrors) Error() string { return errors.Join(e.all...).Error() }
 
 func (e *usageErrors) Unwrap() []error { return e.all }
 
-// completeEntries offers the names of the config file to a shell.
-func completeEntries(c console, flags agentconfig.Flags) ([]string, cobra.ShellCompDirective) {
+// completeNames offers the names of the config file to a shell.
+func completeNames(c console, flags agentconfig.Flags) ([]string, cobra.ShellCompDirective) {
 	s, err := agentconfig.Load(flags, c.env, c.in)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	entries, _ := s.EndpointSpecs()
-	return entryNames(entries), cobra.ShellCompDirectiveNoFileComp
+	specs, _ := s.EndpointSpecs()
+	return specNames(specs), cobra.ShellCompDirectiveNoFileComp
 }

@@ -4,54 +4,54 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead-dev/fairlead/internal/account"
 	"github.com/fairlead-dev/fairlead/internal/agent"
+	"github.com/fairlead-dev/fairlead/internal/agentconfig"
 )
 
-const tunnelHelp = `Join tunnel groups: serve a port of this machine, or one that this machine reaches, to every tunnel_group backend of the account whose labels
-this tunnel has. Cloud endpoints forward to such backends, by their policy or through a failover or weighted backend; what they are called by
-(http or tcp) is for them to say. The tunnel itself has no URL, and any number of agents may carry the same labels: each new connection goes to
-the one with the fewest.
+const tunnelHelp = `Join tunnel groups by labels. The tunnel serves a port of this machine, or of one that this machine
+reaches, to every tunnel_group backend of the account whose labels the tunnel has. Cloud endpoints
+forward to such backends and decide whether http or tcp is spoken. The tunnel has no URL.
 
-TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://, https:// (TLS from here to the upstream) or tcp://. The authtoken
-needs a rule bind:<label>=<value> for each label, or bind:*. Ctrl-C ends the tunnel. Exit codes: fairlead --help.`
+Any number of agents may have the same labels: each new connection goes to the one with the fewest.
 
-const tunnelExample = `  fairlead tunnel --label app=api --label site=a 8080
+TARGET is a PORT of this machine, HOST:PORT, or a URL without a path: http://, https:// (TLS from
+here to the upstream) or tcp://. The authtoken needs a rule bind:<label>=<value> for each label, or
+bind:*. Ctrl-C ends the tunnel. Exit codes: fairlead --help.`
+
+const tunnelExamples = `  fairlead tunnel --label app=api --label site=a 8080
   fairlead tunnel --label app=api --label site=b https://10.0.0.7:8443`
 
 func newTunnel(c console) *cobra.Command {
-	f := &forward{console: c}
-	var spec endpointSpec
+	a := &agentCommand{console: c}
+	spec := agentconfig.EndpointSpec{Tunnel: true}
 	var labels []string
 	cmd := &cobra.Command{
 		Use:     "tunnel TARGET --label LABEL=VALUE [--label …]",
 		Short:   "Join tunnel groups by labels, without a URL of its own",
 		Long:    tunnelHelp,
-		Example: tunnelExample,
+		Example: tunnelExamples,
 		Args:    oneTarget("a PORT, HOST:PORT or URL", "fairlead tunnel --label app=api 8080"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.serveOne(cmd.Context(), func() (agent.Endpoint, error) {
+			return a.serveOne(cmd.Context(), func() (agent.Endpoint, error) {
 				var err error
-				if spec.labels, err = parseLabels(labels); err != nil {
+				if spec.Labels, err = parseLabels(labels); err != nil {
 					return agent.Endpoint{}, err
 				}
-				spec.upstream = args[0]
-				e, wrong := spec.check()
-				return e, wrong.asUsage()
+				spec.Upstream = args[0]
+				e, broken := validateSpec(&spec)
+				return e, broken.usageError()
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringArrayVar(&labels, "label", nil, "`LABEL=VALUE` that the tunnel has; may be repeated (at least one)")
-	flags.StringVar(&spec.metadata, "metadata", "",
-		fmt.Sprintf("`TEXT` for programs, at most %d bytes", account.MaxMetadata))
-	addProtocol(cmd, &spec.protocol)
-	f.addFlags(cmd)
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "`LABEL=VALUE` of the tunnel; may be repeated (at least one)")
+	addMetadata(cmd, &spec.Metadata)
+	addUpstreamProtocol(cmd, &spec.UpstreamProtocol)
+	a.addFlags(cmd)
 	return cmd
 }
 
@@ -65,7 +65,7 @@ func parseLabels(given []string) (map[string]string, error) {
 		if !ok {
 			return nil, usagef("--label %q: must be LABEL=VALUE, e.g. app=api", account.Shorten(text))
 		}
-		if _, twice := labels[key]; twice {
+		if _, duplicate := labels[key]; duplicate {
 			return nil, usagef("--label %q: the label %s is given twice; a tunnel has one value for each", account.Shorten(text),
 				account.Shorten(key))
 		}

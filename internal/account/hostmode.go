@@ -9,11 +9,30 @@ import (
 	"strings"
 )
 
-// RuleHostMode is what ValidHostMode asks for.
-const RuleHostMode = "must be passthrough, rewrite, or a host name with an optional port"
+const ruleHostMode = "must be passthrough, rewrite, or a host name with an optional port"
 
-// ValidHostMode says whether the value is a mode or can stand in a Host header.
-func ValidHostMode(v string) bool {
+// ValidateHTTPOptions checks the upstream protocol and the host mode, which only http endpoints
+// have. Both may be empty; for a tcp endpoint the host mode may also be HostPassthrough. It lists
+// every broken rule as CodeInvalid.
+func ValidateHTTPOptions(scheme, upstreamProtocol, hostMode string) error {
+	const none = "a tcp endpoint has none; leave it out"
+	var r rules
+	tcp := scheme == "tcp"
+	if tcp && upstreamProtocol != "" {
+		r.add("upstream_protocol", upstreamProtocol, none)
+	}
+	switch {
+	case hostMode == "" || hostMode == HostPassthrough:
+	case tcp:
+		r.add("host_mode", hostMode, none)
+	case !validHostMode(hostMode):
+		r.add("host_mode", hostMode, ruleHostMode)
+	}
+	return r.err()
+}
+
+// validHostMode reports whether v is a mode or a valid Host header.
+func validHostMode(v string) bool {
 	if v == HostPassthrough || v == HostRewrite {
 		return true
 	}

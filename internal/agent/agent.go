@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 		held: map[*tunnel.Session]*held{}, states: make([]endpointState, len(o.Endpoints)), indexes: map[string]int{},
 	}
 	for i := range o.Endpoints {
-		a.named = append(a.named, o.Endpoints[i].target(i))
+		a.named = append(a.named, o.Endpoints[i].info(i))
 	}
 	a.Observe(Starting{Version: version.String(), Server: o.Server, Endpoints: slices.Clone(a.named)})
 

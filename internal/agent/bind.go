@@ -104,7 +104,7 @@ func (a *agent) bindAll(ctx context.Context, h *held) []error {
 // bindOne asks for one endpoint; held.asked was called before.
 func (a *agent) bindOne(ctx context.Context, h *held, index int) error {
 	e := &a.Endpoints[index]
-	bound, err := h.session.Bind(ctx, e.bind(a.resumeSecret(index)))
+	bound, err := h.session.Bind(ctx, e.bindMessage(a.resumeSecret(index)))
 	if err == nil && bound.EndpointID == "" {
 		err = fmt.Errorf("binding %s: the server named no endpoint", a.named[index].DisplayName())
 	}
@@ -250,7 +250,7 @@ func (a *agent) admits(
 	switch {
 	case !ok:
 		return 0, tunnel.RefusedUnknownEndpoint, false
-	case !a.Endpoints[index].fits(header):
+	case !a.Endpoints[index].matches(header):
 		return 0, tunnel.RefusedMismatch, false
 	}
 	return index, 0, true

@@ -11,8 +11,8 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-// Endpoint is what the agent binds, and where it forwards to: an endpoint with a URL, or a labelled
-// tunnel. That has Labels, Metadata and Upstream only.
+// Endpoint is an endpoint with a URL or a labelled tunnel, and the upstream that the agent forwards
+// to. A labelled tunnel has Labels, Metadata and Upstream only.
 type Endpoint struct {
 	URL         account.EndpointURL
 	Labels      map[string]string
@@ -22,9 +22,9 @@ type Endpoint struct {
 	Metadata    string
 	// account.HostPassthrough, account.HostRewrite, or a host with an optional port; "" = passthrough
 	HostMode          string
-	PoolingEnabled    bool   // share the URL with the account's other agents that do
+	PoolingEnabled    bool   // share the URL with the account's other agents that enable pooling
 	TrafficPolicy     string // YAML or JSON; "" = none
-	TrafficPolicyFile string // where TrafficPolicy was read, for messages; "" = in no file of its own
+	TrafficPolicyFile string // path of TrafficPolicy, for messages; "" = none
 	ReplacePoolPolicy bool   // give the other members of the pool this policy
 	Upstream          Upstream
 }
@@ -46,23 +46,32 @@ func (t EndpointInfo) DisplayName() string {
 	return t.Labels
 }
 
-func (e *Endpoint) target(index int) EndpointInfo {
-	t := EndpointInfo{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
+// DisplayName returns the endpoint's URL, or its labels as in "app=api site=a".
+func (e *Endpoint) DisplayName() string {
 	if len(e.Labels) == 0 {
-		t.URL = e.URL.String()
-		return t
+		return e.URL.String()
 	}
 	texts := make([]string, 0, len(e.Labels))
 	for key, value := range e.Labels {
 		texts = append(texts, key+"="+value)
 	}
 	slices.Sort(texts)
-	t.Labels = strings.Join(texts, " ")
-	return t
+	return strings.Join(texts, " ")
 }
 
-// bind is the message that asks for the endpoint.
-func (e *Endpoint) bind(resumeSecret string) tunnel.Bind {
+// info describes the endpoint for events.
+func (e *Endpoint) info(index int) EndpointInfo {
+	i := EndpointInfo{Index: index, Name: e.Name, Upstream: e.Upstream.String()}
+	if len(e.Labels) > 0 {
+		i.Labels = e.DisplayName()
+	} else {
+		i.URL = e.URL.String()
+	}
+	return i
+}
+
+// bindMessage returns the message that binds the endpoint.
+func (e *Endpoint) bindMessage(resumeSecret string) tunnel.Bind {
 	if len(e.Labels) > 0 {
 		return tunnel.Bind{Labels: e.Labels, Metadata: e.Metadata, UpstreamURL: e.Upstream.String(),
 			UpstreamProtocol: e.Upstream.Protocol, ResumeSecret: resumeSecret}
@@ -75,17 +84,17 @@ func (e *Endpoint) bind(resumeSecret string) tunnel.Bind {
 	}
 }
 
-// http says whether the edge reports the requests of a stream, so that the agent need not report
-// its connection.
-func (e *Endpoint) http(h tunnel.OpenHeader) bool {
+// isHTTP reports whether the stream carries HTTP. The edge then reports its requests, and the agent
+// need not report its connection.
+func (e *Endpoint) isHTTP(h tunnel.OpenHeader) bool {
 	if len(e.Labels) > 0 {
 		return h.Scheme == "http"
 	}
 	return e.URL.Scheme != "tcp"
 }
 
-// fits says whether the stream's header names the endpoint's host and port. A labelled tunnel has
-// none: it serves whatever endpoint its group is behind.
-func (e *Endpoint) fits(h tunnel.OpenHeader) bool {
+// matches reports whether the stream's header names the endpoint's host and port. A labelled tunnel
+// has neither and serves every endpoint that forwards to its group.
+func (e *Endpoint) matches(h tunnel.OpenHeader) bool {
 	return len(e.Labels) > 0 || h.Host == e.URL.Host && h.Port == e.URL.Port
 }

@@ -59,7 +59,7 @@ func (a *agent) serve(ctx context.Context, s *tunnel.Session, st *tunnel.Stream)
 }
 
 func (a *agent) connection(e *Endpoint, index int, h tunnel.OpenHeader) Connection {
-	c := Connection{EndpointInfo: a.named[index], HTTP: e.http(h), Client: h.ClientAddr}
+	c := Connection{EndpointInfo: a.named[index], HTTP: e.isHTTP(h), Client: h.ClientAddr}
 	if h.Pod != nil && h.Pod.Name != "" {
 		c.Pod = h.Pod.Namespace + "/" + h.Pod.Name
 	}
@@ -97,7 +97,7 @@ func (a *agent) noteUpstream(ctx context.Context, index int, http bool, err erro
 // one.
 func (a *agent) lookOnce(ctx context.Context, index int) {
 	e := &a.Endpoints[index]
-	if !e.http(tunnel.OpenHeader{}) {
+	if !e.isHTTP(tunnel.OpenHeader{}) {
 		return
 	}
 	conn, err := e.Upstream.dial(ctx, a.Dial, a.UpstreamTLS, lookTimeout)

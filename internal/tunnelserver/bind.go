@@ -108,7 +108,7 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 		}
 	}
 	broken = append(broken, account.FieldsOf(checkUpstream(b.UpstreamURL))...)
-	broken = append(broken, account.FieldsOf(checkHTTPOnly(r))...)
+	broken = append(broken, account.FieldsOf(account.ValidateHTTPOptions(r.URL.Scheme, r.UpstreamProtocol, r.HostMode))...)
 	if len(broken) > 0 {
 		return account.BindRequest{}, account.InvalidAll(broken)
 	}
@@ -118,20 +118,6 @@ func bindRequest(t *session, b tunnel.Bind) (account.BindRequest, error) {
 func checkUpstream(raw string) error {
 	if u, err := url.Parse(raw); err != nil || u.User != nil {
 		return account.Invalid("upstream_url", account.NotShown, "must be a URL without user name and password")
-	}
-	return nil
-}
-
-// checkHTTPOnly validates the fields that only an http endpoint has.
-func checkHTTPOnly(r account.BindRequest) error {
-	tcp := r.URL.Scheme == "tcp"
-	switch {
-	case tcp && r.UpstreamProtocol != "":
-		return account.Invalid("upstream_protocol", r.UpstreamProtocol, "a tcp endpoint has none; leave it out")
-	case tcp && r.HostMode != account.HostPassthrough:
-		return account.Invalid("host_mode", r.HostMode, "a tcp endpoint has none; leave it out")
-	case !account.ValidHostMode(r.HostMode):
-		return account.Invalid("host_mode", account.Shorten(r.HostMode), account.RuleHostMode)
 	}
 	return nil
 }

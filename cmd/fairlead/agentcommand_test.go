@@ -175,7 +175,7 @@ func TestPoolingIsAskedForByTheFlagOnly(t *testing.T) {
 			}
 		}
 		if r := fairlead(t, nil, "", command[0], "--help"); !strings.Contains(r.out,
-			"Several agents serve one URL when all of them were started with --pooling-enabled") {
+			"Agents share one URL when all of them are started with --pooling-enabled") {
 			t.Errorf("the help of %s does not tell of pools", command[0])
 		}
 	}

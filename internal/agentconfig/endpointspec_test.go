@@ -4,7 +4,6 @@
 package agentconfig
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/account"
 )
 
-func entriesOf(t *testing.T, text string) (entries []*EndpointSpec, problems []error, path string) {
+func parseSpecs(t *testing.T, text string) (specs []*EndpointSpec, problems []error, path string) {
 	t.Helper()
 	dir := t.TempDir()
 	path = filepath.Join(dir, "config.yaml")
@@ -32,13 +31,13 @@ func entriesOf(t *testing.T, text string) (entries []*EndpointSpec, problems []e
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, problems = s.EndpointSpecs()
-	return entries, problems, path
+	specs, problems = s.EndpointSpecs()
+	return specs, problems, path
 }
 
-func TestEntriesSayWhatTheFileSays(t *testing.T) {
+func TestEndpointSpecs_ReadEveryField(t *testing.T) {
 	t.Parallel()
-	got, problems, path := entriesOf(t, `
+	got, problems, path := parseSpecs(t, `
 server_url: https://a
 endpoints:
   - name: web
@@ -69,8 +68,8 @@ tunnels:
 			Description: "d", Metadata: "m",
 			HostHeader: "rewrite", PoolingEnabled: true, ReplacePoolPolicy: true, TrafficPolicy: "on_http_request: []\n",
 			TrafficPolicyFile: filepath.Join(filepath.Dir(path), "policy.yml")},
-		{Name: "inline", Line: 15, TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
-		{Name: "text", Line: 16, TrafficPolicy: "on_tcp_connect: []\n"},
+		{Name: "inline", Line: 15, Binding: "kubernetes", TrafficPolicy: "{on_http_request: [{actions: [{type: deny}]}]}\n"},
+		{Name: "text", Line: 16, Binding: "kubernetes", TrafficPolicy: "on_tcp_connect: []\n"},
 		{Name: "api", Line: 21, Tunnel: true, Labels: map[string]string{"app": "api", "port": "8080"},
 			Upstream: "http://localhost:80", Metadata: "mm"},
 		{Name: "other", Line: 25, Tunnel: true, Metadata: "mm"},
@@ -80,8 +79,9 @@ tunnels:
 	}
 }
 
-func TestEveryProblemOfAnEntryNamesFileLineAndField(t *testing.T) {
+func TestEndpointSpecs_ErrorsNameFileLineAndField(t *testing.T) {
 	t.Parallel()
+	//nolint:lll // one case a line
 	for text, want := range map[string]string{
 		"endpoints:\n- name: a\n  colour: red":                                          "line 3: endpoint \"a\": unknown field \"colour\"; known fields are name, url",
 		"tunnels:\n- name: a\n  url: http://a.b":                                        "line 3: tunnel \"a\": unknown field \"url\"; known fields are name, labels",
@@ -97,19 +97,19 @@ func TestEveryProblemOfAnEntryNamesFileLineAndField(t *testing.T) {
 		"tunnels:\n- name: a\n  labels: {a: [b]}":                                       "the value of label \"a\" must be a text",
 		"tunnels:\n- name: a\n  labels: {a: b, a: c}":                                   "label \"a\" appears twice",
 	} {
-		entries, problems, path := entriesOf(t, text)
-		if len(problems) > 0 || len(entries) != 1 || len(entries[0].Errors) != 1 {
-			t.Errorf("%q: %v %v", text, entries, problems)
+		specs, problems, path := parseSpecs(t, text)
+		if len(problems) > 0 || len(specs) != 1 || len(specs[0].Errors) != 1 {
+			t.Errorf("%q: %v %v", text, specs, problems)
 			continue
 		}
-		if got := entries[0].Errors[0].Error(); !strings.Contains(got, want) ||
+		if got := specs[0].Errors[0].Error(); !strings.Contains(got, want) ||
 			!strings.HasPrefix(got, "config file \""+path+"\" line ") {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
 
-func TestEntriesThatCannotBeNamedAreProblemsOfTheFile(t *testing.T) {
+func TestEndpointSpecs_RefuseItemsWithoutUsableName(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"endpoints: web":                  "line 1: endpoints must be a list",
@@ -123,25 +123,24 @@ func TestEntriesThatCannotBeNamedAreProblemsOfTheFile(t *testing.T) {
 		"endpoints:\n- name: " + strings.Repeat("x", account.MaxName+1): "at most 128 are allowed",
 		"endpoints:\n- name: a\ntunnels:\n- name: a":                    "line 4: the name \"a\" is taken by the entry at line 2",
 	} {
-		if _, problems, _ := entriesOf(t, text); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
+		if _, problems, _ := parseSpecs(t, text); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, problems, want)
 		}
 	}
-	if entries, problems, _ := entriesOf(t, "endpoints:\ntunnels: []\n"); len(entries) != 0 || len(problems) != 0 {
-		t.Errorf("empty lists: %v, %v", entries, problems)
+	if specs, problems, _ := parseSpecs(t, "endpoints:\ntunnels: []\n"); len(specs) != 0 || len(problems) != 0 {
+		t.Errorf("empty lists: %v, %v", specs, problems)
 	}
 }
 
-// Other commands read the same file: what is wrong with an entry is not their business, and storing
-// an authtoken keeps the entries.
-func TestEntriesDoNotDisturbOthers(t *testing.T) {
+// Commands other than start ignore the items of the file, and storing an authtoken keeps them.
+func TestSave_KeepsInvalidEndpointSpecs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	const list = "endpoints:\n  - name: web # mine\n    url: [wrong]\n"
 	if err := os.WriteFile(path, []byte("server_url: https://a\n"+list), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(Save(path, map[string]string{KeyAuthtoken: tokenA})); err != nil {
+	if err := Save(path, map[string]string{KeyAuthtoken: tokenA}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)

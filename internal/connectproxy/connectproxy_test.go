@@ -69,7 +69,7 @@ func environment(pairs ...string) func(string) string {
 	}
 }
 
-func TestTheEnvironmentDecidesWhatGoesThroughTheProxy(t *testing.T) {
+func TestDialer_ChoosesProxyByEnvironment(t *testing.T) {
 	t.Parallel()
 	const ok = "HTTP/1.1 200 Connection established\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -131,7 +131,7 @@ func TestTheEnvironmentDecidesWhatGoesThroughTheProxy(t *testing.T) {
 	}
 }
 
-func TestAProxyThatRefusesOrMisbehavesIsAnErrorWithoutThePassword(t *testing.T) {
+func TestDialer_ErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, want string }{
 		"refuses": {"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
@@ -157,7 +157,7 @@ func TestAProxyThatRefusesOrMisbehavesIsAnErrorWithoutThePassword(t *testing.T) 
 	}
 }
 
-func TestASilentProxyEndsWithTheContext(t *testing.T) {
+func TestDialer_SilentProxyEndsWithContext(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
 	dial, err := connectproxy.Dialer(environment("HTTPS_PROXY", "http://proxy.corp"),
@@ -180,7 +180,7 @@ func TestASilentProxyEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestAProxyThatCannotBeOneIsRefusedAtOnce(t *testing.T) {
+func TestDialer_RefusesInvalidProxyURL(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"https://u:hunter2@proxy.corp", "socks5://u:hunter2@proxy.corp:1080", "http://",
 		"http://u:hunter2@%zz"} {

@@ -44,7 +44,7 @@ func drainForEver() {
 	select {}
 }
 
-func TestADoubledSignalIsOne(t *testing.T) {
+func TestContext_IgnoresDuplicateSignal(t *testing.T) {
 	t.Parallel()
 	for name, signals := range map[string][2]syscall.Signal{
 		"Ctrl-C of a terminal and of a wrapper": {syscall.SIGINT, syscall.SIGINT},
@@ -96,7 +96,7 @@ func TestADoubledSignalIsOne(t *testing.T) {
 	}
 }
 
-func TestStopEndsTheContext(t *testing.T) {
+func TestContext_StopCancels(t *testing.T) {
 	t.Parallel()
 	ctx, stop := Context(context.Background())
 	stop()

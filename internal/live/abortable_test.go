@@ -113,8 +113,8 @@ var kinds = map[string]func(w http.ResponseWriter, r *http.Request, next <-chan 
 	},
 }
 
-// TestCut cuts one request while another session's goes on, over HTTP/2 on the same connection.
-func TestCut(t *testing.T) {
+// TestRegistry_AbortEndsRequests cuts one request while another session's goes on, over HTTP/2 on the same connection.
+func TestRegistry_AbortEndsRequests(t *testing.T) {
 	t.Parallel()
 	for kind, serve := range kinds {
 		for _, http2 := range []bool{false, true} {
@@ -192,7 +192,7 @@ func standstill(t *testing.T, going *atomic.Int64) {
 	}
 }
 
-func TestCutOfAnUpgradedConnection(t *testing.T) {
+func TestAbortable_ClosesUpgradedConnection(t *testing.T) {
 	t.Parallel()
 	for _, severed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "severed", false: "closed"}[severed], func(t *testing.T) {
@@ -255,7 +255,7 @@ func (r *refusing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return r.conn, nil, nil
 }
 
-func TestAfterACutNothingIsWritten(t *testing.T) {
+func TestAbortable_WritesNothingAfterAbort(t *testing.T) {
 	t.Parallel()
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/", nil)
@@ -306,7 +306,7 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) WriteHeader(int)             {}
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func TestReadFrom(t *testing.T) {
+func TestAbortable_ReadFrom(t *testing.T) {
 	t.Parallel()
 	inner := &from{}
 	w, _, cut := Abortable(inner, httptest.NewRequest("GET", "/", nil), nil)
@@ -324,7 +324,7 @@ func TestReadFrom(t *testing.T) {
 	}
 }
 
-func TestAWriteCostsNothing(t *testing.T) {
+func TestAbortable_WriteDoesNotAllocate(t *testing.T) {
 	w, _, _ := Abortable(discard{}, httptest.NewRequest("GET", "/", nil), nil)
 	piece := make([]byte, 32<<10)
 	if n := testing.AllocsPerRun(100, func() { _, _ = w.Write(piece) }); n != 0 {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
+func TestRegistry_AbortsRequestsOfItsSessionsOnly(t *testing.T) {
 	t.Parallel()
 	r := New()
 	var cut [4]atomic.Int32
@@ -55,7 +55,7 @@ func TestCutReachesTheRequestsOfItsSessionsOnly(t *testing.T) {
 	}
 }
 
-func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
+func TestEntry_SetSessionFailsAfterAbort(t *testing.T) {
 	t.Parallel()
 	r := New()
 	before, other := r.Register(nil), r.Register(nil)
@@ -82,7 +82,7 @@ func TestARequestWhoseSessionIsCutBeforeItIsNamed(t *testing.T) {
 	}
 }
 
-func TestCutsAreForgottenInOrder(t *testing.T) {
+func TestRegistry_RemovesOldAbortRecords(t *testing.T) {
 	t.Parallel()
 	r := New()
 	first := r.Register(nil)
@@ -103,7 +103,7 @@ func TestCutsAreForgottenInOrder(t *testing.T) {
 	}
 }
 
-func TestLeaveWaitsForACutUnderWay(t *testing.T) {
+func TestEntry_DoneWaitsForAbort(t *testing.T) {
 	t.Parallel()
 	r := New()
 	cutting, goOn := make(chan struct{}), make(chan struct{})
@@ -122,9 +122,9 @@ func TestLeaveWaitsForACutUnderWay(t *testing.T) {
 	cut.Wait()
 }
 
-// TestNothingPassesACut is the promise, as an invariant: a request that goes on after its session's
+// TestRegistry_NoRequestPassesAnAbort is the promise, as an invariant: a request that goes on after its session's
 // end is cut; whoever enters after it is told.
-func TestNothingPassesACut(t *testing.T) {
+func TestRegistry_NoRequestPassesAnAbort(t *testing.T) {
 	t.Parallel()
 	r := New()
 	for round := range 50 {

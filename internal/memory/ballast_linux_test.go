@@ -28,7 +28,7 @@ func resident(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-func TestBallastPutsCollectionsOffAndTakesNoMemory(t *testing.T) {
+func TestBallast_DelaysCollectionsWithoutMemory(t *testing.T) {
 	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")
 	}
@@ -52,7 +52,7 @@ func TestBallastPutsCollectionsOffAndTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestMemoryIsGivenBackInWholePages(t *testing.T) {
+func TestReleasePages_WholePagesOnly(t *testing.T) {
 	const size = 8 << 20
 	page := os.Getpagesize()
 	b := make([]byte, size)
@@ -85,7 +85,7 @@ func TestMemoryIsGivenBackInWholePages(t *testing.T) {
 }
 
 // Go clears what it has used before, and with it the rest.
-func TestBallastOverUsedMemoryTakesNone(t *testing.T) {
+func TestBallast_ReleasesReusedMemory(t *testing.T) {
 	if Limit() < minLimitRatio*ballastSize {
 		t.Skip("this machine has too little memory for a ballast")
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/fstest"
 )
 
-func TestLimitIsTheLeastThatHolds(t *testing.T) {
+func TestLimit_IsLeastOfAll(t *testing.T) {
 	t.Parallel()
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	const ram, cgroup, own, v1 = "proc/meminfo", "sys/fs/cgroup/memory.max", "sys/fs/cgroup/a.slice/b/memory.max",

@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-func TestResetWhileReadsWait(t *testing.T) {
+func TestStream_ResetWakesReads(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for what, wait := range map[string]func(*mux.Stream) error{
@@ -39,7 +39,7 @@ func TestResetWhileReadsWait(t *testing.T) {
 	})
 }
 
-func TestCloseWriteWhileAWriteWaits(t *testing.T) {
+func TestStream_CloseWriteWakesWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -66,7 +66,7 @@ func TestCloseWriteWhileAWriteWaits(t *testing.T) {
 	})
 }
 
-func TestReleaseResetsWhatIsOpen(t *testing.T) {
+func TestStream_ReleaseResetsOpenStream(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "abc")
@@ -96,7 +96,7 @@ func TestReleaseResetsWhatIsOpen(t *testing.T) {
 	})
 }
 
-func TestUnreadBytesOfEndedStreamsAreNoFault(t *testing.T) {
+func TestSession_AcceptsBytesForEndedStreams(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for range 20 {
@@ -118,9 +118,9 @@ func TestUnreadBytesOfEndedStreamsAreNoFault(t *testing.T) {
 	})
 }
 
-// TestEverythingAtOnce has a reader, a writer and closers on each of many streams. The race
+// TestSession_ConcurrentUse has a reader, a writer and closers on each of many streams. The race
 // detector looks on.
-func TestEverythingAtOnce(t *testing.T) {
+func TestSession_ConcurrentUse(t *testing.T) {
 	t.Parallel()
 	for _, tcp := range []bool{false, true} {
 		var x, y mux.Conn

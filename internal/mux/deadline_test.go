@@ -19,7 +19,7 @@ var waiting = map[string]func(*mux.Stream) (int, error){
 	"Next": func(st *mux.Stream) (int, error) { p, err := st.Next(); return len(p), err },
 }
 
-func TestReadDeadlines(t *testing.T) {
+func TestStream_ReadDeadline(t *testing.T) {
 	t.Parallel()
 	for what, wait := range waiting {
 		t.Run(what, func(t *testing.T) {
@@ -85,7 +85,7 @@ func readDeadlines(t *testing.T, a, b *mux.Stream, what string, wait func(*mux.S
 	readFull(t, b, 4)
 }
 
-func TestWriteDeadlines(t *testing.T) {
+func TestStream_WriteDeadline(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -142,8 +142,8 @@ func TestWriteDeadlines(t *testing.T) {
 	})
 }
 
-// TestAWriteDeadlineWhileItWaitsForItsTurn: another stream has the connection.
-func TestAWriteDeadlineWhileItWaitsForItsTurn(t *testing.T) {
+// TestStream_WriteDeadlineWhileWaitingForTurn: another stream has the connection.
+func TestStream_WriteDeadlineWhileWaitingForTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, g, streams := gated(t, 3)

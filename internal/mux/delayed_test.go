@@ -12,7 +12,7 @@ import (
 )
 
 // What may wait for company goes out with the next frame, whosever it is.
-func TestLaterFramesGoOutTogether(t *testing.T) {
+func TestStream_DelayedFramesAreSentTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, g, streams := gated(t, 3)
@@ -39,7 +39,7 @@ func TestLaterFramesGoOutTogether(t *testing.T) {
 
 const due = 5 * time.Millisecond // how long a frame waits for company
 
-func TestLaterIsSoon(t *testing.T) {
+func TestStream_DelayedFramesAreSentSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, g, streams := gated(t, 1)
@@ -64,7 +64,7 @@ func TestLaterIsSoon(t *testing.T) {
 	})
 }
 
-func TestBufferedIsWhatAReadFinds(t *testing.T) {
+func TestStream_BufferedIsReadable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := pair(t, 0, mux.Config{})

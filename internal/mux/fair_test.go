@@ -26,7 +26,7 @@ func data(frames []frame) (s []string) {
 	return s
 }
 
-func TestSmallFramesPassBulk(t *testing.T) {
+func TestSession_SmallFramesPassBulk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, g, streams := gated(t, 12)
@@ -59,7 +59,7 @@ func TestSmallFramesPassBulk(t *testing.T) {
 	})
 }
 
-func TestBulkStreamsTakeTurns(t *testing.T) {
+func TestSession_BulkStreamsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, g, streams := gated(t, 3)
@@ -95,7 +95,7 @@ func TestBulkStreamsTakeTurns(t *testing.T) {
 	})
 }
 
-func TestResetOfAStreamThatWaitsForItsTurn(t *testing.T) {
+func TestStream_ResetWhileWaitingForTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, g, streams := gated(t, 4)
@@ -138,7 +138,7 @@ func TestResetOfAStreamThatWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-func TestOpenWithFirstBytesIsOneWrite(t *testing.T) {
+func TestSession_OpenSendsFirstBytesInOneWrite(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, 64, 4 << 10, 64 << 10} {
 		synctest.Test(t, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestOpenWithFirstBytesIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestOpenDoesNotWaitForBulk: an opening is a small frame, too.
-func TestOpenDoesNotWaitForBulk(t *testing.T) {
+// TestSession_OpenDoesNotWaitForBulk: an opening is a small frame, too.
+func TestSession_OpenDoesNotWaitForBulk(t *testing.T) {
 	t.Parallel()
 	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
 		bulk := begin("Write", write(st, make([]byte, 200<<10)))
@@ -176,8 +176,8 @@ func TestOpenDoesNotWaitForBulk(t *testing.T) {
 	})
 }
 
-// TestMuchQueuedHoldsUpOpen: who opens streams faster than the connection takes them has to wait.
-func TestMuchQueuedHoldsUpOpen(t *testing.T) {
+// TestSession_OpenWaitsWhenMuchIsQueued: who opens streams faster than the connection takes them has to wait.
+func TestSession_OpenWaitsWhenMuchIsQueued(t *testing.T) {
 	t.Parallel()
 	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
 		bulk := begin("Write", write(st, make([]byte, 60<<10)))

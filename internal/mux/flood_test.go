@@ -40,8 +40,8 @@ var floods = map[string]struct {
 	}, false},
 }
 
-// TestFloods is not parallel: it measures the heap.
-func TestFloods(t *testing.T) {
+// TestSession_EndsOnFlood is not parallel: it measures the heap.
+func TestSession_EndsOnFlood(t *testing.T) {
 	for what, flood := range floods {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,8 +92,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestUnreadBytesCostLessThanTwiceTheWindow is not parallel, either.
-func TestUnreadBytesCostLessThanTwiceTheWindow(t *testing.T) {
+// TestRecvBuffer_CostsLessThanTwiceTheWindow is not parallel, either.
+func TestRecvBuffer_CostsLessThanTwiceTheWindow(t *testing.T) {
 	const streams = 4
 	for _, size := range []int{1, 2, 100, 1025, 4097, 8193, 16385, 33000, maxFrame, initialWindow} {
 		a, b := pipe(1 << 20)

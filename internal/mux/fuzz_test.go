@@ -58,8 +58,8 @@ func fromScript(script []byte) []byte {
 	return b
 }
 
-// TestRandomScripts is FuzzFrames for those who do not fuzz.
-func TestRandomScripts(t *testing.T) {
+// TestSession_SurvivesRandomFrames is FuzzFrames for those who do not fuzz.
+func TestSession_SurvivesRandomFrames(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

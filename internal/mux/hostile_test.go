@@ -32,7 +32,7 @@ func ours(t *testing.T) (*mux.Session, *rawPeer, *mux.Stream, *mux.Stream) {
 	return s, p, own, theirs
 }
 
-func TestViolationsEndTheSession(t *testing.T) {
+func TestSession_EndsOnViolation(t *testing.T) {
 	t.Parallel()
 	for what, frames := range map[string][]frame{
 		"a version that does not exist":    {{version: 1, kind: typePing, flags: flagSYN}},
@@ -82,7 +82,7 @@ func TestViolationsEndTheSession(t *testing.T) {
 	}
 }
 
-func TestOddFramesThatHarmNobody(t *testing.T) {
+func TestSession_ToleratesOddFrames(t *testing.T) {
 	t.Parallel()
 	for what, frames := range map[string][]frame{
 		"data of an unknown stream":        {{kind: typeData, id: 77, data: make([]byte, 100<<10)}},
@@ -137,7 +137,7 @@ func TestOddFramesThatHarmNobody(t *testing.T) {
 	}
 }
 
-func TestFramesAfterTheEnd(t *testing.T) {
+func TestStream_IgnoresFramesAfterEnd(t *testing.T) {
 	t.Parallel()
 	for what, late := range map[string]frame{
 		"data":          {kind: typeData, id: 1, data: []byte("late")},
@@ -170,8 +170,8 @@ func TestFramesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestTruncatedFrames: also of a frame that says that it is the last one.
-func TestTruncatedFrames(t *testing.T) {
+// TestSession_EndsOnTruncatedFrame: also of a frame that says that it is the last one.
+func TestSession_EndsOnTruncatedFrame(t *testing.T) {
 	t.Parallel()
 	whole := bytesOf(frame{kind: typeData, flags: flagFIN, id: 1, data: []byte("0123456789")})
 	for cut := range whole {
@@ -191,8 +191,8 @@ func TestTruncatedFrames(t *testing.T) {
 	}
 }
 
-// TestATricklingPeerIsHeard: a frame may take longer than an answer to a ping.
-func TestATricklingPeerIsHeard(t *testing.T) {
+// TestSession_TricklingPeerIsAlive: a frame may take longer than an answer to a ping.
+func TestSession_TricklingPeerIsAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p, _, theirs := ours(t)

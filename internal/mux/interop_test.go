@@ -146,7 +146,7 @@ func release(st halfCloser) {
 	}
 }
 
-func TestYamuxManyStreamsFromBothSides(t *testing.T) {
+func TestInterop_ManyStreamsFromBothSides(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const n = 80
 		sizes := []int{0, 1, 100, 5000, 70 << 10, 300 << 10}
@@ -165,7 +165,7 @@ func TestYamuxManyStreamsFromBothSides(t *testing.T) {
 	})
 }
 
-func TestYamuxBulkBothWaysAtOnce(t *testing.T) {
+func TestInterop_BulkBothWays(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const size = 12 << 20
 		a, err := us.Open(t.Context(), nil)
@@ -198,7 +198,7 @@ func TestYamuxBulkBothWaysAtOnce(t *testing.T) {
 	})
 }
 
-func TestYamuxResetsHaveCodes(t *testing.T) {
+func TestInterop_ResetsHaveCodes(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		for _, code := range []uint32{0, 1, 77, 1<<32 - 1} {
 			a, err := us.Open(t.Context(), []byte("x"))
@@ -231,7 +231,7 @@ func TestYamuxResetsHaveCodes(t *testing.T) {
 	})
 }
 
-func TestYamuxManyOpenings(t *testing.T) {
+func TestInterop_ManyOpenings(t *testing.T) {
 	withYamux(t, func(t *testing.T, us *mux.Session, them *yamux.Session) {
 		const n = 4500
 		const most = 4000 // that wait to be accepted: both reset what goes beyond their backlog of 4,096
@@ -265,7 +265,7 @@ func TestYamuxManyOpenings(t *testing.T) {
 	})
 }
 
-func TestYamuxEnds(t *testing.T) {
+func TestInterop_SessionEnds(t *testing.T) {
 	for what, end := range map[string]func(us *mux.Session, them *yamux.Session){
 		"ours":           func(us *mux.Session, _ *yamux.Session) { us.Close(errReason) },
 		"theirs":         func(_ *mux.Session, them *yamux.Session) { _ = them.Close() },
@@ -292,8 +292,8 @@ func TestYamuxEnds(t *testing.T) {
 	}
 }
 
-// TestYamuxIdleForHours is for the pings of both, and for their deadlines.
-func TestYamuxIdleForHours(t *testing.T) {
+// TestInterop_IdleForHours is for the pings of both, and for their deadlines.
+func TestInterop_IdleForHours(t *testing.T) {
 	t.Parallel()
 	for _, client := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

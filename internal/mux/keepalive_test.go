@@ -16,9 +16,9 @@ import (
 
 var errReason = errors.New("the reason")
 
-// TestCloseWithEverythingBusy ends sessions while calls of all kinds wait: for the peer, for
+// TestSession_CloseEndsAllCalls ends sessions while calls of all kinds wait: for the peer, for
 // windows and for a connection that takes nothing.
-func TestCloseWithEverythingBusy(t *testing.T) {
+func TestSession_CloseEndsAllCalls(t *testing.T) {
 	t.Parallel()
 	for _, stuck := range []bool{false, true} {
 		for who, end := range map[string]func(client, server *mux.Session){
@@ -113,7 +113,7 @@ func afterTheEnd(t *testing.T, s *mux.Session) {
 	}
 }
 
-func TestAWriteThatBlocksEndsTheSession(t *testing.T) {
+func TestSession_EndsOnBlockedWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pipe(100 << 10)
@@ -139,8 +139,8 @@ func TestAWriteThatBlocksEndsTheSession(t *testing.T) {
 	})
 }
 
-// TestASlowPeerIsNotDropped: the connection takes some bytes every now and then.
-func TestASlowPeerIsNotDropped(t *testing.T) {
+// TestSession_KeepsSlowPeer: the connection takes some bytes every now and then.
+func TestSession_KeepsSlowPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pipe(64 << 10)
@@ -162,7 +162,7 @@ func TestASlowPeerIsNotDropped(t *testing.T) {
 	})
 }
 
-func TestASilentPeerIsDropped(t *testing.T) {
+func TestSession_EndsOnSilentPeer(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []mux.Config{{}, {KeepAlive: 2 * time.Second, Timeout: 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestASilentPeerIsDropped(t *testing.T) {
 
 func isPing(f frame) bool { return f.kind == typePing && f.flags == flagSYN }
 
-func TestIdlePeersKeepEachOther(t *testing.T) {
+func TestSession_IdlePeersStayConnected(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -214,8 +214,8 @@ func TestIdlePeersKeepEachOther(t *testing.T) {
 	})
 }
 
-// TestABusyConnectionIsNotPingedToDeath: frames come all the time and answers to pings do not.
-func TestABusyConnectionIsNotPingedToDeath(t *testing.T) {
+// TestSession_BusyConnectionSurvivesPings: frames come all the time and answers to pings do not.
+func TestSession_BusyConnectionSurvivesPings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{})
@@ -234,7 +234,7 @@ func TestABusyConnectionIsNotPingedToDeath(t *testing.T) {
 	})
 }
 
-func TestPing(t *testing.T) {
+func TestSession_Ping(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{KeepAlive: time.Hour})
@@ -264,7 +264,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-func TestOpenEndsWithItsContext(t *testing.T) {
+func TestSession_OpenEndsWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{KeepAlive: time.Hour})
@@ -297,9 +297,9 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestOpeningsThatAreOverDoNotCount: a peer that acknowledges nothing does not keep streams that
+// TestSession_EndedOpeningsFreeSlots: a peer that acknowledges nothing does not keep streams that
 // were reset.
-func TestOpeningsThatAreOverDoNotCount(t *testing.T) {
+func TestSession_EndedOpeningsFreeSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{KeepAlive: time.Hour})
@@ -331,7 +331,7 @@ func (c slowToClose) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestCloseWaits(t *testing.T) {
+func TestSession_CloseWaitsForGoroutines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := pipe(0)

@@ -45,8 +45,8 @@ type model struct {
 	seed  int
 }
 
-// TestModel compares two sessions with byte slices.
-func TestModel(t *testing.T) {
+// TestStream_MatchesModel compares two sessions with byte slices.
+func TestStream_MatchesModel(t *testing.T) {
 	t.Parallel()
 	for seed := range 40 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -53,7 +53,7 @@ func (w *watched) unresponsive() bool {
 	return yes
 }
 
-func TestSession_PeerThatIsFrozenIsUnresponsive(t *testing.T) {
+func TestSession_FrozenPeerIsUnresponsive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatched(t)

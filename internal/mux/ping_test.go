@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestRoundTripIsTheLeastOfTheLastFew(t *testing.T) {
+func TestPinger_RTTIsLeastOfRecent(t *testing.T) {
 	t.Parallel()
 	const near, far = 10 * time.Millisecond, 80 * time.Millisecond
 	var s Session

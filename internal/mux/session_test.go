@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-func TestServeTakesTheStreamsThatWait(t *testing.T) {
+func TestSession_ServeGetsWaitingStreams(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		open := func(from, to int) {
@@ -59,8 +59,8 @@ func TestServeTakesTheStreamsThatWait(t *testing.T) {
 	})
 }
 
-// TestAcceptFromManyGoroutines: none of them misses a stream, though many come at once.
-func TestAcceptFromManyGoroutines(t *testing.T) {
+// TestSession_AcceptFromManyGoroutines: none of them misses a stream, though many come at once.
+func TestSession_AcceptFromManyGoroutines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := hostile(t, mux.Config{})
@@ -82,8 +82,8 @@ func TestAcceptFromManyGoroutines(t *testing.T) {
 	})
 }
 
-// TestServeWhileStreamsCome loses none and hands none over twice.
-func TestServeWhileStreamsCome(t *testing.T) {
+// TestSession_ServeWhileStreamsArrive loses none and hands none over twice.
+func TestSession_ServeWhileStreamsArrive(t *testing.T) {
 	t.Parallel()
 	a, b := pipe(0)
 	client, server := session(t, a, mux.Config{Client: true}), session(t, b, mux.Config{})
@@ -119,7 +119,7 @@ func TestServeWhileStreamsCome(t *testing.T) {
 	}
 }
 
-func TestQueued(t *testing.T) {
+func TestSession_Queued(t *testing.T) {
 	t.Parallel()
 	inGate(t, func(t *testing.T, g *gate, s *mux.Session, st *mux.Stream) {
 		if q := s.Queued(); q != 0 {
@@ -152,7 +152,7 @@ func TestQueued(t *testing.T) {
 	})
 }
 
-func TestMaxStreams(t *testing.T) {
+func TestSession_LimitsStreamsOfPeer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{MaxStreams: 5}, func(t *testing.T, client, server *mux.Session) {
 		var ours, theirs []*mux.Stream
@@ -212,9 +212,9 @@ func (p *purse) Release(n int64) {
 	p.left += n
 }
 
-// TestBudget sends over a connection that takes its time, so that windows grow: only as far as the
+// TestSession_ReturnsBudget sends over a connection that takes its time, so that windows grow: only as far as the
 // budget lets them, and it gets all back.
-func TestBudget(t *testing.T) {
+func TestSession_ReturnsBudget(t *testing.T) {
 	t.Parallel()
 	for _, amount := range []int64{0, 800 << 10, 1 << 30} {
 		for _, end := range []string{"released", "reset", "closed"} {

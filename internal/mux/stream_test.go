@@ -23,7 +23,7 @@ func inBubble(t *testing.T, limit int, cfg mux.Config, f func(t *testing.T, clie
 	})
 }
 
-func TestHalfCloseBothWays(t *testing.T) {
+func TestStream_HalfClosesBothWays(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for _, from := range []*mux.Session{client, server} {
@@ -60,7 +60,7 @@ func TestHalfCloseBothWays(t *testing.T) {
 	})
 }
 
-func TestStreamNumbers(t *testing.T) {
+func TestSession_StreamIDs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for i := range uint32(3) {
@@ -76,7 +76,7 @@ func TestStreamNumbers(t *testing.T) {
 	})
 }
 
-func TestNextGivesBytesThatStayUntilTheNextCall(t *testing.T) {
+func TestStream_NextLendsUntilNextCall(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -124,7 +124,7 @@ func TestNextGivesBytesThatStayUntilTheNextCall(t *testing.T) {
 	})
 }
 
-func TestNextGivesWindowsBack(t *testing.T) {
+func TestStream_NextUpdatesWindow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -142,7 +142,7 @@ func TestNextGivesWindowsBack(t *testing.T) {
 	})
 }
 
-func TestSmallReads(t *testing.T) {
+func TestStream_SmallReads(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		sent := noise(3, 3000)
@@ -173,7 +173,7 @@ func TestSmallReads(t *testing.T) {
 	})
 }
 
-func TestWriteOfNothing(t *testing.T) {
+func TestStream_WritesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -189,7 +189,7 @@ func TestWriteOfNothing(t *testing.T) {
 	})
 }
 
-func TestAWriteWaitsForTheWindow(t *testing.T) {
+func TestStream_WriteWaitsForWindow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		a, b := stream(t, client, server, "")
@@ -216,7 +216,7 @@ func TestAWriteWaitsForTheWindow(t *testing.T) {
 	})
 }
 
-func TestResetReachesBothEnds(t *testing.T) {
+func TestStream_ResetReachesBothEnds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 0, mux.Config{}, func(t *testing.T, client, server *mux.Session) {
 		for i, code := range []uint32{0, 1, 7, 1 << 31, 1<<32 - 1} {

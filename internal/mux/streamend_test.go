@@ -39,7 +39,7 @@ func (m *mute) Close() error {
 
 // Whoever ends a stream may be held up between its end and letting go of it, beside a Reset of its
 // owner, who then counts it out: nobody tells him again that it is gone.
-func TestAStreamIsGoneAfterReset(t *testing.T) {
+func TestSession_ForgetsResetStream(t *testing.T) {
 	t.Parallel()
 	s := New(newMute(), Config{Client: true})
 	defer s.Close(nil)
@@ -67,7 +67,7 @@ func TestAStreamIsGoneAfterReset(t *testing.T) {
 }
 
 // A TLS connection whose peer is gone takes seconds to be closed.
-func TestStreamsEndBeforeTheirConnectionIsClosed(t *testing.T) {
+func TestSession_EndsStreamsBeforeConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		conn := newMute()
@@ -93,7 +93,7 @@ func TestStreamsEndBeforeTheirConnectionIsClosed(t *testing.T) {
 	})
 }
 
-func TestASessionEndsWithItsNumbers(t *testing.T) {
+func TestSession_EndsWhenIDsAreUsedUp(t *testing.T) {
 	t.Parallel()
 	s := New(newMute(), Config{Client: true})
 	defer s.Close(nil)
@@ -117,7 +117,7 @@ func TestASessionEndsWithItsNumbers(t *testing.T) {
 
 // An Open has a context, a Write may have a deadline: neither can end a write to the connection,
 // but it need not be that of others' frames.
-func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
+func TestSendQueue_SlowWriterLeavesOthersFrames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		conn := newMute()
@@ -145,7 +145,7 @@ func TestAWriterLeavesOthersFramesOnASlowConnection(t *testing.T) {
 	})
 }
 
-func TestWhatGoesOutLaterDoesNotPileUp(t *testing.T) {
+func TestSendQueue_LimitsDelayedFrames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(newMute(), Config{Client: true})

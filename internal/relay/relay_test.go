@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var transports = map[string]func(*testing.T, Options) *rig{"tcp": overTCP, "memory": overPipes}
 
-func TestHalfCloseFromEitherSideKeepsTheOtherDirection(t *testing.T) {
+func TestJoin_HalfCloseKeepsOtherDirection(t *testing.T) {
 	t.Parallel()
 	for name, join := range transports {
 		for _, clientFirst := range []bool{true, false} {
@@ -59,7 +59,7 @@ func TestHalfCloseFromEitherSideKeepsTheOtherDirection(t *testing.T) {
 	}
 }
 
-func TestAbortOnOneSideIsAnErrorOnTheOther(t *testing.T) {
+func TestJoin_AbortIsErrorOnOtherSide(t *testing.T) {
 	t.Parallel()
 	for name, join := range transports {
 		for _, byClient := range []bool{true, false} {
@@ -87,7 +87,7 @@ func TestAbortOnOneSideIsAnErrorOnTheOther(t *testing.T) {
 	}
 }
 
-func TestCancelAbortsBothSides(t *testing.T) {
+func TestJoin_CancelAbortsBothSides(t *testing.T) {
 	t.Parallel()
 	for name, join := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestCancelAbortsBothSides(t *testing.T) {
 	}
 }
 
-func TestAbortOfTCPIsAReset(t *testing.T) {
+func TestJoin_AbortResetsTCP(t *testing.T) {
 	t.Parallel()
 	r := overTCP(t, Options{})
 	send(t, r.client, "x")
@@ -135,7 +135,7 @@ func (c stuckConn) Abort() error {
 	return c.memoryConn.Abort()
 }
 
-func TestAnAbortThatWaitsDoesNotDelayTheOther(t *testing.T) {
+func TestJoin_AbortsSidesInParallel(t *testing.T) {
 	t.Parallel()
 	for _, first := range []bool{true, false} {
 		client, a := memoryPair()
@@ -155,7 +155,7 @@ func TestAnAbortThatWaitsDoesNotDelayTheOther(t *testing.T) {
 	}
 }
 
-func TestHalfClosedAndIdleIsAborted(t *testing.T) {
+func TestJoin_AbortsIdleHalfClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := overPipes(t, Options{HalfCloseTimeout: time.Minute})
@@ -182,7 +182,7 @@ func TestHalfClosedAndIdleIsAborted(t *testing.T) {
 	})
 }
 
-func TestMovesEveryByteBothWays(t *testing.T) {
+func TestJoin_CopiesBothWays(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 20
 	for name, join := range transports {
@@ -220,7 +220,7 @@ func TestMovesEveryByteBothWays(t *testing.T) {
 }
 
 // Not parallel: it counts the process' allocations.
-func TestMovingBytesDoesNotAllocate(t *testing.T) {
+func TestJoin_CopyingDoesNotAllocate(t *testing.T) {
 	r := overTCP(t, Options{})
 	chunk := make([]byte, 1<<20)
 	exchange := func() {
@@ -261,7 +261,7 @@ func polled(t *testing.T) (*net.TCPConn, *Source) {
 }
 
 // Whoever has sent everything may wait for an answer for long.
-func TestEndOfInputHoldsNoBuffer(t *testing.T) {
+func TestSource_HoldsNoBufferAtEOF(t *testing.T) {
 	t.Parallel()
 	client, src := polled(t)
 	send(t, client, "x")
@@ -277,7 +277,7 @@ func TestEndOfInputHoldsNoBuffer(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
+func TestJoin_IdleHoldsNoBuffer(t *testing.T) {
 	t.Parallel()
 	client, src := polled(t)
 	waited := make(chan bool, 8)

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/api/v1alpha1"
 )
 
-func TestControllersDeleteDependentsAndEndNamespaces(t *testing.T) {
+func TestStart_ControllersDeleteDependentsAndNamespaces(t *testing.T) {
 	t.Parallel()
 	cfg := Start(t, WithControllers("namespace", "garbagecollector"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -63,7 +63,7 @@ func TestControllersDeleteDependentsAndEndNamespaces(t *testing.T) {
 	gone(ns)
 }
 
-func TestTheCRDsAreInstalled(t *testing.T) {
+func TestNew_InstallsCRDs(t *testing.T) {
 	t.Parallel()
 	e, err := New()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestTheCRDsAreInstalled(t *testing.T) {
 	}
 }
 
-func TestMissingProgramsNameTheRemedy(t *testing.T) {
+func TestNew_MissingProgramsNameTheRemedy(t *testing.T) {
 	t.Setenv(assetsVariable, "")
 	t.Setenv("FAIRLEAD_CACHE", t.TempDir())
 	_, err := New()
@@ -95,7 +95,7 @@ func TestMissingProgramsNameTheRemedy(t *testing.T) {
 	}
 }
 
-func TestTheFolderInTheEnvironmentComesFirst(t *testing.T) {
+func TestAssetsDir_EnvironmentComesFirst(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(assetsVariable, dir)
 	for _, p := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {

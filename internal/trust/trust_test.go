@@ -145,7 +145,7 @@ func pemOf(a *authority) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-func TestOnlyTheTrustedServerIsAccepted(t *testing.T) {
+func TestClientConfig_AcceptsTrustedServerOnly(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	root := newCA(t, "root", nil, day)
@@ -205,7 +205,7 @@ func fingerprintOf(t *testing.T, c tls.Certificate) string {
 	return trust.Fingerprint(leaf)
 }
 
-func TestReconnectsResumeTheTLSSession(t *testing.T) {
+func TestTicketCache_ReconnectResumesTLS(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
 	for name, o := range map[string]trust.Options{"pin": {CASHA256: trust.Fingerprint(root.cert)},
@@ -220,7 +220,7 @@ func TestReconnectsResumeTheTLSSession(t *testing.T) {
 	}
 }
 
-func TestAHandshakeThatIsCutDoesNotCostTheNextOneItsTicket(t *testing.T) {
+func TestTicketCache_KeepsTicketAfterBrokenHandshake(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
 	client, err := trust.Options{CAPEM: pemOf(root)}.ClientConfig()
@@ -245,7 +245,7 @@ func TestAHandshakeThatIsCutDoesNotCostTheNextOneItsTicket(t *testing.T) {
 	}
 }
 
-func TestTicketsThatAServerRejectsRunOut(t *testing.T) {
+func TestTicketCache_RejectedTicketsRunOut(t *testing.T) {
 	t.Parallel()
 	client, err := trust.Options{}.ClientConfig()
 	if err != nil {
@@ -269,7 +269,7 @@ func TestTicketsThatAServerRejectsRunOut(t *testing.T) {
 	}
 }
 
-func TestFingerprintsAreReadInEveryUsualSpelling(t *testing.T) {
+func TestClientConfig_ParsesFingerprintSpellings(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
 	fp := trust.Fingerprint(root.cert)
@@ -285,7 +285,7 @@ func TestFingerprintsAreReadInEveryUsualSpelling(t *testing.T) {
 	}
 }
 
-func TestBadOptionsAreRefused(t *testing.T) {
+func TestClientConfig_RefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	root := newCA(t, "root", nil, time.Hour)
 	write := func(text string) string {
@@ -321,7 +321,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnErrorThatIsNotAboutIdentityIsNoProblem(t *testing.T) {
+func TestProblemOf_OtherErrorsAreNoProblem(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{nil, io.EOF, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, tls.AlertError(40)} {
 		if p := trust.ProblemOf(err); p != trust.NoProblem {

@@ -27,7 +27,7 @@ func fullHeader() OpenHeader {
 	}
 }
 
-func TestHeaderRoundTrip(t *testing.T) {
+func TestHeader_RoundTrip(t *testing.T) {
 	t.Parallel()
 	truncated := fullHeader()
 	truncated.Pod.Truncated = true
@@ -67,7 +67,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 }
 
 // Other versions read these bytes and send them: they may only change together with headerVersion.
-func TestHeaderOnTheWire(t *testing.T) {
+func TestHeader_WireFormat(t *testing.T) {
 	t.Parallel()
 	h := fullHeader()
 	h.Pod.Annotations, h.Pod.Truncated = map[string]string{"team": "a"}, true
@@ -82,7 +82,7 @@ func TestHeaderOnTheWire(t *testing.T) {
 	}
 }
 
-func TestHeaderCutsLongIdentityAndSaysSo(t *testing.T) {
+func TestHeader_TruncatesLongIdentity(t *testing.T) {
 	t.Parallel()
 	h := fullHeader()
 	h.Pod.Name = strings.Repeat("p", 252) + "äöü"
@@ -156,7 +156,7 @@ func TestHeader_HasRoomForAnnotations(t *testing.T) {
 
 // The version before this one knows the tags up to 10 and flag 0, and skips the rest: it reads the
 // same pod, without annotations. What it sends is read as a pod whose annotations are unknown.
-func TestHeaderWithTheVersionBefore(t *testing.T) {
+func TestHeader_CompatibleWithPreviousVersion(t *testing.T) {
 	t.Parallel()
 	const lastKnown = tagScheme
 	h := fullHeader()
@@ -183,7 +183,7 @@ func TestHeaderWithTheVersionBefore(t *testing.T) {
 	}
 }
 
-func TestHeaderRefusesWhatItCannotSend(t *testing.T) {
+func TestHeader_EncodeRefusesInvalidFields(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
 	for want, h := range map[string]OpenHeader{
@@ -202,7 +202,7 @@ func TestHeaderRefusesWhatItCannotSend(t *testing.T) {
 	}
 }
 
-func TestHeaderSkipsUnknownFields(t *testing.T) {
+func TestHeader_SkipsUnknownFields(t *testing.T) {
 	t.Parallel()
 	b, err := fullHeader().encode()
 	if err != nil {
@@ -220,7 +220,7 @@ func TestHeaderSkipsUnknownFields(t *testing.T) {
 	}
 }
 
-func TestHeaderRefusesBadBytes(t *testing.T) {
+func TestHeader_RefusesMalformedBytes(t *testing.T) {
 	t.Parallel()
 	field := func(tag byte, value string) string {
 		return string([]byte{tag, byte(len(value) >> 8), byte(len(value))}) + value
@@ -294,7 +294,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-func FuzzCutIdentity(f *testing.F) {
+func FuzzTruncateIdentity(f *testing.F) {
 	f.Add(strings.Repeat("ä", 200))
 	f.Fuzz(func(t *testing.T, name string) {
 		p := truncateIdentity(PodIdentity{Name: name})
@@ -335,7 +335,7 @@ func TestParseHello(t *testing.T) {
 	}
 }
 
-func TestParseMessageWantsTheContentOfItsType(t *testing.T) {
+func TestParseMessage_NeedsContentOfType(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{typeWelcome, typeError, typeStop, typeBind, typeBound, typeUnbind, typeDrain} {
 		if _, err := parseMessage([]byte(`{"type":"` + typ + `"}`)); err == nil {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-func TestWrongVersionIsRefusedWithASentence(t *testing.T) {
+func TestServer_RefusesUnknownProtocolVersion(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overPipe, newHandler())
 	_, st := control1(t, h.intruder(t))
@@ -34,7 +34,7 @@ func TestWrongVersionIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestServerOfAnotherProtocol(t *testing.T) {
+func TestClient_ReportsServerOfAnotherProtocol(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		protocols []string
@@ -63,7 +63,7 @@ func TestServerOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-func TestProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
+func TestClient_ProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	other := h.tls.Clone()
@@ -89,7 +89,7 @@ func TestProtocolRefusalIsFinalOnlyAtFirst(t *testing.T) {
 	}
 }
 
-func TestUnknownMessagesAreSkipped(t *testing.T) {
+func TestSession_SkipsUnknownMessages(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
@@ -110,7 +110,7 @@ func TestUnknownMessagesAreSkipped(t *testing.T) {
 
 // A server of the first release skips the fields it does not know: the endpoint would be bound
 // without its policy.
-func TestAnOldServerIsToldApart(t *testing.T) {
+func TestBind_RefusesServerWithoutFeature(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{Hello: agentHello, Connections: 1})
@@ -136,7 +136,7 @@ func TestAnOldServerIsToldApart(t *testing.T) {
 }
 
 // Whatever JSON has to escape in a policy of the greatest size, it arrives.
-func TestAPolicyOfTheGreatestSizeFitsABind(t *testing.T) {
+func TestBind_FitsLargestPolicy(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
 	arrived := make(chan string, 2)
@@ -164,7 +164,7 @@ func TestAPolicyOfTheGreatestSizeFitsABind(t *testing.T) {
 	}
 }
 
-func TestErrorsOnTheWire(t *testing.T) {
+func TestError_WireFormat(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(&Error{Code: CodeURLTaken, Msg: "m", Detail: "ERR_FL_1060"})
 	if err != nil || string(b) != `{"code":"URL_TAKEN","msg":"m","detail":"ERR_FL_1060"}` {

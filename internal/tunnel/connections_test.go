@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-func TestDemand(t *testing.T) {
+func TestDesiredFor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		busy  int
@@ -28,7 +28,7 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-func TestAWishHoldsForAWhile(t *testing.T) {
+func TestDesiredConns_Expires(t *testing.T) {
 	t.Parallel()
 	var w desiredConns
 	at := time.Unix(1_000_000, 0)
@@ -56,7 +56,7 @@ func TestAWishHoldsForAWhile(t *testing.T) {
 	}
 }
 
-func TestTheChoiceOfAConnection(t *testing.T) {
+func TestSession_PickLink(t *testing.T) {
 	t.Parallel()
 	best := []linkLoad{
 		{streams: 1}, {streams: 7}, {queued: 300}, {busy: true}, {busy: true, queued: 300}, {unresponsive: true},
@@ -133,7 +133,7 @@ func (e ends) want(t *testing.T, n int) {
 	}
 }
 
-func TestASessionGrowsWithItsTrafficAndShrinksAgain(t *testing.T) {
+func TestSession_GrowsWithTrafficAndShrinks(t *testing.T) {
 	t.Parallel()
 	bothRoles(t, func(t *testing.T, h *host, s ends) {
 		time.Sleep(10 * time.Minute)
@@ -176,7 +176,7 @@ func TestASessionGrowsWithItsTrafficAndShrinksAgain(t *testing.T) {
 }
 
 // What only the server sees, its own backlog and its own losses, it tells.
-func TestTheServerSaysWhatItSees(t *testing.T) {
+func TestSession_ServerSendsDesiredConnections(t *testing.T) {
 	t.Parallel()
 	bothRoles(t, func(t *testing.T, _ *host, s ends) {
 		s.server.mu.Lock()
@@ -195,7 +195,7 @@ func TestTheServerSaysWhatItSees(t *testing.T) {
 }
 
 // A server of before does not know how to give up a connection: a session with it has two.
-func TestASessionWithAnOldServerKeepsItsConnections(t *testing.T) {
+func TestSession_OldServerKeepsConnections(t *testing.T) {
 	t.Parallel()
 	bothRoles(t, func(t *testing.T, h *host, s ends) {
 		s.client.mu.Lock()
@@ -212,7 +212,7 @@ func TestASessionWithAnOldServerKeepsItsConnections(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatIsGivenUpByNobodyEndsIt(t *testing.T) {
+func TestLink_UnexpectedRetiredEndsIt(t *testing.T) {
 	t.Parallel()
 	bothRoles(t, func(t *testing.T, h *host, s ends) {
 		s.server.mu.Lock()
@@ -235,7 +235,7 @@ func TestAConnectionThatIsGivenUpByNobodyEndsIt(t *testing.T) {
 
 // Connections are given up, again and again, while streams are opened on them, move bytes and end.
 // None is cut.
-func TestGivingUpConnectionsCutsNoStream(t *testing.T) {
+func TestLink_RetiringAbortsNoStream(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
 		t.Run(string(role), func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestGivingUpConnectionsCutsNoStream(t *testing.T) {
 	}
 }
 
-func TestWindowsGrowToTheirBoundAndARefusalOnlyStopsThem(t *testing.T) {
+func TestWindowBudget_LimitsGrowthOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ limit, most int64 }{
 		"unbounded": {1 << 30, 15 << 20},
@@ -335,7 +335,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // What one side has sent and ended may wait in the other's buffers. The connection waits, too.
-func TestAConnectionIsGivenUpOnceBothSidesAreDone(t *testing.T) {
+func TestLink_RetiresOnceBothSidesAreDone(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
 		t.Run(string(role), func(t *testing.T) {

@@ -66,7 +66,7 @@ func keeping(t *testing.T, test func(t *testing.T, h *host, d *dials, s ends)) {
 	})
 }
 
-func TestMissingConnectionsAreDialledTogether(t *testing.T) {
+func TestConnManager_DialsMissingConnectionsTogether(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, false)
 		s.client.handleConnections(maxConnections)
@@ -79,7 +79,7 @@ func TestMissingConnectionsAreDialledTogether(t *testing.T) {
 	})
 }
 
-func TestNothingIsDialledBeyondTheWish(t *testing.T) {
+func TestConnManager_DialsNoMoreThanDesired(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, false)
 		s.client.handleConnections(4)
@@ -97,7 +97,7 @@ func TestNothingIsDialledBeyondTheWish(t *testing.T) {
 	})
 }
 
-func TestDialsThatFailBecomeFewer(t *testing.T) {
+func TestConnManager_BacksOffAfterFailedDials(t *testing.T) {
 	keeping(t, func(t *testing.T, _ *host, d *dials, s ends) {
 		d.set(time.Second, true)
 		s.client.handleConnections(maxConnections)
@@ -122,7 +122,7 @@ func TestDialsThatFailBecomeFewer(t *testing.T) {
 	})
 }
 
-func TestASessionThatEndsLeavesNoConnectionBehind(t *testing.T) {
+func TestConnManager_LeavesNoConnectionOfEndedSession(t *testing.T) {
 	keeping(t, func(t *testing.T, h *host, d *dials, s ends) {
 		d.set(5*time.Second, false)
 		s.client.handleConnections(maxConnections)

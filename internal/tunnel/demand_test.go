@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestWhatCountsAsBulk(t *testing.T) {
+func TestBulkDetector_Add(t *testing.T) {
 	t.Parallel()
 	const part = 16 << 10
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestWhatCountsAsBulk(t *testing.T) {
 
 // What comes slowly, because the connection carries no more, makes it busy for who reads, too: new
 // streams avoid it, on both sides.
-func TestNewStreamsAvoidASlowConnectionThatIsFull(t *testing.T) {
+func TestSession_NewStreamsAvoidFullSlowConnection(t *testing.T) {
 	t.Parallel()
 	for _, role := range []Role{RoleForwarder, RoleAgent} {
 		t.Run(string(role), func(t *testing.T) {

@@ -62,7 +62,7 @@ func (h *host) served(t *testing.T) error {
 	return h.errs[0]
 }
 
-func TestUntrustedServerIsNotGreeted(t *testing.T) {
+func TestClient_SendsNoHelloToUntrustedServer(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
@@ -74,7 +74,7 @@ func TestUntrustedServerIsNotGreeted(t *testing.T) {
 	}
 }
 
-func TestServerNameComesFromTheAddress(t *testing.T) {
+func TestClientTLS_ServerNameFromAddress(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]string{"a.example:443": "a.example", "[::1]:443": "::1", "bare": "bare"} {
 		if got := clientTLS(ClientConfig{Address: addr}).ServerName; got != want {
@@ -83,7 +83,7 @@ func TestServerNameComesFromTheAddress(t *testing.T) {
 	}
 }
 
-func TestGarbageIsCutOffAtOnce(t *testing.T) {
+func TestServer_ClosesOnGarbage(t *testing.T) {
 	t.Parallel()
 	raw := func(s string) func(t *testing.T, c *tls.Conn) {
 		return func(_ *testing.T, c *tls.Conn) { _, _ = io.WriteString(c, s) }
@@ -143,7 +143,7 @@ func TestGarbageIsCutOffAtOnce(t *testing.T) {
 	}
 }
 
-func TestJoinNeedsTheSecretOfALiveSession(t *testing.T) {
+func TestServer_JoinNeedsSecretOfLiveSession(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{Connections: 1})
@@ -191,7 +191,7 @@ func TestJoinNeedsTheSecretOfALiveSession(t *testing.T) {
 	}
 }
 
-func TestConnectionsWithoutWelcomeAreLimited(t *testing.T) {
+func TestServer_LimitsPendingConnections(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	h.server = NewServer(ServerConfig{Handler: h.handler, MaxPending: 2})
@@ -209,7 +209,7 @@ func TestConnectionsWithoutWelcomeAreLimited(t *testing.T) {
 
 // Streams cost memory: a peer that has not said who it is has its control stream and a few that
 // wait.
-func TestStreamsBeforeTheHelloAreFew(t *testing.T) {
+func TestServer_LimitsStreamsBeforeHello(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	mux, _ := control1(t, h.intruder(t))

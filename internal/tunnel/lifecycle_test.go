@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTokenIsReadAgainAndTicketsAreUsed(t *testing.T) {
+func TestClient_RereadsTokenAndResumesTLS(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	var n atomic.Int32
@@ -40,7 +40,7 @@ func TestTokenIsReadAgainAndTicketsAreUsed(t *testing.T) {
 	}
 }
 
-func TestServerDrains(t *testing.T) {
+func TestServer_DrainMovesClientToNewSession(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{})
@@ -79,7 +79,7 @@ func TestServerDrains(t *testing.T) {
 	take(t, "Down", h.handler.downs)
 }
 
-func TestForwarderDrainsAndGoesOnOpening(t *testing.T) {
+func TestSession_DrainingForwarderOpensStreams(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overPipe, newHandler())
 	r := h.connect(ClientConfig{})
@@ -103,7 +103,7 @@ func TestForwarderDrainsAndGoesOnOpening(t *testing.T) {
 	}
 }
 
-func TestStopEndsTheClientWithItsCode(t *testing.T) {
+func TestClient_StopEndsRunWithItsCode(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		for _, code := range []Code{CodeStop, CodeTokenRevoked} {
@@ -135,7 +135,7 @@ func TestStopEndsTheClientWithItsCode(t *testing.T) {
 	})
 }
 
-func TestStopWithAPassingReasonLetsTheClientComeBack(t *testing.T) {
+func TestClient_ReconnectsAfterTemporaryStop(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overPipe, newHandler())
 	r := h.connect(ClientConfig{})
@@ -144,7 +144,7 @@ func TestStopWithAPassingReasonLetsTheClientComeBack(t *testing.T) {
 	take(t, "a new session", h.handler.ups)
 }
 
-func TestRefusedHello(t *testing.T) {
+func TestServer_RefusesHello(t *testing.T) {
 	t.Parallel()
 	for _, code := range []Code{CodeBadToken, CodeForbidden, CodeVersion} {
 		handler := newHandler()
@@ -172,7 +172,7 @@ func TestRefusedHello(t *testing.T) {
 	}
 }
 
-func TestOnUpDecides(t *testing.T) {
+func TestClient_OnUpErrorEndsSession(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overPipe, newHandler())
 	var n atomic.Int32
@@ -197,7 +197,7 @@ func TestOnUpDecides(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestClient_RunEndsWithContext(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	ended := make(chan struct{})
@@ -226,7 +226,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	take(t, "Down", h.handler.downs)
 }
 
-func TestBackoffHasFullJitter(t *testing.T) {
+func TestBackoff_HasFullJitter(t *testing.T) {
 	t.Parallel()
 	for attempt, most := range map[int]time.Duration{0: 200 * time.Millisecond, 1: 400 * time.Millisecond,
 		5: 6400 * time.Millisecond, 6: 10 * time.Second, 1 << 30: 10 * time.Second} {
@@ -243,7 +243,7 @@ func TestBackoffHasFullJitter(t *testing.T) {
 
 const unread = 200 << 10 // of a window of 256 KiB
 
-func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
+func TestClient_DeliversWrittenBytesBeforeClose(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(h *host, r *running, far *Session){
 		"client's context": func(_ *host, r *running, _ *Session) { r.stop() },
@@ -279,7 +279,7 @@ func TestWhatWasWrittenArrivesBeforeTheEnd(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerWroteArrivesBeforeTheEnd(t *testing.T) {
+func TestServer_DeliversWrittenBytesBeforeClose(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(h *host, far *Session){
 		"server's context": func(h *host, _ *Session) { h.stop() },

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestLosses(t *testing.T) {
+func TestLossDetector_Update(t *testing.T) {
 	t.Parallel()
 	type look struct {
 		again, all uint32 // since the look before

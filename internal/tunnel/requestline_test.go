@@ -46,7 +46,7 @@ func decodeLines(message []byte) ([]RequestLine, error) {
 	return all, err
 }
 
-func TestLinesRoundTrip(t *testing.T) {
+func TestRequestLines_RoundTrip(t *testing.T) {
 	t.Parallel()
 	other := fullLine()
 	other.Path, other.Code, other.At = "/", "", time.Time{}
@@ -70,7 +70,7 @@ func TestLinesRoundTrip(t *testing.T) {
 	}
 }
 
-func TestLinesRoundTripOfAnything(t *testing.T) {
+func TestRequestLines_RoundTripOfRandomValues(t *testing.T) {
 	t.Parallel()
 	survives := func(id, method, path, code []byte, status uint16, duration, seconds int64, nanoseconds uint32) bool {
 		at := time.Unix(seconds%(latestLine+1), int64(nanoseconds)%1e9)
@@ -90,7 +90,7 @@ func TestLinesRoundTripOfAnything(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitALineIsCut(t *testing.T) {
+func TestRequestLines_TruncateLongTexts(t *testing.T) {
 	t.Parallel()
 	east := time.FixedZone("east", 5*3600)
 	for name, c := range map[string]struct{ in, want RequestLine }{
@@ -133,7 +133,7 @@ func wireTime(seconds int64, nanoseconds uint32) string {
 }
 
 // The bytes are those of docs/protocol.md.
-func TestLinesOnTheWire(t *testing.T) {
+func TestRequestLines_WireFormat(t *testing.T) {
 	t.Parallel()
 	l := RequestLine{EndpointID: "ep_1", Method: "GET", Path: "/", Status: 200, Duration: time.Millisecond,
 		At: time.Unix(1, 2)}
@@ -145,7 +145,7 @@ func TestLinesOnTheWire(t *testing.T) {
 	}
 }
 
-func TestLinesSkipUnknownFields(t *testing.T) {
+func TestRequestLines_SkipUnknownFields(t *testing.T) {
 	t.Parallel()
 	want := fullLine()
 	known := string(encodeLines(t, want))[1+linePrefix:]
@@ -191,7 +191,7 @@ var hostileLines = map[string]struct{ in, want string }{
 	"the year 0":      {wireLine(wireField(tagLineAt, wireTime(earliestLine-1, 0))), "is no time"},
 }
 
-func TestMalformedLinesAreAnError(t *testing.T) {
+func TestRequestLines_RefuseMalformed(t *testing.T) {
 	t.Parallel()
 	for name, c := range hostileLines {
 		if _, err := decodeLines([]byte("\x01" + c.in)); err == nil || !strings.Contains(err.Error(), c.want) ||
@@ -241,7 +241,7 @@ func FuzzRequestLines(f *testing.F) {
 }
 
 // Lines that wait go out together, and a message of them is a small frame for the multiplexer.
-func TestABurstOfLinesIsFewMessages(t *testing.T) {
+func TestRequestLines_BurstIsFewMessages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		lines, messages int
@@ -278,7 +278,7 @@ func TestABurstOfLinesIsFewMessages(t *testing.T) {
 	}
 }
 
-func TestLinesCostNoMemory(t *testing.T) {
+func TestRequestLines_DoNotAllocate(t *testing.T) {
 	// Not parallel: it counts the process' allocations.
 	var b []byte
 	var r lineReader

@@ -49,7 +49,7 @@ func firstLink(s *Session) *link {
 	return s.links[0]
 }
 
-func TestLinesThatWaitForTheConnectionGoOutTogether(t *testing.T) {
+func TestRequestLines_SendWaitingTogether(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	far, st := rawAgent(t, h)
@@ -78,7 +78,7 @@ func TestLinesThatWaitForTheConnectionGoOutTogether(t *testing.T) {
 
 // Nobody waits for a line, so it may wait for company, but not for long: 5 ms in the multiplexer,
 // and before that 2 ms behind another line.
-func TestALineArrivesSoon(t *testing.T) {
+func TestRequestLines_ArriveSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
@@ -109,7 +109,7 @@ func TestALineArrivesSoon(t *testing.T) {
 
 // Lines that come one by one are few messages, too, and however many wait they do not wait for one
 // another's pauses.
-func TestLinesPauseForOneAnother(t *testing.T) {
+func TestRequestLines_PauseBetweenMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
@@ -146,7 +146,7 @@ func TestLinesPauseForOneAnother(t *testing.T) {
 	})
 }
 
-func TestLinesKeepTheirPlaceAmongMessages(t *testing.T) {
+func TestRequestLines_KeepOrderWithMessages(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	type seen struct {
@@ -189,7 +189,7 @@ func TestLinesKeepTheirPlaceAmongMessages(t *testing.T) {
 	}
 }
 
-func TestMalformedLinesEndTheConnection(t *testing.T) {
+func TestClient_MalformedLinesEndConnection(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{
 		"\x01":           "request lines: the message has none",
@@ -211,7 +211,7 @@ func TestMalformedLinesEndTheConnection(t *testing.T) {
 }
 
 // A server has no use for lines; they are none the less no reason to end a session.
-func TestTheServerSkipsLines(t *testing.T) {
+func TestServer_SkipsRequestLines(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	s := h.connect(ClientConfig{Hello: agentHello, Connections: 1}).up(t)
@@ -225,7 +225,7 @@ func TestTheServerSkipsLines(t *testing.T) {
 }
 
 // A connection that joins a session may get the session's lines before its welcome.
-func TestLinesBeforeTheWelcomeAreSkipped(t *testing.T) {
+func TestClient_SkipsLinesBeforeWelcome(t *testing.T) {
 	t.Parallel()
 	cert, _ := authority()
 	h := &host{t: t}
@@ -258,7 +258,7 @@ func TestLinesBeforeTheWelcomeAreSkipped(t *testing.T) {
 
 // Lines are control messages: a peer that takes none of them for 10 s is given up, though they are
 // not waited for, and only the first finds the timer unset.
-func TestAPeerThatTakesNoLinesIsGivenUp(t *testing.T) {
+func TestRequestLines_StuckPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
@@ -291,7 +291,7 @@ func TestAPeerThatTakesNoLinesIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
+func TestWriteWatchdog_FiresOnSlowWriteOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan struct{}, 1)
@@ -326,7 +326,7 @@ func TestAWatchBarksOnlyAtAWriteThatTakesTooLong(t *testing.T) {
 }
 
 // The time for the rest of a message is not the time until the next one.
-func TestAMessageInPiecesLeavesNoDeadlineBehind(t *testing.T) {
+func TestControl_MessageInPiecesLeavesNoDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())

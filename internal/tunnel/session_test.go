@@ -31,7 +31,7 @@ func taking(s *Session) int {
 	return n
 }
 
-func TestHelloAndWelcome(t *testing.T) {
+func TestSession_HelloAndWelcome(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		h := newHost(t, transport, newHandler())
@@ -60,7 +60,7 @@ func TestHelloAndWelcome(t *testing.T) {
 	})
 }
 
-func TestSessionHasTwoConnectionsAndStreamsUseBoth(t *testing.T) {
+func TestSession_StreamsUseBothConnections(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
 	hold := make(chan struct{})
@@ -87,14 +87,14 @@ func TestSessionHasTwoConnectionsAndStreamsUseBoth(t *testing.T) {
 	}
 }
 
-func TestServerSaysHowManyConnections(t *testing.T) {
+func TestSession_ServerSetsNumberOfConnections(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
 	handler.hello = func(context.Context, Hello) (Welcome, error) { return Welcome{Connections: 5}, nil }
 	awaitConnections(t, 5, newHost(t, overPipe, handler).connect(ClientConfig{}).up(t))
 }
 
-func TestSessionOutlivesAConnection(t *testing.T) {
+func TestSession_OutlivesAConnection(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		h := newHost(t, transport, newHandler())
@@ -119,7 +119,7 @@ func TestSessionOutlivesAConnection(t *testing.T) {
 	})
 }
 
-func TestSessionEndsOnceWithItsLastConnection(t *testing.T) {
+func TestSession_EndsOnceWithLastConnection(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		h := newHost(t, transport, newHandler())
@@ -159,7 +159,7 @@ func TestSessionEndsOnceWithItsLastConnection(t *testing.T) {
 	})
 }
 
-func TestHandlerOrder(t *testing.T) {
+func TestServer_CallsHandlerInOrder(t *testing.T) {
 	t.Parallel()
 	handler := newHandler()
 	binding, release := make(chan struct{}), make(chan struct{})
@@ -198,7 +198,7 @@ func TestHandlerOrder(t *testing.T) {
 	}
 }
 
-func TestBindAndUnbind(t *testing.T) {
+func TestSession_BindAndUnbind(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		handler := newHandler()
@@ -243,7 +243,7 @@ func TestBindAndUnbind(t *testing.T) {
 	})
 }
 
-func TestRolesAreKeptApart(t *testing.T) {
+func TestServer_RefusesRequestsOfOtherRole(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overPipe, newHandler())
 	forwarder := h.connect(ClientConfig{}).up(t)

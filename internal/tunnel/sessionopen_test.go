@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestThousandRefusedStreamsLeakNothing(t *testing.T) {
+func TestSession_RefusedStreamsLeakNothing(t *testing.T) {
 	// Not parallel: it counts the process' descriptors and goroutines.
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{Hello: agentHello, OnStream: func(_ context.Context, _ *Session, st *Stream) {
@@ -74,7 +74,7 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func TestOpenEndsWithItsContext(t *testing.T) {
+func TestSession_OpenEndsWithContext(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, echo)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +101,7 @@ type endedSide struct {
 
 func (e *endedSide) sessionEnded(*Session, error) { e.n++ }
 
-func TestAConnectionOutOfUseStillKeepsItsSession(t *testing.T) {
+func TestSession_LivesWhileUnusedConnectionLives(t *testing.T) {
 	t.Parallel()
 	end := &endedSide{}
 	s := newSession(end, false, Hello{}, Welcome{}, nil)

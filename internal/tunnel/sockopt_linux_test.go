@@ -13,7 +13,7 @@ import (
 
 // What the kernel holds back is in front of every small answer. On a connection of 2 Mbit/s it must
 // not take longer than half a second, or so.
-func TestTheKernelHoldsLittleBack(t *testing.T) {
+func TestTuneTCP_LimitsUnsentBytes(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 type onlyReader struct{ io.Reader }
 type onlyWriter struct{ io.Writer }
 
-func TestHeaderArrivesWithTheStream(t *testing.T) {
+func TestStream_CarriesHeader(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		got := make(chan OpenHeader, 1)
@@ -44,7 +44,7 @@ func TestHeaderArrivesWithTheStream(t *testing.T) {
 	})
 }
 
-func TestServerFirstProtocols(t *testing.T) {
+func TestStream_ReceiverMayWriteFirst(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		s := pair(func(st *Stream) {
@@ -61,7 +61,7 @@ func TestServerFirstProtocols(t *testing.T) {
 	})
 }
 
-func TestClientBytesMayFollowTheHeaderAtOnce(t *testing.T) {
+func TestStream_BytesFollowHeaderAtOnce(t *testing.T) {
 	t.Parallel()
 	accept := make(chan struct{})
 	s := agentPair(t, overTCP, func(st *Stream) {
@@ -79,7 +79,7 @@ func TestClientBytesMayFollowTheHeaderAtOnce(t *testing.T) {
 	}
 }
 
-func TestHalfCloseEitherSideFirst(t *testing.T) {
+func TestStream_HalfClosesFromEitherSide(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		t.Run("opener first", func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestHalfCloseEitherSideFirst(t *testing.T) {
 	})
 }
 
-func TestAbortIsNeverAnEnd(t *testing.T) {
+func TestStream_AbortIsNeverEOF(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		for name, abort := range map[string]func(*Stream) error{"reset": (*Stream).Abort, "close": (*Stream).Close} {
@@ -168,7 +168,7 @@ func TestAbortIsNeverAnEnd(t *testing.T) {
 	})
 }
 
-func TestRefusalCarriesItsCode(t *testing.T) {
+func TestStream_RefusalCarriesCode(t *testing.T) {
 	t.Parallel()
 	for code := RefusedUnknownEndpoint; code <= RefusedHeader; code++ {
 		t.Run(code.String(), func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestRefusalCarriesItsCode(t *testing.T) {
 	}
 }
 
-func TestResetAfterOpenedIsNoRefusal(t *testing.T) {
+func TestStream_ResetAfterOpenedIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	aborting := make(chan struct{})
 	s := agentPair(t, overTCP, func(st *Stream) {
@@ -208,7 +208,7 @@ func TestResetAfterOpenedIsNoRefusal(t *testing.T) {
 	}
 }
 
-func TestUnansweredStreamIsRefused(t *testing.T) {
+func TestStream_UnansweredIsRefused(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, func(*Stream) {})
 	var refused *RefusedError
@@ -217,7 +217,7 @@ func TestUnansweredStreamIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnswerOnce(t *testing.T) {
+func TestStream_AnswersOnce(t *testing.T) {
 	t.Parallel()
 	errs := make(chan error, 3)
 	s := agentPair(t, overPipe, func(st *Stream) {
@@ -239,7 +239,7 @@ func TestAnswerOnce(t *testing.T) {
 	}
 }
 
-func TestBytesArriveExactly(t *testing.T) {
+func TestStream_TransfersBytesUnchanged(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, transport string) {
 		size := int64(64 << 20)
@@ -268,7 +268,7 @@ func TestBytesArriveExactly(t *testing.T) {
 	})
 }
 
-func TestSlowReaderStallsOnlyItself(t *testing.T) {
+func TestStream_SlowReaderStallsOnlyItself(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	h := newHost(t, overTCP, newHandler())
@@ -312,7 +312,7 @@ func TestSlowReaderStallsOnlyItself(t *testing.T) {
 	}
 }
 
-func TestThousandsOfStreamsOnOneConnection(t *testing.T) {
+func TestSession_ThousandsOfStreamsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	r := h.connect(ClientConfig{Connections: 1})
@@ -332,7 +332,7 @@ func TestThousandsOfStreamsOnOneConnection(t *testing.T) {
 	}
 }
 
-func TestThousandConcurrentShortStreams(t *testing.T) {
+func TestSession_ThousandConcurrentShortStreams(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, pair func(func(*Stream)) *Session) {
 		s := pair(echo)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-func TestReadDeadline(t *testing.T) {
+func TestStream_ReadDeadline(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
 	s := agentPair(t, overTCP, func(st *Stream) {
@@ -67,7 +67,7 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-func TestPassedDeadlineTakesNothingFromTheWindow(t *testing.T) {
+func TestStream_ExpiredDeadlineKeepsSendWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const size = 3 << 20 // of a window of 1 MiB
@@ -92,7 +92,7 @@ func TestPassedDeadlineTakesNothingFromTheWindow(t *testing.T) {
 	})
 }
 
-func TestWaitOpenedEndsWithItsContext(t *testing.T) {
+func TestStream_WaitOpenedEndsWithContext(t *testing.T) {
 	t.Parallel()
 	accept := make(chan struct{})
 	s := agentPair(t, overPipe, func(st *Stream) {
@@ -117,7 +117,7 @@ func TestWaitOpenedEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNextLendsWhatHasArrived(t *testing.T) {
+func TestStream_NextLendsReceivedBytes(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, echo)
 	st := open(t, s)
@@ -139,7 +139,7 @@ func TestNextLendsWhatHasArrived(t *testing.T) {
 	}
 }
 
-func TestCloseGentlyDeliversWhatWasWritten(t *testing.T) {
+func TestStream_CloseGracefullyDeliversWrittenBytes(t *testing.T) {
 	t.Parallel()
 	s := agentPair(t, overPipe, func(st *Stream) {
 		_ = st.Accept()

@@ -20,7 +20,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/mux"
 )
 
-func TestSilentPeersAreCutOff(t *testing.T) {
+func TestServer_ClosesSilentPeers(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(t *testing.T, c *tls.Conn){
 		"nothing":       func(*testing.T, *tls.Conn) {},
@@ -60,7 +60,7 @@ func TestSilentPeersAreCutOff(t *testing.T) {
 	}
 }
 
-func TestSilentServerIsLeft(t *testing.T) {
+func TestClient_LeavesSilentServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cert, _ := authority()
@@ -88,7 +88,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 	})
 }
 
-func TestHangingHandlerAnswersInTime(t *testing.T) {
+func TestServer_HangingHandlerIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		handler := newHandler()
@@ -107,7 +107,7 @@ func TestHangingHandlerAnswersInTime(t *testing.T) {
 	})
 }
 
-func TestStreamWithoutHeaderIsReset(t *testing.T) {
+func TestServer_ResetsStreamWithoutHeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())
@@ -152,7 +152,7 @@ func (c stuckConn) Close() error {
 	return nil
 }
 
-func TestAWriteThatTakesTooLongIsNoUnfinishedMessage(t *testing.T) {
+func TestLink_SlowWriteIsNoUnfinishedMessage(t *testing.T) {
 	t.Parallel()
 	l := &link{mux: mux.New(stuckConn{make(chan struct{})}, mux.Config{}), ctx: t.Context()}
 	<-l.mux.Done() // its first ping
@@ -195,7 +195,7 @@ func (g gate) Close() error {
 	return g.Conn.Close()
 }
 
-func TestVanishedPeerIsFoundByPings(t *testing.T) {
+func TestSession_PingsDetectVanishedPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, overPipe, newHandler())

@@ -62,7 +62,7 @@ func tlsPair(t *testing.T) (*BatchConn, *countedConn, *tls.Conn) {
 	return Batch(client), counted, server
 }
 
-func TestFourRecordsAreOneWrite(t *testing.T) {
+func TestBatchConn_WritesFourRecordsAtOnce(t *testing.T) {
 	t.Parallel()
 	client, counted, server := tlsPair(t)
 	go func() { _, _ = io.Copy(io.Discard, server) }()
@@ -78,7 +78,7 @@ func TestFourRecordsAreOneWrite(t *testing.T) {
 	}
 }
 
-func TestBatchedWritesArriveInOrder(t *testing.T) {
+func TestBatchConn_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	client, _, server := tlsPair(t)
 	var sent bytes.Buffer
@@ -100,7 +100,7 @@ func TestBatchedWritesArriveInOrder(t *testing.T) {
 	}
 }
 
-func TestFailedFlushIsAnErrorForGood(t *testing.T) {
+func TestTunedConn_FailedFlushIsPermanent(t *testing.T) {
 	t.Parallel()
 	client, counted, _ := tlsPair(t)
 	counted.fail.Store(true)
@@ -113,7 +113,7 @@ func TestFailedFlushIsAnErrorForGood(t *testing.T) {
 	}
 }
 
-func TestReadAheadReturnsItsBuffer(t *testing.T) {
+func TestTunedConn_ReadAheadReturnsBuffer(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -151,7 +151,7 @@ func TestReadAheadReturnsItsBuffer(t *testing.T) {
 	}
 }
 
-func TestNewStreamsAvoidTheBusyConnection(t *testing.T) {
+func TestSession_NewStreamsAvoidBusyConnection(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, overTCP, newHandler())
 	s := h.connect(ClientConfig{}).up(t)

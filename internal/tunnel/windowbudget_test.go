@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-func TestWindowsHaveABoundOfTheirOwn(t *testing.T) {
+func TestWindowBudget_DefaultsToShareOfMemory(t *testing.T) {
 	t.Parallel()
 	if w := NewWindowBudget(0); w.limit <= 0 {
 		t.Errorf("the bound of this machine is %d", w.limit)
 	}
 }
 
-func TestWindowsStayWithinTheirBound(t *testing.T) {
+func TestWindowBudget_StaysWithinLimit(t *testing.T) {
 	t.Parallel()
 	w := NewWindowBudget(10 << 20)
 	var growing sync.WaitGroup

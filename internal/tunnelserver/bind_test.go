@@ -19,7 +19,7 @@ import (
 
 // The URL table, at the tunnel's bind: what an agent of somebody else's making sends is refused
 // with the code, the field and the rule.
-func TestBindTakesAndRefusesTheURLTable(t *testing.T) {
+func TestBind_URLTable(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	bind := func(url string) (account.BindRequest, error) {
@@ -89,7 +89,7 @@ func TestRefusal_ListsBrokenRulesThatFit(t *testing.T) {
 	}
 }
 
-func TestRefusalsShowNoCause(t *testing.T) {
+func TestRefusal_HidesCause(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	secret := errors.New("password=hunter2")

@@ -15,7 +15,7 @@ import (
 
 // Only an agent that a restart of this server took away is waited for, for a while after that
 // restart; an agent that is offline is that at once.
-func TestWhoIsWorthWaitingFor(t *testing.T) {
+func TestChoose_WaitsForReconnectingAgents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		lost  time.Duration // before the start; 0 = online when it was read
@@ -54,7 +54,7 @@ func TestWhoIsWorthWaitingFor(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesIsNotHeld(t *testing.T) {
+func TestChoose_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Logger: slog.New(slog.DiscardHandler)})
@@ -85,7 +85,7 @@ func (p *poolOf) ListEndpoints(
 
 // A stream may name a member that died before the restart, while the others of its pool are on
 // their way back.
-func TestTheWholePoolIsWorthWaitingFor(t *testing.T) {
+func TestChoose_WaitsForAnyPoolMember(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		other   time.Duration // before the start: when the other member was lost

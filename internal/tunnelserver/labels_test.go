@@ -17,7 +17,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestTunnelsAreChosenByTheirLabels(t *testing.T) {
+func TestChooseLabels_MatchesLabels(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	one, two := l.agent(), l.agent()
@@ -71,7 +71,7 @@ func TestTunnelsAreChosenByTheirLabels(t *testing.T) {
 	}
 }
 
-func TestATunnelEndsWithItsSessionAndWithItsGoodbye(t *testing.T) {
+func TestTunnel_EndsWithSessionOrUnbind(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	labels := map[string]string{"app": "api"}
@@ -101,7 +101,7 @@ func TestATunnelEndsWithItsSessionAndWithItsGoodbye(t *testing.T) {
 }
 
 // A connection that died unnoticed must not get its share of the traffic until somebody notices.
-func TestAResumedTunnelReplacesItsGhost(t *testing.T) {
+func TestTunnel_ResumeReplacesOldTunnel(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	labels := map[string]string{"app": "api"}
@@ -117,7 +117,7 @@ func TestAResumedTunnelReplacesItsGhost(t *testing.T) {
 	}
 }
 
-func TestLabelsNeedARule(t *testing.T) {
+func TestBindLabels_NeedsRule(t *testing.T) {
 	t.Parallel()
 	l := newLive(t, "bind:app=a*", "bind:site=a")
 	a := l.agent()
@@ -150,7 +150,7 @@ func TestLabelsNeedARule(t *testing.T) {
 	}
 }
 
-func TestABrokenBindOfLabelsNamesEveryField(t *testing.T) {
+func TestBindLabels_ListsInvalidFields(t *testing.T) {
 	t.Parallel()
 	err := validateLabelled(tunnel.Bind{
 		Labels: map[string]string{"a b": "c"}, URL: "http://a.b", Binding: "kubernetes", Name: "n", Description: "d",
@@ -170,7 +170,7 @@ func TestABrokenBindOfLabelsNamesEveryField(t *testing.T) {
 
 // A forwarder names endpoints by id: a labelled tunnel is none, though it has an id that a session
 // holds.
-func TestNoStreamReachesATunnelByItsID(t *testing.T) {
+func TestStream_CannotReachTunnelByID(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	bound := l.tunnel(l.agent(), map[string]string{"app": "api"}, "")
@@ -182,7 +182,7 @@ func TestNoStreamReachesATunnelByItsID(t *testing.T) {
 
 // After a restart of the service agents are on their way back: a connection waits for a while, and
 // not for ever.
-func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
+func TestChooseLabels_WaitsAfterStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ after, want time.Duration }{
 		"just started": {0, maxReconnectWait}, "most are back": {11 * time.Second, time.Second},
@@ -204,7 +204,7 @@ func TestATunnelIsWaitedForAfterTheStart(t *testing.T) {
 	}
 }
 
-func TestPoliciesOfBindsAreChecked(t *testing.T) {
+func TestBind_ChecksPolicy(t *testing.T) {
 	t.Parallel()
 	l := newLive(t)
 	a := l.agent()

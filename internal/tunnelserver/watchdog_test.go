@@ -14,14 +14,14 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/tunnel"
 )
 
-func TestTheIntervalsKeepThePromiseOfOneSecond(t *testing.T) {
+func TestRun_IntervalsSumToLessThanASecond(t *testing.T) {
 	t.Parallel()
 	if worst := checkInterval + evictGrace; worst > 900*time.Millisecond {
 		t.Errorf("a revoked session may live for %v, which leaves no time for the store", worst)
 	}
 }
 
-func TestBindLimits(t *testing.T) {
+func TestBind_RateLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})
@@ -62,7 +62,7 @@ func TestBindLimits(t *testing.T) {
 	})
 }
 
-func TestASessionThatNeverComesUpIsForgotten(t *testing.T) {
+func TestRun_RemovesUnstartedSessions(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
 	now := time.Now()
@@ -92,7 +92,7 @@ func (b *moodyBinder) EndSession(_ context.Context, _, sessionID string, _ accou
 	return nil
 }
 
-func TestALostSessionIsMarkedOfflineWhenTheStoreIsBack(t *testing.T) {
+func TestRun_RecordsSessionEndWhenStoreIsBack(t *testing.T) {
 	t.Parallel()
 	binder := &moodyBinder{failures: 2}
 	s := New(Options{Binder: binder, Logger: slog.New(slog.DiscardHandler)})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestAPacerKeepsItsRateAndDoesNotCatchUp(t *testing.T) {
+func TestPacer_KeepsRateWithoutCatchingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pacer{rate: 1000}
@@ -37,7 +37,7 @@ func TestAPacerKeepsItsRateAndDoesNotCatchUp(t *testing.T) {
 	})
 }
 
-func TestAPacerWithoutARateDoesNotWait(t *testing.T) {
+func TestPacer_WithoutRateDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -49,7 +49,7 @@ func TestAPacerWithoutARateDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestStreamsBesideRunBothWays(t *testing.T) {
+func TestBackground_StreamsRunBothWays(t *testing.T) {
 	t.Parallel()
 	for name, rate := range map[string]int64{"as fast as they can": 0, "at a rate": 1 << 30} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStreamsBesideRunBothWays(t *testing.T) {
 	}
 }
 
-func TestAStreamBesideThatBreaksIsAnError(t *testing.T) {
+func TestBackground_BrokenStreamIsError(t *testing.T) {
 	t.Parallel()
 	var measured atomic.Bool
 	addr, err := listen(func(c *net.TCPConn) { _ = c.Close() })
@@ -86,7 +86,7 @@ func TestAStreamBesideThatBreaksIsAnError(t *testing.T) {
 	}
 }
 
-func TestEstablishedConnectionsAreCounted(t *testing.T) {
+func TestBackground_CountsEstablishedConnections(t *testing.T) {
 	t.Parallel()
 	table := strings.Join([]string{
 		"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
@@ -103,7 +103,7 @@ func TestEstablishedConnectionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestStreamsThatBreakAreToldApart(t *testing.T) {
+func TestBackground_ClassifiesBrokenStreams(t *testing.T) {
 	t.Parallel()
 	var served atomic.Int64
 	addr, err := listen(func(c *net.TCPConn) {

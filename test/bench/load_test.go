@@ -137,7 +137,7 @@ func (r *loadRig) sameBack(t testing.TB, n int64) {
 	_ = c.Close()
 }
 
-func TestTheChainUnderLoad(t *testing.T) {
+func TestChain_UnderLoad(t *testing.T) {
 	r := newLoadRig(t)
 	t.Run("the client is done first", func(t *testing.T) { r.sameBack(t, 1<<20) })
 	t.Run("the upstream is done first", func(t *testing.T) {
@@ -285,7 +285,7 @@ func (r *loadRig) settled(t *testing.T, p *process, was holdings) holdings {
 
 // A process that is killed leaves torn connections on both sides of the chain, and none that looks
 // finished.
-func TestAKilledHopIsNoEnd(t *testing.T) {
+func TestChain_KilledHopIsNoEOF(t *testing.T) {
 	for i, part := range []string{"edge", "agent", "forwarder"} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()

@@ -65,7 +65,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(used.Nano()), nil
 }
 
-func TestCPUTimeIsThatOfAProcess(t *testing.T) {
+func TestMachine_CPUTimeIsPerProcess(t *testing.T) {
 	t.Parallel()
 	usage := func() time.Duration {
 		var r unix.Rusage

@@ -21,7 +21,7 @@ func reportOf(g goal, figures ...float64) *report {
 	return r
 }
 
-func TestVerdicts(t *testing.T) {
+func TestReport_Verdicts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		r    *report
@@ -47,7 +47,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestCheckHoldsARunAgainstGoalsAndBaseline(t *testing.T) {
+func TestReport_ChecksGoalsAndBaseline(t *testing.T) {
 	t.Parallel()
 	g := goal{rawTLS, 1.2, 0}
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestCheckHoldsARunAgainstGoalsAndBaseline(t *testing.T) {
 	}
 }
 
-func TestABaselineOfAnotherKindIsNone(t *testing.T) {
+func TestReport_IgnoresBaselineOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	here := machine{CPU: "Fast", CPUs: 2, Kernel: "linux 6.1", Load: "0.1"}
 	for name, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestABaselineOfAnotherKindIsNone(t *testing.T) {
 	}
 }
 
-func TestTheSummaryCountsGoals(t *testing.T) {
+func TestReport_SummaryCountsGoals(t *testing.T) {
 	t.Parallel()
 	r := &report{}
 	for name, v := range map[string][]float64{"a": {1, 1, 1}, "b": {1, 1, 1}, "c": {0.9, 1.6, 1.25, 1.0, 1.5},
@@ -132,7 +132,7 @@ func TestTheSummaryCountsGoals(t *testing.T) {
 	}
 }
 
-func TestReportsAreWrittenAndRead(t *testing.T) {
+func TestReport_RoundTrip(t *testing.T) {
 	t.Parallel()
 	r := reportOf(goal{rawTLS, 1.2, 0}, 1.5, 1.5, 1.5)
 	r.Machine = thisMachine()

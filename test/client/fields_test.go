@@ -110,9 +110,9 @@ func requests(child, other string) []request {
 	}
 }
 
-// TestEveryFieldIsAccepted sends each field that the client's types have, one at a time and all of
+// TestClient_AcceptsEveryField sends each field that the client's types have, one at a time and all of
 // them at once.
-func TestEveryFieldIsAccepted(t *testing.T) {
+func TestClient_AcceptsEveryField(t *testing.T) {
 	t.Parallel()
 	var sent []string // types
 	for _, r := range requests("", "") {

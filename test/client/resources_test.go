@@ -24,7 +24,7 @@ import (
 
 var text = ngrok.String
 
-func TestAPIKeys(t *testing.T) {
+func TestClient_APIKeys(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	client := api_keys.NewClient(a.config)
@@ -52,7 +52,7 @@ func TestAPIKeys(t *testing.T) {
 	wantError(t, "get with a deleted key", err, http.StatusUnauthorized)
 }
 
-func TestCredentials(t *testing.T) {
+func TestClient_Credentials(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	resource[ngrok.CredentialCreate, ngrok.CredentialUpdate, ngrok.Credential]{
@@ -66,8 +66,8 @@ func TestCredentials(t *testing.T) {
 	}.live(t, a)
 }
 
-// TestIdentities: in an account where nobody has logged in.
-func TestIdentities(t *testing.T) {
+// TestClient_Identities: in an account where nobody has logged in.
+func TestClient_Identities(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	users, sessions := application_users.NewClient(a.config), application_sessions.NewClient(a.config)
@@ -94,7 +94,7 @@ func TestIdentities(t *testing.T) {
 // endpointAbsent are the fields of the client's endpoints that have no meaning here.
 var endpointAbsent = []string{"domain", "edge", "tcp_addr", "tunnel"}
 
-func TestEndpoints(t *testing.T) {
+func TestClient_Endpoints(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	policy := "on_http_request:\n- actions:\n  - type: deny\n"
@@ -112,7 +112,7 @@ func TestEndpoints(t *testing.T) {
 	}.live(t, a)
 }
 
-func TestBackends(t *testing.T) {
+func TestClient_Backends(t *testing.T) {
 	t.Parallel()
 	t.Run("failover", func(t *testing.T) {
 		a := newTenant(t)
@@ -185,7 +185,7 @@ func (a *tenant) response(body string) string {
 	return made.ID
 }
 
-func TestOperators(t *testing.T) {
+func TestClient_Operators(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	client := kubernetes_operators.NewClient(a.config)

@@ -27,10 +27,10 @@ func forwardTo(backend string) string {
 	return "on_http_request:\n- actions:\n  - type: forward-backend\n    config: {backend_id: " + backend + "}\n"
 }
 
-// TestFailover is the acceptance of the whole: a failover backend and a cloud endpoint whose policy
+// TestClient_Failover is the acceptance of the whole: a failover backend and a cloud endpoint whose policy
 // forwards to it, made by the client, serve; and what the client does to the agent's session is
 // felt by who calls.
-func TestFailover(t *testing.T) {
+func TestClient_Failover(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	group, agent := a.startGroup()
@@ -85,7 +85,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestSessionsAndTunnels(t *testing.T) {
+func TestClient_SessionsAndTunnels(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	sessions, client := tunnel_sessions.NewClient(a.config), tunnels.NewClient(a.config)
@@ -170,8 +170,8 @@ func (a *tenant) oneSession() ngrok.TunnelSession {
 	return online[0]
 }
 
-// TestErrors: what the client makes of refusals.
-func TestErrors(t *testing.T) {
+// TestClient_Errors: what the client makes of refusals.
+func TestClient_Errors(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t)
 	client := endpoints.NewClient(a.config)

@@ -28,7 +28,7 @@ func play(w *world, through ...transport) {
 // some k on the manager may live.
 const n = 34
 
-func TestKilledBetweenEveryPairOfWrites(t *testing.T) {
+func TestManager_KilledBetweenWrites(t *testing.T) {
 	t.Parallel()
 	for k := range int64(n) {
 		t.Run(fmt.Sprintf("after %d", k+1), func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestKilledBetweenEveryPairOfWrites(t *testing.T) {
 	}
 }
 
-func TestWritesThatFailOrSeemTo(t *testing.T) {
+func TestManager_FailedWrites(t *testing.T) {
 	t.Parallel()
 	for _, a := range []answer{
 		{"500", http.StatusInternalServerError, metav1.StatusReasonInternalError},
@@ -85,7 +85,7 @@ func TestWritesThatFailOrSeemTo(t *testing.T) {
 	}
 }
 
-func TestWatchesThatAreLateOrBreak(t *testing.T) {
+func TestManager_LateAndBrokenWatches(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("stale reads, seed %d", seed), func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWatchesThatAreLateOrBreak(t *testing.T) {
 	}
 }
 
-func TestTwoLeaders(t *testing.T) {
+func TestManager_TwoLeaders(t *testing.T) {
 	t.Parallel()
 	for i := range 3 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"github.com/fairlead-dev/fairlead/internal/controller/installation"
 )
 
-func TestRightsTakenAwayAndGivenBack(t *testing.T) {
+func TestManager_RBACRevokedAndRestored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	binding := w.restrict()
@@ -43,7 +43,7 @@ func TestRightsTakenAwayAndGivenBack(t *testing.T) {
 	w.atRest("with its rights")
 }
 
-func TestQuotaOfZero(t *testing.T) {
+func TestManager_QuotaOfZero(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	none := corev1.ResourceList{corev1.ResourceServices: resource.MustParse("0")}
@@ -117,7 +117,7 @@ func (w *world) restrict() (cluster client.Object) {
 	return cluster
 }
 
-func TestLabelsAndAnnotationsStomped(t *testing.T) {
+func TestManager_LabelsAndAnnotationsOverwritten(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -205,7 +205,7 @@ func (w *world) identities() map[string]string {
 	return all
 }
 
-func TestObjectsDeletedByHand(t *testing.T) {
+func TestManager_ObjectsDeletedByHand(t *testing.T) {
 	t.Parallel()
 	for _, running := range []bool{true, false} {
 		t.Run(fmt.Sprintf("manager runs: %v", running), func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestObjectsDeletedByHand(t *testing.T) {
 
 // The CRD is everybody's. This is the only test here that is not parallel, so it runs before the
 // others and alone.
-func TestTheCRDDeletedByHand(t *testing.T) {
+func TestManager_CRDDeletedByHand(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	w.begin()
